@@ -1,0 +1,54 @@
+# Every target makes its own environment: Python 3.11 or newer and make are all a machine needs.
+#   make demo    train five small networks, gauge them, write demo-output/report.html
+#   make test    everything below `check`, then the tests with coverage
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+LIGHT := $(VENV)/.installed-data
+FULL := $(VENV)/.installed-dev
+WORKERS ?= 2
+
+.PHONY: demo test check format fuzz bench docs venv clean
+
+demo: $(LIGHT)
+	$(BIN)/normgauge demo --out demo-output
+
+test: check
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term --cov-fail-under=95
+
+check: $(FULL)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(FULL)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+fuzz: $(FULL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count 2000
+
+bench: $(FULL)
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(FULL)
+	$(BIN)/normgauge rules --markdown docs/rules.md
+
+venv: $(FULL)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "normgauge needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data]'
+	@touch $@
+
+$(FULL): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(LIGHT) $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage demo-output

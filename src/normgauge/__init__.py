@@ -1,0 +1,63 @@
+"""normgauge measures how fast a network's output, loss and gradients can change.
+
+>>> import normgauge
+>>> normgauge.Scope.parse("ball:0.1")
+Scope(kind='ball', radius=0.1)
+
+The folders, from the plain side up:
+
+    errors.py    NormgaugeError and its few children
+    core/        plain data in the log domain: intervals, scopes, readings; standard library only
+    render/      readings in, text out: console table, HTML page, verdict in words
+    zoo/         networks and data sets of the demo and the papers
+    training/    one small training loop
+    spectral/    operator norms of tensors as proved enclosures
+    trace/       run a model once and write down its steps
+    rules/       what one step does to a slope; one family a file
+    probe/       what is found rather than proved: Jacobian norms, secants, search
+    compose.py   transfers folded over the traced graph; balance.py minimises over the gauges; records.py tabulates
+    measure.py   gauge(): the pipeline from model and batch to Reading
+    loading.py   models and batches named on the command line
+    cli/         one subcommand a file
+
+Importing this package loads neither torch nor numpy; the names below load what they need on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normgauge.core.bound import Evidence, Scope
+    from normgauge.core.reading import Reading
+    from normgauge.errors import NormgaugeError
+    from normgauge.measure import gauge, readings
+    from normgauge.render.page import report
+    from normgauge.rules import REGISTRY
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "gauge": "normgauge.measure",
+    "readings": "normgauge.measure",
+    "Reading": "normgauge.core.reading",
+    "Scope": "normgauge.core.bound",
+    "Evidence": "normgauge.core.bound",
+    "REGISTRY": "normgauge.rules",
+    "report": "normgauge.render.page",
+    "NormgaugeError": "normgauge.errors",
+}
+
+__all__ = ["REGISTRY", "Evidence", "NormgaugeError", "Reading", "Scope", "gauge", "readings", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        return value
+    raise AttributeError(f"module 'normgauge' has no attribute {name!r}; it offers {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,108 @@
+"""Evaluate the composed bound for given channel weights, and choose the weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.balance.descend import descend
+from normgauge.balance.ties import Channels, log_scale, tie
+from normgauge.balance.weighted import Weighting, slopes
+from normgauge.compose import Composition
+from normgauge.rules.flow import INF, Diagonal, Normal
+
+OPTIMISER_TOLERANCE = 1e-3  # natural log; what the descent is trusted to, stated in the reading
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """A proved bound for one choice of weights.
+
+    Attributes:
+        log_upper: one entry a sample.
+        gains: weighted log gain of each (value, input position), largest over the samples.
+        gauges: the gauges used, in words.
+    """
+
+    log_upper: Tensor
+    gains: dict[tuple[int, int], float] = field(default_factory=dict)
+    gauges: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """The largest over the samples."""
+        return float(self.log_upper.max())
+
+
+def folded_bound(parts: Composition) -> Balanced:
+    """Linear maps folded with the normalizers and gains beside them; nothing is optimised."""
+    plain = _plain(parts)
+    if not math.isfinite(plain.total):
+        return plain
+    weighting = Weighting(parts, tie(parts))
+    folded = _certified(weighting, fold_weights(weighting))
+    return folded if folded.total <= plain.total else plain
+
+
+def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
+    """The smallest proved bound over the channel weights; never above the folded one."""
+    if not math.isfinite(folded.total):
+        return folded
+    weighting = Weighting(parts, tie(parts))
+    found = _certified(weighting, descend(weighting, fold_weights(weighting)))
+    best = found if found.total < folded.total else folded
+    return Balanced(torch.minimum(found.log_upper, folded.log_upper), best.gains, found.gauges)
+
+
+def _plain(parts: Composition) -> Balanced:
+    gains = {
+        (out.index, k): float(g.log.max())
+        for step in parts.trace.steps
+        for out in step.outputs
+        for k, g in enumerate(parts.transfers[out.index].gains)
+    }
+    return Balanced(parts.log_upper, gains)
+
+
+def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
+    """Prove the bound for the weights ``theta``."""
+    gains = weighting.gains(theta, certified=True)
+    return Balanced(
+        slopes(weighting.parts, gains),
+        {key: float(g.detach().max()) for key, g in gains.items()},
+        tuple(sorted(weighting.ties.named)),
+    )
+
+
+def fold_weights(weighting: Weighting) -> Tensor:
+    """Weights 1 behind every normalizer with fixed scales (so its scales fold backwards), 1/γ behind LayerNorm and its kin."""
+    theta = torch.zeros(weighting.free, dtype=torch.float64)
+    chosen = torch.zeros(weighting.free, dtype=torch.bool)
+    for step in weighting.parts.trace.steps:
+        for out in step.outputs:
+            channels = weighting.ties.values.get(out.index)
+            forms = [g.form for g in weighting.parts.transfers[out.index].gains]
+            if channels is None or len(forms) != 1:
+                continue
+            form: Any = forms[0]
+            if isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
+                _aim(weighting, channels, torch.zeros_like(channels.offset), theta, chosen)
+            elif isinstance(form, Normal) and form.gamma is not None and bool((form.gamma > 0).any()):
+                _aim(weighting, channels, -log_scale(form.gamma), theta, chosen)
+                weighting.ties.note("gains of normalizers folded into the linear map behind them")
+    return theta
+
+
+def _aim(weighting: Weighting, channels: Channels, goal: Tensor, theta: Tensor, chosen: Tensor) -> None:
+    """Set the free weights under ``channels`` so that its log weights equal ``goal``, where nobody has chosen yet."""
+    slot, shift = weighting.slots(channels)
+    for s, value in zip(slot.tolist(), (goal - shift).tolist(), strict=True):
+        if s >= 0 and not chosen[s]:
+            theta[s], chosen[s] = value, True
+
+
+__all__ = ["INF", "OPTIMISER_TOLERANCE", "Balanced", "balanced_bound", "folded_bound"]

@@ -1,0 +1,101 @@
+"""Descent on the channel weights: first on a smooth stand-in, then on the bound itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from normgauge.balance.weighted import Weighting, slopes
+
+SMOOTH_STEPS = 100
+SHARP_STEPS = 40
+FIRST_STEP, LAST_STEP = 0.1, 0.003
+
+Gradient = Callable[[Tensor], tuple[float, Tensor]]
+
+
+def descend(weighting: Weighting, start: Tensor) -> Tensor:
+    """Channel weights that make the bound small.
+
+    First the composed bound is minimised with Frobenius norms in place of spectral ones: smooth and convex, so where it
+    ends does not depend on the gauge the model came in. From there a subgradient descent follows the bound itself. The
+    problem is convex, so the weights found are good for every gauge alike; whatever they are, they are proved afterwards.
+    """
+    if weighting.free == 0:
+        return start
+    smooth = lbfgs(lambda theta: value_and_gradient(weighting, theta, frobenius=True), start, SMOOTH_STEPS)
+    return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, SHARP_STEPS)
+
+
+def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) -> tuple[float, Tensor]:
+    """The mean over the samples of the log bound, and its gradient."""
+    with torch.enable_grad():
+        theta = theta.detach().requires_grad_(True)
+        value = slopes(weighting.parts, weighting.gains(theta, frobenius=frobenius)).mean()
+        (gradient,) = torch.autograd.grad(value, theta, allow_unused=True)
+    return float(value.detach()), torch.zeros_like(theta) if gradient is None else gradient.nan_to_num()
+
+
+def lbfgs(function: Gradient, start: Tensor, steps: int, memory: int = 20) -> Tensor:
+    """Limited-memory BFGS with backtracking (Nocedal & Wright, Numerical Optimization, algorithm 7.5).
+
+    torch.optim has one, but importing it loads torch's compiler, which costs more than the descent.
+    """
+    point, (value, gradient) = start, function(start)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for _ in range(steps):
+        if float(gradient.abs().max()) < 1e-8:
+            break
+        direction = -_two_loop(gradient, pairs)
+        slope = float(gradient @ direction)
+        length = 1.0 if pairs else min(1.0, 1.0 / float(gradient.norm()))
+        for _ in range(20):
+            trial = point + length * direction
+            trial_value, trial_gradient = function(trial)
+            if trial_value <= value + 1e-4 * length * slope:
+                break
+            length /= 2
+        else:
+            break
+        move, turn = trial - point, trial_gradient - gradient
+        if float(move @ turn) > 1e-12 * float(turn @ turn):
+            pairs = [*pairs[-memory + 1 :], (move, turn)]
+        if value - trial_value < 1e-10 * max(1.0, abs(value)):
+            return trial
+        point, value, gradient = trial, trial_value, trial_gradient
+    return point
+
+
+def _two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The inverse Hessian's action from the last moves and changes of gradient."""
+    rest, factors = gradient, []
+    for move, turn in reversed(pairs):
+        factor = (move @ rest) / (move @ turn)
+        factors.append(factor)
+        rest = rest - factor * turn
+    if pairs:
+        move, turn = pairs[-1]
+        rest = rest * (move @ turn) / (turn @ turn)
+    for (move, turn), factor in zip(pairs, reversed(factors), strict=True):
+        rest = rest + (factor - (turn @ rest) / (move @ turn)) * move
+    return rest
+
+
+def adam(function: Gradient, start: Tensor, steps: int) -> Tensor:
+    """Adam (Kingma & Ba 2015) with a shrinking step; the best point by its own value is kept."""
+    point, best, best_value = start, start, float("inf")
+    mean, square = torch.zeros_like(start), torch.zeros_like(start)
+    for step in range(steps):
+        value, gradient = function(point)
+        if (
+            step >= steps // 2 and value < best_value
+        ):  # earlier values lag behind: the singular vectors are still settling
+            best, best_value = point, value
+        mean = 0.7 * mean + 0.3 * gradient
+        square = 0.95 * square + 0.05 * gradient.square()
+        rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
+        corrected = mean / (1 - 0.7 ** (step + 1)) / ((square / (1 - 0.95 ** (step + 1))).sqrt() + 1e-12)
+        point = point - rate * corrected
+    return best

@@ -1,0 +1,73 @@
+"""The `normgauge` command: a table of subcommands and what all of them share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from normgauge import __version__
+from normgauge.cli import demo, gauge, report, rules
+from normgauge.errors import NormgaugeError
+
+COMMANDS = {"gauge": gauge, "rules": rules, "report": report, "demo": demo}
+
+DESCRIPTION = "Measure how fast a network's output can change: a proved upper bound beside a slope that was found."
+EPILOG = """\
+first steps:
+  normgauge demo                                          train five small networks and compare them
+  normgauge gauge net.py:build --batch net.py:batch       measure your own
+  normgauge rules                                         what is known about each layer, with formula and source
+
+exit codes:
+  0 done   1 a mistake in what was given   2 unknown parts under --strict   3 above --fail-above
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that keeps to the exit codes: a mistake is 1 and takes one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with one line on standard error."""
+        self.exit(1, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> Parser:
+    """The parser with every subcommand."""
+    parser = Parser(
+        prog="normgauge", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"normgauge {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.__doc__,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.configure(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments, those of the process where None.
+
+    Returns:
+        The exit code.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except NormgaugeError as error:
+        print(f"normgauge: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code

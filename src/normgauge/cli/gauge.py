@@ -1,0 +1,134 @@
+"""Measure one network: how much a small change of its input can grow on the way to the output.
+
+MODEL and --batch name what to measure. A model given as Python code (file.py:function, package.module:callable) RUNS
+that code, with your rights; the other forms execute nothing: weights are read from safetensors or plain tensors only.
+Without --scope three readings are made: at the samples, in a ball around each, and over all inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+from typing import Any
+
+from normgauge.cli.output import check_targets, standard_output, write_json, write_page
+from normgauge.cli.progress import progress_bar
+from normgauge.core.bound import Scope
+from normgauge.core.reading import LN10, Reading
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS, load_batch, load_model
+
+HELP = "measure one network"
+EXAMPLES = """\
+examples:
+  normgauge gauge net.py:build --batch net.py:batch
+      build() returns the model, batch() the input; both are functions without arguments
+  normgauge gauge zoo:resnet20@weights.safetensors --batch images.npy --scope global
+  normgauge gauge bert-folder --batch tokens.py:batch --input inputs_embeds --json reading.json --html reading.html
+  normgauge gauge net.py:build --batch net.py:batch --scope global --fail-above 6
+      a gate for a pipeline: exit code 3 when the proved upper bound exceeds 10^6 or is infinite
+  normgauge gauge net.py:build --batch net.py:batch --scope point --json - | python -m json.tool
+"""
+SCOPES = ("point", "ball:0.1", "global")
+OK, UNKNOWN, ABOVE = 0, 2, 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
+    parser.add_argument("--batch", metavar="B", help=BATCH_FORMS)
+    parser.add_argument(
+        "--scope", metavar="S", help="where the bound must hold: point, ball:RADIUS or global (all three)"
+    )
+    parser.add_argument("--mode", choices=("eval", "train"), default="eval", help="train: the map of the whole batch")
+    parser.add_argument("--input", metavar="NAME", help="which input to measure, where the model takes several")
+    parser.add_argument("--output", metavar="NAME", help="which output to measure, where the model returns several")
+    parser.add_argument("--strict", action="store_true", help="exit code 2 when a part of the model has no rule")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the reading as JSON; - for standard output and nothing else"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
+    parser.add_argument(
+        "--fail-above", metavar="LOG10", type=_finite, help="exit code 3 when log10 of the upper bound exceeds this"
+    )
+    parser.add_argument("--no-balance", action="store_true", help="stop at the folded bound: faster, looser")
+    parser.add_argument("--no-search", action="store_true", help="no search for large slopes beyond the samples")
+    parser.add_argument("--all", action="store_true", help="print every layer of a long network")
+    parser.add_argument(
+        "--width", metavar="W", type=_positive, default=1e-3, help="relative width of a norm's enclosure"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write, and judge."""
+    scopes = SCOPES if args.scope is None else (str(Scope.parse(args.scope)),)
+    check_targets(args.json, args.html)
+    found = measure(args, scopes)
+    if args.json is not None:
+        write_json(to_json(found), args.json)
+    if args.html is not None:
+        write_page(found, args.html)
+    if args.json != "-":
+        from normgauge.render.console import show
+
+        with standard_output() as stream:
+            show(found, stream, every=args.all)
+    return judge(found, args.strict, args.fail_above)
+
+
+def measure(args: argparse.Namespace, scopes: tuple[str, ...]) -> list[Reading]:
+    """One reading for each scope."""
+    if args.batch is None:
+        load_batch(None)  # says what is missing before a large model is loaded
+    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
+        model, batch = load_model(args.model), load_batch(args.batch)
+        from normgauge.measure import readings
+
+        return readings(
+            model,
+            batch,
+            scopes=scopes,
+            mode=args.mode,
+            balance=not args.no_balance,
+            search=not args.no_search,
+            width=args.width,
+            input=args.input,
+            output=args.output,
+            progress=progress,
+        )
+
+
+def to_json(found: list[Reading]) -> dict[str, Any]:
+    """The reading; with several scopes the first one's object and all of them under ``readings``."""
+    first = found[0].to_json()
+    return first if len(found) == 1 else {**first, "readings": [reading.to_json() for reading in found]}
+
+
+def judge(found: list[Reading], strict: bool, limit: float | None) -> int:
+    """The exit code, with one line on standard error where it is not 0."""
+    unknown = {f.name: f.why for reading in found for f in reading.unknown}
+    if strict and unknown:
+        listing = "; ".join(f"{name}: {why}" for name, why in unknown.items())
+        print(f"normgauge: {len(unknown)} operation(s) have no rule ({listing})", file=sys.stderr)
+        return UNKNOWN
+    last = found[-1]  # the widest scope: the one asked for, or global
+    if limit is not None and last.log_upper / LN10 > limit:
+        shown = "infinite" if math.isinf(last.log_upper) else f"10^{last.log_upper / LN10:.4g}"
+        print(f"normgauge: the upper bound, scope {last.scope}, is {shown}, above 10^{limit:g}", file=sys.stderr)
+        return ABOVE
+    return OK
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a finite number, got {text}")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _finite(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return value

@@ -1,0 +1,77 @@
+"""Where a command's output goes: a file, standard output, and nowhere once the reader of a pipe has left."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from normgauge.core.reading import Reading
+from normgauge.errors import InputError
+
+
+@contextlib.contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Standard output; a closed pipe ends the writing, not the command, so that its exit code still tells."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # σ on a terminal that has none is no reason to fail
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_targets(*targets: str | None) -> None:
+    """Refuse a file that cannot be written before any work is done for it.
+
+    Raises:
+        InputError: when its folder does not exist, or it is a folder itself.
+    """
+    for target in targets:
+        if target in (None, "-"):
+            continue
+        path = Path(str(target))
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: give a file in a folder that exists")
+
+
+def write_text(text: str, target: str) -> None:
+    """Write to a file, or to standard output for ``-``.
+
+    Raises:
+        InputError: when the file cannot be written.
+    """
+    if target == "-":
+        with standard_output() as stream:
+            stream.write(text)
+        return
+    _to_file(target, lambda: Path(target).write_text(text, encoding="utf-8"))
+
+
+def write_json(data: Any, target: str) -> None:
+    """Write strict JSON to a file, or to standard output for ``-``."""
+    write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", target)
+
+
+def write_page(readings: Sequence[Reading], target: str, labels: Sequence[str] | None = None) -> None:
+    """Write the HTML page.
+
+    Raises:
+        InputError: when the file cannot be written.
+    """
+    from normgauge.render.page import report
+
+    _to_file(target, lambda: report(readings, target, labels=labels))
+
+
+def _to_file(target: str, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; give a file in a folder that exists") from None

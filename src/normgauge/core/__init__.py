@@ -1,0 +1,1 @@
+"""Plain data in the log domain; standard library only."""

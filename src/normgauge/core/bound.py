@@ -1,0 +1,61 @@
+"""What a number claims: its evidence and the set on which it holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from normgauge.errors import InputError
+
+
+class Evidence(StrEnum):
+    """How a number is known. The weakest part of a computation decides the whole."""
+
+    PROVED = "proved"
+    ESTIMATED = "estimated"
+    OBSERVED = "observed"
+    UNKNOWN = "unknown"
+
+    @staticmethod
+    def weakest(parts: list[Evidence]) -> Evidence:
+        """The weakest of ``parts``; nothing at all is proved."""
+        order = list(Evidence)
+        return max(parts, key=order.index, default=Evidence.PROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where an upper bound holds.
+
+    ``global``: on all inputs. ``ball``: for every sample x0 of the batch on ‖x − x0‖ ≤ radius. ``point``: the
+    Jacobian at the samples themselves and nowhere else.
+    """
+
+    kind: str
+    radius: float = math.inf
+
+    @classmethod
+    def parse(cls, text: str | Scope) -> Scope:
+        """Read ``global``, ``point`` or ``ball:RADIUS``.
+
+        Raises:
+            InputError: for anything else.
+        """
+        if isinstance(text, Scope):
+            return text
+        if text == "global":
+            return cls("global", math.inf)
+        if text == "point":
+            return cls("point", 0.0)
+        if text.startswith("ball:"):
+            try:
+                radius = float(text[5:])
+            except ValueError:
+                radius = math.nan
+            if radius > 0 and math.isfinite(radius):
+                return cls("ball", radius)
+        raise InputError(f"scope: expected global, point or ball:RADIUS with a positive radius, got {text!r}")
+
+    def __str__(self) -> str:
+        return f"ball:{self.radius:g}" if self.kind == "ball" else self.kind

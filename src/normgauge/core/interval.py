@@ -1,0 +1,108 @@
+"""Intervals of positive numbers, held by their natural logarithms and rounded outwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+INF = math.inf
+
+
+def _down(value: float) -> float:
+    return value if math.isinf(value) else math.nextafter(value, -INF)
+
+
+def _up(value: float) -> float:
+    return value if math.isinf(value) else math.nextafter(value, INF)
+
+
+def log_up(value: float) -> float:
+    """Natural log of ``value`` rounded up by more than the error of `math.log`; log 0 = −inf."""
+    return -INF if value == 0 else _up(_up(math.log(value)))
+
+
+def log_down(value: float) -> float:
+    """Natural log of ``value`` rounded down; log 0 = −inf."""
+    return -INF if value == 0 else _down(_down(math.log(value)))
+
+
+def log_add(values: Iterable[float]) -> float:
+    """log Σ exp(v), rounded up: the relative error of n terms is below (n + 4) units in the last place."""
+    terms = list(values)
+    top = max(terms, default=-INF)
+    if math.isinf(top):
+        return top
+    total = math.fsum(math.exp(v - top) for v in terms)
+    return _up(top + math.log(total) + 4e-16 * (len(terms) + 4))
+
+
+@dataclass(frozen=True, slots=True)
+class LogInterval:
+    """A positive quantity known to lie in [exp(lo), exp(hi)].
+
+    Zero is ``-inf`` and infinity ``+inf``; the interval [0, ∞] says that nothing is known. Every operation
+    rounds outwards. A product with an infinite factor is infinite even against zero, because an infinite
+    gain means "no bound", not a number to be multiplied away.
+    """
+
+    lo: float
+    hi: float
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.lo) or math.isnan(self.hi) or self.lo > self.hi:
+            raise ValueError(f"expected lo <= hi without NaN, got [{self.lo}, {self.hi}]")
+
+    @classmethod
+    def of(cls, value: float) -> LogInterval:
+        """The tightest interval that certainly holds ``value`` >= 0."""
+        if math.isinf(value):
+            return cls(INF, INF)
+        return cls(log_down(value), log_up(value))
+
+    @classmethod
+    def nothing_known(cls) -> LogInterval:
+        """[0, ∞]."""
+        return cls(-INF, INF)
+
+    @classmethod
+    def one(cls) -> LogInterval:
+        """The constant of the identity."""
+        return cls(0.0, 0.0)
+
+    @property
+    def width(self) -> float:
+        """log(upper / lower); 0 for a degenerate interval at 0 or ∞."""
+        return 0.0 if self.lo == self.hi else self.hi - self.lo
+
+    @property
+    def log10(self) -> tuple[float, float]:
+        """Both ends as decimal logarithms."""
+        return self.lo / math.log(10), self.hi / math.log(10)
+
+    def __mul__(self, other: LogInterval) -> LogInterval:
+        if self.hi == INF or other.hi == INF:
+            hi = INF
+        else:
+            hi = _up(self.hi + other.hi)
+        lo = -INF if -INF in (self.lo, other.lo) else _down(self.lo + other.lo)
+        return LogInterval(min(lo, hi), hi)
+
+    def power(self, exponent: float) -> LogInterval:
+        """The interval raised to a positive power."""
+        return LogInterval(_down(self.lo * exponent), _up(self.hi * exponent))
+
+    def contains(self, log_value: float) -> bool:
+        """Whether exp(log_value) lies in the interval."""
+        return self.lo <= log_value <= self.hi
+
+    @staticmethod
+    def maximum(parts: Iterable[LogInterval]) -> LogInterval:
+        """Norm of a block-diagonal map: the largest of its blocks."""
+        items = list(parts)
+        return LogInterval(max(i.lo for i in items), max(i.hi for i in items))
+
+    @staticmethod
+    def branch_sum(parts: Iterable[LogInterval]) -> LogInterval:
+        """Norm of a sum of branches; no lower end survives, since branches may cancel."""
+        return LogInterval(-INF, log_add(i.hi for i in parts))

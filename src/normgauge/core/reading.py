@@ -1,0 +1,326 @@
+"""The result of a measurement: floats and strings, and their JSON form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.interval import LogInterval
+from normgauge.errors import ReadingError
+
+SCHEMA = 1
+LN10 = math.log(10)
+
+
+def spell(value: float | None) -> float | str | None:
+    """A float as strict JSON allows it: infinities are the strings "inf" and "-inf".
+
+    Raises:
+        ReadingError: for NaN.
+    """
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        raise ReadingError("a NaN cannot be stored in a reading; every bound is a number, inf or -inf")
+    return "inf" if value > 0 else "-inf"
+
+
+def unspell(value: float | str | None) -> float | None:
+    """The inverse of `spell`."""
+    return None if value is None else float(value)
+
+
+def to_log10(log_value: float | None) -> float | str | None:
+    """A natural logarithm as a decimal one, spelled for JSON."""
+    return None if log_value is None else spell(log_value / LN10)
+
+
+def from_log10(value: float | str | None) -> float | None:
+    """The inverse of `to_log10`."""
+    number = unspell(value)
+    return None if number is None else number * LN10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A part of the model that has no bound, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRecord:
+    """One layer's numbers. Every ``log_…`` field is a natural logarithm, or None where it does not apply.
+
+    Attributes:
+        name: module path, or the module path and function for a functional step.
+        kind: class or function name.
+        rule: id of the rule, ``family.name``.
+        claim: id of the claim the rule rests on.
+        gain: the layer's own constant in the reading's scope (largest over the samples).
+        log_folded: its share after folding with its neighbours (an upper bound).
+        log_balanced: its share in the balanced bound.
+        log_cumulative: constant from the network's input to this layer's output (folded).
+        log_to_output: constant from this layer's output to the network's output.
+        log_weight_lipschitz: constant of the network's output in this layer's weights.
+        log_spectral: enclosure of the operator norm of the weights, where there are any.
+        log_frobenius: Frobenius norm of the weights.
+        sigma: for a normalizer {"min", "rms", "max", "gamma_max", "eps"} of its √(variance + ε), else None.
+        depth: position in the order of execution.
+        note: what a reader should know (σ at the ε floor, an unknown op, ...).
+    """
+
+    name: str
+    kind: str
+    rule: str
+    gain: LogInterval
+    depth: int
+    claim: str | None = None
+    log_folded: float | None = None
+    log_balanced: float | None = None
+    log_cumulative: float | None = None
+    log_to_output: float | None = None
+    log_weight_lipschitz: float | None = None
+    log_spectral: LogInterval | None = None
+    log_frobenius: float | None = None
+    sigma: Mapping[str, float] | None = None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The record with decimal logarithms."""
+        spectral = self.log_spectral
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "rule": self.rule,
+            "claim": self.claim,
+            "depth": self.depth,
+            "log10_gain": {"lower": to_log10(self.gain.lo), "upper": to_log10(self.gain.hi)},
+            "log10_folded": to_log10(self.log_folded),
+            "log10_balanced": to_log10(self.log_balanced),
+            "log10_cumulative": to_log10(self.log_cumulative),
+            "log10_to_output": to_log10(self.log_to_output),
+            "log10_weight_lipschitz": to_log10(self.log_weight_lipschitz),
+            "log10_spectral": None
+            if spectral is None
+            else {"lower": to_log10(spectral.lo), "upper": to_log10(spectral.hi)},
+            "log10_frobenius": to_log10(self.log_frobenius),
+            "sigma": None if self.sigma is None else {k: spell(v) for k, v in self.sigma.items()},
+            "note": self.note,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LayerRecord:
+        """Rebuild a record; the inverse of `to_json`."""
+        return cls(
+            name=data["name"],
+            kind=data["kind"],
+            rule=data["rule"],
+            claim=data["claim"],
+            depth=data["depth"],
+            gain=_interval(data["log10_gain"]),
+            log_folded=from_log10(data["log10_folded"]),
+            log_balanced=from_log10(data["log10_balanced"]),
+            log_cumulative=from_log10(data["log10_cumulative"]),
+            log_to_output=from_log10(data["log10_to_output"]),
+            log_weight_lipschitz=from_log10(data["log10_weight_lipschitz"]),
+            log_spectral=None if data["log10_spectral"] is None else _interval(data["log10_spectral"]),
+            log_frobenius=from_log10(data["log10_frobenius"]),
+            sigma=None if data["sigma"] is None else {k: float(v) for k, v in data["sigma"].items()},
+            note=data["note"],
+        )
+
+
+def _interval(ends: Mapping[str, Any]) -> LogInterval:
+    lo, hi = _number(ends["lower"]), _number(ends["upper"])
+    return LogInterval(min(lo, hi), hi)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measurement of one network in one scope. Upper, folded and lower are natural logarithms.
+
+    Attributes:
+        model: class name of the network.
+        mode: ``eval`` or ``train``.
+        scope: where the upper bound holds.
+        evidence: how the upper bound is known; the lower one is always found, never more.
+        log_upper: the balanced bound, the number to quote.
+        log_folded: the bound with linear maps folded into their normalizers, before balancing.
+        log_lower: the largest slope found.
+        unknown: operations without a rule (the upper bound is infinite because of them).
+        unbounded: parts that provably have no finite constant in this scope.
+        published: the papers' gauge-dependent quantities, as decimal logarithms, keyed as in the JSON form.
+        layers: in the order of execution.
+        samples: per sample {"index", "log10_lower", "log10_upper"}; upper is None for the global scope.
+        loss: decimal logarithm of the constant of each named loss in the input.
+        displacement: log of the largest proved ‖f(x) − f(x0)‖ over the ball, None outside the ball scope.
+        gauges: the rescalings the balanced bound was minimised over, in words.
+        notes: assumptions and warnings in plain words.
+        seconds: CPU seconds of each part of the measurement.
+    """
+
+    model: str
+    mode: str
+    scope: Scope
+    evidence: Evidence
+    log_upper: float
+    log_folded: float
+    log_lower: float
+    unknown: tuple[Finding, ...] = ()
+    unbounded: tuple[Finding, ...] = ()
+    published: Mapping[str, Any] = field(default_factory=dict)
+    layers: tuple[LayerRecord, ...] = ()
+    samples: tuple[Mapping[str, Any], ...] = ()
+    loss: Mapping[str, float] = field(default_factory=dict)
+    displacement: float | None = None
+    gauges: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    input_name: str = "input"
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Decades between upper and lower bound."""
+        if math.isinf(self.log_upper) or math.isinf(self.log_lower):
+            return 0.0 if self.log_upper == self.log_lower else math.inf
+        return (self.log_upper - self.log_lower) / LN10
+
+    def layer(self, name: str) -> LayerRecord:
+        """The record of the layer called ``name``.
+
+        Raises:
+            ReadingError: when there is none.
+        """
+        for record in self.layers:
+            if record.name == name:
+                return record
+        known = ", ".join(r.name for r in self.layers[:8])
+        raise ReadingError(f"no layer {name!r} in this reading; it has {len(self.layers)}: {known}, ...")
+
+    def gap_owner(self) -> LayerRecord | None:
+        """The layer whose own share of the bound exceeds its data-side gain the most."""
+        scored = [(r.gain.hi - r.gain.lo, r) for r in self.layers if math.isfinite(r.gain.hi - r.gain.lo)]
+        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+    # The renderer lies above the core; these two methods load it when called, so that print(reading) draws the table.
+    def __str__(self) -> str:
+        from normgauge.render.console import text
+
+        return text(self)
+
+    def explain(self, name: str) -> str:
+        """Everything known about the layer called ``name``, in words.
+
+        Raises:
+            ReadingError: when there is no such layer.
+        """
+        from normgauge.render.verdict import explain
+
+        return explain(self, name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The reading as the JSON contract has it."""
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "mode": self.mode,
+            "scope": str(self.scope),
+            "evidence": str(self.evidence),
+            "log10_upper": to_log10(self.log_upper),
+            "log10_folded": to_log10(self.log_folded),
+            "log10_lower": to_log10(self.log_lower),
+            "unknown": [{"name": f.name, "why": f.why} for f in self.unknown],
+            "unbounded": [{"name": f.name, "why": f.why} for f in self.unbounded],
+            "published": _spelled(self.published),
+            "layers": [r.to_json() for r in self.layers],
+            "samples": [_spelled(s) for s in self.samples],
+            "log10_loss": _spelled(self.loss),
+            "log10_displacement": to_log10(self.displacement),
+            "gauges": list(self.gauges),
+            "notes": list(self.notes),
+            "input": self.input_name,
+            "seconds": dict(self.seconds),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Reading:
+        """Rebuild a reading; the inverse of `to_json`.
+
+        Raises:
+            ReadingError: for another schema or a missing field, which is named.
+        """
+        schema = data.get("schema") if isinstance(data, Mapping) else None
+        if schema != SCHEMA:
+            raise ReadingError(
+                f"expected a reading of schema {SCHEMA}, got schema {schema!r}; "
+                "open it with the version of normgauge that wrote it, or measure again"
+            )
+        try:
+            return cls(
+                model=data["model"],
+                mode=data["mode"],
+                scope=Scope.parse(data["scope"]),
+                evidence=Evidence(data["evidence"]),
+                log_upper=_number(data["log10_upper"]),
+                log_folded=_number(data["log10_folded"]),
+                log_lower=_number(data["log10_lower"]),
+                unknown=tuple(Finding(**f) for f in data["unknown"]),
+                unbounded=tuple(Finding(**f) for f in data["unbounded"]),
+                published=_unspelled(data["published"]),
+                layers=tuple(LayerRecord.from_json(r) for r in data["layers"]),
+                samples=tuple(_unspelled(s) for s in data["samples"]),
+                loss=_unspelled(data["log10_loss"]),
+                displacement=from_log10(data["log10_displacement"]),
+                gauges=tuple(data["gauges"]),
+                notes=tuple(data["notes"]),
+                input_name=data["input"],
+                seconds=data["seconds"],
+            )
+        except KeyError as missing:
+            raise ReadingError(f"the reading lacks the field {missing}; was the file cut or edited?") from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ReadingError(f"the reading holds a field of the wrong kind: {error}; was the file edited?") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the reading as JSON."""
+        Path(path).write_text(json.dumps(self.to_json(), allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Reading:
+        """Read what `save` wrote.
+
+        Raises:
+            ReadingError: for a file that cannot be read or is no reading.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ReadingError(f"expected a JSON file with a reading at {path}, got {error}") from None
+        return cls.from_json(data)
+
+
+def _number(value: float | str) -> float:
+    number = from_log10(value)
+    if number is None:
+        raise ReadingError("the reading has null where a bound must stand; was the file edited?")
+    return number
+
+
+def _spelled(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        k: _spelled(v) if isinstance(v, Mapping) else spell(v) if isinstance(v, float) else v for k, v in table.items()
+    }
+
+
+def _unspelled(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        k: _unspelled(v) if isinstance(v, Mapping) else float(v) if v in ("inf", "-inf") else v
+        for k, v in table.items()
+    }

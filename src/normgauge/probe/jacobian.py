@@ -1,0 +1,167 @@
+"""Spectral norms of Jacobians, from below: every number is a product that was computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.probe.linearize import Function, Linearization, Progress, SampleMap, check_samples, norms, unit
+
+EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
+CONVERGED = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TopPair:
+    """The steepest direction known at one point of every sample: Jᵀu = σ v with unit u and v.
+
+    Attributes:
+        sigma: (samples,), lower bounds of ‖J‖; 0 where the network diverged.
+        left: u, (samples, outputs).
+        right: v, (samples, inputs).
+    """
+
+    sigma: Tensor
+    left: Tensor
+    right: Tensor
+
+
+def pair_from(left: Tensor, pulled: Tensor, rounding: float) -> TopPair:
+    """The pair that ``pulled`` = Jᵀu shows: σ = ‖Jᵀu‖ / ‖u‖, less its rounding."""
+    size = norms(left)
+    sigma = norms(pulled) / torch.where(size > 0, size, 1.0) * (1 - rounding)
+    return TopPair(torch.where(sigma.isfinite(), sigma, 0.0), unit(left), unit(pulled))
+
+
+def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = 32, steps: int = 30) -> TopPair:
+    """The top singular pair of every sample's Jacobian: exact for few outputs, else by iteration from ``start``.
+
+    Args:
+        here: the linearized network.
+        start: first right directions, (samples, inputs), not zero.
+        exact_outputs: most outputs for which all rows of J are computed.
+        steps: iterations otherwise.
+
+    Returns:
+        The pairs.
+    """
+    if here.outputs <= exact_outputs and start.numel() * here.outputs <= EXACT_ENTRIES:
+        return _from_rows(here, start)
+    return _from_iteration(here, start, steps)
+
+
+def _from_rows(here: Linearization, start: Tensor) -> TopPair:
+    """All rows of J by one backward pass each; u is the top eigenvector of J Jᵀ."""
+    samples = len(start)
+    eye = torch.eye(here.outputs, dtype=start.dtype, device=start.device)
+    rows = torch.stack([here.pull(eye[k].expand(samples, -1)) for k in range(here.outputs)], dim=1)
+    # The Gram matrix squares the condition number, but an error in u enters ‖Jᵀu‖ only to second order.
+    left = _top_vector(rows @ rows.mT)
+    return pair_from(left, (left[:, None] @ rows)[:, 0], here.rounding)
+
+
+def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
+    """Locally optimal ascent of ‖J v‖ over span{v, JᵀJ v, last step}, for all samples at once.
+
+    Holds:  ‖J v‖ never falls; about the pace of Lanczos with the memory of three vectors.
+    Source: A. Knyazev, "Toward the optimal preconditioned eigensolver", SIAM J. Sci. Comput. 23, 2001.
+    """
+    right = unit(start)
+    image = here.push(right)
+    last, last_image = torch.zeros_like(right), torch.zeros_like(image)
+    height = norms(image)
+    for _ in range(steps):
+        fresh = here.pull(image)
+        fresh = unit(_without(_without(fresh, right), right))
+        fresh_image = here.push(fresh)
+        for known, known_image in ((right, image), (fresh, fresh_image)):
+            share = (last * known).sum(1, keepdim=True)
+            last, last_image = last - share * known, last_image - share * known_image
+        size = norms(last)[:, None]
+        keep = size > 1e-12
+        last, last_image = torch.where(keep, last / size, 0.0), torch.where(keep, last_image / size, 0.0)
+        images = torch.stack([image, fresh_image, last_image], dim=1)
+        share = _top_vector(images @ images.mT)[:, :, None]
+        last, last_image = (
+            share[:, 1] * fresh + share[:, 2] * last,
+            share[:, 1] * fresh_image + share[:, 2] * last_image,
+        )
+        right, image = share[:, 0] * right + last, share[:, 0] * image + last_image
+        before, height = height, norms(image)
+        if bool((height <= before * (1 + CONVERGED)).all()):
+            break
+    left = unit(image)
+    return pair_from(left, here.pull(left), here.rounding)
+
+
+def _without(flat: Tensor, direction: Tensor) -> Tensor:
+    return flat - (flat * direction).sum(1, keepdim=True) * direction
+
+
+def _top_vector(gram: Tensor) -> Tensor:
+    """Top eigenvector of every symmetric matrix; one that diverged is taken as zero, so that the others survive."""
+    scale = gram.diagonal(dim1=1, dim2=2).amax(1)
+    good = (scale > 0) & gram.isfinite().all(2).all(1)
+    safe = torch.where(good[:, None, None], gram / torch.where(good, scale, 1.0)[:, None, None], 0.0)
+    return torch.linalg.eigh(safe).eigenvectors[:, :, -1]
+
+
+def random_rows(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Gaussian rows from their own generator, the same on every device."""
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.device)
+
+
+def jacobian_norms(
+    function: Function,
+    x: Tensor,
+    samples: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    exact_outputs: int = 32,
+    steps: int = 30,
+    output_axis: int = 0,
+    chunk: int | None = None,
+) -> Tensor:
+    """Lower bounds on the spectral norm of every sample's Jacobian at ``x``.
+
+    σ = ‖Jᵀu‖ / ‖u‖ ≤ ‖J‖ for the best u known: exact (to 1e-7) with few outputs, after ``steps`` iterations otherwise.
+
+    Holds:  at the points of ``x`` where ``function`` is differentiable; on a kink autograd may say more than the
+            truth, which `search` guards against.
+
+    Args:
+        function: float64 tensor of x's shape to a tensor; samples do not influence each other.
+        x: the points, sample after sample along axis 0. With samples = 1 the whole tensor is one point.
+        samples: number of samples.
+        seed: of the start directions; the global generator is left alone.
+        progress: called with a stage and the fraction done.
+        exact_outputs: up to this many outputs a sample, compute all rows of its Jacobian.
+        steps: iterations for more outputs.
+        output_axis: axis of the output along which the samples lie.
+        chunk: samples per call, to bound memory; ``function`` must then accept a part of the batch. None: all.
+
+    Returns:
+        float64 (samples,), 0 where the network diverged; (1,), the whole tensor as one point, where the output's
+        axis cannot be divided among the samples.
+
+    Raises:
+        InputError: if x is not float64 or does not hold that many samples, or the output is no tensor.
+    """
+    check_samples(x, samples)
+    generator = torch.Generator().manual_seed(seed)
+    rows = x.shape[0] // samples if samples > 1 else 1
+    size = samples if chunk is None or samples == 1 else max(1, min(chunk, samples))
+    found = []
+    for first in range(0, samples, size):
+        count = min(size, samples - first)
+        part = x if count == samples else x[first * rows : (first + count) * rows]
+        network = SampleMap(function, part, count, output_axis)
+        start = random_rows(network.start, generator)
+        here = network.at(network.start)
+        found.append(top_pair(here, start, exact_outputs=exact_outputs, steps=steps).sigma)
+        if progress is not None:
+            progress("jacobians", (first + count) / samples)
+    return torch.cat(found)

@@ -1,0 +1,141 @@
+"""From a composition to plain numbers: the layer table, the published products, losses and samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.balance import Balanced
+from normgauge.compose import Composition, own_gain
+from normgauge.core.bound import Scope
+from normgauge.core.interval import LogInterval
+from normgauge.core.reading import LN10, LayerRecord
+from normgauge.probe.search import Found
+from normgauge.rules.flow import INF, Transfer
+from normgauge.trace.step import Step
+
+# constants of the losses in the network's output for one sample, ℓ2, sums over outputs; n is the number of outputs
+LOSSES = {
+    "cross_entropy": lambda n: math.sqrt(2),
+    "softmax_l1": lambda n: math.sqrt(2) / 2,
+    "l1_sum": lambda n: math.sqrt(n),
+    "huber_sum_delta_1": lambda n: math.sqrt(n),
+    "bce_with_logits_sum": lambda n: math.sqrt(n),
+    "bce_with_logits_mean": lambda n: 1 / math.sqrt(n),
+}
+FACTS = ("min", "rms", "max", "gamma_max", "eps")
+
+
+def loss_constants(log_upper: float, shape: torch.Size) -> dict[str, float]:
+    """Decimal logs of the constants of usual losses in the input: L_f times the network's own."""
+    outputs = math.prod(shape[1:])
+    return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
+
+
+def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[str, Any], ...]:
+    """One row a sample: lower and, where the bound is per sample, upper."""
+    uppers = best.log_upper.tolist() if len(best.log_upper) == len(found.log_lower) and scope.kind != "global" else None
+    return tuple(
+        {"index": i, "log10_lower": low / LN10, "log10_upper": None if uppers is None else uppers[i] / LN10}
+        for i, low in enumerate(found.log_lower.tolist())
+    )
+
+
+def layer_records(parts: Composition, folded: Balanced, best: Balanced) -> tuple[LayerRecord, ...]:
+    """One record a step worth a row, in the order of execution."""
+    to_output = parts.to_output()
+    seen: dict[str, int] = {}
+    records = []
+    for step in parts.trace.steps:
+        out = step.outputs[0]
+        transfer = parts.transfers[out.index]
+        if step.module is None and transfer.neutral and not transfer.unknown:
+            continue
+        seen[step.name] = seen.get(step.name, 0) + 1
+        name = step.name if seen[step.name] == 1 else f"{step.name}#{seen[step.name]}"
+        rule = parts.rules[step.index]
+        reach = to_output.get(out.index)
+        records.append(
+            LayerRecord(
+                name=name,
+                kind=step.kind,
+                rule=rule.id if rule is not None else "none",
+                claim=rule.claim if rule is not None else None,
+                gain=own_gain(transfer),
+                depth=step.index,
+                log_folded=_largest_gain(folded, step),
+                log_balanced=_largest_gain(best, step),
+                log_cumulative=float(parts.flows[out.index].slope.max()),
+                log_to_output=None if reach is None else float(reach.max()),
+                log_weight_lipschitz=weight_lipschitz(parts, step, transfer, reach),
+                log_spectral=transfer.spectral,
+                log_frobenius=frobenius(transfer.weight),
+                sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in FACTS},
+                note=transfer.unknown or transfer.unbounded or transfer.note,
+            )
+        )
+    return tuple(records)
+
+
+def _largest_gain(bound: Balanced, step: Step) -> float | None:
+    values = [
+        bound.gains[(out.index, k)]
+        for out in step.outputs
+        for k in range(len(step.inputs))
+        if (out.index, k) in bound.gains
+    ]
+    return max(values, default=None)
+
+
+def frobenius(weight: Tensor | None) -> float | None:
+    """log ‖W‖_F."""
+    if weight is None:
+        return None
+    value = float(torch.linalg.vector_norm(weight.detach().double()))
+    return math.log(value) if value > 0 else -INF
+
+
+def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: Tensor | None) -> float | None:
+    """log of the constant of W ↦ output for one sample: ‖h_{i−1}‖ over the scope times the constant from there on.
+
+    For several rows a sample (tokens, pixels) the spectral norm of the matrix of rows takes the place of ‖h‖; it is at
+    most the Frobenius norm, which is what is used. For a convolution ‖unfold(h)‖ ≤ √windows·‖h‖ (`input_gain`).
+    """
+    if transfer.weight is None or reach is None or len(step.inputs) != 1:
+        return None
+    flow = parts.flows[step.inputs[0].index]
+    rows = parts.ctx.rows(step.inputs[0].tensor, flow.axis)
+    centre = torch.linalg.vector_norm(rows.reshape(rows.shape[0], -1), dim=1).cpu()
+    size = torch.minimum(centre + flow.radius, flow.norm * math.sqrt(rows.shape[1]))
+    if parts.ctx.scope.kind == "global" and parts.trace.sources[0].tensor.shape[0] > 1:
+        size = flow.norm * math.sqrt(max(rows.shape[1] // parts.trace.sources[0].tensor.shape[0], 1))
+    value = float((size.log() + transfer.input_gain + reach).max())
+    return INF if math.isnan(value) else value + 1e-9
+
+
+def published(parts: Composition) -> dict[str, Any]:
+    """The papers' gauge-dependent products, decimal logs, as they are printed there; not bounds to rely on."""
+    transfers = [parts.transfers[s.outputs[0].index] for s in parts.trace.steps]
+    weights = [t for t in transfers if t.weight is not None and isinstance(t.spectral, LogInterval)]
+    norms = [(t, t.sigma) for t in transfers if t.sigma is not None]
+    log_pw = math.fsum(t.spectral.hi for t in weights)
+    log_pw_frobenius = math.fsum(frobenius(t.weight) or 0.0 for t in weights)
+    inverse_l2 = [s["log_inverse_l2"] for _, s in norms]
+    table = {
+        "log10_P_w": log_pw,
+        "log10_P_w_frobenius": log_pw_frobenius,
+        "log10_prod_inv_sigma": {
+            k: -math.fsum(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")
+        },
+        "log10_prod_l2": math.fsum(s["log_l2"] if s["log_l2"] is not None else s["log_inverse_l2"] for _, s in norms),
+        "log10_theorem9": log_pw + math.fsum(own_gain(t).hi for t, _ in norms),
+        "log10_corollary10_2": log_pw + len(norms) * max(inverse_l2, default=0.0),
+        "log10_corollary11": log_pw + math.fsum(s["log_inverse"] for _, s in norms),
+        "log10_lemma3_sum": log_pw
+        + math.fsum(s["log_sum"] if s["log_sum"] is not None else s["log_inverse"] for _, s in norms),
+    }
+    return {k: {n: x / LN10 for n, x in v.items()} if isinstance(v, dict) else v / LN10 for k, v in table.items()}

@@ -1,0 +1,1 @@
+"""Readings in, text out: no torch, no numpy, nothing measured here."""

@@ -1,0 +1,113 @@
+"""Readings as text for a terminal: with rich where it is installed, in plain columns where it is not."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from normgauge.core.reading import Reading
+from normgauge.render import table, verdict
+from normgauge.render.numbers import plural
+from normgauge.render.table import Grid
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH = 120
+NAME_WIDTH = 24  # a narrow terminal squeezes the other columns first
+Block = str | Grid
+
+
+def text(reading: Reading, every: bool = False) -> str:
+    """One reading as the text that ``print(reading)`` shows."""
+    stream = io.StringIO()
+    show([reading], stream, every=every, width=WIDTH)
+    return stream.getvalue().rstrip("\n")
+
+
+def show(readings: Sequence[Reading], stream: TextIO, *, every: bool = False, width: int | None = None) -> None:
+    """Write readings of one network, one for each scope, the first in full."""
+    draw(blocks(readings, every), stream, width)
+
+
+def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
+    """Head, totals, layers of the first reading, then a paragraph for each scope and the published products."""
+    first = readings[0]
+    batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
+    parts: list[Block] = [f"{first.model}, mode {first.mode}, input {first.input_name}{batch}", table.totals(readings)]
+    if first.layers:
+        parts.append(table.layers(first, every))
+        parts.append("")
+    told: set[str] = set()  # scopes share most of their notes
+    for reading in readings:
+        sentences = [sentence for sentence in verdict.verdict(reading) if sentence not in told]
+        told.update(sentences)
+        parts.append(f"{reading.scope}: {verdict.gap_line(reading)}")
+        parts.extend(f"  {sentence}" for sentence in sentences)
+    balance = verdict.balance_sentence(first)
+    if balance:
+        parts.append(balance)
+    if first.gauges:
+        parts.append("Minimised over: " + "; ".join(first.gauges) + ".")
+    if first.published:
+        parts.append(table.published(first))
+    return parts
+
+
+def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> None:
+    """Draw blocks on a stream."""
+    try:
+        from rich.console import Console
+    except ImportError:
+        stream.writelines((part if isinstance(part, str) else _plain(part)) + "\n" for part in parts)
+        return
+    console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part)
+        else:
+            _print_grid(console, part)
+
+
+def _print_grid(console: Console, grid: Grid) -> None:
+    console.print()
+    console.print(grid.title, style="bold")
+    console.print(_rich(grid))
+    if grid.footer:
+        console.print(grid.footer, style="dim")
+
+
+def _rich(grid: Grid) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, header in enumerate(grid.headers):
+        numeric = index in grid.numeric
+        longest = max((len(row[index]) for row in grid.rows), default=0)
+        drawn.add_column(
+            Text(header),
+            justify="right" if numeric else "left",
+            no_wrap=numeric,
+            overflow="fold",
+            min_width=min(longest, NAME_WIDTH) if index == 0 else None,
+        )
+    for row in grid.rows:
+        drawn.add_row(*(Text(cell) for cell in row))  # Text: a layer called "[red]" is a name, not markup
+    return drawn
+
+
+def _plain(grid: Grid) -> str:
+    lines = [grid.headers, *grid.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(grid.headers))]
+    drawn = [
+        "  ".join(
+            cell.rjust(size) if i in grid.numeric else cell.ljust(size)
+            for i, (cell, size) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join(["", grid.title, *drawn, *([grid.footer] if grid.footer else [])])

@@ -1,0 +1,75 @@
+"""How numbers are spelled for people: factors as powers of ten, small ones also in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from normgauge.core.bound import Scope
+from normgauge.core.reading import LN10
+
+ABSENT = "·"
+
+
+def decades(log_value: float | None, digits: int = 2) -> str:
+    """A natural logarithm as a decimal one; "·" where there is none.
+
+    >>> decades(6.907755), decades(float("inf")), decades(None)
+    ('3.00', 'inf', '·')
+    """
+    if log_value is None:
+        return ABSENT
+    if math.isinf(log_value):
+        return "inf" if log_value > 0 else "-inf"
+    shown = f"{log_value / LN10:.{digits}f}"
+    return shown.lstrip("-") if float(shown) == 0 else shown
+
+
+def factor(log_value: float) -> str:
+    """The factor itself, in full between 0.001 and a million and as a power of ten elsewhere.
+
+    >>> factor(0.0), factor(6.907755), factor(69.07755), factor(float("-inf"))
+    ('1', '1,000', '10^30.00', '0')
+    """
+    if math.isinf(log_value):
+        return "infinite" if log_value > 0 else "0"
+    if not -3 <= log_value / LN10 < 6:
+        return f"10^{decades(log_value)}"
+    value = math.exp(log_value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def power(log_value: float) -> str:
+    """The factor as a power of ten, with its value in full where that is readable.
+
+    >>> power(6.907755)
+    '10^3.00 (1,000)'
+    """
+    short = factor(log_value)
+    if math.isinf(log_value) or short.startswith("10^"):
+        return short
+    return f"10^{decades(log_value)} ({short})"
+
+
+def sigma_range(sigma: Mapping[str, float] | None) -> str:
+    """The range of a normalizer's √(variance + ε); "·" for any other layer."""
+    if sigma is None:
+        return ABSENT
+    ends = [f"{sigma[end]:.3g}" for end in ("min", "max") if end in sigma]
+    return " … ".join(dict.fromkeys(ends)) or ABSENT
+
+
+def where(scope: Scope) -> str:
+    """A scope in words."""
+    if scope.kind == "ball":
+        return f"within {scope.radius:g} of the samples"
+    return {"point": "at the samples", "global": "everywhere"}[scope.kind]
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and its noun.
+
+    >>> plural(1, "layer"), plural(2, "layer")
+    ('1 layer', '2 layers')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

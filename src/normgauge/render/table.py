@@ -1,0 +1,101 @@
+"""The rows of a reading's tables, as strings; console and page only draw them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.render.numbers import ABSENT, decades, power, sigma_range, where
+
+TOP_ROWS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table to draw: headers, rows of the same length, and which columns hold numbers."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()
+    footer: str = ""
+
+
+def totals(readings: Sequence[Reading]) -> Grid:
+    """One labelled upper bound for each scope and the largest slope found."""
+    rows = [
+        ("at most, " + where(r.scope), str(r.scope), power(r.log_upper), "unknown" if r.unknown else str(r.evidence))
+        for r in readings
+    ]
+    found = max(readings, key=lambda r: r.log_lower)
+    rows.append(("at least, the largest slope found", "lower", power(found.log_lower), "observed"))
+    return Grid(
+        "How much a small change of the input can grow",
+        ("", "scope", "factor", "evidence"),
+        tuple(rows),
+        frozenset({2}),
+    )
+
+
+def layers(reading: Reading, every: bool = False) -> Grid:
+    """One row a layer, in the order of execution; the most active ones of a long network unless ``every``."""
+    shown = reading.layers if every else _most_active(reading.layers)
+    rows = tuple(
+        (
+            r.name,
+            r.kind,
+            decades(r.gain.hi),
+            decades(r.log_folded),
+            decades(r.log_balanced),
+            decades(r.log_cumulative),
+            sigma_range(r.sigma),
+            r.note,
+        )
+        for r in shown
+    )
+    hidden = len(reading.layers) - len(rows)
+    footer = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)"
+    return Grid(
+        f"Layers, scope {reading.scope}: log10 of what each does",
+        ("layer", "kind", "gain", "folded", "balanced", "cumulative", "σ", "note"),
+        rows,
+        frozenset({2, 3, 4, 5, 6}),
+        footer if hidden else "",
+    )
+
+
+def published(reading: Reading) -> Grid:
+    """The papers' products, labelled as what they are."""
+    rows = tuple((name, shown) for name, shown in _flat(reading.published))
+    return Grid(
+        "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them",
+        ("quantity", "log10"),
+        rows,
+        frozenset({1}),
+    )
+
+
+def _most_active(records: Sequence[LayerRecord]) -> list[LayerRecord]:
+    if len(records) <= TOP_ROWS:
+        return list(records)
+
+    def activity(record: LayerRecord) -> float:
+        shares = [record.gain.hi, *(s for s in (record.log_folded, record.log_balanced) if s is not None)]
+        return math.inf if record.note else max(abs(s) for s in shares)
+
+    kept = {id(r) for r in sorted(records, key=activity, reverse=True)[:TOP_ROWS]}
+    return [r for r in records if id(r) in kept]
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        name = prefix + key.removeprefix("log10_")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}, ")
+        elif isinstance(value, float | int):
+            yield name, f"{value:.2f}"
+        else:
+            yield name, ABSENT if value is None else str(value)

@@ -1,0 +1,354 @@
+"""Elementwise activations: one table of constants, one rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
+from normgauge.rules.registry import Family
+from normgauge.trace.step import Step, Value
+
+rules = Family("activation")
+
+Constant = Callable[[Step], float]
+
+
+def fixed(value: float) -> Constant:
+    """A constant that no option changes."""
+    return lambda step: value
+
+
+def option(step: Step, position: int, name: str, default: float) -> float:
+    """An activation's parameter, from the module or the call."""
+    if step.module is not None:
+        return float(getattr(step.module, name))
+    return float(step.get(position, name, default))
+
+
+def gelu_constant(step: Step) -> float:
+    """1.128904… for the exact form, 1.128993… for the tanh form."""
+    form = step.module.approximate if step.module is not None else step.kwargs.get("approximate", "none")
+    return 1.1289934 if form == "tanh" else 1.1289045
+
+
+def prelu_constant(step: Step) -> float:
+    """max(1, |a|)."""
+    weight = step.module.weight if step.module is not None else step.get(1, "weight")
+    return max(1.0, float(weight.abs().max()))
+
+
+def rrelu_constant(step: Step) -> float:
+    """max(1, |lower|, |upper|), whatever slope is drawn."""
+    return max(1.0, abs(option(step, 1, "lower", 1 / 8)), abs(option(step, 2, "upper", 1 / 3)))
+
+
+def elu_constant(step: Step) -> float:
+    """max(1, α)."""
+    return max(1.0, abs(option(step, 1, "alpha", 1.0)))
+
+
+def slope_constant(step: Step) -> float:
+    """max(1, |negative slope|)."""
+    return max(1.0, abs(option(step, 1, "negative_slope", 0.01)))
+
+
+def softplus_origin(step: Step) -> float:
+    """Softplus(0) = ln 2 / β."""
+    return math.log(2) / abs(option(step, 1, "beta", 1.0))
+
+
+# |φ(0)| of the few activations that do not vanish at 0; it shifts the length of a row
+ORIGIN: dict[str, Constant] = {
+    **{name: fixed(0.5) for name in ("Sigmoid", "sigmoid", "sigmoid_", "Hardsigmoid", "hardsigmoid")},
+    **{name: fixed(math.log(2)) for name in ("LogSigmoid", "logsigmoid", "log_sigmoid")},
+    **{name: softplus_origin for name in ("Softplus", "softplus")},
+    "cos": fixed(1.0),
+}
+
+# uppers are rounded up in the last digit shown; the range is (low, high) of the output, None when unbounded
+TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
+    (
+        fixed(1.0),
+        (0.0, INF),
+        (nn.ReLU, F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_, F.relu_),
+    ),
+    (fixed(1.0), (0.0, 6.0), (nn.ReLU6, F.relu6)),
+    (fixed(1.0), (-1.0, 1.0), (nn.Tanh, torch.tanh, torch.Tensor.tanh, torch.tanh_, torch.Tensor.tanh_, F.tanh)),
+    (fixed(1.0), (-1.0, 1.0), (nn.Softsign, F.softsign)),
+    (fixed(1.0), (0.0, INF), (nn.Softplus, F.softplus)),
+    (fixed(1.0), (-INF, 0.0), (nn.LogSigmoid, F.logsigmoid)),
+    (fixed(1.0), None, (nn.Tanhshrink, F.tanhshrink)),
+    (fixed(1.0), None, (nn.Softshrink, F.softshrink)),
+    (
+        fixed(1.0),
+        None,
+        (torch.abs, torch.Tensor.abs, torch.Tensor.__abs__, torch.neg, torch.Tensor.neg, torch.Tensor.__neg__),
+    ),
+    (fixed(1.0), (-1.0, 1.0), (torch.sin, torch.Tensor.sin, torch.cos, torch.Tensor.cos)),
+    (fixed(1.0), None, (torch.atan, torch.Tensor.atan, torch.arctan, torch.asinh, torch.Tensor.asinh)),
+    (fixed(1.128379168), (-1.0, 1.0), (torch.erf, torch.Tensor.erf)),
+    (
+        fixed(0.25),
+        (0.0, 1.0),
+        (nn.Sigmoid, torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.sigmoid_, torch.Tensor.sigmoid_),
+    ),
+    (fixed(1 / 6), (0.0, 1.0), (nn.Hardsigmoid, F.hardsigmoid)),
+    (fixed(1.5), (-0.375, INF), (nn.Hardswish, F.hardswish)),
+    (fixed(1.099840), (-0.2785, INF), (nn.SiLU, F.silu)),
+    (fixed(1.088499), (-0.3089, INF), (nn.Mish, F.mish)),
+    (fixed(1.758100), (-1.758100, INF), (nn.SELU, F.selu, torch.selu, torch.selu_, F.selu_)),
+    (gelu_constant, (-0.1701, INF), (nn.GELU, F.gelu)),
+    (elu_constant, None, (nn.ELU, F.elu, F.elu_)),
+    (fixed(1.0), None, (nn.CELU, F.celu, torch.celu, torch.celu_, F.celu_)),
+    (slope_constant, None, (nn.LeakyReLU, F.leaky_relu, F.leaky_relu_)),
+    (rrelu_constant, None, (nn.RReLU, F.rrelu, torch.rrelu, F.rrelu_)),
+    (prelu_constant, None, (nn.PReLU, F.prelu, torch.prelu, torch.Tensor.prelu)),
+]
+CONSTANTS = {target: (constant, span) for constant, span, targets in TABLE for target in targets}
+
+
+def constant_of(step: Step) -> tuple[float, tuple[float, float] | None]:
+    """The table's entry for a step (for a subclass, its ancestor's)."""
+    if step.target in CONSTANTS:
+        entry = CONSTANTS[step.target]
+    else:
+        entry = next(CONSTANTS[a] for a in step.target.__mro__ if a in CONSTANTS)
+    return entry[0](step), entry[1]
+
+
+def elementwise(
+    value: float,
+    span: tuple[float, float] | None,
+    flow: Flow,
+    ctx: Context,
+    length: int = 1,
+    origin: float | None = 0.0,
+) -> Transfer:
+    """The transfer of an elementwise map φ with a given constant, range and |φ(0)|: |φ(x)| ≤ L|x| + |φ(0)|."""
+    low, high, norm = ctx.full(-INF), ctx.full(INF), None
+    if origin is not None:
+        reach = value * flow.peak * (1 + 1e-12) + origin
+        low, high = -reach, reach
+        norm = value * flow.norm * (1 + 1e-12) + origin * math.sqrt(length)
+    if span is not None:
+        low, high = low.clamp_min(span[0]), high.clamp_max(span[1])
+    gain = Gain(ctx.log(value), math.log(value) if value and ctx.scope.kind == "global" else -INF, Diagonal())
+    return Transfer((gain,), row=value * flow.row, norm=norm, low=low, high=high)
+
+
+@rules.add(*CONSTANTS, claim="T.D4")
+def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Elementwise activation.
+
+    J = diag(φ'(x_i)),  ‖J‖ ≤ sup|φ'|: ReLU, Tanh, Softplus, ... 1; GELU 1.1289045 (erf), 1.1289934 (tanh); SiLU 1.09984;
+    Mish 1.088499; Hardswish 1.5; SELU 1.7581; Sigmoid ¼; Hardsigmoid ⅙; LeakyReLU, PReLU, RReLU max(1, |a|); ELU max(1, |α|)
+
+    Holds:  everywhere; the supremum is attained or approached.
+    Source: maximum of the derivative, THEORY table of per-layer constants.
+    """
+    value, span = constant_of(step)
+    names = [t.__name__ for t in step.target.__mro__] if step.module is not None else [step.kind]
+    origin = next((ORIGIN[name](step) for name in names if name in ORIGIN), 0.0)
+    shape = step.outputs[0].tensor.shape
+    return elementwise(value, span, incoming[0], ctx, shape[-1] if shape else 1, origin)
+
+
+@rules.add(
+    nn.Hardtanh,
+    F.hardtanh,
+    F.hardtanh_,
+    torch.clamp,
+    torch.Tensor.clamp,
+    torch.clip,
+    torch.Tensor.clip,
+    torch.Tensor.clamp_,
+    torch.clamp_min,
+    torch.Tensor.clamp_min,
+    torch.clamp_max,
+    torch.Tensor.clamp_max,
+)
+def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Clamping to an interval.
+
+    y = min(max(x, a), b),  ‖J‖ ≤ 1,  a ≤ y ≤ b
+
+    Holds:  everywhere, for constant limits.
+    Source: projection onto a convex set.
+    """
+    if len(incoming) > 1:
+        return Transfer(tuple(Gain(ctx.log(1.0)) for _ in incoming))
+    if step.module is not None:
+        limits: tuple[object, object] = (step.module.min_val, step.module.max_val)
+    elif "clamp_max" in step.kind:
+        limits = (None, step.get(1, "max"))
+    elif "hardtanh" in step.kind:
+        limits = (step.get(1, "min_val", -1.0), step.get(2, "max_val", 1.0))
+    else:
+        limits = (step.get(1, "min"), step.get(2, "max"))
+    low, high = (None if v is None else float(v.min() if isinstance(v, Tensor) else v) for v in limits)  # type: ignore[arg-type]
+    if isinstance(limits[1], Tensor):
+        high = float(limits[1].max())
+    span = (-INF if low is None else low, INF if high is None else high)
+    return elementwise(1.0, span, incoming[0], ctx, origin=None)
+
+
+@rules.add(torch.maximum, torch.minimum, torch.Tensor.maximum, torch.Tensor.minimum)
+def maximum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Larger or smaller of two tensors, entry by entry.
+
+    each entry comes from one operand:  L ≤ L_a + L_b, and ≤ L_a against a constant
+
+    Holds:  everywhere, for operands of equal shape.
+    Source: |max(a, b) − max(a', b')| ≤ max(|a − a'|, |b − b'|).
+    """
+    shapes = {tuple(v.tensor.shape if isinstance(v, Value) else v.shape) for v in step.args[:2]}
+    if len(shapes) > 1:
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="operands of different shapes")
+    # pointwise max(|da|, |db|) <= hypot, so the branches add in squares
+    return Transfer(tuple(Gain(ctx.log(1.0)) for _ in incoming), disjoint=True)
+
+
+@rules.add(
+    nn.Hardshrink,
+    F.hardshrink,
+    torch.Tensor.hardshrink,
+    nn.Threshold,
+    F.threshold,
+    F.threshold_,
+    torch.round,
+    torch.Tensor.round,
+    torch.floor,
+    torch.Tensor.floor,
+    torch.ceil,
+    torch.Tensor.ceil,
+    torch.sign,
+    torch.Tensor.sign,
+    torch.argmax,
+    torch.Tensor.argmax,
+    torch.gt,
+    torch.Tensor.gt,
+    torch.Tensor.__gt__,
+    torch.lt,
+    torch.Tensor.lt,
+    torch.Tensor.__lt__,
+    torch.ge,
+    torch.Tensor.ge,
+    torch.Tensor.__ge__,
+    torch.le,
+    torch.Tensor.le,
+    torch.Tensor.__le__,
+    torch.eq,
+    torch.Tensor.eq,
+    torch.Tensor.__eq__,
+    torch.ne,
+    torch.Tensor.ne,
+    torch.Tensor.__ne__,
+    torch.heaviside,
+)
+def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Discontinuous map.
+
+    no constant exists: |f(x) − f(x')| stays put while |x − x'| → 0
+
+    Holds:  everywhere; at a single point the map is treated alike.
+    Source: definition.
+    """
+    if step.kind == "threshold" or isinstance(step.module, nn.Threshold):
+        limit, fill = (option(step, 1, "threshold", 0.0), option(step, 2, "value", 0.0))
+        if limit == fill:  # x if x > t else t: a shifted ReLU
+            return elementwise(1.0, (limit, INF), incoming[0], ctx, origin=None)
+    return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded=f"{step.kind} is discontinuous")
+
+
+def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow) -> Transfer:
+    """An elementwise map whose slope depends on the range of its input; rows stretch by the same factor."""
+    return Transfer(
+        (Gain(log_vector(slope), form=Diagonal()),), row=(slope * flow.row).nan_to_num(nan=INF), low=low, high=high
+    )
+
+
+@rules.add(torch.exp, torch.Tensor.exp, torch.Tensor.exp_)
+def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Exponential.
+
+    ‖J‖ ≤ exp(sup x)
+
+    Holds:  where the input is bounded above; not Lipschitz on the whole line.
+    Source: derivative.
+    """
+    flow = incoming[0]
+    transfer = ranged(flow.low.exp(), flow.high.exp(), flow.high.exp() * (1 + 1e-12), flow)
+    return _refuse_infinite(transfer, "exp of an input that is not bounded above")
+
+
+@rules.add(
+    torch.log,
+    torch.Tensor.log,
+    torch.sqrt,
+    torch.Tensor.sqrt,
+    torch.rsqrt,
+    torch.Tensor.rsqrt,
+    torch.reciprocal,
+    torch.Tensor.reciprocal,
+)
+def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Logarithm, square root and reciprocals.
+
+    log: 1/a;  √x: 1/(2√a);  1/√x: ½a^(−3/2);  1/x: a^(−2), where a = inf x
+
+    Holds:  where the input stays above a > 0; not Lipschitz otherwise.
+    Source: derivative, decreasing in x.
+    """
+    flow = incoming[0]
+    a, b = flow.low.clamp_min(0.0) * (1 - 1e-12), flow.high.clamp_min(0.0)
+    slope, low, high = {
+        "log": (1 / a, a.log(), b.log()),
+        "sqrt": (0.5 / a.sqrt(), a.sqrt(), b.sqrt()),
+        "rsqrt": (0.5 * a.pow(-1.5), b.rsqrt(), a.rsqrt()),
+        "reciprocal": (a.pow(-2), 1 / b, 1 / a),
+    }[step.kind]
+    return _refuse_infinite(ranged(low, high, slope, flow), f"{step.kind} of an input that is not bounded away from 0")
+
+
+@rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
+def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Power with a constant exponent.
+
+    ‖J‖ ≤ p·sup|x|^(p−1) for p ≥ 1
+
+    Holds:  where the input is bounded; for integers p ≥ 1 of any sign of x, else x ≥ 0.
+    Source: derivative.
+    """
+    flow = incoming[0]
+    exponent = 2.0 if step.kind == "square" else step.get(1, "exponent")
+    if isinstance(exponent, Value | Tensor) or not isinstance(step.get(0, "input"), Value):
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a power that is not a plain number")
+    p = float(exponent)
+    if p < 1 or (p != int(p) and bool((flow.low < 0).any())):
+        if p == 0.5 or p == -0.5 or p == -1:
+            kind = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p]
+            return steep_at_zero(_Renamed(kind), incoming, ctx)  # type: ignore[arg-type]
+        return Transfer((Gain(ctx.full(INF)),), unknown=f"the power {p:g}")
+    slope = p * flow.peak.pow(p - 1) * (1 + 1e-12)
+    low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
+    high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)
+    return _refuse_infinite(ranged(low, high, slope, flow), "a power of an unbounded input")
+
+
+class _Renamed:
+    """Stands in for a step under another function's name."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+def _refuse_infinite(transfer: Transfer, why: str) -> Transfer:
+    gain = transfer.gains[0]
+    if not bool((gain.log == INF).any()):
+        return transfer
+    return Transfer(transfer.gains, row=transfer.row, low=transfer.low, high=transfer.high, unbounded=why)

@@ -1,0 +1,87 @@
+"""Dense linear maps: a matrix along the last axis, fixed on one side."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, Transfer, log_vector
+from normgauge.rules.registry import Family
+from normgauge.spectral.dense import dense_norm
+from normgauge.trace.step import Step, Value
+
+rules = Family("affine")
+
+
+def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Context) -> Transfer:
+    """The transfer of rows ↦ rows·weightᵀ + bias."""
+    key = ("dense", id(weight))
+    if key not in ctx.cache:
+        ctx.cache[key] = (dense_norm(weight), weight)  # holding the weight keeps its id from being used again
+    norm = ctx.cache[key][0].log
+    gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight))
+    stretch = math.exp(norm.hi) if norm.hi < 700 else INF
+    shift = 0.0 if bias is None else float(torch.linalg.vector_norm(bias.detach().double()))
+    return Transfer(
+        (gain,),
+        row=stretch * flow.row,
+        norm=stretch * flow.norm + shift * (1 + OUTWARD),
+        weight=weight,
+        spectral=norm,
+    )
+
+
+@rules.add(nn.Linear, F.linear, claim="T.L5")
+def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Linear map of the last axis.
+
+    y = W x + b,  ‖J‖ = ‖W‖₂ (the largest singular value)
+
+    Holds:  everywhere, exactly; the bias does not matter.
+    Source: definition of the spectral norm.
+    """
+    if step.module is not None:
+        weight, bias = step.module.weight, step.module.bias
+    else:
+        weight, bias = step.get(1, "weight"), step.get(2, "bias")
+    if isinstance(weight, Value) or isinstance(bias, Value) or not isinstance(step.get(0, "input"), Value):
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a weight that depends on the input")
+    if weight.ndim == 1:
+        weight = weight[None]
+    return matrix_transfer(weight, bias, incoming[0], ctx)
+
+
+@rules.add(nn.Bilinear, F.bilinear)
+def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Bilinear map of two branches.
+
+    y_k = aᵀ W_k b + c_k,  L ≤ ‖W‖·(sup‖b‖·L_a + sup‖a‖·L_b),  ‖W‖ ≤ the smaller norm of its two unfoldings
+
+    Holds:  where both branches are bounded (rows of length sup‖·‖); not Lipschitz otherwise.
+    Source: product rule; ‖W(·, b)‖ ≤ ‖W_(1)‖‖b‖.
+    """
+    weight = step.module.weight if step.module is not None else step.get(2, "weight")
+    first, second = step.get(0, "input1"), step.get(1, "input2")
+    # contraction with b leaves a map of a: ‖Σ_j W_kij b_j‖ ≤ ‖W unfolded as (k·i) × j‖‖b‖, and the same for a
+    by_second = dense_norm(weight.reshape(-1, weight.shape[2])).log.hi
+    by_first = dense_norm(weight.transpose(1, 2).reshape(-1, weight.shape[1])).log.hi
+    log_w = min(by_first, by_second)
+
+    def length(operand: Value | Tensor, flow: Flow | None) -> Tensor:
+        if flow is not None:
+            return flow.norm
+        return ctx.full(float(torch.linalg.vector_norm(operand.double(), dim=-1).max()))
+
+    flows = iter(incoming)
+    flow_a = next(flows) if isinstance(first, Value) else None
+    flow_b = next(flows) if isinstance(second, Value) else None
+    gains = []
+    if flow_a is not None:
+        gains.append(Gain(log_vector(length(second, flow_b)) + log_w))
+    if flow_b is not None:
+        gains.append(Gain(log_vector(length(first, flow_a)) + log_w))
+    why = "a product of two unbounded branches" if any(bool((g.log == INF).any()) for g in gains) else ""
+    return Transfer(tuple(gains), unbounded=why, weight=weight)

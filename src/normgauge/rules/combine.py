@@ -1,0 +1,380 @@
+"""Sums and products of branches, with broadcasting, and reductions."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.rules.flow import INF, Commute, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.registry import Family
+from normgauge.trace.step import Step, Value
+
+rules = Family("combine")
+
+
+def methods(*names: str) -> list[Any]:
+    """The functions and tensor methods of these names, once each."""
+    found: list[Any] = []
+    for name in names:
+        for space in (torch, torch.Tensor):
+            function = getattr(space, name, None)
+            if callable(function) and function not in found:
+                found.append(function)
+    return found
+
+
+def shape_of(operand: Any) -> torch.Size:
+    """Shape of a value, a constant tensor or a number."""
+    if isinstance(operand, Value):
+        return operand.tensor.shape
+    return operand.shape if isinstance(operand, Tensor) else torch.Size()
+
+
+def data_of(operand: Any) -> Tensor:
+    """Contents of a value, a constant tensor or a number, in float64."""
+    if isinstance(operand, Value):
+        return operand.tensor.detach().double()
+    return torch.as_tensor(operand, dtype=torch.float64)
+
+
+def broadcast_copies(shape: torch.Size, out: torch.Size) -> int:
+    """How many copies broadcasting makes of each entry."""
+    return math.prod(out) // max(math.prod(shape), 1)
+
+
+def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands: tuple[Any, ...]) -> int:
+    """The sample axis of a broadcast result.
+
+    Raises:
+        SamplesMixed: when the operands' samples do not line up, or broadcasting repeats a sample's entries across samples.
+    """
+    out = step.outputs[0].tensor
+    if ctx.samples == 1:
+        return 0
+    axes = set()
+    for operand, flow in zip([o for o in operands if isinstance(o, Value)], incoming, strict=True):
+        shape = shape_of(operand)
+        axis = flow.axis % max(len(shape), 1) + out.ndim - len(shape)
+        if not shape or shape[flow.axis % len(shape)] != out.shape[axis]:
+            raise SamplesMixed("broadcasting across samples")
+        axes.add(axis)
+    if len(axes) != 1:
+        raise SamplesMixed("operands whose samples lie on different axes")
+    return axes.pop()
+
+
+@rules.add(
+    *methods(
+        "add",
+        "add_",
+        "sub",
+        "sub_",
+        "subtract",
+        "__add__",
+        "__radd__",
+        "__iadd__",
+        "__sub__",
+        "__rsub__",
+        "__isub__",
+        "rsub",
+    ),
+    operator.add,
+    operator.sub,
+)
+def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Sum or difference of branches, or of a branch and a constant.
+
+    L ≤ ΣL_i, each times √copies where broadcasting repeats it;  a constant adds nothing
+
+    Holds:  everywhere; attained when the branches align.
+    Source: triangle inequality.
+    """
+    operands = (step.args[0], step.get(1, "other"))
+    scales = [1.0, abs(float(step.kwargs.get("alpha", 1)))]
+    out = step.outputs[0].tensor
+    axis = aligned_axis(step, incoming, ctx, operands)
+    gains, row, norm, low, high = [], ctx.full(0.0), ctx.full(0.0), ctx.full(0.0), ctx.full(0.0)
+    flows = iter(incoming)
+    minus = "sub" in step.kind
+    flipped = step.kind in ("__rsub__", "rsub")
+    for k, (operand, scale) in enumerate(zip(operands, scales, strict=True)):
+        sign = -1.0 if minus and (k == 1) != flipped else 1.0
+        if not isinstance(operand, Value):
+            data = data_of(operand) * scale * sign
+            if data.numel():
+                norm = norm + _row_length(data, out)
+                low, high = low + float(data.min()), high + float(data.max())
+            continue
+        flow = next(flows)
+        copies = broadcast_copies(operand.tensor.shape, out.shape)
+        value = scale * math.sqrt(copies)
+        gains.append(
+            Gain(
+                ctx.log(value) if value != 1 else ctx.full(0.0),
+                form=Diagonal() if operand.tensor.shape == out.shape else None,
+            )
+        )
+        stretch = scale * math.sqrt(_row_copies(operand.tensor.shape, out.shape))
+        row, norm = row + stretch * flow.row, norm + stretch * flow.norm
+        ends = (flow.low * scale * sign, flow.high * scale * sign)
+        low, high = low + torch.minimum(*ends), high + torch.maximum(*ends)
+    return Transfer(
+        tuple(gains),
+        row=row,
+        norm=norm,
+        low=low,
+        high=high,
+        axis=axis,
+        neutral=len(gains) == 1 and scales == [1.0, 1.0],
+    )
+
+
+def _row_copies(shape: torch.Size, out: torch.Size) -> int:
+    """How often an entry is repeated within a row of the result."""
+    if not out:
+        return 1
+    return 1 if shape and shape[-1] == out[-1] else out[-1]
+
+
+def _row_length(data: Tensor, out: Tensor) -> float:
+    length = out.shape[-1] if out.ndim else 1
+    if data.ndim and data.shape[-1] == length:
+        return float(torch.linalg.vector_norm(data, dim=-1).max())
+    return float(data.abs().max()) * math.sqrt(length)
+
+
+@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul, claim=None)
+def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Product of branches, or of a branch and a constant.
+
+    constant c: ‖J‖ = max|c| (blocks of c where broadcasting repeats the branch);
+    branches: L ≤ sup‖b‖·L_a + sup‖a‖·L_b, where ‖·‖ is the largest entry, or for a broadcast operand the largest ℓ2 norm of a block it multiplies
+
+    Holds:  everywhere for a constant; for two branches where both are bounded, not Lipschitz otherwise.
+    Source: product rule.
+    """
+    a, b = step.args[0], step.get(1, "other")
+    if not (isinstance(a, Value) and isinstance(b, Value)):
+        value, constant = (a, b) if isinstance(a, Value) else (b, a)
+        return by_constant(step, value, data_of(constant), incoming[0], ctx)
+    axis = aligned_axis(step, incoming, ctx, (a, b))
+    out = step.outputs[0].tensor
+    flow_a, flow_b = incoming
+    gains = (Gain(log_vector(_block(a, b, flow_b, out, ctx))), Gain(log_vector(_block(b, a, flow_a, out, ctx))))
+    peak = (flow_a.peak * flow_b.peak).nan_to_num(nan=INF)
+    row = _product_row(a, b, flow_a, flow_b, out)
+    norm = torch.minimum((flow_a.peak * flow_b.norm), (flow_a.norm * flow_b.peak)).nan_to_num(nan=INF)
+    if a.tensor.shape[-1:] != b.tensor.shape[-1:]:
+        norm = None  # type: ignore[assignment]
+    infinite = [g for g in gains if bool((g.log == INF).any())]
+    why = f"{step.kind} multiplies branches that are not bounded in this scope" if infinite else ""
+    nonnegative = bool((flow_a.low >= 0).all()) and bool((flow_b.low >= 0).all())
+    low = ctx.full(0.0) if nonnegative or a is b else -peak
+    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why)
+
+
+def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) -> Tensor:
+    """Largest ℓ2 norm of the entries of ``other`` that one entry of ``operand`` multiplies, over the scope.
+
+    Each block moves by at most the radius of ``other``: its norm is at most that at the centre plus the radius,
+    and at most peak·√copies.
+    """
+    shape = operand.tensor.shape
+    copies = broadcast_copies(shape, out.shape)
+    if copies == 1:
+        return flow.peak
+    repeated = tuple(
+        i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
+    )
+    data = other.tensor.detach().double().expand(out.shape)
+    blocks = torch.linalg.vector_norm(data, dim=repeated, keepdim=True).expand(out.shape)
+    own = broadcast_copies(other.tensor.shape, out.shape)
+    centre = ctx.rows(blocks, flow.axis + out.ndim - other.tensor.ndim).amax((1, 2)).cpu()
+    return torch.minimum(centre + flow.radius * math.sqrt(own), flow.peak * math.sqrt(copies)) * (1 + 1e-12)
+
+
+def _product_row(a: Value, b: Value, flow_a: Flow, flow_b: Flow, out: Tensor) -> Tensor | None:
+    if a.tensor.shape[-1:] != out.shape[-1:] or b.tensor.shape[-1:] != out.shape[-1:]:
+        return None
+    return (flow_a.row * flow_b.peak + flow_b.row * flow_a.peak).nan_to_num(nan=INF)
+
+
+def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Context) -> Transfer:
+    """A branch times a constant tensor or number."""
+    out = step.outputs[0].tensor
+    shape = value.tensor.shape
+    axis = aligned_axis(step, (flow,), ctx, (value,))
+    size = constant.abs().cpu()
+    if shape == out.shape:
+        top = float(size.max()) if size.numel() else 0.0
+    else:
+        repeated = tuple(
+            i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
+        )
+        top = float(torch.linalg.vector_norm(size.expand(out.shape), dim=repeated).max())
+    peak = flow.peak * (float(size.max()) if size.numel() else 0.0)
+    gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, _scaling(size, shape, out))
+    same_row = shape[-1:] == out.shape[-1:]
+    biggest = float(size.max()) if size.numel() else 0.0
+    return Transfer(
+        (gain,),
+        row=biggest * flow.row if same_row else None,
+        norm=(biggest * flow.norm * (1 + 1e-12)) if same_row else None,
+        low=-peak * (1 + 1e-12),
+        high=peak * (1 + 1e-12),
+        axis=axis,
+        neutral=top == 1.0 and size.numel() == 1,
+    )
+
+
+def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
+    """A constant that varies along one axis only keeps channels apart with known scales."""
+    if shape != out.shape:
+        return None
+    if size.numel() == 1:
+        return Diagonal(size.reshape(1))
+    wide = [i for i, n in enumerate(size.shape) if n > 1]
+    if len(wide) != 1:
+        return None
+    return Diagonal(size.reshape(-1), wide[0] + out.ndim - size.ndim)
+
+
+@rules.add(
+    *methods("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"), operator.truediv
+)
+def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Quotient of a branch by a constant or by a branch that stays away from 0.
+
+    constant: max 1/|c|;  a/b: L ≤ L_a/inf|b| + sup|a|·L_b/inf b²
+
+    Holds:  where |b| is bounded below (and a above); not Lipschitz otherwise.
+    Source: quotient rule; a constant numerator is a product with 1/b.
+    """
+    a, b = step.args[0], step.get(1, "other")
+    if step.kind == "__rtruediv__":
+        a, b = b, a
+    if not isinstance(b, Value):
+        return by_constant(step, a, 1 / data_of(b), incoming[0], ctx)
+    flow_b = incoming[-1]
+    floor = torch.maximum(flow_b.low, -flow_b.high).clamp_min(0.0) * (1 - 1e-12)
+    why = "" if bool((floor > 0).all()) else "a division by something that may be 0 in this scope"
+    axis = aligned_axis(step, incoming, ctx, (a, b))
+    out = step.outputs[0].tensor
+    repeat_b = math.sqrt(broadcast_copies(b.tensor.shape, out.shape))
+    size_a = incoming[0].peak if isinstance(a, Value) else ctx.full(float(data_of(a).abs().max()))
+    gains = [Gain(log_vector((size_a / floor.square() * repeat_b).nan_to_num(nan=INF)))]
+    if isinstance(a, Value):
+        gains.insert(0, Gain(log_vector(1 / floor * math.sqrt(broadcast_copies(a.tensor.shape, out.shape)))))
+    peak = (size_a / floor).nan_to_num(nan=INF)
+    return Transfer(tuple(gains), low=-peak, high=peak, axis=axis, unbounded=why)
+
+
+def reduced_axes(step: Step, data: Tensor) -> tuple[int, ...]:
+    """The axes a reduction runs over, non-negative."""
+    dim = step.get(1, "dim")
+    if dim is None:
+        dim = step.kwargs.get("axis")
+    if dim is None:
+        return tuple(range(data.ndim))
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    return tuple(sorted(d % data.ndim for d in dims)) or tuple(range(data.ndim))
+
+
+def after_reduction(step: Step, flow: Flow, ctx: Context, axes: tuple[int, ...], data: Tensor) -> int:
+    """The sample axis once ``axes`` are gone.
+
+    Raises:
+        SamplesMixed: when the samples' own axis is reduced.
+    """
+    if ctx.samples == 1:
+        return 0
+    axis = flow.axis % data.ndim
+    if axis in axes:
+        raise SamplesMixed("a reduction over the samples")
+    kept = step.outputs[0].tensor.ndim == data.ndim
+    return axis if kept else axis - sum(d < axis for d in axes)
+
+
+@rules.add(*methods("sum", "mean"))
+def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Sum or mean over axes.
+
+    sum of n entries: ‖J‖ = √n;  mean: ‖J‖ = 1/√n
+
+    Holds:  everywhere, exactly.
+    Source: one row of J is a constant vector of n entries.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    axes = reduced_axes(step, data)
+    axis = after_reduction(step, flow, ctx, axes, data)
+    n = math.prod(data.shape[d] for d in axes)
+    is_mean = step.kind == "mean"
+    value = 1 / math.sqrt(n) if is_mean else math.sqrt(n)
+    whole_rows = data.ndim - 1 not in axes
+    factor = 1.0 if is_mean else float(n)
+    return Transfer(
+        (Gain(ctx.log(value), math.log(value), Commute(axes)),),
+        row=factor * flow.row if whole_rows else None,
+        norm=factor * flow.norm if whole_rows else None,
+        low=flow.low * factor,
+        high=flow.high * factor,
+        axis=axis,
+    )
+
+
+@rules.add(*methods("amax", "amin", "max", "min"))
+def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Largest or smallest entry over axes.
+
+    each output is one entry:  ‖J‖ ≤ 1
+
+    Holds:  everywhere; the indices returned beside it are discontinuous.
+    Source: |max a − max b| ≤ max|a − b|, windows are disjoint.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    if len(incoming) == 2:
+        return Transfer((Gain(ctx.full(0.0)), Gain(ctx.full(0.0))), disjoint=True)
+    if isinstance(step.get(1, "dim"), Tensor):
+        return Transfer((Gain(ctx.full(0.0)),))
+    axes = reduced_axes(step, data)
+    return Transfer(
+        (Gain(ctx.full(0.0)),), low=flow.low, high=flow.high, axis=after_reduction(step, flow, ctx, axes, data)
+    )
+
+
+@rules.add(*methods("norm", "std", "var"), torch.linalg.norm, torch.linalg.vector_norm)
+def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Euclidean length or standard deviation over axes.
+
+    ‖x‖₂: ‖J‖ ≤ 1;  std over n entries: 1/√(n−1), biased 1/√n
+
+    Holds:  everywhere for the ℓ2 norm and std; var is not Lipschitz unless the input is bounded.
+    Source: reverse triangle inequality.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    order = step.get(1, "ord" if "linalg" in str(step.target) else "p", 2)
+    if step.kind == "var" or (
+        step.kind in ("norm", "vector_norm", "linalg_vector_norm") and order not in (2, 2.0, None, "fro")
+    ):
+        return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} of order {order}")
+    if step.kind == "std":
+        axes = reduced_axes(step, data)
+        n = math.prod(data.shape[d] for d in axes)
+        correction = step.kwargs.get(
+            "correction", 1 if step.kwargs.get("unbiased", step.get(2, "unbiased", True)) else 0
+        )
+        value = 1 / math.sqrt(max(n - correction, 1))
+    else:
+        dim = step.get(2, "dim")
+        axes = (
+            tuple(range(data.ndim))
+            if dim is None
+            else tuple(d % data.ndim for d in ((dim,) if isinstance(dim, int) else dim))
+        )
+        value = 1.0
+    axis = after_reduction(step, flow, ctx, axes, data)
+    return Transfer((Gain(ctx.log(value)),), low=ctx.full(0.0), axis=axis)

@@ -1,0 +1,151 @@
+"""Convolutions and transposed convolutions, as the linear maps they are at the traced input size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.core.interval import LogInterval
+from normgauge.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed, Transfer
+from normgauge.rules.registry import Family
+from normgauge.spectral.conv import ConvSpec, conv_norm
+from normgauge.trace.step import Step, Value
+
+rules = Family("conv")
+
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+class Layer(NamedTuple):
+    """A convolution as called: everything but the input."""
+
+    weight: Tensor
+    bias: Tensor | None
+    spec: ConvSpec
+
+
+def spread_out(value: Any, axes: int) -> tuple[int, ...]:
+    """One integer per spatial axis, from torch's int or sequence."""
+    items = tuple(value) if isinstance(value, Sequence) else (value,)
+    return tuple(int(v) for v in (items * axes if len(items) == 1 else items))
+
+
+def padding_pairs(padding: Any, weight: Tensor, dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """(left, right) per axis; 'same' puts the odd pixel on the right, as torch does."""
+    axes = weight.ndim - 2
+    if padding == "valid":
+        return ((0, 0),) * axes
+    if padding == "same":
+        totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    return tuple((p, p) for p in spread_out(padding, axes))
+
+
+def conv_layer(step: Step, data: Tensor) -> Layer | str:
+    """Weight, bias and layout of a convolution step, or why it is not one."""
+    module: Any = step.module
+    if module is not None:
+        weight, bias = module.weight, module.bias
+        options = (module.stride, module.padding, module.dilation, module.groups)
+        mode = module.padding_mode
+    else:
+        weight, bias, mode = step.get(1, "weight"), step.get(2, "bias"), "zeros"
+        stride, padding = step.get(3, "stride", 1), step.get(4, "padding", 0)
+        if "transpose" in step.kind:
+            options = (stride, padding, step.get(7, "dilation", 1), step.get(6, "groups", 1))
+        else:
+            options = (stride, padding, step.get(5, "dilation", 1), step.get(6, "groups", 1))
+    if isinstance(weight, Value) or isinstance(bias, Value) or len(step.inputs) != 1:
+        return "a kernel that depends on the input"
+    axes = weight.ndim - 2
+    stride, dilation = spread_out(options[0], axes), spread_out(options[2], axes)
+    pairs = padding_pairs(options[1], weight, dilation)
+    size = tuple(data.shape[-axes:])
+    extra: tuple[int, ...] = ()
+    transposed = isinstance(module, TRANSPOSED) or (module is None and "transpose" in step.kind)
+    if transposed:  # whatever output_size or output_padding said, the output shows
+        out = step.outputs[0].tensor.shape[-axes:]
+        plain = ConvSpec(size, stride, pairs, dilation, options[3], True).output_size(weight)
+        extra = tuple(o - p for o, p in zip(out, plain, strict=True))
+    spec = ConvSpec(size, stride, pairs, dilation, int(options[3]), transposed, extra, mode)
+    return Layer(weight, bias, spec)
+
+
+def enclosed(layer: Layer, ctx: Context) -> LogInterval:
+    """The enclosure of the layer's norm, computed once for all scopes."""
+    key = ("conv", id(layer.weight), layer.spec)
+    if key not in ctx.cache:
+        ctx.cache[key] = (conv_norm(layer.weight, layer.spec, ctx.width), layer.weight)
+    return ctx.cache[key][0].log
+
+
+def log_windows(weight: Tensor, spec: ConvSpec) -> float:
+    """½ log of the most kernel positions that meet one input pixel: ‖unfold(h)‖ ≤ √count·‖h‖."""
+    total = 0.0
+    outputs = spec.output_size(weight)
+    for axis, size in enumerate(spec.input_size):
+        taps = torch.arange(weight.shape[axis + 2]) * spec.dilation[axis]
+        stride, (left, right) = spec.stride[axis], spec.padding[axis]
+        if spec.transposed:
+            place = torch.arange(size)[:, None] * stride + taps - left
+            count = ((place >= 0) & (place < outputs[axis])).sum(1)
+        else:
+            line = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, 1, size)
+            padded = F.pad(line, (left, right), mode="constant" if spec.padding_mode == "zeros" else spec.padding_mode)
+            place = torch.arange(outputs[axis])[:, None] * stride + taps
+            count = torch.bincount(padded.flatten().long()[place].flatten(), minlength=size + 1)[1:]
+        total += math.log(max(int(count.max()), 1)) / 2
+    return total + 1e-15
+
+
+def reach(layer: Layer, flow: Flow) -> tuple[Tensor, Tensor]:
+    """Range of the output: bias ± (Σ|K| into a channel)·sup|x|; padding copies entries or puts zeros."""
+    size = layer.weight.detach().double().abs().cpu()
+    if layer.spec.transposed:
+        size = size.reshape(layer.spec.groups, -1, *size.shape[1:]).transpose(1, 2).flatten(0, 1)
+    sums = size.flatten(1).sum(1)
+    shift = torch.zeros_like(sums) if layer.bias is None else layer.bias.detach().double().cpu()
+    span = (sums * flow.peak[:, None] * (1 + 1e-9)).nan_to_num(nan=INF, posinf=INF)
+    return (shift - span).amin(1), (shift + span).amax(1)
+
+
+@rules.add(
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+    torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+    claim="T.L5",
+)  # fmt: skip
+def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Convolution or transposed convolution: any stride, padding, padding mode, dilation and groups.
+
+    y = K * x + b,  ‖J‖ = operator norm at this input size, enclosed: twisted circulants with N ≥ n + 2p from above (the
+    dense matrix for small layers), power iteration from below; the norm of the reshaped kernel is only a lower bound
+
+    Holds:  everywhere, for inputs of the traced size; the bias does not matter.
+    Source: THEORY section 4; Sedghi, Gupta & Long, arXiv 1805.10408 for circular padding.
+
+    Raises:
+        SamplesMixed: when samples lie on an axis the layer mixes.
+    """
+    data = step.inputs[0].tensor
+    layer = conv_layer(step, data)
+    if isinstance(layer, str):
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=layer)
+    channel = data.ndim - 1 - layer.spec.axes
+    if ctx.samples > 1 and (channel == 0 or incoming[0].axis % data.ndim != 0):
+        raise SamplesMixed(f"{step.kind} over the samples' axis")
+    norm = enclosed(layer, ctx)
+    low, high = reach(layer, incoming[0])
+    gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(layer.weight, layer.spec, channel))
+    return Transfer(
+        (gain,),
+        low=low,
+        high=high,
+        weight=layer.weight,
+        spectral=norm,
+        input_gain=log_windows(layer.weight, layer.spec),
+    )

@@ -1,0 +1,267 @@
+"""What is known on an edge of the graph (`Flow`) and what one step does to it (`Transfer`).
+
+Everything is a float64 vector with one entry a sample (one entry in all when samples interact or the scope is
+global), so a whole batch is measured at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.core.bound import Scope
+
+OUTWARD = 1e-9  # every computed constant is inflated by this much, far above the rounding of float64
+INF = math.inf
+
+
+class SamplesMixed(Exception):
+    """Raised by a rule when samples of the batch influence each other: measure the batch as one point instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What is known of a tensor h while the network's input x moves in the scope around x0.
+
+    Attributes:
+        slope: log of a Lipschitz bound of x ↦ h.
+        radius: bound on ‖h(x) − h(x0)‖.
+        row: the same for every row (vector along the last axis).
+        norm: bound on the length of every row of h(x).
+        low: lower bound on every entry of h(x).
+        high: upper bound on every entry.
+        axis: the axis along which samples lie, sample-major; meaningless for a single sample.
+    """
+
+    slope: Tensor
+    radius: Tensor
+    row: Tensor
+    norm: Tensor
+    low: Tensor
+    high: Tensor
+    axis: int = 0
+
+    @property
+    def peak(self) -> Tensor:
+        """Bound on the magnitude of every entry."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+
+@dataclass(frozen=True, slots=True)
+class Diagonal:
+    """The Jacobian keeps channels apart: diag(scale) times something that commutes with channel weights."""
+
+    scale: Tensor | None = None
+    axis: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Commute:
+    """Channel weights along any axis but ``axes`` pass through unchanged (pooling, means, attention's average)."""
+
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Entries are copied, never mixed: the step itself, run on labels, says which goes where."""
+
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix (out, in) applied along the last axis."""
+
+    weight: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A convolution; channels lie on ``axis``."""
+
+    weight: Tensor
+    spec: Any
+    axis: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """diag(gamma)·M with ‖row c of M‖ at most exp(log_inverse[sample, c]); gamma lies on ``axis`` of the output.
+
+    ``centred`` says that M ignores a constant added along the last axis (so that a linear map before it may be
+    replaced by its centred form). ``log_inverse`` has one column, or one a channel.
+    """
+
+    gamma: Tensor | None
+    axis: int
+    centred: bool
+    log_inverse: Tensor
+
+
+Form = Diagonal | Commute | Move | Matrix | Kernel | Normal
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How much one input of a step is stretched.
+
+    Attributes:
+        log: proved upper bound, log, one entry a sample.
+        lo: log of a lower bound on the constant in the scope, −inf when none is known.
+        form: how the bound changes when channels are weighted; None when it may not be weighted.
+    """
+
+    log: Tensor
+    lo: float = -INF
+    form: Form | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a step does.
+
+    Attributes:
+        gains: one for each of the step's inputs.
+        disjoint: the inputs reach disjoint parts of the output (concatenation), so their slopes add in squares.
+        radius: a better bound on the output's radius than gains × radii.
+        row, norm, low, high: facts about the output (see `Flow`); None when nothing better than the radius is known.
+        axis: the sample axis of the output; None keeps that of the first input.
+        unbounded: why the step has no finite constant here (a proof), when it has none.
+        unknown: why nothing is known (no rule covers this use).
+        weight: the trainable matrix or kernel, for the published quantities.
+        spectral: enclosure of its operator norm (LogInterval).
+        input_gain: log of the factor from ‖input‖ to the constant in the weights (0 for linear maps).
+        sigma: for a normalizer, tensors and floats about its √(variance + ε).
+        neutral: not worth a row in the table (pure shape changes).
+        note: a sentence for the reader.
+    """
+
+    gains: tuple[Gain, ...]
+    disjoint: bool = False
+    radius: Tensor | None = None
+    row: Tensor | None = None
+    norm: Tensor | None = None
+    low: Tensor | None = None
+    high: Tensor | None = None
+    axis: int | None = None
+    unbounded: str = ""
+    unknown: str = ""
+    weight: Tensor | None = None
+    spectral: Any = None
+    input_gain: float = 0.0
+    sigma: Mapping[str, Any] | None = None
+    neutral: bool = False
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Context:
+    """What a rule may ask: the scope, the number of samples, tolerances, and a cache for enclosures.
+
+    Attributes:
+        scope: where the bound is to hold.
+        samples: how many samples are measured side by side; 1 when the batch is one point.
+        width: relative width asked of spectral enclosures.
+        cache: enclosures by weight and layout, shared by all scopes of one measurement.
+        training: whether the batch map of train mode is measured.
+        dtype: the model's own precision (the measurement runs in float64).
+    """
+
+    scope: Scope
+    samples: int
+    width: float = 1e-3
+    cache: dict[Any, Any] = field(default_factory=dict)
+    training: bool = False
+    dtype: torch.dtype = torch.float32
+
+    def full(self, value: float) -> Tensor:
+        """One entry a sample, all equal to ``value``."""
+        return torch.full((self.samples,), value, dtype=torch.float64)
+
+    def log(self, value: float) -> Tensor:
+        """log(value) a sample, rounded outwards; log 0 = −inf."""
+        return self.full(log_outward(value))
+
+    def rows(self, tensor: Tensor, axis: int) -> Tensor:
+        """A tensor as (samples, rows, length of a row), float64 on the CPU."""
+        data = tensor.detach()
+        if data.dtype != torch.float64:
+            data = data.to(torch.float64)
+        if self.samples == 1:
+            return data.reshape(1, -1, data.shape[-1] if data.ndim else 1)
+        axis = axis % data.ndim
+        if data.shape[axis] % self.samples:
+            raise SamplesMixed(f"axis {axis} of shape {tuple(data.shape)} does not hold {self.samples} samples")
+        length = data.shape[-1] if axis != data.ndim - 1 else 1
+        return data.movedim(axis, 0).reshape(self.samples, -1, length)
+
+
+def log_outward(value: float) -> float:
+    """log(value·(1 + 1e-9)); log 0 = −inf."""
+    return -INF if value == 0 else math.log(value) + OUTWARD
+
+
+def log_vector(values: Tensor) -> Tensor:
+    """`log_outward` for a vector."""
+    return values.to(torch.float64).log() + OUTWARD
+
+
+def times(gain: Tensor, amount: Tensor) -> Tensor:
+    """exp(gain)·amount with 0·∞ = ∞: an infinite factor means "no bound"."""
+    product = gain.exp() * amount
+    return torch.where(torch.isinf(amount) | torch.isinf(gain) & (gain > 0), INF, product).nan_to_num(
+        nan=INF, posinf=INF
+    )
+
+
+def chain(gain: Tensor, slope: Tensor) -> Tensor:
+    """log of the product of two constants; +inf absorbs."""
+    return torch.where((gain == INF) | (slope == INF), INF, gain + slope)
+
+
+def join(logs: list[Tensor], disjoint: bool) -> Tensor:
+    """log of Σ exp(l), or of √Σ exp(l)² for disjoint parts, rounded outwards."""
+    stacked = torch.stack(logs)
+    if len(logs) == 1:
+        return stacked[0]
+    total = torch.logsumexp(2 * stacked, 0) / 2 if disjoint else torch.logsumexp(stacked, 0)
+    total = torch.where((stacked == INF).any(0), INF, total)
+    total = torch.where((stacked == -INF).all(0), -INF, total)
+    return total + 1e-15 * len(logs)
+
+
+def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: Context) -> Flow:
+    """The flow behind a step: slopes through its gains, everything else the best of what is known."""
+    slope = join([chain(g.log, f.slope) for g, f in zip(transfer.gains, incoming, strict=True)], transfer.disjoint)
+    parts = [times(g.log, f.radius) for g, f in zip(transfer.gains, incoming, strict=True)]
+    radius = torch.stack(parts).square().sum(0).sqrt() if transfer.disjoint else torch.stack(parts).sum(0)
+    if transfer.radius is not None:
+        radius = torch.minimum(radius, transfer.radius)
+    axis = incoming[0].axis if transfer.axis is None else transfer.axis
+    row = radius if transfer.row is None else torch.minimum(radius, transfer.row)
+    return anchored(centre, slope, radius * (1 + 1e-12), row * (1 + 1e-12), axis, ctx, transfer)
+
+
+def anchored(
+    centre: Tensor, slope: Tensor, radius: Tensor, row: Tensor, axis: int, ctx: Context, known: Transfer | None = None
+) -> Flow:
+    """Tighten norms and ranges with the centre: a row moves by at most ``row``, and so does each of its entries."""
+    data = ctx.rows(centre, axis)
+    if data.numel() == 0:
+        zero = ctx.full(0.0)
+        return Flow(slope, radius, row, zero, zero, zero, axis)
+    norm = torch.linalg.vector_norm(data, dim=2).amax(1).cpu() + row
+    low, high = data.amin((1, 2)).cpu() - row, data.amax((1, 2)).cpu() + row
+    if known is not None:
+        norm = norm if known.norm is None else torch.minimum(norm, known.norm)
+        low = low if known.low is None else torch.maximum(low, known.low)
+        high = high if known.high is None else torch.minimum(high, known.high)
+    peak = torch.maximum(low.abs(), high.abs())
+    norm = torch.minimum(norm, peak * math.sqrt(data.shape[2])) * (1 + 1e-12)
+    return Flow(slope, radius, row, norm, torch.maximum(low, -norm), torch.minimum(high, norm), axis)

@@ -1,0 +1,108 @@
+"""Batch normalization: an affine map of each channel in eval mode, layer normalization along the batch in train mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_outward
+from normgauge.rules.registry import Family
+from normgauge.rules.spread import groupwise
+from normgauge.trace.step import Step
+
+rules = Family("norm_batch")
+
+
+def channel_affine(
+    statistics: tuple[Tensor, Tensor], gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
+) -> Transfer:
+    """y_c = γ_c (x_c − mean_c)/√(var_c + ε) + β_c with fixed statistics: exact and global."""
+    mean, variance = (s.detach().double().cpu() for s in statistics)
+    if bool((variance < 0).any()):
+        return Transfer((Gain(ctx.full(INF)),), unknown="a negative running variance")
+    sigma = (variance + eps).sqrt()
+    size = torch.ones_like(sigma) if gamma is None else gamma.detach().double().abs().cpu()
+    scale = size / sigma
+    top = float(scale.max())
+    gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, Diagonal(scale))
+    shift = (0.0 if beta is None else beta.detach().double().cpu()) - mean * scale
+    reach = top * flow.peak * (1 + 1e-9) + float(shift.abs().max())
+    return Transfer(
+        (gain,),
+        row=top * flow.row,
+        low=-reach,
+        high=reach,
+        sigma=sigma_facts(sigma, size, eps, float((1 / sigma).max())),
+    )
+
+
+def sigma_facts(sigma: Tensor, gamma: Tensor, eps: float, inverse: float, groups: int = 1) -> Mapping[str, Any]:
+    """The numbers the table and the published products need."""
+    return {
+        "min": float(sigma.min()),
+        "rms": float(sigma.square().mean().sqrt()),
+        "max": float(sigma.max()),
+        "gamma_max": float(gamma.max()),
+        "eps": eps,
+        "log_inverse": log_outward(inverse),
+        "log_l2": log_outward(float(torch.linalg.vector_norm(gamma / sigma))) if gamma.shape == sigma.shape else None,
+        "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma))),
+        "log_sum": log_outward(float((1 / sigma).sum())) if groups > 1 else None,
+    }
+
+
+def train_statistics(data: Tensor, gamma: Tensor | None, eps: float, flow: Flow, ctx: Context) -> Transfer:
+    """Per channel, layer normalization over all values the batch has there."""
+    if ctx.samples != 1:
+        raise SamplesMixed("batch statistics couple the samples")
+    channels = data.shape[1]
+    groups = data.detach().double().cpu().movedim(1, 0).reshape(1, channels, -1)
+    return groupwise(groups, gamma, None, eps, flow, ctx, centred=True, gamma_axis=1, period=channels)
+
+
+@rules.add(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, claim="T.L1")
+def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Batch normalization.
+
+    eval: J = diag(γ_c/√(var_c+ε)),  ‖J‖ = max_c |γ_c|/√(running_var_c + ε);  train: ‖J‖ = max_c |γ_c|/√(σ_c²(batch) + ε), m ≥ 3
+
+    Holds:  eval: everywhere, exactly. train: for the map of the whole batch, in the scope asked for.
+    Source: Ioffe & Szegedy 2015; the ℓ2 norm over channels printed elsewhere is √C too large.
+    """
+    module = step.module
+    assert module is not None
+    statistics = module.training or module.running_var is None
+    data = step.inputs[0].tensor
+    if statistics:
+        return train_statistics(data, module.weight, module.eps, incoming[0], ctx)
+    return channel_affine(
+        (module.running_mean, module.running_var), module.weight, module.bias, module.eps, incoming[0], ctx
+    )
+
+
+@rules.add(F.batch_norm, torch.batch_norm)
+def batch_norm_function(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Batch normalization, functional form.
+
+    as the module: max_c |γ_c|/√(var_c + ε) with the statistics passed in, or the batch's own in training
+
+    Holds:  as for the module.
+    Source: Ioffe & Szegedy 2015.
+    """
+    if step.target is F.batch_norm:
+        mean, variance, gamma, beta = (
+            step.get(i, n) for i, n in enumerate(("running_mean", "running_var", "weight", "bias"), 1)
+        )
+    else:
+        gamma, beta, mean, variance = (
+            step.get(i, n) for i, n in enumerate(("weight", "bias", "running_mean", "running_var"), 1)
+        )
+    training, eps = step.get(5, "training", False), step.get(7, "eps", 1e-5)
+    if training or variance is None:
+        return train_statistics(step.inputs[0].tensor, gamma, eps, incoming[0], ctx)
+    return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)

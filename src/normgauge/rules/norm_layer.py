@@ -1,0 +1,212 @@
+"""Normalizers that act on each sample: LayerNorm, RMSNorm, GroupNorm, InstanceNorm, local response."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer
+from normgauge.rules.norm_batch import channel_affine
+from normgauge.rules.registry import Family
+from normgauge.rules.spread import groupwise
+from normgauge.trace.step import Step
+
+rules = Family("norm_layer")
+
+
+def over_last(
+    step: Step,
+    shape: tuple[int, ...],
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    eps: float,
+    flow: Flow,
+    ctx: Context,
+    centred: bool,
+) -> Transfer:
+    """A normalizer over the last ``len(shape)`` axes."""
+    data = step.inputs[0].tensor
+    size = math.prod(shape)
+    groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size).cpu()
+    single = len(shape) == 1
+    transfer = groupwise(
+        groups, gamma, beta, eps, flow, ctx, centred=centred, gamma_axis=data.ndim - 1 if single else -1, rows=True
+    )
+    if single:
+        return transfer
+    # a group spans several rows: only the sample's own radius may be used, and γ lies on no single axis
+    wide = Flow(flow.slope, flow.radius, flow.radius, flow.norm, flow.low, flow.high, flow.axis)
+    transfer = groupwise(groups, gamma, beta, eps, wide, ctx, centred=centred, gamma_axis=-1, rows=True)
+    gain = Gain(transfer.gains[0].log, transfer.gains[0].lo)
+    return Transfer(
+        (gain,),
+        radius=transfer.radius,
+        norm=transfer.norm,
+        low=transfer.low,
+        high=transfer.high,
+        sigma=transfer.sigma,
+        note=transfer.note,
+    )
+
+
+@rules.add(nn.LayerNorm, F.layer_norm, torch.layer_norm, claim="T.L2")
+def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Layer normalization.
+
+    J(x) = diag(γ)(P − c ŷŷᵀ)/√(σ²+ε);  ‖J(x)‖ ≤ max|γ|/√(σ²(x)+ε) ≤ max|γ|/√ε,  equality for γ = 1 and n ≥ 3;  ‖y‖ ≤ √n max|γ| + ‖β‖
+
+    Holds:  everywhere with ε alone; on a ball with σ ≥ σ(x0) − ρ/√n; at a point with σ(x0).
+    Source: Jacobian of Ba, Kiros & Hinton 2016, section 3.
+    """
+    module = step.module
+    if module is not None:
+        shape, gamma, beta, eps = tuple(module.normalized_shape), module.weight, module.bias, module.eps
+    else:
+        shape, gamma, beta = tuple(step.get(1, "normalized_shape")), step.get(2, "weight"), step.get(3, "bias")
+        eps = step.get(4, "eps", 1e-5)
+    return over_last(step, shape, gamma, beta, eps, incoming[0], ctx, centred=True)
+
+
+@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm)
+def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Root-mean-square normalization.
+
+    J(x) = diag(γ)(I − xxᵀ/(nρ²))/ρ,  ρ = √(‖x‖²/n + ε);  ‖J(x)‖ ≤ max|γ|/ρ ≤ max|γ|/√ε
+
+    Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; at a point with ρ(x0). eps=None means the dtype's epsilon.
+    Source: Zhang & Sennrich 2019.
+    """
+    module = step.module
+    if module is not None:
+        shape, gamma, eps = tuple(module.normalized_shape), module.weight, module.eps
+    else:
+        shape, gamma, eps = tuple(step.get(1, "normalized_shape")), step.get(2, "weight"), step.get(3, "eps")
+    if eps is None:
+        eps = torch.finfo(ctx.dtype).eps
+    return over_last(step, shape, gamma, None, eps, incoming[0], ctx, centred=False)
+
+
+@rules.add(nn.GroupNorm, F.group_norm, torch.group_norm, claim="T.L3")
+def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Group normalization.
+
+    block diagonal over groups:  ‖J‖ ≤ max_g (max_{c∈g}|γ_c|)/√(σ_g²+ε)  (the maximum, not the sum)
+
+    Holds:  as for layer normalization, group by group.
+    Source: Wu & He 2018.
+    """
+    module = step.module
+    if module is not None:
+        count, gamma, beta, eps = module.num_groups, module.weight, module.bias, module.eps
+    else:
+        count, gamma, beta, eps = (
+            step.get(1, "num_groups"),
+            step.get(2, "weight"),
+            step.get(3, "bias"),
+            step.get(4, "eps", 1e-5),
+        )
+    return by_channel_groups(step, count, gamma, beta, eps, incoming[0], ctx)
+
+
+def by_channel_groups(
+    step: Step, count: int, gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
+) -> Transfer:
+    """A normalizer over groups of channels (axis 1) and all positions of each sample."""
+    data = step.inputs[0].tensor
+    if ctx.samples > 1 and (flow.axis != 0 or data.shape[0] != ctx.samples):
+        items = ctx.rows(data, flow.axis).reshape(ctx.samples, -1)  # several images a sample: their groups side by side
+        groups = items.reshape(ctx.samples, (data.shape[0] // ctx.samples) * count, -1)
+    else:
+        groups = data.detach().double().reshape(ctx.samples, -1, data[0].numel() // count)
+    return groupwise(groups.cpu(), gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=count)
+
+
+@rules.add(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, F.instance_norm, torch.instance_norm)
+def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Instance normalization.
+
+    ‖J‖ ≤ max_c |γ_c|/√(σ_c²+ε) over the channels of a sample; with running statistics in eval it is affine
+
+    Holds:  as for layer normalization, channel by channel.
+    Source: Ulyanov, Vedaldi & Lempitsky 2016.
+    """
+    module = step.module
+    if module is not None:
+        mean, variance, gamma, beta, eps = (
+            module.running_mean,
+            module.running_var,
+            module.weight,
+            module.bias,
+            module.eps,
+        )
+        own = module.training or not module.track_running_stats
+    else:
+        names = ("running_mean", "running_var", "weight", "bias")
+        mean, variance, gamma, beta = (step.get(i, n) for i, n in enumerate(names, 1))
+        own, eps = step.get(5, "use_input_stats", True), step.get(7, "eps", 1e-5)
+        if step.target is torch.instance_norm:
+            gamma, beta, mean, variance = mean, variance, gamma, beta
+    data = step.inputs[0].tensor
+    if not own and variance is not None:
+        return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)
+    if module is not None and data.ndim == module._get_no_batch_dim():
+        return Transfer((Gain(ctx.full(INF)),), unknown="an unbatched input")
+    return by_channel_groups(step, data.shape[1], gamma, beta, eps, incoming[0], ctx)
+
+
+@rules.add(nn.LocalResponseNorm, F.local_response_norm)
+def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Local response normalization.
+
+    y_i = x_i b_i^(−β), b_i = k + (α/m) Σ_window x²;  L ≤ k^(−β) + √m·(2β/(β+1))·(k(β+1)/β)^(−β)
+
+    Holds:  everywhere, for k, α, β > 0.
+    Source: J = diag(b^(−β)) − T; a row of T has length ≤ 2β b^(−β)(1 − k/b), largest at b = k(β+1)/β; m windows share an entry.
+    """
+    if step.module is not None:
+        m, alpha, beta, k = (getattr(step.module, name) for name in ("size", "alpha", "beta", "k"))
+    else:
+        m, alpha = step.get(1, "size"), step.get(2, "alpha", 1e-4)
+        beta, k = step.get(3, "beta", 0.75), step.get(4, "k", 1.0)
+    if min(k, alpha, beta) <= 0:
+        return Transfer(
+            (Gain(ctx.full(INF)),), unknown=f"parameters k={k}, alpha={alpha}, beta={beta} that are not all positive"
+        )
+    value = k**-beta + math.sqrt(m) * 2 * beta / (beta + 1) * (k * (beta + 1) / beta) ** -beta
+    return Transfer((Gain(ctx.log(value)),), radius=None, norm=None)
+
+
+@rules.add(F.normalize)
+def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Division by the Euclidean length, floored at ε.
+
+    y = x/max(‖x‖, ε):  ‖J‖ = 1/max(‖x‖, ε),  ‖y‖ ≤ 1
+
+    Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; for p = 2.
+    Source: the tangential directions are divided by the length, the radial one vanishes or is divided by ε.
+    """
+    p, dim, eps = step.get(1, "p", 2.0), step.get(2, "dim", 1), step.get(3, "eps", 1e-12)
+    data, flow = step.inputs[0].tensor, incoming[0]
+    if p != 2 or not isinstance(dim, int) or (ctx.samples > 1 and dim % data.ndim == flow.axis % data.ndim):
+        return Transfer((Gain(ctx.full(INF)),), unknown=f"p={p}, dim={dim}")
+    last = dim % data.ndim == data.ndim - 1
+    moved = data.movedim(dim, -1)
+    axis = flow.axis % data.ndim
+    axis = axis - 1 if axis > dim % data.ndim else axis
+    lengths = torch.linalg.vector_norm(ctx.rows(moved, axis), dim=2).cpu()
+    reach = torch.minimum(flow.row, flow.radius) if last else flow.radius
+    floor = (lengths - reach[:, None]).nan_to_num(nan=0.0, neginf=0.0).clamp_min(eps)
+    slope = 1 / floor.amin(1)
+    transfer = Transfer((Gain(slope.log() + 1e-9),), low=ctx.full(-1.0), high=ctx.full(1.0))
+    if not last:
+        return transfer
+    return Transfer(
+        transfer.gains,
+        row=(slope * flow.row).nan_to_num(nan=INF).clamp_max(2.0),
+        norm=ctx.full(1 + 1e-12),
+        low=transfer.low,
+        high=transfer.high,
+    )

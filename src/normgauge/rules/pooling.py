@@ -1,0 +1,259 @@
+"""Pooling, resizing and folding: maps of the last axes that keep channels apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.core.interval import LogInterval
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer
+from normgauge.rules.registry import Family
+from normgauge.rules.shape import rerun
+from normgauge.spectral.dense import dense_norm
+from normgauge.trace.step import Step
+
+rules = Family("pooling")
+
+CHUNK = 4_000_000  # most entries of a batch of unit vectors pushed through a layer at once
+
+
+def named(*names: str) -> list[Any]:
+    """The modules and functions of these names in torch.nn, torch.nn.functional and torch, once each."""
+    found: list[Any] = []
+    for name in names:
+        for space in (nn, F, torch):
+            target = getattr(space, name, None)
+            if callable(target) and target not in found:
+                found.append(target)
+    return found
+
+
+def each(stem: str, ending: str = "") -> list[str]:
+    """The names of a layer in one, two and three dimensions."""
+    return [f"{stem}{d}d{ending}" for d in (1, 2, 3)]
+
+
+def refuse(incoming: tuple[Flow, ...], ctx: Context, why: str) -> Transfer:
+    """[0, ∞], with the reason."""
+    return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=why)
+
+
+def option(step: Step, position: int, name: str, default: Any = None) -> Any:
+    """A layer's option, from the module or the call."""
+    return getattr(step.module, name) if step.module is not None else step.get(position, name, default)
+
+
+def per_axis(value: Any, axes: int) -> list[Any]:
+    """One entry per spatial axis."""
+    items = list(value) if isinstance(value, Sequence) else [value]
+    return items * axes if len(items) == 1 else items
+
+
+def spatial(step: Step) -> int:
+    """How many of the last axes the layer works on, read off torch's own name for it: max_pool2d -> 2."""
+    name = step.kind
+    if step.module is not None:
+        name = next(t.__name__ for t in type(step.module).__mro__ if t.__module__ == "torch.nn.modules.pooling")
+    return next(d for d in (1, 2, 3) if f"{d}d" in name)
+
+
+def keep_apart(step: Step, flow: Flow, ctx: Context, axes: int) -> None:
+    """Refuse to measure samples one by one when the layer works across them.
+
+    Raises:
+        SamplesMixed: when the samples lie on one of the last ``axes`` axes.
+    """
+    ndim = step.inputs[0].tensor.ndim
+    if ctx.samples > 1 and flow.axis % ndim >= ndim - axes:
+        raise SamplesMixed(f"{step.kind} along the samples' axis")
+
+
+def channelwise(axes: int) -> Commute:
+    """Weights pass on every axis but the last ``axes``, which are mixed."""
+    return Commute(tuple(range(-axes, 0)))
+
+
+def overlap(inputs: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> tuple[int, int]:
+    """Along one axis: the most windows over one entry, and the fewest entries in one window."""
+    place = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation
+    inside = (place >= 0) & (place < inputs)
+    return int(torch.bincount(place[inside], minlength=1).max()), int(inside.sum(1).min())
+
+
+def counted(flow: Flow, ctx: Context, axes: int, windows: int) -> Transfer:
+    """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
+    log_gain = math.log(windows) / 2 + (1e-15 if windows > 1 else 0.0)
+    lo = math.log(windows) / 2 - 1e-15 if ctx.scope.kind == "global" else -INF
+    return Transfer((Gain(ctx.full(log_gain), lo, channelwise(axes)),), low=flow.low, high=flow.high)
+
+
+@rules.add(*named(*each("MaxPool"), *each("max_pool"), *each("max_pool", "_with_indices")))
+def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Max pooling.
+
+    ‖J‖ = √(most windows over one pixel), counted;  away from small borders ceil(k·gcd(s,e)/s)^(d/2):
+    3×3 stride 2 → 2, 3×3 stride 1 → 3, 2×2 stride 2 → 1, 3×3 stride 2 dilation 2 → 3
+
+    Holds:  everywhere, exactly (a lone peak wins all its windows); the indices are discontinuous.
+    Source: JᵀJ is diagonal and counts the windows a pixel wins.
+    """
+    axes = spatial(step)
+    keep_apart(step, incoming[0], ctx, axes)
+    kernel = per_axis(option(step, 1, "kernel_size"), axes)
+    stride = per_axis(option(step, 2, "stride") or kernel, axes)
+    padding, dilation = (per_axis(option(step, i, n, d), axes) for i, n, d in ((3, "padding", 0), (4, "dilation", 1)))
+    inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
+    found = [overlap(*line) for line in zip(inputs, outputs, kernel, stride, padding, dilation, strict=True)]
+    if min(least for _, least in found) == 0:
+        return refuse(incoming, ctx, "a pooling window that holds nothing but padding")
+    return counted(incoming[0], ctx, axes, math.prod(most for most, _ in found))
+
+
+@rules.add(*named(*each("AdaptiveMaxPool"), *each("adaptive_max_pool"), *each("adaptive_max_pool", "_with_indices")))
+def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Adaptive max pooling.
+
+    ‖J‖ = √(most windows over one pixel), windows [⌊i·n/m⌋, ⌈(i+1)·n/m⌉):  5 → 2 in two dimensions gives 2
+
+    Holds:  everywhere, exactly; the indices are discontinuous.
+    Source: JᵀJ is diagonal and counts the windows a pixel wins.
+    """
+    axes = spatial(step)
+    keep_apart(step, incoming[0], ctx, axes)
+    windows = 1
+    for n, m in zip(*(v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs)), strict=True):
+        count = torch.zeros(n, dtype=torch.long)
+        for i in range(m):
+            count[i * n // m : -(-(i + 1) * n // m)] += 1
+        windows *= int(count.max())
+    return counted(incoming[0], ctx, axes, windows)
+
+
+@rules.add(*named(*each("LPPool"), *each("lp_pool")))
+def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Power-average pooling, (Σ xᵖ)^(1/p) over each window.
+
+    ‖J‖ = √(most windows over one pixel) for even p and p = ∞
+
+    Holds:  everywhere, exactly; other p and ceil_mode are not covered.
+    Source: |‖a‖_p − ‖b‖_p| ≤ ‖a − b‖_p ≤ ‖a − b‖₂ for p ≥ 2.
+    """
+    axes = spatial(step)
+    keep_apart(step, incoming[0], ctx, axes)
+    power, ceil = float(option(step, 1, "norm_type")), option(step, 4, "ceil_mode", False)
+    if ceil or not (power == INF or (power >= 2 and power % 2 == 0)):
+        return refuse(incoming, ctx, f"power-average pooling with p = {power:g}" + (" and ceil_mode" if ceil else ""))
+    kernel = per_axis(option(step, 2, "kernel_size"), axes)
+    stride = per_axis(option(step, 3, "stride") or kernel, axes)
+    windows = 1
+    inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
+    for n, m, k, s in zip(inputs, outputs, kernel, stride, strict=True):
+        windows *= overlap(n, m, k, s, 0, 1)[0]
+    found = counted(incoming[0], ctx, axes, windows)
+    top = incoming[0].peak * math.prod(kernel) ** (0.0 if power == INF else 1 / power) * (1 + 1e-12)
+    return Transfer(found.gains, low=ctx.full(0.0), high=top)
+
+
+def line_matrices(step: Step, axes: int) -> tuple[list[Tensor], Tensor, float]:
+    """The layer's response to the unit vectors of each axis, spread over all others, along one line of the output.
+
+    A separable layer A = A₁⊗…⊗A_d maps e_i ⊗ 1 ⊗ … to A₁e_i ⊗ A₂1 ⊗ …; read on a line through the position of the
+    largest entry B of A(1⊗…⊗1), that is A₁e_i times the other factors of B, so ‖A‖ = Π‖lines‖ / B^(d−1).
+
+    Returns:
+        The matrices (inputs, outputs), A(1⊗…⊗1) and B.
+    """
+    data = step.inputs[0].tensor
+    size = data.shape[-axes:]
+    plain = torch.ones(1, 1, *size, dtype=torch.float64, device=data.device)
+    flat = rerun(step, [plain])[0][0, 0]
+    place = [int(i) for i in torch.unravel_index(flat.abs().argmax(), flat.shape)]
+    matrices = []
+    for axis, n in enumerate(size):
+        unit = torch.eye(n, dtype=torch.float64, device=data.device)
+        shape = [n, 1, *(n if a == axis else 1 for a in range(axes))]
+        batch = unit.reshape(shape).expand(n, 1, *size)
+        step_size = max(1, CHUNK // max(math.prod(size), flat.numel()))
+        where = [slice(None), 0, *(slice(None) if a == axis else place[a] for a in range(axes))]
+        parts = [rerun(step, [batch[i : i + step_size].contiguous()])[0][tuple(where)] for i in range(0, n, step_size)]
+        matrices.append(torch.cat(parts))
+    return matrices, flat, float(flat[tuple(place)])
+
+
+def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -> Transfer:
+    """The transfer of a linear layer that is a product of one matrix per axis, each run on unit vectors in float64."""
+    flow = incoming[0]
+    keep_apart(step, flow, ctx, axes)
+    key = ("lines", id(step))
+    if key not in ctx.cache:
+        ctx.cache[key] = (*line_matrices(step, axes), step)
+    matrices, flat, scale = ctx.cache[key][:3]
+    if scale == 0 or not math.isfinite(scale):
+        return refuse(incoming, ctx, "a resizing that maps a constant image to zero")
+    norm = LogInterval.one()
+    for matrix in matrices:
+        norm = norm * dense_norm(matrix).log
+    shift = (axes - 1) * math.log(abs(scale))
+    log_hi, log_lo = norm.hi - shift + 1e-12, norm.lo - shift - 1e-12
+    low, high = weighted_range(matrices, flat, scale, flow)
+    return Transfer((Gain(ctx.full(log_hi), log_lo, channelwise(axes)),), low=low, high=high)
+
+
+def weighted_range(matrices: list[Tensor], flat: Tensor, scale: float, flow: Flow) -> tuple[Tensor, Tensor]:
+    """Range of the output: with weights ≥ 0 between the smallest and largest Σw times the ends, else ±Σ|w|·sup|x|."""
+    if scale > 0 and all(bool((m >= 0).all()) for m in matrices):
+        sums = (float(flat.min()) * (1 - 1e-9), float(flat.max()) * (1 + 1e-9))
+        low = torch.minimum(sums[0] * flow.low, sums[1] * flow.low)
+        high = torch.maximum(sums[0] * flow.high, sums[1] * flow.high)
+    else:
+        width = math.prod(float(m.abs().sum(0).max()) for m in matrices) / abs(scale) ** (len(matrices) - 1)
+        low, high = -width * (1 + 1e-9) * flow.peak, width * (1 + 1e-9) * flow.peak
+    return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF)
+
+
+@rules.add(*named(*each("AvgPool"), *each("avg_pool"), *each("AdaptiveAvgPool"), *each("adaptive_avg_pool")))
+def avg_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Average pooling, plain and adaptive.
+
+    J = A₁⊗…⊗A_d,  ‖J‖ = Π‖A_i‖:  global average over H×W 1/√(HW), 2×2 stride 2 ½, 3×3 stride 2 padding 1 on 12 0.530101
+
+    Holds:  everywhere, exactly (padding, count_include_pad, divisor_override and ceil_mode included).
+    Source: the divisor of a window is a product over the axes; norm of a Kronecker product.
+    """
+    return separable(step, incoming, ctx, spatial(step))
+
+
+@rules.add(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, F.interpolate)
+def interpolate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Resizing: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area, with or without antialiasing.
+
+    J = A₁⊗…⊗A_d,  ‖J‖ = Π‖A_i‖:  nearest ×2 in two dimensions 2, bilinear ×2 align_corners 2.086 on 8×8
+
+    Holds:  everywhere, exactly.
+    Source: weights of every mode are products over the axes; norm of a Kronecker product.
+    """
+    return separable(step, incoming, ctx, step.inputs[0].tensor.ndim - 2)
+
+
+@rules.add(nn.Fold, F.fold)
+def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Summing of overlapping patches.
+
+    ‖J‖ = √(most patches over one pixel), counted by folding ones
+
+    Holds:  everywhere, exactly.
+    Source: the adjoint of unfold, which copies: JJᵀ is diagonal and counts the copies.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    keep_apart(step, flow, ctx, 2)
+    patches = math.prod(per_axis(option(step, 2, "kernel_size"), 2))
+    count = int(rerun(step, [torch.ones(1, patches, data.shape[-1], dtype=torch.float64)])[0].max().round())
+    if count == 0:
+        return refuse(incoming, ctx, "a fold that keeps nothing")
+    reach = count * flow.peak
+    return Transfer((Gain(ctx.log(math.sqrt(count)), math.log(count) / 2 - 1e-15),), low=-reach, high=reach)

@@ -1,0 +1,165 @@
+"""Products of matrices: with a constant on either side, of two branches, and sums along an axis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer
+from normgauge.rules.product import LETTERS, build, transfer_of
+from normgauge.rules.registry import Family
+from normgauge.trace.step import Step, Value
+
+rules = Family("projection")
+
+FIXED = {
+    "mm": "xy,yz->xz", "bmm": "axy,ayz->axz", "mv": "xy,y->x", "dot": "y,y->", "outer": "x,z->xz",
+    "addmm": "xy,yz->xz", "baddbmm": "axy,ayz->axz", "addmv": "xy,y->x",
+}  # fmt: skip
+
+
+@rules.add(
+    torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.linalg.matmul,
+    torch.mm, torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot,
+    torch.outer, torch.Tensor.outer,
+)  # fmt: skip
+def matmul(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Product of matrices, batched or not.
+
+    constant C: J is block diagonal with C's matrices, ‖J‖ = max over the batch of ‖C_b‖₂;
+    branches: ‖AB − A'B'‖ ≤ sup‖A‖·‖ΔB‖ + sup‖B‖·‖ΔA‖,
+    sup‖A‖ ≤ min(‖A(x0)‖ + radius, √rows·(longest row), √entries·(largest entry))
+
+    Holds:  everywhere and exactly for a constant; for two branches where both are bounded, not Lipschitz otherwise.
+    Source: ‖AB‖_F ≤ ‖A‖₂‖B‖_F; product rule.
+    """
+    other = next((step.kwargs[k] for k in ("other", "mat2", "vec", "vec2", "tensor") if k in step.kwargs), None)
+    pair = (step.get(0, "input"), step.args[1] if len(step.args) > 1 else other)
+    flows = list(incoming)
+    if step.kind == "__rmatmul__":
+        pair = (pair[1], pair[0])
+        flows.reverse()
+    found = transfer_of(build(pair, FIXED.get(step.kind, ""), flows), ctx)
+    return replace(found, gains=found.gains[::-1]) if step.kind == "__rmatmul__" else found
+
+
+@rules.add(torch.addmm, torch.Tensor.addmm, torch.baddbmm, torch.Tensor.baddbmm, torch.addmv, torch.Tensor.addmv)
+def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """β·C + α·AB.
+
+    L ≤ |β|·√copies·L_C + |α|·L_AB
+
+    Holds:  as for the product of A and B.
+    Source: triangle inequality.
+
+    Raises:
+        SamplesMixed: when the samples of C and AB do not lie side by side.
+    """
+    names = {"addmv": ("mat", "vec"), "baddbmm": ("batch1", "batch2")}.get(step.kind, ("mat1", "mat2"))
+    added, pair = step.get(0, "input"), (step.get(1, names[0]), step.get(2, names[1]))
+    alpha, beta = (abs(float(step.kwargs.get(name, 1))) for name in ("alpha", "beta"))
+    flows, out = list(incoming), step.outputs[0].tensor
+    gains: tuple[Gain, ...] = ()
+    if isinstance(added, Value):
+        flow = flows.pop(0)
+        if ctx.samples > 1 and added.tensor.shape != out.shape:
+            raise SamplesMixed("broadcasting across samples")
+        gains = (Gain(ctx.log(beta * math.sqrt(out.numel() / max(added.tensor.numel(), 1)))),)
+        if not flows:
+            return Transfer(gains, axis=flow.axis)
+    found = transfer_of(build(pair, FIXED[step.kind], flows), ctx)
+    if ctx.samples > 1 and gains and found.axis != incoming[0].axis % out.ndim:
+        raise SamplesMixed("operands whose samples lie on different axes")
+    plain = not gains and alpha == 1
+    shift = math.log(alpha) if alpha else -INF
+    gains = (*gains, *(g if plain else Gain(g.log + shift) for g in found.gains))
+    if isinstance(added, Value):
+        return replace(found, gains=gains, row=None, norm=None, low=None, high=None, weight=None)
+    constant = beta * added.detach().double().expand(out.shape)
+    length = float(torch.linalg.vector_norm(constant, dim=-1).max()) * (1 + OUTWARD)
+    top = float(constant.abs().max()) * (1 + OUTWARD)
+    facts = (found.row, found.norm, found.low, found.high)
+    row, norm, low, high = (None if fact is None else alpha * (1 + 1e-12) * fact for fact in facts)
+    return replace(
+        found,
+        gains=gains,
+        row=row,
+        norm=None if norm is None else norm + length,
+        low=None if low is None else low - top,
+        high=None if high is None else high + top,
+        weight=found.weight if plain else None,
+        spectral=found.spectral if plain else None,
+    )
+
+
+def spelled_out(equation: str, ndims: tuple[int, int]) -> str:
+    """An equation with its arrow, and letters for its dots."""
+    sides, arrow, out = equation.partition("->")
+    free = "".join(c for c in LETTERS if c not in equation)
+    terms, dots = [], ""
+    for term, ndim in zip(sides.split(","), ndims, strict=True):
+        count = ndim - len(term.replace("...", ""))
+        own = free[:8][8 - count :] if "..." in term else ""
+        dots = own if len(own) > len(dots) else dots
+        terms.append(term.replace("...", own))
+    if not arrow:
+        joined = "".join(terms)
+        out = dots + "".join(sorted(c for c in set(joined) - set(dots) if joined.count(c) == 1))
+    return f"{','.join(terms)}->{out.replace('...', dots)}"
+
+
+@rules.add(torch.einsum)
+def einsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Einstein sum of two operands that is a batched product of matrices.
+
+    as `matmul`: letters of both operands and the result are a batch, letters of both operands alone are summed
+
+    Holds:  as for matmul; diagonals, three operands and sums over one operand's own axis are not covered.
+    Source: every such sum is a product of matrices after a permutation of axes.
+    """
+    operands = step.args[1:]
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    equation = str(step.args[0]).replace(" ", "")
+    if len(operands) != 2 or not isinstance(step.args[0], str):
+        return _refused(incoming, ctx, f"einsum {equation}")
+    equation = spelled_out(equation, tuple(o.tensor.ndim if isinstance(o, Value) else o.ndim for o in operands))  # type: ignore[arg-type]
+    product = build(operands, equation, list(incoming))
+    if product.trouble:
+        return _refused(incoming, ctx, f"einsum {equation}: {product.trouble}")
+    return transfer_of(product, ctx)
+
+
+def _refused(incoming: tuple[Flow, ...], ctx: Context, why: str) -> Transfer:
+    return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=why)
+
+
+@rules.add(torch.cumsum, torch.Tensor.cumsum, torch.Tensor.cumsum_)
+def cumsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Running sum along an axis of n entries.
+
+    ‖J‖ = 1/(2 sin(π/(4n+2))), the norm of the triangle of ones
+
+    Holds:  everywhere, exactly.
+    Source: the inverse of JJᵀ is tridiagonal with eigenvalues 4 sin²((2k−1)π/(4n+2)).
+
+    Raises:
+        SamplesMixed: when the sum runs over the samples.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    dim = step.get(1, "dim") % max(data.ndim, 1)
+    if ctx.samples > 1 and flow.axis % data.ndim == dim:
+        raise SamplesMixed("a running sum over the samples")
+    n = data.shape[dim] if data.ndim else 1
+    value = 1 / (2 * math.sin(math.pi / (4 * n + 2)))
+    stretch = (value if dim == data.ndim - 1 else float(n)) * (1 + OUTWARD)
+    return Transfer(
+        (Gain(ctx.log(value), math.log(value) - OUTWARD, Commute((dim,))),),
+        row=stretch * flow.row,
+        norm=stretch * flow.norm,
+        low=torch.minimum(flow.low, n * flow.low),
+        high=torch.maximum(flow.high, n * flow.high),
+        axis=flow.axis,
+    )

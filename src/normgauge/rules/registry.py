@@ -1,0 +1,152 @@
+"""Where rules live: families of pure functions, merged into a registry that is passed by value."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from normgauge.rules.flow import Context, Flow, Transfer
+from normgauge.trace.step import Step
+
+RuleFunction = Callable[[Step, tuple[Flow, ...], Context], Transfer]
+QUIET_HOOKS = ("WeightNorm", "SpectralNorm")  # torch's own: they set the weight and leave the input alone
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: what it covers and what it says.
+
+    Attributes:
+        id: ``family.name``.
+        function: computes the transfer.
+        targets: printable names of what it covers.
+        claim: id of the claim it rests on.
+        formula, holds, source: from the docstring.
+    """
+
+    id: str
+    function: RuleFunction
+    targets: tuple[str, ...]
+    claim: str | None
+    summary: str
+    formula: str
+    holds: str
+    source: str
+
+
+class Family:
+    """A named set of rules; one file each."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.table: dict[Any, Rule] = {}
+
+    def add(self, *targets: Any, claim: str | None = None) -> Callable[[RuleFunction], RuleFunction]:
+        """Register a rule for module types and functions.
+
+        Raises:
+            TypeError: for a target that is neither.
+            ValueError: for one that has a rule already.
+        """
+
+        def register(function: RuleFunction) -> RuleFunction:
+            rule = make_rule(f"{self.name}.{function.__name__}", function, targets, claim)
+            for target in targets:
+                if not callable(target):
+                    raise TypeError(f"{rule.id}: expected a module type or a function, got {target!r}")
+                if target in self.table:
+                    raise ValueError(f"{rule.id}: {printable(target)} has the rule {self.table[target].id} already")
+                self.table[target] = rule
+            return function
+
+        return register
+
+
+class Registry:
+    """Rules by target. A module type inherits its nearest ancestor's rule only if it inherits ``forward`` too."""
+
+    def __init__(self, table: Mapping[Any, Rule]) -> None:
+        self._table = dict(table)
+
+    @classmethod
+    def merge(cls, *families: Family) -> Registry:
+        """All rules of ``families``.
+
+        Raises:
+            ValueError: when two families cover the same target.
+        """
+        table: dict[Any, Rule] = {}
+        for family in families:
+            for target, rule in family.table.items():
+                if target in table:
+                    raise ValueError(f"{printable(target)} has two rules: {table[target].id} and {rule.id}")
+                table[target] = rule
+        return cls(table)
+
+    def extended(self, rules: Mapping[Any, RuleFunction]) -> Registry:
+        """A new registry in which ``rules`` (target -> function) come first; this one does not change."""
+        own = {t: make_rule(f"user.{f.__name__}", f, (t,), None) for t, f in rules.items()}
+        return Registry({**self._table, **own})
+
+    def lookup(self, target: Any) -> Rule | None:
+        """The rule for a function or a module type, or None."""
+        if not (isinstance(target, type) and issubclass(target, nn.Module)):
+            return self._table.get(target)
+        for ancestor in target.__mro__:
+            rule = self._table.get(ancestor)
+            if rule is not None:
+                return rule if target.forward is ancestor.forward else None
+        return None
+
+    def is_leaf(self, module: nn.Module) -> bool:
+        """Whether the tape takes ``module`` as one step: it has a rule, and no hook of the user's changes it."""
+        if module._forward_hooks or module._backward_pre_hooks or self.lookup(type(module)) is None:
+            return False
+        return all(type(hook).__name__ in QUIET_HOOKS for hook in module._forward_pre_hooks.values())
+
+    def entries(self) -> list[Rule]:
+        """Every rule once, by id."""
+        return sorted({rule.id: rule for rule in self._table.values()}.values(), key=lambda rule: rule.id)
+
+    def targets(self) -> Iterable[Any]:
+        """Everything that has a rule."""
+        return self._table.keys()
+
+
+def make_rule(rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None) -> Rule:
+    """Read formula, validity and source out of the docstring."""
+    doc = inspect.getdoc(function) or ""
+    head, _, rest = doc.partition("\n")
+    fields = dict(re.findall(r"^(Holds|Source|Claim):\s+(.*(?:\n(?!Holds|Source|Claim|\n).*)*)", rest, re.MULTILINE))
+    formula = re.split(r"^(?:Holds|Source|Claim):", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    return Rule(
+        id=rule_id,
+        function=function,
+        targets=tuple(printable(t) for t in targets),
+        claim=claim,
+        summary=head.strip(),
+        formula=" ".join(formula.split()),
+        holds=" ".join(fields.get("Holds", "").split()),
+        source=" ".join(fields.get("Source", "").split()),
+    )
+
+
+def printable(target: Any) -> str:
+    """``torch.nn.Linear``, ``torch.nn.functional.relu``, ``torch.Tensor.T``."""
+    if isinstance(target, type):
+        module = target.__module__
+        return f"torch.nn.{target.__name__}" if module.startswith("torch.nn.") else f"{module}.{target.__name__}"
+    owner = getattr(target, "__self__", None)
+    if getattr(target, "__name__", "") == "__get__" and owner is not None:
+        return f"torch.Tensor.{owner.__name__}"
+    kind = type(target).__name__
+    name = getattr(target, "__name__", repr(target))
+    if kind in ("method_descriptor", "wrapper_descriptor"):
+        return f"torch.Tensor.{name}"
+    module = getattr(target, "__module__", None) or "torch"
+    return f"{'torch' if module == 'torch._VariableFunctions' else module}.{name}"

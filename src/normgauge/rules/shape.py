@@ -1,0 +1,233 @@
+"""Steps that only copy entries: the step itself, run on labels, says exactly where each one goes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from normgauge.rules.flow import Context, Flow, Gain, Move, SamplesMixed, Transfer
+from normgauge.rules.registry import Family
+from normgauge.trace.step import Step, Value, tensors_in
+from normgauge.trace.tape import overlay
+
+rules = Family("shape")
+
+MODULES = (
+    nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d,
+    nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d, nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d,
+    nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d, nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d, nn.Unfold,
+)  # fmt: skip
+NAMES = (
+    "reshape view view_as flatten unflatten squeeze unsqueeze permute transpose swapaxes swapdims movedim moveaxis t clone contiguous detach "
+    "expand expand_as broadcast_to repeat repeat_interleave tile roll flip fliplr flipud rot90 narrow select chunk split unbind "
+    "tensor_split hsplit vsplit dsplit tril triu diagonal diag_embed index_select take_along_dim gather masked_fill masked_fill_ "
+    "cat concat concatenate stack hstack vstack dstack column_stack squeeze_ unsqueeze_ transpose_ t_ as_strided unfold masked_select "
+    "ravel atleast_2d atleast_3d where swapaxes_ index_put index_put_ scatter index_fill slice_scatter select_scatter requires_grad_ "
+    "split_with_sizes resolve_conj resolve_neg real view_as_real view_as_complex adjoint meshgrid broadcast_tensors zero_ fill_ copy_ detach_ "
+    "unsafe_chunk unsafe_split alias pixel_shuffle pixel_unshuffle channel_shuffle __getitem__ __setitem__ index_copy tensor_split"
+).split()
+GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data", "real"))
+
+
+def functions() -> list[Any]:
+    """Every spelling torch has for the names above, once."""
+    found: list[Any] = []
+    for space in (torch, torch.Tensor, F):
+        for name in NAMES:
+            function = space.__dict__.get(name) if space is torch.Tensor else getattr(space, name, None)
+            function = getattr(torch.Tensor, name, None) if function is None and space is torch.Tensor else function
+            if callable(function) and function not in found:
+                found.append(function)
+    return [*found, F.pad, *GETTERS]
+
+
+def rerun(step: Step, inputs: list[Tensor], fill: float | None = 0.0) -> list[Tensor]:
+    """The step's own function on other inputs of the same shapes; float constants become ``fill``.
+
+    In-place forms work on copies, so the result is read off the first argument.
+    """
+    supply = iter(inputs)
+
+    def swap(leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            return next(supply).clone()
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            return torch.full_like(leaf, fill, dtype=torch.float64)
+        return leaf
+
+    args, kwargs = (
+        tree_map(swap, part, is_leaf=lambda leaf: isinstance(leaf, Value)) for part in (step.args, step.kwargs)
+    )
+    if step.module is not None:
+        if isinstance(step.module, nn.ConstantPad1d | nn.ConstantPad2d | nn.ConstantPad3d):
+            return [F.pad(args[0], step.module.padding, value=0.0)]
+        return tensors_in(step.module(*args, **kwargs))
+    if step.target is F.pad and step.get(2, "mode", "constant") == "constant":
+        return [F.pad(args[0], step.get(1, "pad"), value=0.0)]
+    if step.kind in ("masked_fill", "masked_fill_", "index_fill", "fill_"):
+        args = (*args[:-1], 0.0) if isinstance(args[-1], int | float) else args
+        kwargs = {**kwargs, "value": 0.0} if "value" in kwargs else kwargs
+    if step.kind == "where" and len(args) == 3:
+        args = (args[0], *(0.0 if isinstance(a, int | float) else a for a in args[1:]))
+    if step.kind == "__setitem__" and isinstance(args[2], int | float):
+        args = (args[0], args[1], 0.0)
+    out = step.target(*args, **kwargs)
+    return tensors_in(out) if out is not None else [args[0]]
+
+
+def labels(step: Step) -> list[list[Tensor]]:
+    """For each output and each input: 1 + the flat index of the input entry copied there, 0 where there is none."""
+    if step.target is overlay:
+        return [_overlay_labels(step)]
+    count = len(step.inputs)
+    per_input = []
+    for i in range(count):
+        given = [torch.zeros(v.tensor.shape, dtype=torch.float64) for v in step.inputs]
+        size = step.inputs[i].tensor
+        given[i] = torch.arange(1, size.numel() + 1, dtype=torch.float64).reshape(size.shape)
+        per_input.append(rerun(step, given))
+    return [[per_input[i][o] for i in range(count)] for o in range(len(per_input[0]))]
+
+
+def _overlay_labels(step: Step) -> list[Tensor]:
+    """Old contents where the memory was not written, new contents where it was."""
+    old, new = step.kwargs["old"], step.kwargs["new"]
+    extent = 1 + max(sum((n - 1) * s for n, s in zip(*g[:2], strict=True)) + g[2] for g in (old, new))
+    memory = torch.zeros(extent, dtype=torch.float64)
+    count = math.prod(new[0])
+    memory.as_strided(*new).copy_(torch.arange(1, count + 1, dtype=torch.float64).reshape(new[0]))
+    fresh = memory.as_strided(*old).clone()
+    kept = torch.arange(1, fresh.numel() + 1, dtype=torch.float64).reshape(old[0])
+    return [torch.where(fresh > 0, 0.0, kept), fresh]
+
+
+def copies(label: Tensor) -> int:
+    """How often the most copied entry appears."""
+    flat = label.reshape(-1).long()
+    flat = flat[flat > 0]
+    return int(torch.bincount(flat).max()) if flat.numel() else 0
+
+
+def rows_met(label: Tensor, length: int) -> int:
+    """From how many input rows, at most, an output row is made."""
+    row = ((label.long() - 1) // max(length, 1)).where(label > 0, torch.tensor(-1))
+    row = row.reshape(-1, row.shape[-1] if row.ndim else 1).sort(1).values
+    changes = (row[:, 1:] != row[:, :-1]) & (row[:, :-1] >= 0)
+    return int(changes.sum(1).max()) + 1 if row.shape[1] > 1 and row.shape[0] else 1
+
+
+def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> int | None:
+    """Where the samples lie after the copy; None when every entry is constant.
+
+    Raises:
+        SamplesMixed: when they do not lie along one axis, sample-major.
+    """
+    each = shape[axis] // samples
+    owner = torch.arange(shape[axis]) // each
+    owner = owner.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))]).expand(shape).reshape(-1)
+    moved = torch.where(label > 0, owner[(label.long() - 1).clamp_min(0).reshape(-1)].reshape(label.shape), -1)
+    if bool((moved < 0).all()):
+        return None
+    for candidate in range(label.ndim):
+        if label.shape[candidate] % samples:
+            continue
+        want = torch.arange(label.shape[candidate]) // (label.shape[candidate] // samples)
+        want = want.reshape([-1 if i == candidate else 1 for i in range(label.ndim)])
+        if bool(((moved == want) | (moved < 0)).all()):
+            return candidate
+    raise SamplesMixed("a reshuffle that does not keep samples apart")
+
+
+@rules.add(*MODULES, *functions(), overlay)
+def copy(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Copying of entries: views, permutations, slices, padding, concatenation, stacking, masking, in-place writes.
+
+    ‖J‖ = √(largest number of copies of one entry), counted;  branches that fill disjoint parts add in squares
+
+    Holds:  everywhere, exactly (zero, replicate, reflect and circular padding, repeat and expand included).
+    Source: the columns of J are orthogonal, with squared length the number of copies.
+    """
+    return copy_outputs(step, incoming, ctx)[0]
+
+
+def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[Transfer]:
+    """One transfer for each output of a copying step."""
+    condition = (
+        step.get(0, "condition") if step.kind == "where" else step.get(1, "mask") if "masked" in step.kind else None
+    )
+    if isinstance(condition, Value):
+        why = "a choice that depends on the data is discontinuous"
+        return [Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unbounded=why)] * len(step.outputs)
+    refused = _refusal(step)
+    if refused:
+        return [Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=refused)] * len(step.outputs)
+    tables = labels(step)
+    return [_copied(step, tables[v.position if len(tables) > 1 else 0], incoming, ctx, v) for v in step.outputs]
+
+
+def _refusal(step: Step) -> str:
+    """Why a step that usually only copies does not here; empty when it does."""
+    if any(v.tensor.is_complex() for v in (*step.inputs, *step.outputs)):
+        return "complex numbers"
+    if any(not v.tensor.is_floating_point() for v in step.inputs):
+        return "indices or masks that depend on the data"
+    if step.kwargs.get("accumulate") or step.kwargs.get("reduce") or ("index_put" in step.kind and len(step.args) > 3):
+        return "writes that add up"
+    return ""
+
+
+def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Context, output: Value) -> Transfer:
+    out = output.tensor
+    if table[0].shape != out.shape:
+        return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown="copying that could not be replayed")
+    gains, row, norm, axis = [], [], [], None
+    low, high = ctx.full(math.inf), ctx.full(-math.inf)
+    shared = sum((label > 0).long() for label in table)
+    for value, label, flow in zip(step.inputs, table, incoming, strict=True):
+        count = copies(label)
+        log_gain = math.log(count) / 2 if count else -math.inf
+        gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move(len(gains))))
+        if not count:
+            continue
+        met = rows_met(label, value.tensor.shape[-1] if value.tensor.ndim else 1)
+        width = out.shape[-1] if out.ndim else 1
+        repeats = 1 if count == 1 else _row_repeats(label, width)
+        factor = math.sqrt(met * repeats)
+        row.append(factor * flow.row)
+        norm.append(factor * flow.norm)
+        low, high = torch.minimum(low, flow.low), torch.maximum(high, flow.high)
+        if ctx.samples > 1:
+            found = sample_axis(label, value.tensor.shape, flow.axis, ctx.samples)
+            if axis is not None and found is not None and axis != found:
+                raise SamplesMixed("branches whose samples lie on different axes")
+            axis = found if axis is None else axis
+    constants = bool((shared == 0).any())
+    fixed = out.detach().double()[shared == 0] if constants else out.new_zeros(0)
+    if constants and fixed.numel():
+        low, high = low.clamp_max(float(fixed.min())), high.clamp_min(float(fixed.max()))
+    tied = not constants or not fixed.numel() or bool((fixed == 0).all())
+    return Transfer(
+        tuple(gains),
+        disjoint=True,
+        row=torch.stack(row).square().sum(0).sqrt() if row else None,
+        norm=torch.stack(norm).square().sum(0).sqrt() if norm and tied else None,
+        low=low if row else None,
+        high=high if row else None,
+        axis=axis,
+        neutral=all(float(g.log.max()) <= 1e-12 for g in gains),
+    )
+
+
+def _row_repeats(label: Tensor, width: int) -> int:
+    """How often one entry appears within one output row, at most."""
+    rows = label.reshape(-1, width).sort(1).values
+    place = torch.arange(width).expand(rows.shape)
+    fresh = torch.ones_like(rows, dtype=torch.bool)
+    fresh[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    start = torch.where(fresh, place, 0).cummax(1).values
+    return int(torch.where(rows > 0, place - start + 1, 1).max())

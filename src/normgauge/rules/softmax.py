@@ -1,0 +1,193 @@
+"""Softmax and its relatives along one axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.registry import Family
+from normgauge.trace.step import Step
+
+rules = Family("softmax")
+
+ROUNDING = 1e-13  # slack for the logarithm of a probability, far above what log_softmax loses in float64
+
+
+def axis_of(step: Step, ndim: int) -> int:
+    """The axis a softmax runs along, non-negative; torch's old rule where none was given."""
+    if isinstance(step.module, nn.Softmax2d):
+        return ndim - 3
+    module: Any = step.module
+    dim = module.dim if module is not None else step.get(1, "dim")
+    if dim is None:
+        return 0 if ndim in (0, 1, 3) else 1
+    return int(dim) % max(ndim, 1)
+
+
+def refuse_samples(step: Step, flow: Flow, ctx: Context, dim: int, ndim: int) -> None:
+    """Samples must not lie on the axis that is mixed.
+
+    Raises:
+        SamplesMixed: when they do.
+    """
+    if ctx.samples > 1 and flow.axis % max(ndim, 1) == dim:
+        raise SamplesMixed(f"{step.kind} over the samples")
+
+
+def log_probabilities(data: Tensor, dim: int, flow: Flow, ctx: Context) -> Tensor:
+    """log softmax at the centre as (samples, rows, entries)."""
+    logs = torch.log_softmax(data.detach().double(), dim).movedim(dim, -1)
+    axis = flow.axis % max(data.ndim, 1)
+    return ctx.rows(logs, axis - (axis > dim)).cpu()
+
+
+def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds of the log-odds log(p/(1−p)) of every probability while the logits move by at most ``reach`` in ℓ2.
+
+    The log-odds of p_i have gradient (e_i − p)/(1 − p_i), and ‖e_i − p‖² = (1−p_i)² + Σ_{j≠i}p_j² ≤ 2(1−p_i)²:
+    they move by at most √2·reach.
+    """
+    slack = ROUNDING * (1 + logs.abs().nan_to_num(posinf=0.0))
+    below, above = logs - slack, (logs + slack).clamp_max(0.0)
+    move = (math.sqrt(2) * reach * (1 + 1e-12))[:, None, None]
+    low = below - torch.log(-torch.expm1(below)) - move
+    high = above - torch.log(-torch.expm1(above)) + move
+    return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF, neginf=-INF)
+
+
+def movement(data: Tensor, dim: int, flow: Flow) -> Tensor:
+    """How far the logits of one softmax move: rows are vectors along the last axis."""
+    return torch.minimum(flow.row, flow.radius) if dim == data.ndim - 1 else flow.radius
+
+
+@rules.add(
+    nn.Softmax, nn.Softmax2d, nn.Softmin, F.softmax, F.softmin,
+    torch.softmax, torch.Tensor.softmax, torch.special.softmax,
+)  # fmt: skip
+def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Softmax and softmin along an axis.
+
+    J = diag(p) − ppᵀ,  ‖J‖ ≤ min(½, max p_i, max 2p_i(1−p_i)), with p within its range in the scope;  ‖p‖₂ ≤ 1
+
+    Holds:  everywhere with ½ (attained at p = (½, ½)); with p, where the logits move little.
+    Source: J ≼ diag(p); Gershgorin: row i of |J| sums to 2p_i(1−p_i). Range of p: log-odds are √2-Lipschitz.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    dim = axis_of(step, data.ndim)
+    refuse_samples(step, flow, ctx, dim, data.ndim)
+    entries = data.shape[dim] if data.ndim else 1
+    sign = -1 if "softmin" in step.kind.lower() or isinstance(step.module, nn.Softmin) else 1
+    logs = log_probabilities(sign * torch.atleast_1d(data), dim, flow, ctx)
+    odds_low, odds_high = odds_range(logs, movement(data, dim, flow))
+    nearest = torch.zeros_like(odds_low).clamp(odds_low, odds_high)  # where p(1−p) is largest
+    spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2))
+    tallest = torch.sigmoid(odds_high.amax((1, 2))) * (1 + 1e-12)
+    slope = torch.minimum(2 * spread, tallest) * (1 + 1e-12) + 1e-300
+    slope = slope.clamp_max(0.5) if entries > 1 else ctx.full(0.0)
+    along_rows = dim == data.ndim - 1
+    count = max(math.prod(data.shape) // max(entries, 1) // ctx.samples, 1)
+    return Transfer(
+        (Gain(log_vector(slope), _attained(entries, ctx), Commute((dim,))),),
+        radius=ctx.full(math.sqrt(2 * count)),
+        row=torch.minimum((slope * flow.row).nan_to_num(nan=INF), ctx.full(math.sqrt(2))) if along_rows else None,
+        norm=tallest.sqrt().clamp_max(1.0) * (1 + 1e-12) if along_rows else None,
+        low=torch.sigmoid(odds_low.amin((1, 2))) * (1 - 1e-12),
+        high=tallest,
+    )
+
+
+def _attained(entries: int, ctx: Context) -> float:
+    """The constant ½ is reached over the whole space (p → (½, ½, 0, …))."""
+    return math.log(0.5) - 1e-9 if entries > 1 and ctx.scope.kind == "global" else -INF
+
+
+@rules.add(nn.LogSoftmax, F.log_softmax, torch.log_softmax, torch.Tensor.log_softmax, torch.special.log_softmax)
+def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Logarithm of softmax along an axis of n entries.
+
+    J = I − 1pᵀ,  ‖J‖ = √n·‖p‖₂ ≤ √n
+
+    Holds:  everywhere with √n (a supremum, not attained); with p within its range, in the scope.
+    Source: an oblique projector and its complement have one norm, ‖1pᵀ‖.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    dim = axis_of(step, data.ndim)
+    refuse_samples(step, flow, ctx, dim, data.ndim)
+    n = data.shape[dim] if data.ndim else 1
+    logs = log_probabilities(torch.atleast_1d(data), dim, flow, ctx)
+    reach = movement(data, dim, flow)
+    high = torch.sigmoid(odds_range(logs, reach)[1])
+    square = torch.minimum(high.square().sum(2), high.amax(2)).clamp_max(1.0).amax(1)  # Σp² ≤ max p
+    slope = (n * square).sqrt() * (1 + 1e-9) if n > 1 else ctx.full(0.0)
+    lo = math.log(n) / 2 - 1e-9 if ctx.scope.kind == "global" and n > 1 else -INF
+    move = math.sqrt(2) * reach * (1 + 1e-12)
+    return Transfer(
+        (Gain(log_vector(slope), lo, Commute((dim,))),),
+        row=(slope * flow.row).nan_to_num(nan=INF) if dim == data.ndim - 1 else None,
+        low=(logs.amin((1, 2)) - move - 1e-12).nan_to_num(nan=-INF),
+        high=ctx.full(0.0),
+    )
+
+
+@rules.add(torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp)
+def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Logarithm of a sum of exponentials over axes.
+
+    the gradient is a softmax p over the reduced entries:  ‖p‖₂ ≤ 1;  low + log n ≤ y ≤ high + log n
+
+    Holds:  everywhere; a supremum.
+    Source: Σp = 1, p ≥ 0.
+
+    Raises:
+        SamplesMixed: when the sum runs over the samples.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    dims = step.get(1, "dim")
+    axes = sorted({d % max(data.ndim, 1) for d in ((dims,) if isinstance(dims, int) else dims)})
+    axis = flow.axis % max(data.ndim, 1)
+    if ctx.samples > 1 and axis in axes:
+        raise SamplesMixed("logsumexp over the samples")
+    kept = step.outputs[0].tensor.ndim == data.ndim
+    shift = math.log(max(math.prod(data.shape[d] for d in axes if data.ndim), 1))
+    return Transfer(
+        (Gain(ctx.full(0.0), -1e-9 if ctx.scope.kind == "global" else -INF, Commute(tuple(axes))),),
+        low=flow.low + shift * (1 - 1e-12) - 1e-12,
+        high=flow.high + shift * (1 + 1e-12) + 1e-12,
+        axis=axis if kept else axis - sum(d < axis for d in axes),
+    )
+
+
+@rules.add(nn.GLU, F.glu)
+def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Gated linear unit, a·σ(b) of the two halves of an axis.
+
+    a row of J has length s·√(1 + a²(1−s)²), s = σ(b);  for |a| ≤ A its maximum is 1, or that at
+    s = (3 − √(1 − 8/A²))/4 when larger (A² ≥ 8)
+
+    Holds:  where the input is bounded by A in the scope; not Lipschitz otherwise.
+    Source: stationary points of s²(1 + A²(1−s)²) on [0, 1]; every output entry has its own pair of inputs.
+    """
+    data, flow = step.inputs[0].tensor, incoming[0]
+    module: Any = step.module
+    dim = (module.dim if module is not None else step.get(1, "dim", -1)) % data.ndim
+    refuse_samples(step, flow, ctx, dim, data.ndim)
+    square = flow.peak.square()
+    s = (3 - (1 - 8 / square).clamp_min(0.0).sqrt()) / 4
+    inner = s * (1 + square * (1 - s).square()).sqrt()
+    slope = torch.where(square >= 8, torch.maximum(inner, torch.ones_like(inner)), 1.0) * (1 + 1e-12)
+    slope = slope.nan_to_num(nan=INF, posinf=INF)
+    why = "a gated unit whose input is not bounded in this scope" if bool(torch.isinf(slope).any()) else ""
+    along_rows = dim == data.ndim - 1
+    return Transfer(
+        (Gain(log_vector(slope), form=Commute((dim,))),),
+        row=(slope * flow.row).nan_to_num(nan=INF) if along_rows else None,
+        norm=flow.norm if along_rows else None,
+        low=flow.low.clamp_max(0.0),
+        high=flow.high.clamp_min(0.0),
+        unbounded=why,
+    )

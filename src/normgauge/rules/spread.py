@@ -1,0 +1,170 @@
+"""The mathematics shared by every normalizer that divides a group by its own spread."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from normgauge.rules.flow import INF, Context, Flow, Gain, Normal, Transfer, log_vector
+
+
+def smallest_spread(sigma: Tensor, reach: Tensor, size: int) -> Tensor:
+    """min of σ over a ball of radius ρ: max(0, σ(x0) − ρ/√n), attained."""
+    return (sigma - reach / math.sqrt(size)).nan_to_num(nan=0.0, neginf=0.0).clamp_min(0.0)
+
+
+def steepest(floor: Tensor, eps: float, size: int, centred: bool) -> Tensor:
+    """‖J‖ without γ where the spread is at least ``floor``.
+
+    1/√(s²+ε) in general; ε/(s²+ε)^(3/2) when no direction is left but the radial one (n = 2 centred, n = 1 not);
+    0 for a single centred entry.
+    """
+    if centred and size == 1:
+        return torch.zeros_like(floor)
+    spread = floor.square() + eps
+    if size == (2 if centred else 1):
+        return eps * spread.pow(-1.5)
+    return spread.rsqrt()
+
+
+def displacement(sigma: Tensor, slope: Tensor, reach: Tensor, eps: float, size: int) -> tuple[Tensor, Tensor]:
+    """How far the normalized group can move when its input moves by ``reach``, and whether the chord was usable.
+
+    min(ρ·slope, 2√n sin(½ arcsin q), √n(1 + σ0/σ_ε0)),  q = ρ/(√n σ_ε0) < 1 for the chord (lift y to (y, √(nε)))
+    """
+    sigma_eps = (sigma.square() + eps).sqrt()
+    q = reach / (math.sqrt(size) * sigma_eps)
+    inside = q < 1
+    chord = 2 * math.sqrt(size) * torch.sin(torch.asin(q.clamp_max(1.0)) / 2)
+    best = torch.minimum((reach * slope).nan_to_num(nan=INF), math.sqrt(size) * (1 + sigma / sigma_eps))
+    return torch.where(inside, torch.minimum(best, chord), best) * (1 + 1e-12), inside
+
+
+def groupwise(
+    groups: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    eps: float,
+    flow: Flow,
+    ctx: Context,
+    *,
+    centred: bool,
+    gamma_axis: int,
+    period: int = 1,
+    rows: bool = False,
+) -> Transfer:
+    """Transfer of a normalizer.
+
+    Args:
+        groups: centre values as (samples, groups, entries of a group).
+        gamma: gains; length = entries of a group when ``rows``, else one for each channel in the order of the groups.
+        beta: shifts, laid out as gamma.
+        eps: ε under the root.
+        flow: what is known of the input.
+        ctx: the context.
+        centred: whether the mean is taken off (LayerNorm) or not (RMSNorm).
+        gamma_axis: the tensor axis gamma lies on.
+        period: after how many groups the gammas repeat (the groups of one image).
+        rows: every group is one row (vector along the last axis), so rows' radii apply.
+    """
+    count, size = groups.shape[1], groups.shape[2]
+    spread = groups.var(2, unbiased=False) if centred else groups.square().mean(2)
+    sigma = spread.sqrt()  # (S, G)
+    top = torch.ones(count, dtype=torch.float64)
+    if gamma is not None:
+        size_of = gamma.detach().double().abs().cpu().reshape(-1)
+        top = size_of.max().expand(count) if rows else size_of.reshape(period, -1).amax(1).repeat(count // period)
+    reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
+    floor = smallest_spread(sigma, reach, size)
+    slope = steepest(floor, eps, size, centred)
+    gains = (slope * top).amax(1)
+    moved, _ = displacement(sigma, slope, reach, eps, size)
+    radius = (moved * top).square().sum(1).sqrt()
+    whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
+    radius = torch.where(inside.all(1), torch.minimum(radius, (whole * top).amax(1)), radius)
+    facts = _facts(sigma, gamma, eps, slope, count)
+    low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
+    return Transfer(
+        (
+            Gain(
+                log_vector(gains),
+                _lower(sigma, gamma, eps, size, centred, rows, ctx),
+                _form(slope, gamma, gamma_axis, period, centred and rows),
+            ),
+        ),
+        radius=radius,
+        row=(moved * top).amax(1) if rows else radius,
+        norm=norm,
+        low=low,
+        high=high,
+        sigma=facts,
+        note=_note(floor, eps, ctx),
+    )
+
+
+def _form(slope: Tensor, gamma: Tensor | None, axis: int, period: int, centred: bool) -> Normal:
+    """Per-channel slopes when each group holds whole channels, one common slope otherwise."""
+    size = None if gamma is None else gamma.detach().double().abs().cpu().reshape(-1)
+    inverse = slope.amax(1, keepdim=True)
+    if size is not None and axis == 1 and period > 1:
+        by_group = slope.reshape(slope.shape[0], -1, period).amax(1)
+        inverse = by_group.repeat_interleave(size.numel() // period, 1)
+    return Normal(size, axis, centred, log_vector(inverse))
+
+
+def _lower(
+    sigma: Tensor, gamma: Tensor | None, eps: float, size: int, centred: bool, rows: bool, ctx: Context
+) -> float:
+    """A value the layer's constant surely reaches: interlacing, |γ|₍₃₎/σ_ε centred and |γ|₍₂₎/ρ_ε not."""
+    floor = torch.zeros(1, dtype=torch.float64) if ctx.scope.kind == "global" else sigma
+    slope = float(steepest(floor, eps, size, centred).max())
+    rank = 3 if centred else 2
+    if size < rank or slope == 0:
+        return -INF
+    weight = 1.0
+    if gamma is not None:
+        if not rows:
+            return -INF
+        weight = float(gamma.detach().double().abs().reshape(-1).topk(rank).values[-1])
+    return math.log(slope * weight) - 1e-9 if weight > 0 else -INF
+
+
+def _caps(
+    gamma: Tensor | None, beta: Tensor | None, size: int, centred: bool, ctx: Context, rows: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Limits that hold for every input: |z_i| ≤ √(n−1) centred, √n not; ‖z‖ ≤ √n."""
+    entry = math.sqrt(size - 1 if centred else size)
+    gain = torch.ones(1, dtype=torch.float64) if gamma is None else gamma.detach().double().abs().cpu().reshape(-1)
+    shift = torch.zeros(1, dtype=torch.float64) if beta is None else beta.detach().double().cpu().reshape(-1)
+    high, low = float((gain * entry + shift).max()), float((shift - gain * entry).min())
+    length = math.sqrt(size) * float(gain.max())
+    if rows:
+        length += float(torch.linalg.vector_norm(shift))
+    else:
+        length += math.sqrt(size) * float(shift.abs().max())
+    return ctx.full(low * (1 + 1e-12)), ctx.full(high * (1 + 1e-12)), ctx.full(length * (1 + 1e-12))
+
+
+def _facts(sigma: Tensor, gamma: Tensor | None, eps: float, slope: Tensor, count: int) -> dict[str, object]:
+    sigma_eps = (sigma.square() + eps).sqrt()
+    worst = sigma_eps.amin(0)  # per group, over the samples
+    sup = float(slope.max())
+    return {
+        "min": float(sigma_eps.min()),
+        "rms": float(sigma_eps.square().mean().sqrt()),
+        "max": float(sigma_eps.max()),
+        "gamma_max": 1.0 if gamma is None else float(gamma.detach().abs().max()),
+        "eps": eps,
+        "log_inverse": math.log(sup) + 1e-9 if sup > 0 else -INF,
+        "log_l2": None,
+        "log_inverse_l2": float(torch.linalg.vector_norm(1 / worst).log()),
+        "log_sum": float(slope.amax(0).sum().log()) if count > 1 else None,
+    }
+
+
+def _note(floor: Tensor, eps: float, ctx: Context) -> str:
+    if ctx.scope.kind == "global" or not bool((floor.square() <= eps).any()):
+        return ""
+    return f"σ falls to the ε floor (√ε = {math.sqrt(eps):.1e}) in this scope: ε alone decides the constant"

@@ -1,0 +1,86 @@
+"""The dropout family: the identity in eval mode, a random diagonal in train mode."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer
+from normgauge.rules.registry import Family
+from normgauge.trace.step import Step
+
+rules = Family("stochastic")
+
+SELU_ALPHA = 1.7580993408473766  # torch's own constant: a dropped entry becomes −SELU_ALPHA before rescaling
+
+
+def drop_probability(step: Step) -> float:
+    """The probability in force: 0 in eval mode."""
+    module: Any = step.module
+    if module is not None:
+        return float(module.p) if module.training else 0.0
+    default = "alpha" not in step.kind  # F.alpha_dropout is off unless told, F.dropout on
+    training = step.get(2, "training", step.kwargs.get("train", default))
+    return float(step.get(1, "p", 0.5)) if training else 0.0
+
+
+def identity(flow: Flow, ctx: Context) -> Transfer:
+    """Nothing happens."""
+    gain = Gain(ctx.full(0.0), 0.0, Diagonal())
+    return Transfer((gain,), row=flow.row, norm=flow.norm, low=flow.low, high=flow.high, neutral=True)
+
+
+def nothing_left(ctx: Context) -> Transfer:
+    """Everything is dropped: the output is 0."""
+    zero = ctx.full(0.0)
+    return Transfer((Gain(ctx.full(-INF), form=Diagonal()),), radius=zero, row=zero, norm=zero, low=zero, high=zero)
+
+
+@rules.add(
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout, F.dropout1d, F.dropout2d, F.dropout3d,
+    torch.dropout, torch.dropout_, torch.feature_dropout, torch.feature_dropout_,
+)  # fmt: skip
+def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Dropout of entries or of channels.
+
+    eval: J = I;  train: J = diag(mask)/(1−p),  ‖J‖ ≤ 1/(1−p), and 0 for p = 1
+
+    Holds:  everywhere, for every mask; attained as soon as one entry is kept.
+    Source: a mask has entries 0 and 1.
+    """
+    flow, p = incoming[0], drop_probability(step)
+    if p == 0:
+        return identity(flow, ctx)
+    if p == 1:
+        return nothing_left(ctx)
+    gain, up = Gain(ctx.log(1 / (1 - p)), form=Diagonal()), 1 / (1 - p) * (1 + 1e-12)
+    low, high = (up * flow.low).clamp_max(0.0), (up * flow.high).clamp_min(0.0)
+    return Transfer((gain,), row=up * flow.row, norm=up * flow.norm, low=low, high=high)
+
+
+@rules.add(
+    nn.AlphaDropout, nn.FeatureAlphaDropout, F.alpha_dropout, F.feature_alpha_dropout,
+    torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout, torch.feature_alpha_dropout_,
+)  # fmt: skip
+def alpha_dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Alpha dropout: dropped entries become −α, then an affine map restores mean and variance.
+
+    eval: J = I;  train: J = a·diag(mask),  a = 1/√((1−p)(1 + p·α²)), α = 1.7580993
+
+    Holds:  everywhere, for every mask; attained as soon as one entry is kept. 0 for p = 1.
+    Source: Klambauer et al. 2017; torch's implementation.
+    """
+    flow, p = incoming[0], drop_probability(step)
+    if p == 0:
+        return identity(flow, ctx)
+    if p == 1:
+        return nothing_left(ctx)
+    a = 1 / math.sqrt((SELU_ALPHA**2 * p + 1) * (1 - p))
+    kept, dropped = SELU_ALPHA * a * p, -SELU_ALPHA * a * (1 - p)
+    slack = 1e-9 * (1 + a * flow.peak)
+    low, high = (a * flow.low + kept).clamp_max(dropped) - slack, (a * flow.high + kept).clamp_min(dropped) + slack
+    return Transfer((Gain(ctx.log(a), form=Diagonal()),), row=a * (1 + 1e-12) * flow.row, low=low, high=high)

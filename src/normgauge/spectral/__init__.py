@@ -1,0 +1,1 @@
+"""Operator norms of tensors: proved from both sides, one algorithm a file; knows torch, not layers."""

@@ -1,0 +1,184 @@
+"""What the user gives and the model returns: arguments, the measured tensor, the measured output, and their checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How the model is called, and which of its inputs is measured.
+
+    Attributes:
+        args, kwargs: the call.
+        name: what the measured input is called.
+        notes: what was assumed.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    name: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> Tensor:
+        """The measured tensor itself."""
+        return dict(named_tensors((self.args, self.kwargs)))[self.name]
+
+
+def named_tensors(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in tuples, lists, mappings and dataclasses, with a path such as ``input`` or ``batch.mask``."""
+    if isinstance(tree, Tensor):
+        yield prefix or "input", tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from named_tensors(value, f"{prefix}.{key}" if prefix else str(key))
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        for field in dataclasses.fields(tree):
+            yield from named_tensors(getattr(tree, field.name), f"{prefix}.{field.name}" if prefix else field.name)
+    elif isinstance(tree, tuple | list):
+        for i, value in enumerate(tree):
+            yield from named_tensors(value, f"{prefix}.{i}" if prefix else str(i))
+
+
+def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
+    """Turn a batch into a call: a tensor is the one argument, a mapping keywords, a tuple positional arguments.
+
+    Raises:
+        InputError: when the batch holds no tensor that can be measured.
+    """
+    notes: list[str] = []
+    if isinstance(batch, Tensor):
+        args, kwargs = (batch,), {}
+    elif isinstance(batch, Mapping):
+        args, kwargs = (), dict(batch)
+    elif isinstance(batch, tuple | list) and batch:
+        args, kwargs = tuple(batch), {}
+        most = positional_limit(model)
+        if most is not None and len(args) > most:
+            notes.append(f"the batch has {len(args)} parts and the model takes {most}: the rest (labels?) was left out")
+            args = args[:most]
+    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        args, kwargs = (batch,), {}
+    else:
+        raise InputError(f"batch: expected a tensor, a tuple of tensors or a dict of them, got {type(batch).__name__}")
+    tensors = dict(named_tensors((args, kwargs)))
+    if not tensors:
+        raise InputError(f"batch: expected at least one tensor, got {type(batch).__name__} without any")
+    name = choose(tensors, wanted)
+    if tensors[name].numel() == 0 or tensors[name].ndim == 0:
+        raise InputError(
+            f"batch: expected at least one sample in {pretty(name)}, got shape {tuple(tensors[name].shape)}"
+        )
+    if len(tensors) > 1:
+        notes.append(f"measured in {pretty(name)}; the other inputs are held fixed")
+    return Call(args, kwargs, name, tuple(notes))
+
+
+def pretty(name: str) -> str:
+    """``0.0`` is the first positional argument, ``1.mask`` the keyword mask."""
+    kind, _, rest = name.partition(".")
+    return (f"input {rest}" if rest else "input") if kind == "0" else rest or name
+
+
+def choose(tensors: Mapping[str, Tensor], wanted: str | None) -> str:
+    """The measured input: the one named, else the first floating one, else the first.
+
+    Raises:
+        InputError: when the name is not among them.
+    """
+    if wanted is not None:
+        for name in tensors:
+            if wanted in (name, pretty(name), name.partition(".")[2]):
+                return name
+        raise InputError(f"input: expected one of {', '.join(pretty(n) for n in tensors)}, got {wanted!r}")
+    floating = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
+    return floating[0] if floating else next(iter(tensors))
+
+
+def positional_limit(model: nn.Module) -> int | None:
+    """How many positional arguments ``forward`` takes; None for any number."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def check_finite(model: nn.Module, call: Call) -> None:
+    """Refuse NaN and infinite weights and inputs.
+
+    Raises:
+        InputError: naming the first such tensor.
+    """
+    places = [(f"weight {n}", p) for n, p in model.named_parameters()]
+    places += [(f"buffer {n}", b) for n, b in model.named_buffers()]
+    places += [(pretty(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
+    for name, tensor in places:
+        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(torch.isfinite(tensor.detach()).all()):
+            what = "NaN" if bool(torch.isnan(tensor.detach()).any()) else "an infinite value"
+            raise InputError(
+                f"{name} holds {what}; a bound on it would mean nothing. Mend or reload it and measure again"
+            )
+
+
+def check_place(model: nn.Module, call: Call) -> None:
+    """Refuse an input on another device or of another precision than the weights.
+
+    Raises:
+        InputError: saying what was expected.
+    """
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    tensor = call.measured
+    if weight is None:
+        return
+    if tensor.device != weight.device:
+        raise InputError(
+            f"{pretty(call.name)}: expected a tensor on {weight.device} like the weights, got {tensor.device}"
+        )
+    if tensor.is_floating_point() and tensor.dtype != weight.dtype:
+        raise InputError(
+            f"{pretty(call.name)}: expected {weight.dtype} like the weights, got {tensor.dtype}; convert it with .to({weight.dtype})"
+        )
+
+
+def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor | None, list[str]]:
+    """The measured output: the one named, else ``logits``, else the first floating tensor.
+
+    Raises:
+        InputError: when nothing returned is a floating tensor, saying what was.
+    """
+    found = {n: t for n, t in named_tensors(returned) if t.is_floating_point() or t.is_complex()}
+    if not found:
+        raise InputError(f"output: expected a floating tensor, the model returned {describe(returned)}")
+    if wanted is not None:
+        if wanted not in found:
+            raise InputError(f"output: expected one of {', '.join(found)}, got {wanted!r}")
+        name = wanted
+    else:
+        name = "logits" if "logits" in found else next(iter(found))
+    others = [n for n in found if n != name]
+    note = [f"measured output: {name}; not measured: {', '.join(others[:5])}"] if others else []
+    return found[name], note
+
+
+def describe(returned: Any) -> str:
+    """A short description of what a model gave back."""
+    if isinstance(returned, Tensor):
+        return f"a tensor of {returned.dtype}"
+    if isinstance(returned, tuple | list):
+        return f"a {type(returned).__name__} of {', '.join(type(r).__name__ for r in returned[:4]) or 'nothing'}"
+    if isinstance(returned, Mapping):
+        return f"a {type(returned).__name__} with {', '.join(map(str, list(returned)[:4])) or 'nothing'}"
+    return f"a {type(returned).__name__}"

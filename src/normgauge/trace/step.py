@@ -1,0 +1,127 @@
+"""What the tape writes down: values, the steps between them, and the whole trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """One tensor at one moment; ``tensor`` is copied just before something overwrites it.
+
+    Attributes:
+        index: position among all values of the trace.
+        tensor: the contents, live.
+        step: the step that made it; None for the measured input.
+        position: which of the step's outputs it is.
+    """
+
+    index: int
+    tensor: Tensor
+    step: Step | None = None
+    position: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One leaf module or torch function applied to at least one value that depends on the measured input.
+
+    Attributes:
+        target: the module's type or the function itself; what rules are looked up by.
+        module: the module, for a leaf module.
+        path: module path at which it ran.
+        args: positional arguments; a `Value` stands for each tensor that depends on the input, constants are as given.
+        kwargs: keyword arguments, likewise.
+        inputs: the values among the arguments, in order of appearance, repeated if used twice.
+        outputs: the tensors it returned.
+        trouble: non-empty when the tape saw something it cannot follow here.
+    """
+
+    index: int
+    target: Any
+    module: nn.Module | None
+    path: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...] = ()
+    trouble: str = ""
+
+    def get(self, position: int, name: str, default: Any = None) -> Any:
+        """The argument at ``position`` or called ``name``."""
+        if position < len(self.args):
+            return self.args[position]
+        return self.kwargs.get(name, default)
+
+    @property
+    def kind(self) -> str:
+        """Class or function name."""
+        if self.module is not None:
+            return type(self.module).__name__
+        return function_name(self.target)
+
+    @property
+    def name(self) -> str:
+        """Module path, with the function's name for a functional step."""
+        if self.module is not None:
+            return self.path or type(self.module).__name__
+        return f"{self.path}.{self.kind}" if self.path else self.kind
+
+
+@dataclass(eq=False, slots=True)
+class Trace:
+    """The steps between the sources and the output, in order of execution.
+
+    Attributes:
+        sources: the measured input, or the embeddings of an integer input.
+        output: the value measured; None when it does not depend on the input.
+        steps: only those the output depends on.
+        notes: what the reader should know (data-dependent branches, other outputs, ...).
+        branches: True when Python control flow looked at data.
+        returned: what the model returned, as it came.
+    """
+
+    sources: tuple[Value, ...]
+    output: Value | None
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+    branches: bool = False
+    embeddings: tuple[Any, ...] = ()
+    returned: Any = None
+    consumers: dict[int, list[Step]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for step in self.steps:
+            for value in step.inputs:
+                self.consumers.setdefault(value.index, []).append(step)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """A short printable name; property getters are named by their property."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", repr(function))
+    if name in ("__get__", "__set__") and owner is not None:
+        return str(getattr(owner, "__name__", name))
+    return str(name)
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """Every tensor in a nested structure."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def backward_slice(output: Value) -> tuple[Step, ...]:
+    """The steps ``output`` depends on, in order of execution."""
+    wanted: dict[int, Step] = {}
+    stack = [output]
+    while stack:
+        step = stack.pop().step
+        if step is not None and step.index not in wanted:
+            wanted[step.index] = step
+            stack.extend(step.inputs)
+    return tuple(wanted[i] for i in sorted(wanted))

@@ -1,0 +1,86 @@
+"""Lend a model out and give it back bit for bit as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from normgauge.errors import InputError
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The network inside compiled and distributed wrappers.
+
+    Raises:
+        InputError: for something that is not a module.
+    """
+    while True:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+        inner = model.__dict__.get("_modules", {}).get("_orig_mod")  # torch.compile's OptimizedModule
+        if inner is not None:
+            model = inner
+        elif isinstance(model, DataParallel | DistributedDataParallel):
+            model = model.module
+        else:
+            return model
+
+
+@contextmanager
+def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, training: bool) -> Iterator[None]:
+    """Inside, the model holds copies of its tensors in ``dtype``; afterwards it is what it was.
+
+    Every module's ``__dict__`` is put aside whole, so parameters, buffers, gradients, flags, hooks and whatever
+    attributes the forward sets come back as the same objects, also when the body raises. The random state is
+    restored too.
+    """
+    modules = list(dict.fromkeys(model.modules()))
+    saved = [(module, dict(module.__dict__)) for module in modules]
+    cpu_state = torch.get_rng_state()
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+    copies: dict[int, Tensor] = {}
+    try:
+        for module, state in saved:
+            module.__dict__["_parameters"] = {
+                k: _copy(p, copies, dtype, device) for k, p in state["_parameters"].items()
+            }
+            module.__dict__["_buffers"] = {k: _copy(b, copies, dtype, device) for k, b in state["_buffers"].items()}
+            for key, value in state.items():
+                if isinstance(value, Tensor):
+                    module.__dict__[key] = _copy(value, copies, dtype, device)
+            module.__dict__["training"] = training
+        yield
+    finally:
+        for module, state in saved:
+            module.__dict__.clear()
+            module.__dict__.update(state)
+        torch.set_rng_state(cpu_state)
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+
+
+def _copy(tensor: Tensor | None, copies: dict[int, Tensor], dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    if tensor is None:
+        return None
+    if id(tensor) not in copies:  # tied weights stay tied
+        copies[id(tensor)] = _cast(tensor, dtype, device)
+    return copies[id(tensor)]
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    data = tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None, copy=True)
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(data, requires_grad=tensor.requires_grad and data.is_floating_point())
+    return data
+
+
+def cast_tree(tree: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """Copies of all tensors of a nested structure, floating ones in ``dtype``."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: _cast(leaf, dtype, device) if isinstance(leaf, Tensor) else leaf, tree)

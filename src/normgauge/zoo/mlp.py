@@ -1,0 +1,67 @@
+"""Multilayer perceptrons with any normalization."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from normgauge.errors import InputError
+from normgauge.zoo.parts import Norm, activation
+
+
+class MLP(nn.Module):
+    """Hidden layers ``layers.{k}.{linear,norm,act}`` and a linear ``head``."""
+
+    def __init__(self, sizes: Sequence[int], norm: Norm, act: str) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(_layer(*pair, norm, act) for pair in pairwise(sizes[:-1])))
+        self.head = nn.Linear(sizes[-2], sizes[-1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (N, out) of a batch of vectors; images are flattened first."""
+        if x.ndim > 2:
+            x = x.flatten(1)
+        logits: torch.Tensor = self.head(self.layers(x))
+        return logits
+
+
+def _layer(inputs: int, outputs: int, norm: Norm, act: str) -> nn.Sequential:
+    parts: OrderedDict[str, nn.Module] = OrderedDict(linear=nn.Linear(inputs, outputs))
+    if norm.kind is not None:
+        parts["norm"] = norm(outputs)
+    parts["act"] = activation(act)
+    return nn.Sequential(parts)
+
+
+def mlp(
+    sizes: Sequence[int] = (64, 128, 128, 10),
+    norm: str | None = None,
+    activation: str = "relu",
+    *,
+    affine: bool = True,
+    eps: float | None = None,
+    groups: int = 8,
+) -> MLP:
+    """Build a multilayer perceptron: linear, norm, activation in each hidden layer, then a linear head.
+
+    Args:
+        sizes: width of the input, of each hidden layer, and of the output.
+        norm: "batch", "layer", "group", "instance", "rms" or None.
+        activation: name of the activation, "relu" or another of ``parts.ACTIVATIONS``.
+        affine: whether the normalization layers have a gain and a bias.
+        eps: their eps; None for the module's default.
+        groups: number of groups, for "group" and "instance".
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: if an option is not known or the sizes do not make a network.
+    """
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise InputError(f"sizes needs at least an input and an output width, all positive; got {tuple(sizes)}.")
+    return MLP(sizes, Norm(norm, "vector", affine, eps, groups), activation)

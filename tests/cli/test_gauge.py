@@ -1,0 +1,187 @@
+"""`normgauge gauge` from the command line to the exit code, on small networks."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge.cli import main
+
+NET = """\
+import torch
+from torch import nn
+
+print("a line of the user's own")
+torch.manual_seed(0)
+
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return torch.special.bessel_j0(x)
+
+
+def build():
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+def odd():
+    return nn.Sequential(nn.Linear(4, 4), Odd())
+
+def square():
+    class Square(nn.Module):
+        def forward(self, x):
+            return x * x
+    return Square()
+
+def poisoned():
+    model = build()
+    model[0].weight.data[0, 0] = float("nan")
+    return model
+
+def fails():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("the forward of the user")
+    return Fails()
+
+def interrupted():
+    raise KeyboardInterrupt
+
+def batch():
+    return torch.randn(5, 4)
+
+def wrong_shape():
+    return torch.randn(5, 7)
+
+def empty():
+    return torch.randn(0, 4)
+
+def nan():
+    return torch.full((5, 4), float("nan"))
+"""
+
+
+@pytest.fixture
+def gauge(tmp_path, capsys):
+    """Run `normgauge gauge` on a function of the file above; returns exit code, standard output and error."""
+    path = tmp_path / "net.py"
+    path.write_text(NET)
+
+    def run(model: str, *options: str, batch: str | None = "batch") -> tuple[int, str, str]:
+        given = [] if batch is None else ["--batch", f"{path}:{batch}"]
+        code = main(["gauge", f"{path}:{model}", *given, *options])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+def test_without_a_scope_all_three_are_measured_and_the_point_comes_first(gauge):
+    code, out, _ = gauge("build", "--json", "-")
+    data = json.loads(out)
+    assert code == 0
+    assert data["scope"] == "point" and data["schema"] == 1 and data["mode"] == "eval"
+    point, ball, everywhere = data["readings"]
+    assert [r["scope"] for r in data["readings"]] == ["point", "ball:0.1", "global"]
+    assert point["log10_upper"] <= ball["log10_upper"] + 1e-9 <= everywhere["log10_upper"] + 2e-9
+    assert point["log10_lower"] <= point["log10_upper"] + 1e-9
+    assert [layer["kind"] for layer in data["layers"]] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+
+
+def test_the_table_shows_four_totals(gauge):
+    code, out, err = gauge("build")
+    assert code == 0
+    assert out.count("at most, ") == 3 and out.count("at least, ") == 1
+    assert "a line of the user's own" in err and "a line of the user's own" not in out
+
+
+def test_one_scope_gives_one_reading(gauge):
+    code, out, _ = gauge("build", "--scope", "global", "--json", "-")
+    data = json.loads(out)
+    assert code == 0 and data["scope"] == "global" and "readings" not in data
+    assert data["log10_lower"] <= data["log10_upper"] <= data["log10_folded"] + 1e-9
+
+
+def test_the_bracket_holds_the_jacobian_of_this_network(gauge):
+    code, out, _ = gauge("build", "--scope", "point", "--json", "-")
+    torch.manual_seed(0)  # as the file does
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    slopes = [
+        torch.linalg.matrix_norm(torch.autograd.functional.jacobian(net, x[None])[0, :, 0], 2)
+        for x in torch.randn(5, 4)
+    ]
+    data = json.loads(out)
+    assert code == 0
+    assert data["log10_lower"] == pytest.approx(math.log10(max(slopes)), abs=1e-4)
+    assert data["log10_upper"] >= math.log10(max(slopes)) - 1e-6
+
+
+def test_train_mode_is_labelled(gauge):
+    code, out, _ = gauge("build", "--mode", "train", "--scope", "point", "--json", "-")
+    assert code == 0 and json.loads(out)["mode"] == "train"
+
+
+def test_json_and_html_files_beside_the_table(gauge, tmp_path):
+    code, out, _ = gauge("build", "--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html"))
+    assert code == 0 and "at most" in out
+    assert len(json.loads((tmp_path / "a.json").read_text())["readings"]) == 3
+    assert "<svg" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_unknown_parts_and_strict(gauge):
+    code, out, _ = gauge("odd", "--scope", "global", "--json", "-")
+    data = json.loads(out)
+    assert code == 0 and data["log10_upper"] == "inf" and data["evidence"] == "unknown"
+    assert any("bessel" in finding["name"] + finding["why"] for finding in data["unknown"])
+    code, out, err = gauge("odd", "--scope", "global", "--strict", "--json", "-")
+    assert code == 2 and "bessel" in err and json.loads(out)["unknown"]
+
+
+def test_an_unbounded_map_is_proved_infinite(gauge):
+    code, out, _ = gauge("square", "--scope", "global", "--strict", "--json", "-")
+    data = json.loads(out)
+    assert code == 0 and data["log10_upper"] == "inf" and data["evidence"] == "proved"
+    assert data["unknown"] == [] and data["unbounded"]
+
+
+def test_fail_above(gauge):
+    assert gauge("build", "--fail-above", "100")[0] == 0
+    assert gauge("build", "--fail-above", "-100")[0] == 3
+    assert gauge("square", "--scope", "global", "--fail-above", "100")[0] == 3
+
+
+def test_faster_and_looser(gauge):
+    code, out, _ = gauge("build", "--scope", "global", "--no-balance", "--no-search", "--width", "0.1", "--json", "-")
+    data = json.loads(out)
+    assert code == 0 and math.isclose(data["log10_upper"], data["log10_folded"])
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "batch", "message"),
+    [
+        ("build", (), None, "a batch is needed: --batch"),
+        ("build", ("--scope", "ball"), "batch", "expected global, point or ball:RADIUS"),
+        ("build", ("--input", "nothing"), "batch", "nothing"),
+        ("nowhere", (), "batch", "has no 'nowhere'"),
+        ("build", (), "empty", "at least one sample"),
+        ("build", (), "nan", "NaN"),
+        ("poisoned", (), "batch", "0.weight"),
+        ("build", (), "wrong_shape", "shape"),
+        ("fails", (), "batch", "the forward of the user"),
+        ("build", ("--json", "/nowhere/at/all.json"), "batch", "cannot write"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_one(gauge, model, options, batch, message):
+    code, _, err = gauge(model, *options, batch=batch)
+    told = err.removeprefix("a line of the user's own\n")
+    assert code == 1
+    assert told.startswith("normgauge: ") and told.count("\n") == 1
+    assert message.lower() in told.lower()
+
+
+def test_an_interrupt_is_quiet(gauge):
+    code, out, err = gauge("interrupted")
+    assert code == 130 and out == "" and err in ("", "a line of the user's own\n")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import builtins
+import io
+import math
+
+import pytest
+
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.reading import LN10, Finding
+from normgauge.render.console import show, text
+from tests.made import layer, reading
+
+
+def scopes():
+    return [
+        reading(),
+        reading(scope=Scope.parse("ball:0.1"), log_upper=3 * LN10),
+        reading(scope=Scope.parse("global"), log_upper=9 * LN10, log_lower=1.5 * LN10),
+    ]
+
+
+@pytest.fixture(params=["rich", "plain"])
+def drawn_by(request, monkeypatch):
+    if request.param == "plain":
+        real = builtins.__import__
+
+        def without_rich(name, *args, **kwargs):
+            if name.startswith("rich"):
+                raise ImportError(name)
+            return real(name, *args, **kwargs)
+
+        monkeypatch.setattr(builtins, "__import__", without_rich)
+    return request.param
+
+
+def test_every_number_of_a_layer_is_on_its_row(drawn_by):
+    lines = text(reading()).splitlines()
+    assert lines[0] == "MLP, mode eval, input input, 1 sample"
+    row = next(line for line in lines if line.startswith("f.1"))
+    assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.17", "-1.00"]
+    assert "0.25 … 4" in row and "ε floor" in row
+
+
+def test_the_bracket_names_upper_lower_gap_and_owner(drawn_by):
+    shown = text(reading())
+    assert "log10 upper 2.00 (folded 2.50), lower 1.25, gap 0.75 decades" in shown
+    assert "most of it owned by head (Linear)" in shown.replace("\n", " ")
+
+
+def test_several_scopes_give_labelled_totals_with_the_point_first(drawn_by):
+    stream = io.StringIO()
+    show(scopes(), stream, width=120)
+    totals = [line for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
+    assert [line.split("  ")[0] for line in totals] == [
+        "at most, at the samples",
+        "at most, within 0.1 of the samples",
+        "at most, everywhere",
+        "at least, the largest slope found",
+    ]
+    assert [next(w for w in line.split() if w.startswith("10^")) for line in totals] == [
+        "10^2.00",
+        "10^3.00",
+        "10^9.00",
+        "10^1.50",
+    ]
+
+
+def test_a_note_shared_by_the_scopes_is_told_once(drawn_by):
+    stream = io.StringIO()
+    show(scopes(), stream, width=120)
+    assert stream.getvalue().count("Dropout is off") == 1
+
+
+def test_published_products_are_labelled_gauge_dependent(drawn_by):
+    shown = text(reading())
+    label, _, table = shown.partition("gauge-dependent")
+    assert label.endswith("Published quantities: ")
+    assert "P_w" in table and "prod_inv_sigma, max" in table
+
+
+def test_unknown_and_unbounded_parts_are_said_in_words(drawn_by):
+    unknown = reading(log_upper=math.inf, evidence=Evidence.UNKNOWN, unknown=(Finding("block.3", "torch.foo"),))
+    assert "No upper bound is known at the samples: 1 operation without a rule." in text(unknown)
+    assert "Unknown: block.3: torch.foo." in text(unknown)
+    unbounded = reading(log_upper=math.inf, unbounded=(Finding("gate", "a product of unbounded branches"),))
+    assert "No finite bound holds at the samples." in text(unbounded)
+    assert "Unbounded, provably: gate: a product of unbounded branches." in text(unbounded)
+
+
+def test_a_long_network_is_summarised_unless_asked(drawn_by):
+    many = tuple(layer(f"n{i}", "Linear", 3.0 if i % 10 == 0 else 0.1, i) for i in range(100))
+    shown = text(reading(layers=many))
+    assert "70 of 100 layers that change little are not shown (--all shows them)" in shown
+    assert all(f"n{i} " in shown for i in range(0, 100, 10))
+    everything = text(reading(layers=many), every=True)
+    assert all(f"n{i} " in everything for i in range(100)) and "not shown" not in everything
+
+
+def test_markup_in_a_name_is_only_a_name(drawn_by):
+    assert "[red]x[/red]" in text(reading(layers=(layer("[red]x[/red]", "Linear", 1.0, 0),)))
+
+
+def test_a_reading_without_layers_prints(drawn_by):
+    shown = text(reading(layers=(), published={}, samples=(), gauges=()))
+    assert "Layers" not in shown and "gap 0.75" in shown

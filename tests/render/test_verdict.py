@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.reading import LN10, Finding
+from normgauge.errors import ReadingError
+from normgauge.render.numbers import decades, factor, power, sigma_range, where
+from normgauge.render.verdict import balance_sentence, explain, verdict
+from tests.made import reading
+
+
+def test_a_proved_bound_in_two_sentences():
+    assert verdict(reading(notes=())) == [
+        "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
+        "A slope of 17.8 was found, so the truth lies within 0.75 decades, most of it owned by head (Linear).",
+    ]
+
+
+def test_train_mode_speaks_of_the_whole_batch():
+    assert "A small change of the whole batch" in verdict(reading(mode="train"))[0]
+
+
+def test_a_number_that_is_only_estimated_says_so():
+    assert "The upper number is estimated, not proved." in verdict(reading(evidence=Evidence.ESTIMATED))
+
+
+def test_nothing_found_and_nothing_bounded():
+    assert verdict(reading(log_lower=-math.inf))[1] == "No slope above zero was found."
+    assert verdict(reading(log_upper=math.inf))[1] == "A slope of 17.8 was found; above it nothing is ruled out."
+
+
+def test_a_long_list_of_findings_is_cut():
+    many = tuple(Finding(f"n{i}", "no rule") for i in range(7))
+    told = " ".join(verdict(reading(unknown=many, log_upper=math.inf)))
+    assert "n3: no rule; and 3 more." in told and "n4" not in told
+
+
+def test_what_weights_and_normalizers_do():
+    told = balance_sentence(reading())
+    assert told is not None
+    assert "multiply to 10^1.75 (56.2) and the 1 normalizer to 10^-0.50 (0.316)" in told
+    assert balance_sentence(reading(layers=())) is None
+
+
+def test_explain_tells_what_is_known_and_refuses_unknown_layers():
+    told = explain(reading(), "f.1")
+    assert told.startswith("f.1 is a BatchNorm1d (rule made.batchnorm1d, claim T.L1).")
+    assert "somewhere by" in told and "Its σ: min 0.25" in told and told.endswith("2 channels at the ε floor.")
+    with pytest.raises(ReadingError, match="no layer 'x'"):
+        explain(reading(), "x")
+
+
+@pytest.mark.parametrize(
+    ("log10", "in_full", "as_power"),
+    [
+        (2, "100", "10^2.00 (100)"),
+        (-2, "0.01", "10^-2.00 (0.01)"),
+        (7, "10^7.00", "10^7.00"),
+        (-9, "10^-9.00", "10^-9.00"),
+    ],
+)
+def test_factors_are_readable(log10, in_full, as_power):
+    assert factor(log10 * LN10) == in_full
+    assert power(log10 * LN10) == as_power
+
+
+def test_edges_of_the_spelling():
+    assert decades(-1e-9) == "0.00"
+    assert decades(-math.inf) == "-inf"
+    assert factor(math.inf) == power(math.inf) == "infinite"
+    assert sigma_range({"rms": 1.0}) == "·"
+    assert where(Scope.parse("global")) == "everywhere"
