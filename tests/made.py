@@ -23,6 +23,7 @@ def layer(name: str, kind: str, log10_gain: float, depth: int, **changes: Any) -
         log_folded=gain / 2,
         log_balanced=gain / 3,
         log_cumulative=gain * (depth + 1),
+        log_slack=0.5 * depth,
     )
     return replace(record, **changes)
 

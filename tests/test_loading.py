@@ -112,7 +112,11 @@ def test_a_zoo_name_with_and_without_weights(tmp_path):
 
 
 def test_weights_alone_are_no_model(tmp_path):
-    assert "zoo:NAME@" in refusal(load_model, tmp_path / "weights.safetensors")
+    torch.save({"a": torch.ones(2)}, tmp_path / "weights.pt")
+    assert "zoo:NAME@" in refusal(load_model, tmp_path / "weights.pt")
+    assert "no such file" in refusal(load_model, tmp_path / "weights.safetensors")
+    torch.save(nn.Linear(2, 2), tmp_path / "model.pt")
+    assert "holds pickled Python objects" in refusal(load_model, tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize("how", ["torch", "pickle"])
@@ -149,13 +153,34 @@ def test_a_pickled_array_is_refused(tmp_path):
     assert "cannot be read" in refusal(load_batch, tmp_path / "a.npy")
 
 
-def test_a_loader_or_data_set_gives_its_first_batch(net):
-    (net.parent / "loaders.py").write_text(
-        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
-        "def data(): return TensorDataset(torch.ones(5, 3))\ndef loader(): return DataLoader(data(), batch_size=2)\n"
-    )
-    assert load_batch(f"{net.parent / 'loaders.py'}:loader")[0].shape == (2, 3)
-    assert load_batch(f"{net.parent / 'loaders.py'}:data")[0].shape == (5, 3)
+LOADERS = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from normgauge.zoo import Split
+
+x, labels, mask = torch.ones(5, 3), torch.arange(5), torch.ones(5, 3)
+
+def plain(): return TensorDataset(x)
+def labelled(): return TensorDataset(x, labels)
+def masked(): return TensorDataset(x, mask)
+def loader(): return DataLoader(labelled(), batch_size=2)
+def split(): return Split(x, labels)
+def both(): return x, labels
+def stream(): return DataLoader([{"x": x[0]}], batch_size=1)
+"""
+
+
+@pytest.mark.parametrize(("name", "size"), [("plain", 5), ("labelled", 5), ("loader", 2), ("split", 5)])
+def test_a_loader_or_data_set_gives_its_first_batch_without_labels(tmp_path, name, size):
+    (tmp_path / "loaders.py").write_text(LOADERS)
+    assert load_batch(f"{tmp_path / 'loaders.py'}:{name}").shape == (size, 3)
+
+
+def test_a_batch_of_several_inputs_is_kept_whole(tmp_path):
+    (tmp_path / "loaders.py").write_text(LOADERS)
+    assert [part.shape for part in load_batch(f"{tmp_path / 'loaders.py'}:masked")] == [(5, 3), (5, 3)]
+    assert len(load_batch(f"{tmp_path / 'loaders.py'}:both")) == 2
+    assert load_batch(f"{tmp_path / 'loaders.py'}:stream")["x"].shape == (1, 3)
 
 
 def test_a_batch_of_the_zoo():
@@ -198,11 +223,16 @@ class TestHuggingFace:
 
     def test_pickled_weights_are_refused(self, folder):
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        assert "only pickled weights" in refusal(load_model, folder)
+        assert "its weights are pickled" in refusal(load_model, folder)
 
     @pytest.mark.parametrize(
         ("content", "message"),
-        [("{", "expected JSON"), ("{}", "could not build it"), (None, "with a config.json, got none")],
+        [
+            ("{", "expected JSON"),
+            ("[]", "expected a JSON object"),
+            ("{}", "could not build it"),
+            (None, "with a config.json, got none"),
+        ],
     )
     def test_a_folder_that_is_none(self, folder, content, message):
         (folder / "config.json").unlink() if content is None else (folder / "config.json").write_text(content)

@@ -73,13 +73,19 @@ def compose(
         result.rules[step.index] = rule
         incoming = tuple(result.flows[v.index] for v in step.inputs)
         for out, transfer in zip(step.outputs, apply_rule(step, rule, incoming, ctx), strict=True):
+            if diverged(out.tensor):
+                transfer = nothing_known(step, ctx, "the network's values are not finite here: it has diverged")
             result.transfers[out.index] = transfer
             result.flows[out.index] = settle(out.tensor, transfer, incoming, ctx)
     return result
 
 
 def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: Context) -> list[Transfer]:
-    """One transfer for each output; an infinite one that says why where no rule applies."""
+    """One transfer for each output; an infinite one that says why where no rule applies.
+
+    Raises:
+        SamplesMixed: when the rule finds that samples interact.
+    """
     if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
@@ -110,6 +116,11 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
+
+
+def diverged(tensor: Tensor) -> bool:
+    """NaN or +∞ among the values; −∞ alone is a mask."""
+    return tensor.is_floating_point() and tensor.numel() > 0 and not float(tensor.detach().amax()) < INF
 
 
 def nothing_known(step: Step, ctx: Context, why: str) -> Transfer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +21,14 @@ from normgauge.compose import Composition, compose
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading
 from normgauge.errors import InputError, UnknownOpError
+from normgauge.probe.screen import focused_search
 from normgauge.probe.search import Found, search
 from normgauge.records import layer_records, loss_constants, published, sample_table
 from normgauge.rules import REGISTRY, Registry
 from normgauge.rules.expand import expansion_of
-from normgauge.rules.flow import INF, Context, SamplesMixed
+from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
+from normgauge.rules.recognise import recognise
+from normgauge.stretch import slacks, steepest_direction
 from normgauge.trace import Trace, record, untouched, unwrap
 from normgauge.trace.inputs import Call, check_finite, check_place, make_call, named_tensors, pick_output, pretty
 from normgauge.trace.step import function_name
@@ -96,8 +101,8 @@ def readings(
     wanted = [Scope.parse(s) for s in scopes]
     model = unwrap(model)
     call = make_call(model, batch, chosen.input)
-    check_finite(model, call)
     check_place(model, call)
+    check_finite(model, call)
     session, failure = None, None
     for dtype, device in precisions(call.measured):
         with untouched(model, dtype, device, chosen.mode == "train"), sdpa_kernel(SDPBackend.MATH):
@@ -140,16 +145,20 @@ class Session:
     together: bool = False
 
     def read(self, scope: Scope) -> Reading:
-        """Compose, balance and probe in one scope."""
+        """Compose, balance and probe in one scope.
+
+        Raises:
+            UnknownOpError: when asked to be strict and operations have no rule.
+        """
         options = self.options
+        options.seconds = {"trace": options.seconds["trace"]}
         with options.timed("rules"):
             parts = self.composed(scope)
         unknown, unbounded = findings(parts)
         if options.strict and unknown:
             raise UnknownOpError([(f.name, f.why) for f in unknown])
         with options.timed("balance"):
-            folded = folded_bound(parts)
-            best = balanced_bound(parts, folded) if options.balance else folded
+            folded, best = self.bounds(parts)
         with options.timed("lower"):
             found = self.lower(scope, parts)
         return self.reading(parts, folded, best, found, unknown, unbounded)
@@ -158,13 +167,30 @@ class Session:
         """The composition, sample by sample where samples do not interact."""
         samples = self.trace.sources[0].tensor.shape[0]
         alone = scope.kind == "global" or self.together or samples == 1
-        for count in (1,) if alone else (samples, 1):
+        counts = [1] if alone else [samples, 1]
+        while True:
+            count = counts.pop(0)
             ctx = Context(scope, count, self.options.width, self.cache, self.options.mode == "train", self.native)
             try:
                 return compose(self.trace, self.options.rules, ctx, self.options.progress)
-            except SamplesMixed:
+            except SamplesMixed:  # measured as one point, nothing can be mixed
                 self.together = True
-        raise AssertionError("a single point cannot mix samples")
+
+    def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
+        """The folded and the balanced bound; scopes in which every gain is the same share them."""
+        gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
+        even = all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, Normal) for g in gains)
+        key = ("bounds", self.options.balance, *(float(g.log[0]) for g in gains)) if even else None
+        if key is None or key not in self.cache:
+            folded = folded_bound(parts)
+            pair = folded, balanced_bound(parts, folded) if self.options.balance else folded
+            if key is None:
+                return pair
+            self.cache[key] = pair
+        folded, best = (
+            dataclasses.replace(b, log_upper=b.log_upper[:1].expand(parts.ctx.samples)) for b in self.cache[key]
+        )
+        return folded, best
 
     def lower(self, scope: Scope, parts: Composition) -> Found:
         """The largest slope found in the scope."""
@@ -172,11 +198,53 @@ class Session:
         assert self.trace.output is not None
         axis = parts.flows[self.trace.output.index].axis
         radius = {"global": INF, "point": 0.0}.get(scope.kind, scope.radius)
-        count = 1 if self.together or self.options.mode == "train" else source.shape[0]
-        return search(
-            self.function(), source, count, radius, budget_seconds=2.0 if self.options.search else 0.0,
-            output_axis=axis, progress=self.options.progress,
-        )  # fmt: skip
+        if scope.kind == "global" and source.shape[0] > 1 and not self.together:
+            self.composed(Scope.parse("point"))  # the global bound does not notice samples that interact
+        together = self.together or self.options.mode == "train"
+        function = self.function()
+        if source.dtype != torch.float64:
+            source, function = source.double(), in_precision(function, source.dtype)
+        alone = len(list(named_tensors((self.call.args, self.call.kwargs)))) == 1 and not self.trace.embeddings
+        samples = 1 if together else source.shape[0]
+        try:
+            with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
+                warnings.simplefilter("ignore")
+                return (focused_search if alone and not together else search)(
+                    function,
+                    source,
+                    samples,
+                    radius,
+                    budget_seconds=2.0 if self.options.search else 0.0,
+                    output_axis=axis,
+                    progress=self.options.progress,
+                )
+        except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
+            # autograd refuses networks that overwrite what it needs or leave torch
+            nothing = torch.full((samples,), -INF, dtype=torch.float64)
+            return Found(nothing, -INF, f"none: {str(error).partition(chr(10))[0]}", 0, 0)
+
+    def slack(self, best: Balanced, found: Found) -> dict[int, float]:
+        """Each step's share of the gap, along the steepest direction at the most sensitive sample."""
+        if self.together or self.trace.embeddings or len(found.log_lower) != self.trace.sources[0].tensor.shape[0]:
+            return {}
+        worst = int(found.log_lower.argmax())
+        x = self.trace.sources[0].tensor[worst : worst + 1]
+        reach = 1e-6 * float(x.norm() + 1)
+        try:
+            direction = steepest_direction(self.function(), x, reach)
+            here, there = (self.retrace(x + t * direction) for t in (0.0, reach))
+        except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
+            return {}
+        if not len(here.steps) == len(there.steps) == len(self.trace.steps):
+            return {}
+        return slacks(best, self.trace, here, there)
+
+    def retrace(self, x: Tensor) -> Trace:
+        """The steps of the same call with another measured tensor."""
+        args, kwargs = tree_map(
+            lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
+        )
+        return record_call(self.model, args, kwargs, x, self.options)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
@@ -201,6 +269,8 @@ class Session:
             notes.append(
                 f"the model does not run in float64; traced in {self.native}, so numbers off the weights are estimates"
             )
+        if found.log_best == -INF and found.witness.startswith("none"):
+            notes.append(f"lower bound {found.witness}")
         flow = parts.flows[self.trace.output.index]
         return Reading(
             model=type(self.model).__name__,
@@ -213,7 +283,7 @@ class Session:
             unknown=tuple(unknown),
             unbounded=tuple(unbounded),
             published=published(parts),
-            layers=layer_records(parts, folded, best),
+            layers=layer_records(parts, folded, best, self.slack(best, found)),
             samples=sample_table(best, found, scope),
             loss=loss_constants(best.total, self.trace.output.tensor.shape),
             displacement=float(flow.radius.max().log()) if scope.kind == "ball" else None,
@@ -246,15 +316,7 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
     )
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
     copy = Call(args, kwargs, call.name, call.notes)
-    trace = record(
-        model,
-        args,
-        kwargs,
-        copy.measured,
-        lambda out: pick_output(out, options.output),
-        options.rules.is_leaf,
-        expansion_of,
-    )
+    trace = record_call(model, args, kwargs, copy.measured, options)
     if trace.output is None or not trace.sources:
         raise InputError(
             f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
@@ -265,6 +327,21 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
             )
         )
     return Session(model, copy, trace, options, dtype == torch.float64, native)
+
+
+def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options) -> Trace:
+    """Trace one call with the options' rules and output."""
+    return recognise(
+        record(
+            model,
+            args,
+            kwargs,
+            measured,
+            lambda out: pick_output(out, options.output),
+            options.rules.is_leaf,
+            expansion_of,
+        )
+    )
 
 
 class Substitute(TorchFunctionMode):
@@ -294,6 +371,11 @@ def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Ca
             return pick_output(model(*call.args, **call.kwargs), output)[0]  # type: ignore[return-value]
 
     return run
+
+
+def in_precision(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """A function of float64 tensors that works in ``dtype``."""
+    return lambda x: function(x.to(dtype))
 
 
 def findings(parts: Composition) -> tuple[list[Finding], list[Finding]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -45,7 +45,9 @@ def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[st
     )
 
 
-def layer_records(parts: Composition, folded: Balanced, best: Balanced) -> tuple[LayerRecord, ...]:
+def layer_records(
+    parts: Composition, folded: Balanced, best: Balanced, slack: Mapping[int, float]
+) -> tuple[LayerRecord, ...]:
     """One record a step worth a row, in the order of execution."""
     to_output = parts.to_output()
     seen: dict[str, int] = {}
@@ -74,6 +76,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced) -> tuple
                 log_weight_lipschitz=weight_lipschitz(parts, step, transfer, reach),
                 log_spectral=transfer.spectral,
                 log_frobenius=frobenius(transfer.weight),
+                log_slack=slack.get(step.index),
                 sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in FACTS},
                 note=transfer.unknown or transfer.unbounded or transfer.note,
             )
@@ -122,20 +125,29 @@ def published(parts: Composition) -> dict[str, Any]:
     transfers = [parts.transfers[s.outputs[0].index] for s in parts.trace.steps]
     weights = [t for t in transfers if t.weight is not None and isinstance(t.spectral, LogInterval)]
     norms = [(t, t.sigma) for t in transfers if t.sigma is not None]
-    log_pw = math.fsum(t.spectral.hi for t in weights)
-    log_pw_frobenius = math.fsum(frobenius(t.weight) or 0.0 for t in weights)
+    log_pw = total(t.spectral.hi for t in weights)
     inverse_l2 = [s["log_inverse_l2"] for _, s in norms]
+    reduced = {k: -total(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")}
     table = {
         "log10_P_w": log_pw,
-        "log10_P_w_frobenius": log_pw_frobenius,
-        "log10_prod_inv_sigma": {
-            k: -math.fsum(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")
-        },
-        "log10_prod_l2": math.fsum(s["log_l2"] if s["log_l2"] is not None else s["log_inverse_l2"] for _, s in norms),
-        "log10_theorem9": log_pw + math.fsum(own_gain(t).hi for t, _ in norms),
-        "log10_corollary10_2": log_pw + len(norms) * max(inverse_l2, default=0.0),
-        "log10_corollary11": log_pw + math.fsum(s["log_inverse"] for _, s in norms),
-        "log10_lemma3_sum": log_pw
-        + math.fsum(s["log_sum"] if s["log_sum"] is not None else s["log_inverse"] for _, s in norms),
+        "log10_P_w_frobenius": total(frobenius(t.weight) or 0.0 for t in weights),
+        "log10_prod_l2": total(_first(s["log_l2"], s["log_inverse_l2"]) for _, s in norms),
+        "log10_theorem9": total([log_pw, *(own_gain(t).hi for t, _ in norms)]),
+        "log10_corollary10_2": total([log_pw, len(norms) * max(inverse_l2, default=0.0)]),
+        "log10_corollary11": total([log_pw, *(s["log_inverse"] for _, s in norms)]),
+        "log10_lemma3_sum": total([log_pw, *(_first(s["log_sum"], s["log_inverse"]) for _, s in norms)]),
     }
-    return {k: {n: x / LN10 for n, x in v.items()} if isinstance(v, dict) else v / LN10 for k, v in table.items()}
+    return {
+        **{k: v / LN10 for k, v in table.items()},
+        "log10_prod_inv_sigma": {k: v / LN10 for k, v in reduced.items()},
+    }
+
+
+def total(logs: Iterable[float]) -> float:
+    """Sum of logs in which +inf absorbs."""
+    terms = list(logs)
+    return INF if INF in terms else -INF if -INF in terms else math.fsum(terms)
+
+
+def _first(preferred: float | None, otherwise: float) -> float:
+    return otherwise if preferred is None else preferred

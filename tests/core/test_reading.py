@@ -106,8 +106,8 @@ def test_gap_and_its_owner():
     assert reading(log_upper=-math.inf, log_lower=-math.inf).gap == 0
     assert made.gap_owner() == made.layer("head")
     assert reading(layers=()).gap_owner() is None
-    unknown = tuple(replace(r, gain=LogInterval.nothing_known()) for r in made.layers)
-    assert reading(layers=unknown).gap_owner() is None
+    unscored = tuple(replace(r, log_slack=None) for r in made.layers)
+    assert reading(layers=unscored).gap_owner() is None
 
 
 def test_a_layer_is_found_by_name():

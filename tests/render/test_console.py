@@ -39,7 +39,7 @@ def test_every_number_of_a_layer_is_on_its_row(drawn_by):
     assert lines[0] == "MLP, mode eval, input input, 1 sample"
     row = next(line for line in lines if line.startswith("f.1"))
     assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.17", "-1.00"]
-    assert "0.25 … 4" in row and "ε floor" in row
+    assert "0.25…4" in row and "ε floor" in row
 
 
 def test_the_bracket_names_upper_lower_gap_and_owner(drawn_by):
@@ -104,3 +104,17 @@ def test_markup_in_a_name_is_only_a_name(drawn_by):
 def test_a_reading_without_layers_prints(drawn_by):
     shown = text(reading(layers=(), published={}, samples=(), gauges=()))
     assert "Layers" not in shown and "gap 0.75" in shown
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+def test_no_number_is_cut_off_on_a_narrow_terminal(width):
+    stream = io.StringIO()
+    show(scopes(), stream, width=width)
+    shown = stream.getvalue()
+    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "prod_inv_sigma, rms", "0.50"):
+        assert word in shown
+
+
+def test_columns_in_which_nothing_stands_are_left_out(drawn_by):
+    bare = text(reading(layers=(layer("a", "Linear", 1.0, 0, log_balanced=None),)))
+    assert "folded" in bare and "note" not in bare and "σ" not in bare.split("point:")[0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 from normgauge.rules.flow import Kernel, SamplesMixed
 from normgauge.spectral.conv import conv_norm
-from tests.rules.one_step import bound, check, composed, dense_norm_of, jacobian_norm, last
+from tests.rules.one_step import affine_norm, bound, check, composed, jacobian_norm, last
 
 torch.manual_seed(0)
 LAYERS = [
@@ -48,7 +49,12 @@ def test_functional_forms_agree_with_the_modules():
     check(lambda x: torch.conv2d(x, weight, None, (2, 1), (1, 0)), x, exact=True, linear=True)
     kernel = torch.randn(2, 3, 3, 3).double()
     check(lambda x: F.conv_transpose2d(x, kernel, None, 2, 1, 1, 1, 2), x[..., :3, :3], exact=True, linear=True)
-    check(lambda x: F.conv_transpose2d(x, kernel[:, :2], stride=2, groups=2, output_padding=1), x[..., :3, :3], exact=True, linear=True)
+    check(
+        lambda x: F.conv_transpose2d(x, kernel[:, :2], stride=2, groups=2, output_padding=1),
+        x[..., :3, :3],
+        exact=True,
+        linear=True,
+    )
     line = torch.randn(2, 1, 3).double()
     check(lambda x: F.conv1d(x, line, groups=2), x[0, :, :, 0][None], exact=True, linear=True)
     check(lambda x: F.conv_transpose1d(x, line), x[0, :, :, 0][None], exact=True, linear=True)
@@ -71,6 +77,13 @@ def test_a_zero_padded_kernel_may_exceed_the_circular_norm_of_its_own_size():
     assert upper > 1.05 * float(torch.fft.fft2(kernel[0, 0], s=(5, 5)).abs().max())
 
 
+def with_weight(module, weight):
+    copy = deepcopy(module)
+    with torch.no_grad():
+        copy.weight.copy_(weight)
+    return copy
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_the_input_gain_bounds_the_constant_in_the_weights():
     for module, shape in LAYERS:
@@ -78,13 +91,18 @@ def test_the_input_gain_bounds_the_constant_in_the_weights():
         x = torch.randn(shape, dtype=torch.float64)
         transfer, _ = last(module, x)
 
-        slope = dense_norm_of(module(x), module.weight)
+        slope = affine_norm(lambda weight, m=module, x=x: with_weight(m, weight)(x), module.weight.detach())
         assert slope <= math.exp(transfer.input_gain) * float(x.norm()) * (1 + 1e-12)
 
 
 def test_input_gain_counts_windows():
     x = torch.randn(1, 1, 9, 9).double()
-    for options, count in [({"padding": 1}, 9), ({"padding": 1, "stride": 2}, 4), ({"padding": 1, "dilation": 2}, 9), ({"stride": 3}, 1)]:
+    for options, count in [
+        ({"padding": 1}, 9),
+        ({"padding": 1, "stride": 2}, 4),
+        ({"padding": 1, "dilation": 2}, 9),
+        ({"stride": 3}, 1),
+    ]:
         transfer, _ = last(lambda x, o=options: F.conv2d(x, torch.ones(1, 1, 3, 3).double(), **o), x)
         assert math.exp(2 * transfer.input_gain) == pytest.approx(count)
 
@@ -114,6 +132,23 @@ def test_a_kernel_that_depends_on_the_input_is_unknown():
     x = torch.randn(1, 2, 5, 5).double()
     transfer, flow = last(lambda x: F.conv2d(x, x.transpose(0, 1)[:, :1].expand(2, 2, 5, 5)), x)
     assert transfer.unknown and float(flow.slope) == math.inf
+
+
+class Standardized(nn.Conv2d):
+    """Keeps ``forward`` and changes what it calls."""
+
+    def _conv_forward(self, input, weight, bias):
+        return super()._conv_forward(input, 3 * weight, bias)
+
+
+def test_a_layer_that_does_not_use_its_weight_plainly_is_unknown():
+    transfer, flow = last(Standardized(2, 3, 3).double(), torch.randn(1, 2, 5, 5).double())
+    assert transfer.unknown and float(flow.slope) == math.inf
+
+
+def test_a_large_activation_map_in_place_behind_the_layer_changes_nothing():
+    layer, x = nn.Conv2d(2, 3, 3, padding=1).double(), torch.randn(2, 2, 5, 5).double()
+    assert bound(lambda x: torch.relu_(layer(x)), x) == pytest.approx(bound(layer, x))
 
 
 def test_a_bound_one_percent_lower_would_be_below_a_jacobian():

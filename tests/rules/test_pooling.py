@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from normgauge.rules.flow import Diagonal, SamplesMixed
+from normgauge.rules.flow import Commute, SamplesMixed
 from tests.rules.one_step import bound, check, composed, jacobian_norm, last
 
 
@@ -45,12 +45,12 @@ def peak(*shape: int) -> torch.Tensor:
 )
 def test_windows_over_a_pixel_are_counted_and_a_lone_peak_attains_it(layer, shape, value):
     x = peak(*shape)
-    upper = check(layer, x)
+    upper = check(layer, x, tries=1)
     assert upper == pytest.approx(value, rel=1e-12)
     x = torch.where(x > 0.5, x, 1e-6 * x)
-    steepest = max(jacobian_norm(layer, x.roll(k, -1).roll(j, -2)) for k in range(3) for j in range(3))
+    steepest = max(jacobian_norm(layer, x.roll(k, -1).roll(j, -2)) for k in range(2) for j in range(2))
     assert 0.99 * upper < steepest <= upper * (1 + 1e-12)
-    assert check(layer, image(*shape), "ball:0.1") == upper
+    assert check(layer, image(*shape), "ball:0.1", tries=2) == upper
 
 
 def test_the_count_is_the_formula_away_from_borders():
@@ -66,7 +66,10 @@ def test_indices_have_no_slope():
         values, indices = parts.trace.steps[0].outputs
         assert float(parts.flows[values.index].slope) == 0.0
         assert float(parts.flows[indices.index].slope) == math.inf
-    for function in (lambda x: F.adaptive_max_pool2d(x, 2, return_indices=True), nn.AdaptiveMaxPool2d(2, return_indices=True)):
+    for function in (
+        lambda x: F.adaptive_max_pool2d(x, 2, return_indices=True),
+        nn.AdaptiveMaxPool2d(2, return_indices=True),
+    ):
         parts = composed(function, x)
         assert float(parts.flows[parts.trace.steps[0].outputs[1].index].slope) == math.inf
 
@@ -121,7 +124,9 @@ def test_values_of_the_table():
     assert bound(nn.AvgPool2d(2), image(1, 3, 8, 8)) == pytest.approx(0.5)
     assert bound(nn.AvgPool2d(3, 2, 1), image(1, 1, 12, 12)) == pytest.approx(0.530101, abs=5e-7)
     assert bound(nn.Upsample(scale_factor=2), image(1, 1, 8, 8)) == pytest.approx(2.0)
-    assert bound(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), image(1, 1, 8, 8)) == pytest.approx(2.086, abs=1e-3)
+    assert bound(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), image(1, 1, 8, 8)) == pytest.approx(
+        2.086, abs=1e-3
+    )
 
 
 def test_a_nonnegative_image_stays_nonnegative():
@@ -139,7 +144,10 @@ def test_chunks_do_not_change_the_answer(monkeypatch):
 
 def test_fold_counts_overlaps():
     x = image(1, 8, 9)
-    for options, shape in [({"kernel_size": 2, "stride": 1}, (4, 4)), ({"kernel_size": 2, "stride": 3, "dilation": 2}, (9, 9))]:
+    for options, shape in [
+        ({"kernel_size": 2, "stride": 1}, (4, 4)),
+        ({"kernel_size": 2, "stride": 3, "dilation": 2}, (9, 9)),
+    ]:
         check(lambda x, o=options, s=shape: F.fold(x, s, **o), x, exact=True, linear=True)
         check(nn.Fold(shape, **options), x[0], exact=True, linear=True)
     assert bound(nn.Fold((4, 4), 2), x) == pytest.approx(2.0)
@@ -155,8 +163,8 @@ def test_samples_stay_apart_unless_they_lie_on_a_pooled_axis():
 
 
 def test_channel_weights_pass_on_the_channel_axis_only():
-    form = last(nn.AvgPool2d(2), image(1, 3, 6, 6))[0].gains[0].form
-    assert isinstance(form, Diagonal) and form.axis == 1 and form.scale is not None and form.scale.shape == (3,)
+    for layer in (nn.AvgPool2d(2), nn.MaxPool2d(2), nn.Upsample(scale_factor=2)):
+        assert last(layer, image(1, 3, 6, 6))[0].gains[0].form == Commute((-2, -1))
 
 
 @pytest.mark.parametrize("power", [1, 3, 2.5])

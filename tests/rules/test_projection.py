@@ -140,10 +140,13 @@ def test_all_attention_on_one_token_costs_the_root_of_the_tokens():
 def test_samples():
     x = data(3, 4, 5)
     assert composed(lambda x: x @ C(5, 2), x, "ball:0.1", 3).log_upper.shape == (3,)
-    left = composed(lambda x: (C(6, 5) @ x.movedim(0, 2)).sum(0), x.transpose(1, 2).contiguous(), "ball:0.1", 3)
+    left = composed(lambda x: (C(6, 4) @ x.movedim(0, 2)).sum(0), x.transpose(1, 2).contiguous(), "ball:0.1", 3)
     assert left.flows[left.trace.output.index].axis == 1
     folded = composed(lambda x: torch.bmm(x.reshape(6, 2, 5), x.reshape(6, 2, 5).mT), x, "ball:0.1", 3)
-    alone = [composed(lambda x: torch.bmm(x.reshape(2, 2, 5), x.reshape(2, 2, 5).mT), x[i : i + 1], "ball:0.1") for i in range(3)]
+    alone = [
+        composed(lambda x: torch.bmm(x.reshape(2, 2, 5), x.reshape(2, 2, 5).mT), x[i : i + 1], "ball:0.1")
+        for i in range(3)
+    ]
     assert torch.allclose(folded.log_upper, torch.cat([a.log_upper for a in alone]))
     mixing = [
         lambda x: C(2, 3) @ x[:, 0],

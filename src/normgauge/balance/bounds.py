@@ -26,11 +26,13 @@ class Balanced:
         log_upper: one entry a sample.
         gains: weighted log gain of each (value, input position), largest over the samples.
         gauges: the gauges used, in words.
+        weights: (axis, log weights) by value index; a value not listed has weights 1.
     """
 
     log_upper: Tensor
     gains: dict[tuple[int, int], float] = field(default_factory=dict)
     gauges: tuple[str, ...] = ()
+    weights: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -55,7 +57,7 @@ def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
     weighting = Weighting(parts, tie(parts))
     found = _certified(weighting, descend(weighting, fold_weights(weighting)))
     best = found if found.total < folded.total else folded
-    return Balanced(torch.minimum(found.log_upper, folded.log_upper), best.gains, found.gauges)
+    return Balanced(torch.minimum(found.log_upper, folded.log_upper), best.gains, found.gauges, best.weights)
 
 
 def _plain(parts: Composition) -> Balanced:
@@ -71,15 +73,14 @@ def _plain(parts: Composition) -> Balanced:
 def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
     """Prove the bound for the weights ``theta``."""
     gains = weighting.gains(theta, certified=True)
-    return Balanced(
-        slopes(weighting.parts, gains),
-        {key: float(g.detach().max()) for key, g in gains.items()},
-        tuple(sorted(weighting.ties.named)),
-    )
+    largest = {key: float(g.detach().max()) for key, g in gains.items()}
+    logs = weighting.log_weights(theta)
+    weights = {index: (channels.axis, logs[index]) for index, channels in weighting.ties.values.items()}
+    return Balanced(slopes(weighting.parts, gains), largest, tuple(sorted(weighting.ties.named)), weights)
 
 
 def fold_weights(weighting: Weighting) -> Tensor:
-    """Weights 1 behind every normalizer with fixed scales (so its scales fold backwards), 1/γ behind LayerNorm and its kin."""
+    """Weights 1 behind normalizers with fixed scales (so these fold backwards), 1/γ behind LayerNorm and its kin."""
     theta = torch.zeros(weighting.free, dtype=torch.float64)
     chosen = torch.zeros(weighting.free, dtype=torch.bool)
     for step in weighting.parts.trace.steps:

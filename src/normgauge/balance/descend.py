@@ -20,8 +20,8 @@ def descend(weighting: Weighting, start: Tensor) -> Tensor:
     """Channel weights that make the bound small.
 
     First the composed bound is minimised with Frobenius norms in place of spectral ones: smooth and convex, so where it
-    ends does not depend on the gauge the model came in. From there a subgradient descent follows the bound itself. The
-    problem is convex, so the weights found are good for every gauge alike; whatever they are, they are proved afterwards.
+    ends does not depend on the gauge the model came in. From there a subgradient descent follows the bound itself.
+    Whatever weights it finds, the bound is proved for them afterwards.
     """
     if weighting.free == 0:
         return start

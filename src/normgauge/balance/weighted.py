@@ -140,7 +140,7 @@ class Weighting:
         if certified:
             return torch.tensor(self._proved(scaled, form, weight, log_out, log_in), dtype=torch.float64)
         sigma, left, right = self._pair(key, scaled, form)
-        # by the envelope theorem the singular vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
+        # by the envelope theorem the vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
         slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
         return math.log(max(sigma, 1e-300)) + slope
 
@@ -186,7 +186,8 @@ class Weighting:
         A block of vectors is kept between calls. Near the minimum several singular values are equal, so the masses are
         averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block.
         """
-        scaled = scaled.float()  # three digits are enough to steer by; what is found is proved in float64
+        size = float(scaled.abs().max().clamp_min(1e-300))
+        scaled = (scaled / size).float()  # three digits are enough to steer by; what is found is proved in float64
         shape = (scaled.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(scaled)
         block = self.warm.get(key)
         rounds = 1
@@ -200,7 +201,7 @@ class Weighting:
             block = _backward(scaled, image, form)
         squares, turn = torch.linalg.eigh(image.flatten(1) @ image.flatten(1).T)
         self.warm[key] = block
-        sigma = float(squares[-1].clamp_min(0).sqrt())
+        sigma = float(squares[-1].clamp_min(0).sqrt()) * size
         share = (squares.clamp_min(0) / squares[-1].clamp_min(1e-30)).pow(POWER / 2)
         share = share / share.sum().clamp_min(1e-30)
         left = torch.einsum("ki,k...->i...", turn, image).flatten(2) if image.ndim > 2 else (turn.T @ image)[..., None]

@@ -7,21 +7,19 @@ the published products move by many decades, the balanced bound stays. Needs sci
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.cli.output import standard_output, write_json
-from normgauge.cli.progress import Report, progress_bar
+from normgauge.cli.output import check_targets, standard_output, write_json
+from normgauge.cli.progress import progress_bar
 from normgauge.core.reading import LN10, Reading
 from normgauge.errors import InputError
 from normgauge.render.numbers import decades, factor
 from normgauge.render.table import Grid
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
+    from normgauge.cli.demo_networks import Trained, Twin
 
 HELP = "train five small networks and compare them"
 EXAMPLES = """\
@@ -29,35 +27,12 @@ examples:
   normgauge demo                     about a minute; writes demo-output/report.html and readings.json
   normgauge demo --quick --out tmp   a few seconds, badly trained networks
 """
-NETWORKS = {"no norm": None, "BatchNorm": "batch", "LayerNorm": "layer", "GroupNorm": "group", "RMSNorm": "rms"}
-RESCALINGS = {"as trained": (0.0, 0.0), "all x 1,000": (3.0, 3.0), "each x 0.01 to 10,000": (-2.0, 4.0)}
-SIZES = (64, 64, 64, 64, 10)
-SAMPLES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """One network of the demo and what was read from it."""
-
-    name: str
-    accuracy: float
-    point: Reading
-    everywhere: Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Twin:
-    """One rescaling of the BatchNorm network: how far its outputs and its numbers moved."""
-
-    name: str
-    output_change: float
-    reading: Reading
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--out", metavar="DIR", default="demo-output", help="folder for report.html and readings.json")
-    parser.add_argument("--quick", action="store_true", help="train for two epochs only")
+    parser.add_argument("--quick", action="store_true", help="two epochs, twenty samples, no search for slopes")
     parser.add_argument(
         "--json", metavar="FILE", help="write all readings as JSON; - for standard output and nothing else"
     )
@@ -66,8 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, gauge, rescale, tell."""
     folder = _folder(args.out)
-    with progress_bar() as progress:
-        networks, twins = measure(epochs=2 if args.quick else 30, progress=progress)
+    check_targets(args.json)
+    from normgauge.cli.demo_networks import measure, one_thread
+
+    with one_thread(), progress_bar() as progress:
+        networks, twins = measure(args.quick, progress)
     words = verdict(networks, twins)
     data = _to_json(networks, twins)
     write_json(data, str(folder / "readings.json"))
@@ -79,68 +57,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(epochs: int, progress: Report | None = None) -> tuple[list[Trained], list[Twin]]:
-    """Train and read every network, then every rescaled twin of the BatchNorm one."""
-    from normgauge.zoo import digits
-
-    batch = digits("test", limit=SAMPLES).inputs
-    networks, models = [], {}
-    for done, (name, norm) in enumerate(NETWORKS.items()):
-        if progress:
-            progress(f"training with {name}", done / (len(NETWORKS) + 1))
-        models[name], accuracy = _train(norm, epochs)
-        networks.append(Trained(name, accuracy, *_read(models[name], batch)))
-    if progress:
-        progress("rescaling", len(NETWORKS) / (len(NETWORKS) + 1))
-    return networks, list(_twins(models["BatchNorm"], batch))
-
-
-def _train(norm: str | None, epochs: int) -> tuple[nn.Module, float]:
-    import torch
-
-    from normgauge.training import accuracy, train
-    from normgauge.zoo import digits, mlp
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = mlp(SIZES, norm=norm)
-    train(model, digits("train"), epochs=epochs, batch_size=64, lr=1e-3, seed=0)
-    return model, accuracy(model, digits("test"))
-
-
-def _read(model: nn.Module, batch: torch.Tensor) -> list[Reading]:
-    from normgauge.measure import readings
-
-    return readings(model, batch, scopes=("point", "global"))
-
-
-def _twins(model: nn.Module, batch: torch.Tensor) -> Iterator[Twin]:
-    import torch
-
-    from normgauge.cli.rescaling import rescaled
-    from normgauge.measure import gauge
-
-    exact = batch.double()
-    with torch.no_grad():
-        before = rescaled(model, 0.0, 0.0)(exact)
-        for name, (low, high) in RESCALINGS.items():
-            twin = rescaled(model, low, high)
-            change = float((twin(exact) - before).abs().max() / before.abs().max())
-            yield Twin(name, change, gauge(twin, exact, scope="global", search=False))
-
-
 def verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str]:
     """What the numbers say, in plain words."""
-    tame = min(networks, key=lambda n: n.point.log_upper)
-    wild = max(networks, key=lambda n: n.point.log_upper)
+    tame = min(networks, key=lambda n: n.point.log_lower)
+    wild = max(networks, key=lambda n: n.point.log_lower)
+    proved = [n.point.log_upper for n in networks]
     low, high = min(n.accuracy for n in networks), max(n.accuracy for n in networks)
     p_w = [_published(t.reading, "log10_P_w") for t in twins]
     inverse = [_inverse_sigma(t.reading) for t in twins]
     bounds = [t.reading.log_upper / LN10 for t in twins]
     return [
         f"The {len(networks)} networks read the digits right {low:.1%} to {high:.1%} of the time.",
-        f"At the samples {wild.name} reacts the most (a small change grows at most {factor(wild.point.log_upper)}-fold, "
-        f"proved) and {tame.name} the least (at most {factor(tame.point.log_upper)}-fold).",
+        f"At the samples the steepest slope found is {factor(wild.point.log_lower)} with {wild.name} and "
+        f"{factor(tame.point.log_lower)} with {tame.name}; proved is at most {factor(min(proved))} to "
+        f"{factor(max(proved))}, depending on the network.",
         f"Rescaling the BatchNorm network moved P_w by {max(p_w) - min(p_w):.1f} decades and Π1/σ by "
         f"{max(inverse) - min(inverse):.1f}, while its outputs moved by {max(t.output_change for t in twins):.0e} of "
         f"their size and the balanced bound by {max(bounds) - min(bounds):.4f} decades: the products depend on the "
@@ -180,18 +110,11 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
         )
         for t in twins
     )
-    moved_headers = (
-        "channels of BatchNorm",
-        "outputs moved",
-        "log10 P_w",
-        "log10 Π1/σ",
-        "log10 folded",
-        "log10 balanced",
-    )
+    moved_headers = ("BatchNorm channels", "outputs by", "log10 P_w", "log10 Π1/σ", "folded", "balanced")
     numeric = frozenset(range(1, 6))
     return (
         Grid(
-            "Five networks: how much a small change of an image can grow, at 100 samples and everywhere",
+            "Five networks: how much a small change of an image can grow, at the samples and everywhere",
             headers,
             trained,
             numeric,

@@ -66,11 +66,13 @@ class LayerRecord:
         gain: the layer's own constant in the reading's scope (largest over the samples).
         log_folded: its share after folding with its neighbours (an upper bound).
         log_balanced: its share in the balanced bound.
-        log_cumulative: constant from the network's input to this layer's output (folded).
+        log_cumulative: constant from the network's input to this layer's output, layer by layer, nothing folded.
         log_to_output: constant from this layer's output to the network's output.
         log_weight_lipschitz: constant of the network's output in this layer's weights.
         log_spectral: enclosure of the operator norm of the weights, where there are any.
         log_frobenius: Frobenius norm of the weights.
+        log_slack: how much further its gain reaches than what it did along the worst direction found: its share
+            of the gap.
         sigma: for a normalizer {"min", "rms", "max", "gamma_max", "eps"} of its √(variance + ε), else None.
         depth: position in the order of execution.
         note: what a reader should know (σ at the ε floor, an unknown op, ...).
@@ -89,6 +91,7 @@ class LayerRecord:
     log_weight_lipschitz: float | None = None
     log_spectral: LogInterval | None = None
     log_frobenius: float | None = None
+    log_slack: float | None = None
     sigma: Mapping[str, float] | None = None
     note: str = ""
 
@@ -111,6 +114,7 @@ class LayerRecord:
             if spectral is None
             else {"lower": to_log10(spectral.lo), "upper": to_log10(spectral.hi)},
             "log10_frobenius": to_log10(self.log_frobenius),
+            "log10_slack": to_log10(self.log_slack),
             "sigma": None if self.sigma is None else {k: spell(v) for k, v in self.sigma.items()},
             "note": self.note,
         }
@@ -132,6 +136,7 @@ class LayerRecord:
             log_weight_lipschitz=from_log10(data["log10_weight_lipschitz"]),
             log_spectral=None if data["log10_spectral"] is None else _interval(data["log10_spectral"]),
             log_frobenius=from_log10(data["log10_frobenius"]),
+            log_slack=from_log10(data["log10_slack"]),
             sigma=None if data["sigma"] is None else {k: float(v) for k, v in data["sigma"].items()},
             note=data["note"],
         )
@@ -205,11 +210,10 @@ class Reading:
         raise ReadingError(f"no layer {name!r} in this reading; it has {len(self.layers)}: {known}, ...")
 
     def gap_owner(self) -> LayerRecord | None:
-        """The layer whose own share of the bound exceeds its data-side gain the most."""
-        scored = [(r.gain.hi - r.gain.lo, r) for r in self.layers if math.isfinite(r.gain.hi - r.gain.lo)]
-        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+        """The layer whose gain reaches furthest beyond what it did along the worst direction found."""
+        scored = [record for record in self.layers if record.log_slack is not None]
+        return max(scored, key=lambda record: record.log_slack or 0.0, default=None)
 
-    # The renderer lies above the core; these two methods load it when called, so that print(reading) draws the table.
     def __str__(self) -> str:
         from normgauge.render.console import text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from normgauge.core.reading import Reading
 from normgauge.render import table, verdict
@@ -12,11 +12,10 @@ from normgauge.render.numbers import plural
 from normgauge.render.table import Grid
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 WIDTH = 120
-NAME_WIDTH = 24  # a narrow terminal squeezes the other columns first
+NAME_WIDTH, KIND_WIDTH = 24, 12  # where a narrow terminal begins to fold text
 Block = str | Grid
 
 
@@ -63,20 +62,28 @@ def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> No
     except ImportError:
         stream.writelines((part if isinstance(part, str) else _plain(part)) + "\n" for part in parts)
         return
-    console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    if width is None:
+        width = Console(file=stream).width if stream.isatty() else WIDTH
+
+    def console(least: int = 0) -> Console:
+        return Console(file=stream, width=max(width, least), markup=False, highlight=False, emoji=False)
+
     for part in parts:
         if isinstance(part, str):
-            console.print(part)
-        else:
-            _print_grid(console, part)
+            console().print(part)
+            continue
+        console().print("\n" + part.title, style="bold")
+        # rich crops what does not fit; a line that a narrow terminal wraps is ugly, a number that is not there is wrong
+        console(least=sum(_least(part)) + 3 * len(part.headers)).print(_rich(part))
+        if part.footer:
+            console().print(part.footer, style="dim")
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
-    console.print()
-    console.print(grid.title, style="bold")
-    console.print(_rich(grid))
-    if grid.footer:
-        console.print(grid.footer, style="dim")
+def _least(grid: Grid) -> list[int]:
+    """The width each column needs: numbers in full, names up to a limit beyond which they fold."""
+    longest = [max(len(line[i]) for line in (grid.headers, *grid.rows)) for i in range(len(grid.headers))]
+    limits = [NAME_WIDTH if i == 0 else KIND_WIDTH for i in range(len(longest))]
+    return [n if i in grid.numeric else min(n, limits[i]) for i, n in enumerate(longest)]
 
 
 def _rich(grid: Grid) -> Table:
@@ -85,16 +92,10 @@ def _rich(grid: Grid) -> Table:
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, header in enumerate(grid.headers):
+    for index, (header, least) in enumerate(zip(grid.headers, _least(grid), strict=True)):
         numeric = index in grid.numeric
-        longest = max((len(row[index]) for row in grid.rows), default=0)
-        drawn.add_column(
-            Text(header),
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
-            overflow="fold",
-            min_width=min(longest, NAME_WIDTH) if index == 0 else None,
-        )
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        drawn.add_column(Text(header), justify=justify, no_wrap=numeric, overflow="fold", min_width=least)
     for row in grid.rows:
         drawn.add_row(*(Text(cell) for cell in row))  # Text: a layer called "[red]" is a name, not markup
     return drawn

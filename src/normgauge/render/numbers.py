@@ -55,8 +55,8 @@ def sigma_range(sigma: Mapping[str, float] | None) -> str:
     """The range of a normalizer's √(variance + ε); "·" for any other layer."""
     if sigma is None:
         return ABSENT
-    ends = [f"{sigma[end]:.3g}" for end in ("min", "max") if end in sigma]
-    return " … ".join(dict.fromkeys(ends)) or ABSENT
+    ends = [f"{sigma[end]:.2g}" for end in ("min", "max") if end in sigma]
+    return "…".join(dict.fromkeys(ends)) or ABSENT
 
 
 def where(scope: Scope) -> str:

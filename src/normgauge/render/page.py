@@ -23,14 +23,14 @@ caption { text-align: left; font-weight: 600; padding: .3rem 0; } .dim { color: 
 .waterfall { width: 100%; height: auto; } .waterfall .tick { stroke: #eee; } .waterfall .zero { stroke: #999; }
 .waterfall .axis { font: 12px system-ui, sans-serif; fill: #555; } .waterfall .weight { fill: #c8553d; }
 .waterfall .norm { fill: #2b6c8f; } .waterfall .open { fill: #8a2be2; }
-.waterfall .folded { fill: none; stroke: #111; stroke-width: 2; }
+.waterfall .line { fill: none; stroke: #111; stroke-width: 2; }
 .key span { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em; }
 """
 
 KEY = (
     '<p class="dim key"><span style="background:#c8553d"></span>weights and other steps'
     '<span style="background:#2b6c8f"></span>normalizers<span style="background:#8a2be2"></span>no finite gain'
-    '<span style="background:#111"></span>folded bound from the input to here. Bars are each layer\'s own log10 gain, '
+    '<span style="background:#111"></span>bound from the input to here. Bars are each layer\'s own log10 gain, '
     "stacked as if the layers stood in series.</p>"
 )
 

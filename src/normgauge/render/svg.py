@@ -34,7 +34,7 @@ class Axis:
 
 
 def waterfall(reading: Reading) -> str:
-    """Bars: each layer's own gain stacked as if in series. Line: the folded bound from the input to that layer."""
+    """Bars: each layer's own gain stacked as if in series. Line: the bound from the input to that layer."""
     records = reading.layers
     if not records:
         return ""
@@ -96,4 +96,4 @@ def _line(cumulative: Sequence[float | None], axis: Axis) -> str:
     points = " ".join(
         f"{axis.x(index + 0.5):.1f},{axis.y(value):.1f}" for index, value in enumerate(cumulative) if value is not None
     )
-    return f'<polyline class="folded" points="{points}"/>'
+    return f'<polyline class="line" points="{points}"/>'

@@ -58,12 +58,20 @@ def layers(reading: Reading, every: bool = False) -> Grid:
     )
     hidden = len(reading.layers) - len(rows)
     footer = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)"
+    headers = ("layer", "kind", "gain", "folded", "balanced", "cumulative", "σ", "note")
+    title = f"Layers, scope {reading.scope}: log10 of what each does"
+    return _without_empty(Grid(title, headers, rows, frozenset(range(2, 7)), footer if hidden else ""))
+
+
+def _without_empty(grid: Grid) -> Grid:
+    """The grid without the columns in which nothing stands."""
+    kept = [i for i in range(len(grid.headers)) if any(row[i] not in ("", ABSENT) for row in grid.rows)]
     return Grid(
-        f"Layers, scope {reading.scope}: log10 of what each does",
-        ("layer", "kind", "gain", "folded", "balanced", "cumulative", "σ", "note"),
-        rows,
-        frozenset({2, 3, 4, 5, 6}),
-        footer if hidden else "",
+        grid.title,
+        tuple(grid.headers[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in grid.rows),
+        frozenset(new for new, old in enumerate(kept) if old in grid.numeric),
+        grid.footer,
     )
 
 

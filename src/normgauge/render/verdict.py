@@ -87,6 +87,7 @@ def _layer_sentences(layer: LayerRecord) -> list[str]:
         ("From the input to its output:", layer.log_cumulative),
         ("From its output to the network's:", layer.log_to_output),
         ("The output moves with its weights by at most", layer.log_weight_lipschitz),
+        ("Its bound exceeds what it did along the worst direction found by", layer.log_slack),
     )
     sentences += [f"{words} {power(value)}." for words, value in told if value is not None]
     if layer.sigma is not None:

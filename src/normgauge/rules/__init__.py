@@ -11,6 +11,7 @@ from normgauge.rules import (
     norm_layer,
     pooling,
     projection,
+    recognise,
     shape,
     softmax,
     stochastic,
@@ -31,6 +32,7 @@ REGISTRY = Registry.merge(
     shape.rules,
     combine.rules,
     attention.rules,
+    recognise.rules,
 )
 
 __all__ = ["REGISTRY", "Registry"]

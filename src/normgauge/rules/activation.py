@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.rules.combine import entry_by_entry
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
 from normgauge.rules.registry import Family
 from normgauge.trace.step import Step, Value
@@ -57,6 +58,17 @@ def slope_constant(step: Step) -> float:
     return max(1.0, abs(option(step, 1, "negative_slope", 0.01)))
 
 
+def softplus_constant(step: Step) -> float:
+    """1; ∞ where the switch to the identity at a low threshold is a visible jump, or β ≤ 0."""
+    beta, threshold = option(step, 1, "beta", 1.0), option(step, 2, "threshold", 20.0)
+    return 1.0 if beta > 0 and threshold >= 20 else INF
+
+
+def celu_constant(step: Step) -> float:
+    """1 for α > 0; exp(x/α) grows without bound otherwise."""
+    return 1.0 if option(step, 1, "alpha", 1.0) > 0 else INF
+
+
 def softplus_origin(step: Step) -> float:
     """Softplus(0) = ln 2 / β."""
     return math.log(2) / abs(option(step, 1, "beta", 1.0))
@@ -64,9 +76,9 @@ def softplus_origin(step: Step) -> float:
 
 # |φ(0)| of the few activations that do not vanish at 0; it shifts the length of a row
 ORIGIN: dict[str, Constant] = {
-    **{name: fixed(0.5) for name in ("Sigmoid", "sigmoid", "sigmoid_", "Hardsigmoid", "hardsigmoid")},
-    **{name: fixed(math.log(2)) for name in ("LogSigmoid", "logsigmoid", "log_sigmoid")},
-    **{name: softplus_origin for name in ("Softplus", "softplus")},
+    **dict.fromkeys(("Sigmoid", "sigmoid", "sigmoid_", "Hardsigmoid", "hardsigmoid"), fixed(0.5)),
+    **dict.fromkeys(("LogSigmoid", "logsigmoid", "log_sigmoid"), fixed(math.log(2))),
+    **dict.fromkeys(("Softplus", "softplus"), softplus_origin),
     "cos": fixed(1.0),
 }
 
@@ -80,7 +92,7 @@ TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
     (fixed(1.0), (0.0, 6.0), (nn.ReLU6, F.relu6)),
     (fixed(1.0), (-1.0, 1.0), (nn.Tanh, torch.tanh, torch.Tensor.tanh, torch.tanh_, torch.Tensor.tanh_, F.tanh)),
     (fixed(1.0), (-1.0, 1.0), (nn.Softsign, F.softsign)),
-    (fixed(1.0), (0.0, INF), (nn.Softplus, F.softplus)),
+    (softplus_constant, (0.0, INF), (nn.Softplus, F.softplus)),
     (fixed(1.0), (-INF, 0.0), (nn.LogSigmoid, F.logsigmoid)),
     (fixed(1.0), None, (nn.Tanhshrink, F.tanhshrink)),
     (fixed(1.0), None, (nn.Softshrink, F.softshrink)),
@@ -104,7 +116,7 @@ TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
     (fixed(1.758100), (-1.758100, INF), (nn.SELU, F.selu, torch.selu, torch.selu_, F.selu_)),
     (gelu_constant, (-0.1701, INF), (nn.GELU, F.gelu)),
     (elu_constant, None, (nn.ELU, F.elu, F.elu_)),
-    (fixed(1.0), None, (nn.CELU, F.celu, torch.celu, torch.celu_, F.celu_)),
+    (celu_constant, None, (nn.CELU, F.celu, torch.celu, torch.celu_, F.celu_)),
     (slope_constant, None, (nn.LeakyReLU, F.leaky_relu, F.leaky_relu_)),
     (rrelu_constant, None, (nn.RReLU, F.rrelu, torch.rrelu, F.rrelu_)),
     (prelu_constant, None, (nn.PReLU, F.prelu, torch.prelu, torch.Tensor.prelu)),
@@ -145,13 +157,16 @@ def elementwise(
 def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Elementwise activation.
 
-    J = diag(φ'(x_i)),  ‖J‖ ≤ sup|φ'|: ReLU, Tanh, Softplus, ... 1; GELU 1.1289045 (erf), 1.1289934 (tanh); SiLU 1.09984;
-    Mish 1.088499; Hardswish 1.5; SELU 1.7581; Sigmoid ¼; Hardsigmoid ⅙; LeakyReLU, PReLU, RReLU max(1, |a|); ELU max(1, |α|)
+    J = diag(φ'(x_i)),  ‖J‖ ≤ sup|φ'|: ReLU, Tanh, Softplus, ... 1; GELU 1.1289045 (erf), 1.1289934 (tanh);
+    SiLU 1.09984; Mish 1.088499; Hardswish 1.5; SELU 1.7581; Sigmoid ¼; Hardsigmoid ⅙;
+    LeakyReLU, PReLU, RReLU max(1, |a|); ELU max(1, |α|)
 
     Holds:  everywhere; the supremum is attained or approached.
     Source: maximum of the derivative, THEORY table of per-layer constants.
     """
     value, span = constant_of(step)
+    if value == INF:
+        return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} with these parameters")
     names = [t.__name__ for t in step.target.__mro__] if step.module is not None else [step.kind]
     origin = next((ORIGIN[name](step) for name in names if name in ORIGIN), 0.0)
     shape = step.outputs[0].tensor.shape
@@ -177,11 +192,9 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     y = min(max(x, a), b),  ‖J‖ ≤ 1,  a ≤ y ≤ b
 
-    Holds:  everywhere, for constant limits.
+    Holds:  everywhere; limits that are branches count like operands of `maximum`.
     Source: projection onto a convex set.
     """
-    if len(incoming) > 1:
-        return Transfer(tuple(Gain(ctx.log(1.0)) for _ in incoming))
     if step.module is not None:
         limits: tuple[object, object] = (step.module.min_val, step.module.max_val)
     elif "clamp_max" in step.kind:
@@ -190,9 +203,10 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         limits = (step.get(1, "min_val", -1.0), step.get(2, "max_val", 1.0))
     else:
         limits = (step.get(1, "min"), step.get(2, "max"))
-    low, high = (None if v is None else float(v.min() if isinstance(v, Tensor) else v) for v in limits)  # type: ignore[arg-type]
-    if isinstance(limits[1], Tensor):
-        high = float(limits[1].max())
+    if any(isinstance(v, Tensor | Value) for v in limits):
+        return entry_by_entry(step, incoming, ctx, (step.get(0, "input"), *limits))
+    low, high = (None if v is None else float(v) for v in limits)  # type: ignore[arg-type]
+    low = low if low is None or high is None else min(low, high)  # torch gives the upper limit where they cross
     span = (-INF if low is None else low, INF if high is None else high)
     return elementwise(1.0, span, incoming[0], ctx, origin=None)
 
@@ -201,16 +215,12 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 def maximum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Larger or smaller of two tensors, entry by entry.
 
-    each entry comes from one operand:  L ≤ L_a + L_b, and ≤ L_a against a constant
+    each entry comes from one operand:  L ≤ √(L_a² + L_b²), each times √copies where broadcasting repeats it
 
-    Holds:  everywhere, for operands of equal shape.
+    Holds:  everywhere; a constant operand adds nothing.
     Source: |max(a, b) − max(a', b')| ≤ max(|a − a'|, |b − b'|).
     """
-    shapes = {tuple(v.tensor.shape if isinstance(v, Value) else v.shape) for v in step.args[:2]}
-    if len(shapes) > 1:
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="operands of different shapes")
-    # pointwise max(|da|, |db|) <= hypot, so the branches add in squares
-    return Transfer(tuple(Gain(ctx.log(1.0)) for _ in incoming), disjoint=True)
+    return entry_by_entry(step, incoming, ctx, (step.get(0, "input"), step.get(1, "other")))
 
 
 @rules.add(
@@ -219,7 +229,7 @@ def maximum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     torch.Tensor.hardshrink,
     nn.Threshold,
     F.threshold,
-    F.threshold_,
+    F.threshold_,  # type: ignore[attr-defined]
     torch.round,
     torch.Tensor.round,
     torch.floor,
@@ -304,15 +314,19 @@ def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Holds:  where the input stays above a > 0; not Lipschitz otherwise.
     Source: derivative, decreasing in x.
     """
-    flow = incoming[0]
+    return steep(step.kind, incoming[0])
+
+
+def steep(kind: str, flow: Flow) -> Transfer:
+    """One of the maps of `steep_at_zero` on the range of ``flow``."""
     a, b = flow.low.clamp_min(0.0) * (1 - 1e-12), flow.high.clamp_min(0.0)
     slope, low, high = {
         "log": (1 / a, a.log(), b.log()),
         "sqrt": (0.5 / a.sqrt(), a.sqrt(), b.sqrt()),
         "rsqrt": (0.5 * a.pow(-1.5), b.rsqrt(), a.rsqrt()),
         "reciprocal": (a.pow(-2), 1 / b, 1 / a),
-    }[step.kind]
-    return _refuse_infinite(ranged(low, high, slope, flow), f"{step.kind} of an input that is not bounded away from 0")
+    }[kind]
+    return _refuse_infinite(ranged(low, high, slope, flow), f"{kind} of an input that is not bounded away from 0")
 
 
 @rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
@@ -330,21 +344,13 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a power that is not a plain number")
     p = float(exponent)
     if p < 1 or (p != int(p) and bool((flow.low < 0).any())):
-        if p == 0.5 or p == -0.5 or p == -1:
-            kind = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p]
-            return steep_at_zero(_Renamed(kind), incoming, ctx)  # type: ignore[arg-type]
+        if p in (0.5, -0.5, -1.0):
+            return steep({0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p], flow)
         return Transfer((Gain(ctx.full(INF)),), unknown=f"the power {p:g}")
     slope = p * flow.peak.pow(p - 1) * (1 + 1e-12)
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
     high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)
     return _refuse_infinite(ranged(low, high, slope, flow), "a power of an unbounded input")
-
-
-class _Renamed:
-    """Stands in for a step under another function's name."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
 
 
 def _refuse_infinite(transfer: Transfer, why: str) -> Transfer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +71,7 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     by_first = dense_norm(weight.transpose(1, 2).reshape(-1, weight.shape[1])).log.hi
     log_w = min(by_first, by_second)
 
-    def length(operand: Value | Tensor, flow: Flow | None) -> Tensor:
+    def length(operand: Any, flow: Flow | None) -> Tensor:
         if flow is not None:
             return flow.norm
         return ctx.full(float(torch.linalg.vector_norm(operand.double(), dim=-1).max()))

@@ -110,7 +110,11 @@ def arrange(step: Step) -> Blocks | str:
     full = (*q.shape[:-1], k.shape[-2])
     bias = torch.zeros(full[-2:], dtype=torch.float64)
     if mask is not None:
-        bias = torch.zeros_like(mask, dtype=torch.float64).masked_fill(~mask, -INF) if mask.dtype == torch.bool else mask.double()
+        bias = (
+            torch.zeros_like(mask, dtype=torch.float64).masked_fill(~mask, -INF)
+            if mask.dtype == torch.bool
+            else mask.double()
+        )
     if step.get(5, "is_causal", False):
         bias = bias + torch.full(full[-2:], -INF, dtype=torch.float64).triu(1)
     small = bias.ndim == 2 and shared == 1
@@ -185,19 +189,26 @@ def finite_min(*bounds: Tensor) -> Tensor:
     return torch.stack([b.nan_to_num(nan=INF, posinf=INF) for b in torch.broadcast_tensors(*bounds)]).amin(0)
 
 
-def part_gains(blocks: Blocks, part: slice, reach: dict[str, Reach], ctx: Context, matrices: bool, spread: Spread | None) -> Tensor:
+def part_gains(
+    blocks: Blocks, part: slice, reach: dict[str, Reach], ctx: Context, matrices: bool, spread: Spread | None
+) -> Tensor:
     """Gains in query, key and value, and the row factor of the keys, for a run of blocks: (4, blocks).
 
     See `attention` for the formulas; Δ is the largest change of a logit (up to a shift common to a row).
     """
     q, k = blocks.q[part], blocks.k[part]
     mask = blocks.mask if blocks.mask.shape[0] == 1 else blocks.mask[part]
-    (rq, nq), (rk, nk), (rv, nv) = ((reach[n].row[part, None], reach[n].norm[part, None]) for n in ("query", "key", "value"))
+    (rq, nq), (rk, nk), (rv, nv) = (
+        (reach[n].row[part, None], reach[n].norm[part, None]) for n in ("query", "key", "value")
+    )
     s = abs(blocks.scale)
     top = (s * nq * nk).nan_to_num(nan=INF)[..., None]
     weight = lift(softmax_weights(mask), top, mask).expand(q.shape[0], -1, -1)  # from the mask and the lengths alone
     # a covariance does not change when all rows move together, so rows may be measured from their mean at the centre
-    width_v, width_k = (torch.linalg.vector_norm(t - t.mean(1, keepdim=True), dim=-1).amax(-1, keepdim=True) for t in (blocks.v[part], k))
+    width_v, width_k = (
+        torch.linalg.vector_norm(t - t.mean(1, keepdim=True), dim=-1).amax(-1, keepdim=True)
+        for t in (blocks.v[part], k)
+    )
     root_v, root_k = finite_min(nv, width_v + rv).expand(q.shape[:2]), finite_min(nk, width_k + rk).expand(q.shape[:2])
     cross, long_q = (root_v * root_k).nan_to_num(nan=INF), nq.expand(q.shape[:2])
     if spread is not None:
@@ -251,7 +262,10 @@ def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     blocks = arrange(step)
     if isinstance(blocks, str):
         return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=blocks)
-    if ctx.samples > 1 and (step.outputs[0].tensor.ndim < 3 or any(f.axis % v.tensor.ndim for f, v in zip(incoming, step.inputs, strict=True))):
+    if ctx.samples > 1 and (
+        step.outputs[0].tensor.ndim < 3
+        or any(f.axis % v.tensor.ndim for f, v in zip(incoming, step.inputs, strict=True))
+    ):
         raise SamplesMixed("attention whose samples do not lie along the first axis")
     matrices = _work(blocks) <= WORK
     reach = reaches(step, incoming, ctx, blocks)
@@ -265,12 +279,16 @@ def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 def _work(blocks: Blocks) -> float:
     count, queries, d = blocks.q.shape
     keys, width = blocks.v.shape[1:]
-    return float(count) * queries * keys * (d * d + d * width + width * width) + float(count) * queries * keys * min(queries, keys)
+    return float(count) * queries * keys * (d * d + d * width + width * width) + float(count) * queries * keys * min(
+        queries, keys
+    )
 
 
 def _spread(step: Step, blocks: Blocks, part: slice, ctx: Context, matrices: bool) -> Spread | None:
     """The centre's covariances, computed once for all scopes; None where the centre says nothing."""
-    if ctx.scope.kind == "global" and (isinstance(step.get(0, "query"), Value) or isinstance(step.get(1, "key"), Value)):
+    if ctx.scope.kind == "global" and (
+        isinstance(step.get(0, "query"), Value) or isinstance(step.get(1, "key"), Value)
+    ):
         return None
     out = step.outputs[0].tensor
     key = ("attention", id(out), part.start)
@@ -281,7 +299,9 @@ def _spread(step: Step, blocks: Blocks, part: slice, ctx: Context, matrices: boo
     return ctx.cache[key][0]  # type: ignore[no-any-return]
 
 
-def _transfer(step: Step, incoming: tuple[Flow, ...], ctx: Context, by_role: dict[str, Tensor], blocks: Blocks) -> Transfer:
+def _transfer(
+    step: Step, incoming: tuple[Flow, ...], ctx: Context, by_role: dict[str, Tensor], blocks: Blocks
+) -> Transfer:
     roles = [(name, step.get(i, name)) for i, name in enumerate(("query", "key", "value"))]
     gains, row, flow_v = [], ctx.full(0.0), None
     for value, flow in zip(step.inputs, incoming, strict=True):

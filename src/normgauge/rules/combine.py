@@ -50,7 +50,7 @@ def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands:
     """The sample axis of a broadcast result.
 
     Raises:
-        SamplesMixed: when the operands' samples do not line up, or broadcasting repeats a sample's entries across samples.
+        SamplesMixed: when the operands' samples do not line up, or broadcasting repeats entries across samples.
     """
     out = step.outputs[0].tensor
     if ctx.samples == 1:
@@ -94,7 +94,8 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: triangle inequality.
     """
     operands = (step.args[0], step.get(1, "other"))
-    scales = [1.0, abs(float(step.kwargs.get("alpha", 1)))]
+    alpha = float(step.kwargs.get("alpha", 1))
+    scales = [alpha, 1.0] if step.kind == "rsub" else [1.0, alpha]
     out = step.outputs[0].tensor
     axis = aligned_axis(step, incoming, ctx, operands)
     gains, row, norm, low, high = [], ctx.full(0.0), ctx.full(0.0), ctx.full(0.0), ctx.full(0.0)
@@ -102,7 +103,8 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     minus = "sub" in step.kind
     flipped = step.kind in ("__rsub__", "rsub")
     for k, (operand, scale) in enumerate(zip(operands, scales, strict=True)):
-        sign = -1.0 if minus and (k == 1) != flipped else 1.0
+        sign = -1.0 if (minus and (k == 1) != flipped) != (scale < 0) else 1.0
+        scale = abs(scale)
         if not isinstance(operand, Value):
             data = data_of(operand) * scale * sign
             if data.numel():
@@ -152,7 +154,8 @@ def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of branches, or of a branch and a constant.
 
     constant c: ‖J‖ = max|c| (blocks of c where broadcasting repeats the branch);
-    branches: L ≤ sup‖b‖·L_a + sup‖a‖·L_b, where ‖·‖ is the largest entry, or for a broadcast operand the largest ℓ2 norm of a block it multiplies
+    branches: L ≤ sup‖b‖·L_a + sup‖a‖·L_b, where ‖·‖ is the largest entry, or for a broadcast operand the largest
+    ℓ2 norm of a block it multiplies
 
     Holds:  everywhere for a constant; for two branches where both are bounded, not Lipschitz otherwise.
     Source: product rule.
@@ -255,6 +258,8 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: quotient rule; a constant numerator is a product with 1/b.
     """
     a, b = step.args[0], step.get(1, "other")
+    if step.kwargs.get("rounding_mode") is not None:
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="a rounded quotient is discontinuous")
     if step.kind == "__rtruediv__":
         a, b = b, a
     if not isinstance(b, Value):
@@ -278,7 +283,7 @@ def reduced_axes(step: Step, data: Tensor) -> tuple[int, ...]:
     dim = step.get(1, "dim")
     if dim is None:
         dim = step.kwargs.get("axis")
-    if dim is None:
+    if dim is None or isinstance(dim, bool):  # x.std(False) says how, not where
         return tuple(range(data.ndim))
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     return tuple(sorted(d % data.ndim for d in dims)) or tuple(range(data.ndim))
@@ -326,6 +331,15 @@ def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     )
 
 
+def entry_by_entry(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands: tuple[Any, ...]) -> Transfer:
+    """Every entry of the result is an entry of one operand: |Δy| ≤ max|Δa_i| ≤ √Σ|Δa_i|², each repeated by broadcasting."""
+    out = step.outputs[0].tensor.shape
+    copies = [broadcast_copies(o.tensor.shape, out) for o in operands if isinstance(o, Value)]
+    axis = aligned_axis(step, incoming, ctx, operands)
+    gains = tuple(Gain(ctx.full(math.log(n) / 2 + (1e-15 if n > 1 else 0.0))) for n in copies)
+    return Transfer(gains, disjoint=True, axis=axis)
+
+
 @rules.add(*methods("amax", "amin", "max", "min"))
 def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Largest or smallest entry over axes.
@@ -336,10 +350,9 @@ def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tran
     Source: |max a − max b| ≤ max|a − b|, windows are disjoint.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
-    if len(incoming) == 2:
-        return Transfer((Gain(ctx.full(0.0)), Gain(ctx.full(0.0))), disjoint=True)
-    if isinstance(step.get(1, "dim"), Tensor):
-        return Transfer((Gain(ctx.full(0.0)),))
+    other = step.get(1, "other")
+    if isinstance(other, Tensor | Value):
+        return entry_by_entry(step, incoming, ctx, (step.args[0], other))
     axes = reduced_axes(step, data)
     return Transfer(
         (Gain(ctx.full(0.0)),), low=flow.low, high=flow.high, axis=after_reduction(step, flow, ctx, axes, data)
@@ -357,16 +370,15 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     order = step.get(1, "ord" if "linalg" in str(step.target) else "p", 2)
-    if step.kind == "var" or (
-        step.kind in ("norm", "vector_norm", "linalg_vector_norm") and order not in (2, 2.0, None, "fro")
-    ):
+    if step.kind == "var" or (step.kind != "std" and order not in (2, 2.0, None, "fro")):
         return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} of order {order}")
     if step.kind == "std":
         axes = reduced_axes(step, data)
         n = math.prod(data.shape[d] for d in axes)
-        correction = step.kwargs.get(
-            "correction", 1 if step.kwargs.get("unbiased", step.get(2, "unbiased", True)) else 0
-        )
+        first = step.get(1, "dim")
+        unbiased = first if isinstance(first, bool) else step.get(2, "unbiased", True)
+        correction = step.kwargs.get("correction")
+        correction = int(unbiased) if correction is None else correction
         value = 1 / math.sqrt(max(n - correction, 1))
     else:
         dim = step.get(2, "dim")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from normgauge.core.interval import LogInterval
 from normgauge.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
-from normgauge.spectral.conv import ConvSpec, conv_norm
+from normgauge.spectral.conv import ConvSpec, apply, conv_norm
 from normgauge.trace.step import Step, Value
 
 rules = Family("conv")
@@ -84,6 +84,23 @@ def enclosed(layer: Layer, ctx: Context) -> LogInterval:
     return ctx.cache[key][0].log
 
 
+def computes(layer: Layer, step: Step) -> bool:
+    """Whether the layer, by its weight and layout alone, gives what the step gave on its first image.
+
+    A subclass may keep ``forward`` and change what it calls, as weight standardization does: its weight says nothing.
+    """
+    axes = layer.spec.axes
+    image, wanted = (v[0].tensor.detach().double() for v in (step.inputs, step.outputs))
+    image, wanted = image.reshape(-1, *image.shape[-1 - axes :])[:1], wanted.reshape(-1, *wanted.shape[-1 - axes :])[:1]
+    with torch.no_grad():
+        got = apply(layer.weight.detach().double(), image, layer.spec)
+        if layer.bias is not None:
+            got = got + layer.bias.detach().double().reshape(-1, *(1,) * axes)
+    if got.shape != wanted.shape:
+        return False
+    return torch.allclose(got, wanted, rtol=0.0, atol=1e-4 * float(wanted.abs().max()) + 1e-30, equal_nan=True)
+
+
 def log_windows(weight: Tensor, spec: ConvSpec) -> float:
     """½ log of the most kernel positions that meet one input pixel: ‖unfold(h)‖ ≤ √count·‖h‖."""
     total = 0.0
@@ -138,6 +155,8 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     channel = data.ndim - 1 - layer.spec.axes
     if ctx.samples > 1 and (channel == 0 or incoming[0].axis % data.ndim != 0):
         raise SamplesMixed(f"{step.kind} over the samples' axis")
+    if not computes(layer, step):
+        return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} does not compute the convolution by its weight")
     norm = enclosed(layer, ctx)
     low, high = reach(layer, incoming[0])
     gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(layer.weight, layer.spec, channel))

@@ -189,8 +189,14 @@ class Context:
         return self.full(log_outward(value))
 
     def rows(self, tensor: Tensor, axis: int) -> Tensor:
-        """A tensor as (samples, rows, length of a row), float64 on the CPU."""
+        """A tensor as (samples, rows, length of a row) in float64.
+
+        Raises:
+            SamplesMixed: when ``axis`` does not hold the samples.
+        """
         data = tensor.detach()
+        if data.is_complex():
+            data = data.abs()
         if data.dtype != torch.float64:
             data = data.to(torch.float64)
         if self.samples == 1:
@@ -258,6 +264,8 @@ def anchored(
         return Flow(slope, radius, row, zero, zero, zero, axis)
     norm = torch.linalg.vector_norm(data, dim=2).amax(1).cpu() + row
     low, high = data.amin((1, 2)).cpu() - row, data.amax((1, 2)).cpu() + row
+    if centre.is_complex():
+        low = -high
     if known is not None:
         norm = norm if known.norm is None else torch.minimum(norm, known.norm)
         low = low if known.low is None else torch.maximum(low, known.low)

@@ -1,9 +1,10 @@
-"""Batch normalization: an affine map of each channel in eval mode, layer normalization along the batch in train mode."""
+"""Batch normalization: an affine map of each channel in eval mode, layer normalization along the batch in training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +31,8 @@ def channel_affine(
     scale = size / sigma
     top = float(scale.max())
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, Diagonal(scale))
-    shift = (0.0 if beta is None else beta.detach().double().cpu()) - mean * scale
+    signed = scale if gamma is None else gamma.detach().double().cpu() / sigma
+    shift = (0.0 if beta is None else beta.detach().double().cpu()) - mean * signed
     reach = top * flow.peak * (1 + 1e-9) + float(shift.abs().max())
     return Transfer(
         (gain,),
@@ -56,20 +58,33 @@ def sigma_facts(sigma: Tensor, gamma: Tensor, eps: float, inverse: float, groups
     }
 
 
-def train_statistics(data: Tensor, gamma: Tensor | None, eps: float, flow: Flow, ctx: Context) -> Transfer:
-    """Per channel, layer normalization over all values the batch has there."""
+def train_statistics(
+    data: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
+) -> Transfer:
+    """Per channel, layer normalization over all values the batch has there.
+
+    Raises:
+        SamplesMixed: unless the batch is measured as one point.
+    """
     if ctx.samples != 1:
         raise SamplesMixed("batch statistics couple the samples")
     channels = data.shape[1]
     groups = data.detach().double().cpu().movedim(1, 0).reshape(1, channels, -1)
-    return groupwise(groups, gamma, None, eps, flow, ctx, centred=True, gamma_axis=1, period=channels)
+    transfer = groupwise(groups, gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=channels)
+    return within_rows(transfer, data)
+
+
+def within_rows(transfer: Transfer, data: Tensor) -> Transfer:
+    """Without the bound on a row's length where rows run across channels, and so across groups."""
+    return replace(transfer, norm=None) if data.ndim == 2 else transfer
 
 
 @rules.add(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, claim="T.L1")
 def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Batch normalization.
 
-    eval: J = diag(γ_c/√(var_c+ε)),  ‖J‖ = max_c |γ_c|/√(running_var_c + ε);  train: ‖J‖ = max_c |γ_c|/√(σ_c²(batch) + ε), m ≥ 3
+    eval: J = diag(γ_c/√(var_c+ε)),  ‖J‖ = max_c |γ_c|/√(running_var_c + ε);
+    train: ‖J‖ = max_c |γ_c|/√(σ_c²(batch) + ε), m ≥ 3
 
     Holds:  eval: everywhere, exactly. train: for the map of the whole batch, in the scope asked for.
     Source: Ioffe & Szegedy 2015; the ℓ2 norm over channels printed elsewhere is √C too large.
@@ -79,7 +94,7 @@ def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     statistics = module.training or module.running_var is None
     data = step.inputs[0].tensor
     if statistics:
-        return train_statistics(data, module.weight, module.eps, incoming[0], ctx)
+        return train_statistics(data, module.weight, module.bias, module.eps, incoming[0], ctx)
     return channel_affine(
         (module.running_mean, module.running_var), module.weight, module.bias, module.eps, incoming[0], ctx
     )
@@ -104,5 +119,5 @@ def batch_norm_function(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
         )
     training, eps = step.get(5, "training", False), step.get(7, "eps", 1e-5)
     if training or variance is None:
-        return train_statistics(step.inputs[0].tensor, gamma, eps, incoming[0], ctx)
+        return train_statistics(step.inputs[0].tensor, gamma, beta, eps, incoming[0], ctx)
     return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)

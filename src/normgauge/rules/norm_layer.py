@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer
-from normgauge.rules.norm_batch import channel_affine
+from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer
+from normgauge.rules.norm_batch import channel_affine, within_rows
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.trace.step import Step
@@ -27,8 +27,14 @@ def over_last(
     ctx: Context,
     centred: bool,
 ) -> Transfer:
-    """A normalizer over the last ``len(shape)`` axes."""
+    """A normalizer over the last ``len(shape)`` axes.
+
+    Raises:
+        SamplesMixed: when the samples lie on one of them.
+    """
     data = step.inputs[0].tensor
+    if ctx.samples > 1 and flow.axis % data.ndim >= data.ndim - len(shape):
+        raise SamplesMixed("a normalizer over the samples")
     size = math.prod(shape)
     groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size).cpu()
     single = len(shape) == 1
@@ -56,7 +62,8 @@ def over_last(
 def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Layer normalization.
 
-    J(x) = diag(γ)(P − c ŷŷᵀ)/√(σ²+ε);  ‖J(x)‖ ≤ max|γ|/√(σ²(x)+ε) ≤ max|γ|/√ε,  equality for γ = 1 and n ≥ 3;  ‖y‖ ≤ √n max|γ| + ‖β‖
+    J(x) = diag(γ)(P − c ŷŷᵀ)/√(σ²+ε);  ‖J(x)‖ ≤ max|γ|/√(σ²(x)+ε) ≤ max|γ|/√ε,  equality for γ = 1 and n ≥ 3;
+    ‖y‖ ≤ √n max|γ| + ‖β‖
 
     Holds:  everywhere with ε alone; on a ball with σ ≥ σ(x0) − ρ/√n; at a point with σ(x0).
     Source: Jacobian of Ba, Kiros & Hinton 2016, section 3.
@@ -76,7 +83,7 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     J(x) = diag(γ)(I − xxᵀ/(nρ²))/ρ,  ρ = √(‖x‖²/n + ε);  ‖J(x)‖ ≤ max|γ|/ρ ≤ max|γ|/√ε
 
-    Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; at a point with ρ(x0). eps=None means the dtype's epsilon.
+    Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; at a point with ρ(x0). eps=None is the dtype's own.
     Source: Zhang & Sennrich 2019.
     """
     module = step.module
@@ -114,14 +121,21 @@ def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
 def by_channel_groups(
     step: Step, count: int, gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
 ) -> Transfer:
-    """A normalizer over groups of channels (axis 1) and all positions of each sample."""
+    """A normalizer over groups of channels (axis 1) and all positions of each sample.
+
+    Raises:
+        SamplesMixed: when the samples lie on an axis it normalizes over.
+    """
     data = step.inputs[0].tensor
-    if ctx.samples > 1 and (flow.axis != 0 or data.shape[0] != ctx.samples):
+    if ctx.samples > 1 and flow.axis % data.ndim != 0:
+        raise SamplesMixed("a normalizer over the samples")
+    if ctx.samples > 1 and data.shape[0] != ctx.samples:
         items = ctx.rows(data, flow.axis).reshape(ctx.samples, -1)  # several images a sample: their groups side by side
         groups = items.reshape(ctx.samples, (data.shape[0] // ctx.samples) * count, -1)
     else:
         groups = data.detach().double().reshape(ctx.samples, -1, data[0].numel() // count)
-    return groupwise(groups.cpu(), gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=count)
+    transfer = groupwise(groups.cpu(), gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=count)
+    return within_rows(transfer, data)
 
 
 @rules.add(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, F.instance_norm, torch.instance_norm)
@@ -144,16 +158,17 @@ def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         )
         own = module.training or not module.track_running_stats
     else:
-        names = ("running_mean", "running_var", "weight", "bias")
-        mean, variance, gamma, beta = (step.get(i, n) for i, n in enumerate(names, 1))
-        own, eps = step.get(5, "use_input_stats", True), step.get(7, "eps", 1e-5)
+        names = ["running_mean", "running_var", "weight", "bias"]
         if step.target is torch.instance_norm:
-            gamma, beta, mean, variance = mean, variance, gamma, beta
+            names = names[2:] + names[:2]
+        given = {n: step.get(i, n) for i, n in enumerate(names, 1)}
+        mean, variance, gamma, beta = (given[n] for n in ("running_mean", "running_var", "weight", "bias"))
+        own, eps = step.get(5, "use_input_stats", True), step.get(7, "eps", 1e-5)
     data = step.inputs[0].tensor
-    if not own and variance is not None:
-        return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)
     if module is not None and data.ndim == module._get_no_batch_dim():
         return Transfer((Gain(ctx.full(INF)),), unknown="an unbatched input")
+    if not own and variance is not None:
+        return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)
     return by_channel_groups(step, data.shape[1], gamma, beta, eps, incoming[0], ctx)
 
 
@@ -164,8 +179,14 @@ def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
     y_i = x_i b_i^(−β), b_i = k + (α/m) Σ_window x²;  L ≤ k^(−β) + √m·(2β/(β+1))·(k(β+1)/β)^(−β)
 
     Holds:  everywhere, for k, α, β > 0.
-    Source: J = diag(b^(−β)) − T; a row of T has length ≤ 2β b^(−β)(1 − k/b), largest at b = k(β+1)/β; m windows share an entry.
+    Source: J = diag(b^(−β)) − T; a row of T has length ≤ 2β b^(−β)(1 − k/b), largest at b = k(β+1)/β;
+            m windows share an entry.
+
+    Raises:
+        SamplesMixed: when the samples lie on the channel axis.
     """
+    if ctx.samples > 1 and incoming[0].axis % step.inputs[0].tensor.ndim == 1:
+        raise SamplesMixed("a normalizer over the samples")
     if step.module is not None:
         m, alpha, beta, k = (getattr(step.module, name) for name in ("size", "alpha", "beta", "k"))
     else:
@@ -187,11 +208,16 @@ def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; for p = 2.
     Source: the tangential directions are divided by the length, the radial one vanishes or is divided by ε.
+
+    Raises:
+        SamplesMixed: when the length is taken over the samples.
     """
     p, dim, eps = step.get(1, "p", 2.0), step.get(2, "dim", 1), step.get(3, "eps", 1e-12)
     data, flow = step.inputs[0].tensor, incoming[0]
-    if p != 2 or not isinstance(dim, int) or (ctx.samples > 1 and dim % data.ndim == flow.axis % data.ndim):
+    if p != 2 or not isinstance(dim, int):
         return Transfer((Gain(ctx.full(INF)),), unknown=f"p={p}, dim={dim}")
+    if ctx.samples > 1 and dim % data.ndim == flow.axis % data.ndim:
+        raise SamplesMixed("a normalizer over the samples")
     last = dim % data.ndim == data.ndim - 1
     moved = data.movedim(dim, -1)
     axis = flow.axis % data.ndim

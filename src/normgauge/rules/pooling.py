@@ -172,7 +172,7 @@ def line_matrices(step: Step, axes: int) -> tuple[list[Tensor], Tensor, float]:
     size = data.shape[-axes:]
     plain = torch.ones(1, 1, *size, dtype=torch.float64, device=data.device)
     flat = rerun(step, [plain])[0][0, 0]
-    place = [int(i) for i in torch.unravel_index(flat.abs().argmax(), flat.shape)]
+    place = (flat.abs() == flat.abs().max()).nonzero()[0].tolist()
     matrices = []
     for axis, n in enumerate(size):
         unit = torch.eye(n, dtype=torch.float64, device=data.device)

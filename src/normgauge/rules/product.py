@@ -84,16 +84,10 @@ def operand(given: Any, letters: str, flows: list[Flow]) -> Operand:
 
 
 def squeezed(one: Operand, out_sizes: dict[str, int]) -> Operand:
-    """Without the axes of size 1 that broadcasting would repeat: their letter belongs to the other side alone.
-
-    Raises:
-        SamplesMixed: when the samples lie on such an axis.
-    """
+    """Without the axes of size 1 that broadcasting would repeat: their letter belongs to the other side alone."""
     data, letters = one.data, one.letters
     for c in one.letters:
         if data.shape[letters.index(c)] == 1 and out_sizes.get(c, 1) > 1:
-            if one.flow is not None and one.flow.axis % one.data.ndim == one.letters.index(c):
-                raise SamplesMixed("broadcasting across samples")
             data, letters = data.squeeze(letters.index(c)), letters.replace(c, "")
     if one.flow is None or letters == one.letters:
         return replace(one, data=data, letters=letters)

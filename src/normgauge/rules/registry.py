@@ -100,7 +100,7 @@ class Registry:
         for ancestor in target.__mro__:
             rule = self._table.get(ancestor)
             if rule is not None:
-                return rule if target.forward is ancestor.forward else None
+                return rule if inherits_forward(target, ancestor) else None
         return None
 
     def is_leaf(self, module: nn.Module) -> bool:
@@ -116,6 +116,11 @@ class Registry:
     def targets(self) -> Iterable[Any]:
         """Everything that has a rule."""
         return self._table.keys()
+
+
+def inherits_forward(kind: Any, ancestor: Any) -> bool:
+    """Whether a module type runs its ancestor's ``forward`` unchanged."""
+    return bool(kind.forward is ancestor.forward)
 
 
 def make_rule(rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None) -> Rule:

@@ -17,20 +17,23 @@ from normgauge.trace.tape import overlay
 
 rules = Family("shape")
 
+PADS = ("ZeroPad", "ConstantPad", "ReflectionPad", "ReplicationPad", "CircularPad")
 MODULES = (
-    nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d,
-    nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d, nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d,
-    nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d, nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d, nn.Unfold,
-)  # fmt: skip
-NAMES = (
-    "reshape view view_as flatten unflatten squeeze unsqueeze permute transpose swapaxes swapdims movedim moveaxis t clone contiguous detach "
-    "expand expand_as broadcast_to repeat repeat_interleave tile roll flip fliplr flipud rot90 narrow select chunk split unbind "
-    "tensor_split hsplit vsplit dsplit tril triu diagonal diag_embed index_select take_along_dim gather masked_fill masked_fill_ "
-    "cat concat concatenate stack hstack vstack dstack column_stack squeeze_ unsqueeze_ transpose_ t_ as_strided unfold masked_select "
-    "ravel atleast_2d atleast_3d where swapaxes_ index_put index_put_ scatter index_fill slice_scatter select_scatter requires_grad_ "
-    "split_with_sizes resolve_conj resolve_neg real view_as_real view_as_complex adjoint meshgrid broadcast_tensors zero_ fill_ copy_ detach_ "
-    "unsafe_chunk unsafe_split alias pixel_shuffle pixel_unshuffle channel_shuffle __getitem__ __setitem__ index_copy tensor_split"
-).split()
+    *(nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle, nn.Unfold),
+    *(getattr(nn, f"{pad}{axes}d") for pad in PADS for axes in (1, 2, 3)),
+)
+NAMES = """
+    reshape view view_as flatten unflatten ravel squeeze squeeze_ unsqueeze unsqueeze_ atleast_2d atleast_3d
+    permute transpose transpose_ swapaxes swapaxes_ swapdims movedim moveaxis t t_ adjoint
+    clone contiguous detach detach_ alias requires_grad_ real resolve_conj resolve_neg view_as_real view_as_complex
+    expand expand_as broadcast_to broadcast_tensors repeat repeat_interleave tile meshgrid
+    roll flip fliplr flipud rot90 pixel_shuffle pixel_unshuffle channel_shuffle unfold as_strided
+    narrow select index_select take_along_dim gather masked_select diagonal diag_embed tril triu
+    chunk split split_with_sizes unsafe_chunk unsafe_split unbind tensor_split hsplit vsplit dsplit
+    cat concat concatenate stack hstack vstack dstack column_stack
+    where masked_fill masked_fill_ index_fill index_put index_put_ index_copy scatter slice_scatter select_scatter
+    __getitem__ __setitem__ zero_ fill_ copy_
+""".split()  # noqa: SIM905 (a list of 90 strings would be harder to read)
 GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data", "real"))
 
 
@@ -46,7 +49,7 @@ def functions() -> list[Any]:
     return [*found, F.pad, *GETTERS]
 
 
-def rerun(step: Step, inputs: list[Tensor], fill: float | None = 0.0) -> list[Tensor]:
+def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
     """The step's own function on other inputs of the same shapes; float constants become ``fill``.
 
     In-place forms work on copies, so the result is read off the first argument.
@@ -74,6 +77,8 @@ def rerun(step: Step, inputs: list[Tensor], fill: float | None = 0.0) -> list[Te
         kwargs = {**kwargs, "value": 0.0} if "value" in kwargs else kwargs
     if step.kind == "where" and len(args) == 3:
         args = (args[0], *(0.0 if isinstance(a, int | float) else a for a in args[1:]))
+    if step.kind == "scatter" and isinstance(args[-1], int | float):
+        args = (*args[:-1], 0.0)
     if step.kind == "__setitem__" and isinstance(args[2], int | float):
         args = (args[0], args[1], 0.0)
     out = step.target(*args, **kwargs)
@@ -185,9 +190,13 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
     out = output.tensor
     if table[0].shape != out.shape:
         return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown="copying that could not be replayed")
-    gains, row, norm, axis = [], [], [], None
+    if not _replays(step, table, out):
+        why = "copying that does not replay (memory read in another layout?)"
+        return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=why)
+    gains: list[Gain] = []
+    row, norm, axis = [], [], None
     low, high = ctx.full(math.inf), ctx.full(-math.inf)
-    shared = sum((label > 0).long() for label in table)
+    shared = torch.stack([label > 0 for label in table]).any(0)
     for value, label, flow in zip(step.inputs, table, incoming, strict=True):
         count = copies(label)
         log_gain = math.log(count) / 2 if count else -math.inf
@@ -206,8 +215,8 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
             if axis is not None and found is not None and axis != found:
                 raise SamplesMixed("branches whose samples lie on different axes")
             axis = found if axis is None else axis
-    constants = bool((shared == 0).any())
-    fixed = out.detach().double()[shared == 0] if constants else out.new_zeros(0)
+    constants = bool((~shared).any())
+    fixed = out.detach().double()[~shared] if constants else out.new_zeros(0)
     if constants and fixed.numel():
         low, high = low.clamp_max(float(fixed.min())), high.clamp_min(float(fixed.max()))
     tied = not constants or not fixed.numel() or bool((fixed == 0).all())
@@ -221,6 +230,16 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         axis=axis,
         neutral=all(float(g.log.max()) <= 1e-12 for g in gains),
     )
+
+
+def _replays(step: Step, table: list[Tensor], out: Tensor) -> bool:
+    """Whether the labels fetch, from the recorded inputs, what the step really gave."""
+    for value, label in zip(step.inputs, table, strict=True):
+        here = label > 0
+        fetched = value.tensor.detach().reshape(-1)[label[here].long() - 1]
+        if not torch.equal(fetched.nan_to_num(), out.detach()[here].nan_to_num().to(fetched.dtype)):
+            return False
+    return True
 
 
 def _row_repeats(label: Tensor, width: int) -> int:

@@ -148,7 +148,9 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dims = step.get(1, "dim")
-    axes = sorted({d % max(data.ndim, 1) for d in ((dims,) if isinstance(dims, int) else dims)})
+    axes = sorted({d % max(data.ndim, 1) for d in ((dims,) if isinstance(dims, int) else dims)}) or list(
+        range(data.ndim)
+    )
     axis = flow.axis % max(data.ndim, 1)
     if ctx.samples > 1 and axis in axes:
         raise SamplesMixed("logsumexp over the samples")

@@ -15,6 +15,7 @@ from normgauge.trace.step import Step
 
 rules = Family("stochastic")
 
+MASK = "the bound holds for the mask drawn in this run"
 SELU_ALPHA = 1.7580993408473766  # torch's own constant: a dropped entry becomes −SELU_ALPHA before rescaling
 
 
@@ -34,6 +35,11 @@ def identity(flow: Flow, ctx: Context) -> Transfer:
     return Transfer((gain,), row=flow.row, norm=flow.norm, low=flow.low, high=flow.high, neutral=True)
 
 
+def mask_note(ctx: Context) -> str:
+    """Around a point, what lies behind the layer is anchored at a centre that the mask decided."""
+    return "" if ctx.scope.kind == "global" else MASK
+
+
 def nothing_left(ctx: Context) -> Transfer:
     """Everything is dropped: the output is 0."""
     zero = ctx.full(0.0)
@@ -49,7 +55,8 @@ def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     eval: J = I;  train: J = diag(mask)/(1−p),  ‖J‖ ≤ 1/(1−p), and 0 for p = 1
 
-    Holds:  everywhere, for every mask; attained as soon as one entry is kept.
+    Holds:  everywhere, for every mask; attained as soon as one entry is kept. Local bounds of the layers behind it
+        are anchored at the output of the mask drawn.
     Source: a mask has entries 0 and 1.
     """
     flow, p = incoming[0], drop_probability(step)
@@ -59,7 +66,7 @@ def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         return nothing_left(ctx)
     gain, up = Gain(ctx.log(1 / (1 - p)), form=Diagonal()), 1 / (1 - p) * (1 + 1e-12)
     low, high = (up * flow.low).clamp_max(0.0), (up * flow.high).clamp_min(0.0)
-    return Transfer((gain,), row=up * flow.row, norm=up * flow.norm, low=low, high=high)
+    return Transfer((gain,), row=up * flow.row, norm=up * flow.norm, low=low, high=high, note=mask_note(ctx))
 
 
 @rules.add(
@@ -83,4 +90,6 @@ def alpha_dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     kept, dropped = SELU_ALPHA * a * p, -SELU_ALPHA * a * (1 - p)
     slack = 1e-9 * (1 + a * flow.peak)
     low, high = (a * flow.low + kept).clamp_max(dropped) - slack, (a * flow.high + kept).clamp_min(dropped) + slack
-    return Transfer((Gain(ctx.log(a), form=Diagonal()),), row=a * (1 + 1e-12) * flow.row, low=low, high=high)
+    return Transfer(
+        (Gain(ctx.log(a), form=Diagonal()),), row=a * (1 + 1e-12) * flow.row, low=low, high=high, note=mask_note(ctx)
+    )

@@ -57,18 +57,20 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
         InputError: when the batch holds no tensor that can be measured.
     """
     notes: list[str] = []
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = {}
     if isinstance(batch, Tensor):
-        args, kwargs = (batch,), {}
+        args = (batch,)
     elif isinstance(batch, Mapping):
         args, kwargs = (), dict(batch)
     elif isinstance(batch, tuple | list) and batch:
-        args, kwargs = tuple(batch), {}
+        args = tuple(batch)
         most = positional_limit(model)
         if most is not None and len(args) > most:
             notes.append(f"the batch has {len(args)} parts and the model takes {most}: the rest (labels?) was left out")
             args = args[:most]
     elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        args, kwargs = (batch,), {}
+        args = (batch,)
     else:
         raise InputError(f"batch: expected a tensor, a tuple of tensors or a dict of them, got {type(batch).__name__}")
     tensors = dict(named_tensors((args, kwargs)))
@@ -87,7 +89,9 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
 def pretty(name: str) -> str:
     """``0.0`` is the first positional argument, ``1.mask`` the keyword mask."""
     kind, _, rest = name.partition(".")
-    return (f"input {rest}" if rest else "input") if kind == "0" else rest or name
+    if kind == "0":
+        return "input" if rest in ("", "0") else f"input {rest}"
+    return rest or name
 
 
 def choose(tensors: Mapping[str, Tensor], wanted: str | None) -> str:
@@ -122,7 +126,7 @@ def check_finite(model: nn.Module, call: Call) -> None:
     Raises:
         InputError: naming the first such tensor.
     """
-    places = [(f"weight {n}", p) for n, p in model.named_parameters()]
+    places: list[tuple[str, Tensor]] = [(f"weight {n}", p) for n, p in model.named_parameters()]
     places += [(f"buffer {n}", b) for n, b in model.named_buffers()]
     places += [(pretty(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
     for name, tensor in places:
@@ -149,7 +153,8 @@ def check_place(model: nn.Module, call: Call) -> None:
         )
     if tensor.is_floating_point() and tensor.dtype != weight.dtype:
         raise InputError(
-            f"{pretty(call.name)}: expected {weight.dtype} like the weights, got {tensor.dtype}; convert it with .to({weight.dtype})"
+            f"{pretty(call.name)}: expected {weight.dtype} like the weights, got {tensor.dtype}; "
+            f"convert it with .to({weight.dtype})"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 
@@ -44,7 +44,7 @@ class Step:
 
     index: int
     target: Any
-    module: nn.Module | None
+    module: Any  # its attributes depend on the layer
     path: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]

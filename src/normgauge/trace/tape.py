@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from normgauge.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
+from normgauge.trace.untouched import compiled_inside
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 CASTS = {"to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "cpu", "cuda"}
@@ -34,8 +35,8 @@ SILENT = {
 
 
 def overlay(old: Tensor, new: Tensor) -> Tensor:
-    """A tensor that shares memory with one just overwritten; see `Tape.rebind`."""
-    raise RuntimeError("a marker for the tape; it is never called")
+    """Marks the step of a tensor that shares memory with one just overwritten (`Tape.rebind`); never called."""
+    return torch.where(new != old, new, old)
 
 
 class Watch(TorchDispatchMode):
@@ -165,9 +166,7 @@ class Tape(TorchFunctionMode):
         """What stands in for ``nn.Module.__call__`` while the tape runs."""
         if self.leaf_depth or threading.get_ident() != self.thread:
             return original(module, *args, **kwargs)
-        inner = module.__dict__.get("_modules", {}).get("_orig_mod")
-        if inner is not None:  # a compiled part
-            return self.call_module(original, inner, args, kwargs)
+        module = compiled_inside(module)
         self.path.append(self.names.get(id(module), self.path[-1] if self.path else ""))
         try:
             leaves = tensors_in((args, kwargs))
@@ -309,7 +308,7 @@ class Tape(TorchFunctionMode):
 
 def geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Size, stride and offset: where in its storage a tensor lies."""
-    return tuple(tensor.size()), tuple(tensor.stride()), tensor.storage_offset()
+    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
 
 
 def overlaps(a: Tensor, b: Tensor) -> bool:

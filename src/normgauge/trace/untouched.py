@@ -22,13 +22,24 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-        inner = model.__dict__.get("_modules", {}).get("_orig_mod")  # torch.compile's OptimizedModule
-        if inner is not None:
-            model = inner
+        if is_compiled(model):
+            model = compiled_inside(model)
         elif isinstance(model, DataParallel | DistributedDataParallel):
             model = model.module
         else:
             return model
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile wrapped this module; its class is known by name, since importing it loads the compiler."""
+    return type(module).__name__ == "OptimizedModule"
+
+
+def compiled_inside(module: Any) -> nn.Module:
+    """The module as it was before torch.compile."""
+    while is_compiled(module):
+        module = module._orig_mod
+    return module
 
 
 @contextmanager
@@ -46,6 +57,9 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
     copies: dict[int, Tensor] = {}
     try:
         for module, state in saved:
+            if isinstance(module, torch.jit.ScriptModule):  # keeps its tensors in compiled code, out of reach
+                continue
+            module.__dict__["_modules"] = {k: compiled_inside(m) for k, m in state["_modules"].items()}
             module.__dict__["_parameters"] = {
                 k: _copy(p, copies, dtype, device) for k, p in state["_parameters"].items()
             }

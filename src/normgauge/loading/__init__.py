@@ -1,0 +1,106 @@
+"""Models and batches by name.
+
+A model is `file.py:function`, `package.module:callable`, a Hugging Face folder, or `zoo:NAME[@weights]`; a batch is
+a function, a file of tensors or a data set of the zoo. The two code forms run the user's own Python; every other form
+executes nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normgauge.errors import InputError, LoadError
+from normgauge.loading.code import resolve
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+MODEL_FORMS = "file.py:function, package.module:callable, a Hugging Face folder or zoo:NAME[@weights.safetensors]"
+BATCH_FORMS = (
+    "file.py:function, package.module:callable, a .safetensors, .pt or .npy file of tensors, or zoo:digits (the first "
+    "100 test images of a data set of the zoo)"
+)
+ZOO_SAMPLES = 100
+
+
+def load_model(spec: str) -> nn.Module:
+    """The model that ``spec`` names.
+
+    Args:
+        spec: one of `MODEL_FORMS`.
+
+    Returns:
+        The module, as its maker left it.
+
+    Raises:
+        LoadError: when there is no such model, or it cannot be loaded without running foreign code.
+    """
+    from torch import nn
+
+    from normgauge.loading.hugging_face import load_folder
+    from normgauge.loading.tensors import read_tensors
+
+    if spec.startswith("zoo:"):
+        return _zoo_model(spec.removeprefix("zoo:"))
+    if Path(spec).is_dir():
+        return load_folder(Path(spec))
+    if Path(spec).suffix in WEIGHT_FILES:
+        read_tensors(Path(spec))  # a file that is missing or holds a pickled model says so itself
+        raise LoadError(
+            f"{spec}: weights alone have no architecture; name it too: zoo:NAME@{spec}, or a file.py:function that "
+            "builds the model and loads them"
+        )
+    model = resolve(spec, f"model {spec!r}: expected {MODEL_FORMS}", nn.Module)
+    if not isinstance(model, nn.Module):
+        raise LoadError(f"{spec}: expected a torch.nn.Module, got {type(model).__name__}; return the model itself")
+    return model
+
+
+def load_batch(spec: str | None) -> Any:
+    """The batch that ``spec`` names: a tensor, or whatever the model takes.
+
+    Args:
+        spec: one of `BATCH_FORMS`. A loader or data set gives its first batch, without the labels: a second part of
+            integers, one a sample.
+
+    Returns:
+        The batch.
+
+    Raises:
+        LoadError: when there is none.
+    """
+    from normgauge.loading.tensors import first_batch, read_tensors
+
+    if spec is None:
+        raise LoadError(f"a batch is needed: --batch with {BATCH_FORMS}")
+    if spec.startswith("zoo:"):
+        return _zoo_batch(spec.removeprefix("zoo:"))
+    if Path(spec).suffix in (*WEIGHT_FILES, ".npy"):
+        return read_tensors(Path(spec))
+    return first_batch(resolve(spec, f"batch {spec!r}: expected {BATCH_FORMS}"))
+
+
+def _zoo_model(spec: str) -> nn.Module:
+    from normgauge import zoo
+
+    name, _, weights = spec.partition("@")
+    try:
+        model = zoo.build(name)
+    except InputError as error:
+        raise LoadError(str(error)) from None
+    if weights:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle protocols; a refusal says what matters
+            zoo.load_state(model, weights)
+    return model
+
+
+def _zoo_batch(name: str) -> Any:
+    from normgauge.zoo import DATASETS
+
+    if name not in DATASETS:
+        raise LoadError(f"no data set called {name!r} in the zoo; known: {', '.join(DATASETS)}")
+    return DATASETS[name]("test", limit=ZOO_SAMPLES).inputs

@@ -1,0 +1,59 @@
+"""Models from local Hugging Face folders: weights from safetensors only, code never, nothing fetched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normgauge.errors import LoadError
+from normgauge.loading.code import one_line
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def load_folder(folder: Path) -> nn.Module:
+    """The model of a folder with a config.json; random weights where it has none.
+
+    Raises:
+        LoadError: when it cannot be built, or only by running code that came with it.
+    """
+    described = _read_config(folder / "config.json")
+    if "auto_map" in described:
+        raise LoadError(f"{folder}: its model comes with its own code, which is never run; give it as file.py:function")
+    if not any(folder.glob("*.safetensors")) and any(folder.glob("*.bin")):
+        convert = "convert them where you trust them with save_pretrained(folder, safe_serialization=True)"
+        raise LoadError(f"{folder}: refused, its weights are pickled (*.bin); {convert}")
+    try:
+        import transformers
+    except ImportError:
+        raise LoadError(f"{folder}: a Hugging Face folder needs transformers: pip install 'normgauge[llm]'") from None
+    try:
+        return _build(transformers, folder, described)
+    except Exception as error:
+        raise LoadError(f"{folder}: transformers could not build it: {one_line(error)}") from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise LoadError(f"{path.parent}: expected a Hugging Face folder with a config.json, got none")
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LoadError(f"{path}: expected JSON, got {error}") from None
+    if not isinstance(described, dict):
+        raise LoadError(f"{path}: expected a JSON object, got {type(described).__name__}")
+    return described
+
+
+def _build(transformers: Any, folder: Path, described: dict[str, Any]) -> nn.Module:
+    named = [getattr(transformers, name, None) for name in described.get("architectures") or []]
+    kind: Any = next((found for found in named if found is not None), transformers.AutoModel)
+    local = {"local_files_only": True, "trust_remote_code": False}
+    if any(folder.glob("*.safetensors")):
+        loaded: nn.Module = kind.from_pretrained(folder, use_safetensors=True, **local)
+        return loaded
+    config = transformers.AutoConfig.from_pretrained(folder, **local)
+    fresh: nn.Module = kind.from_config(config) if kind is transformers.AutoModel else kind(config)
+    return fresh

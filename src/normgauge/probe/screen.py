@@ -1,0 +1,45 @@
+"""Large batches: a rough look at every sample, then a thorough search from the most sensitive few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.probe.jacobian import random_rows
+from normgauge.probe.linearize import Function, SampleMap, norms, unit
+from normgauge.probe.search import Found, search
+
+LOOKS = 3
+KEEP = 8
+
+
+def focused_search(function: Function, x: Tensor, samples: int, radius: float, **options: Any) -> Found:
+    """`search` from the samples with the steepest rough slopes; the others keep their rough lower bound.
+
+    The rough slope is max ‖J(x)ᵀu‖ over a few random unit vectors u: at most ‖J(x)‖, and rarely far below it for
+    networks with few outputs. ``function`` must accept part of the batch.
+    """
+    if samples <= 2 * KEEP:
+        return search(function, x, samples, radius, **options)
+    network = SampleMap(function, x, samples, options.get("output_axis", 0))
+    if network.samples != samples:
+        return search(function, x, samples, radius, **options)
+    rough = _looks(network)
+    best = rough.topk(KEEP).indices.sort().values
+    found = search(function, x[best], KEEP, radius, **options)
+    lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
+    lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
+    where = int(best[int(found.log_lower.argmax())])
+    witness = f"{found.witness.rpartition(' ')[0]} {where}"
+    return Found(lower, found.log_best, witness, found.calls + network.calls, found.steps)
+
+
+def _looks(network: SampleMap) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    tangent = network.at(network.start)
+    like = torch.zeros(network.samples, network.outputs, dtype=torch.float64, device=network.start.device)
+    slopes = [norms(tangent.pull(unit(random_rows(like, generator)))) for _ in range(LOOKS)]
+    rough = torch.stack(slopes).amax(0).cpu() * (1 - network.rounding)
+    return torch.where(rough.isfinite(), rough, 0.0)

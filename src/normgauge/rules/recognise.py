@@ -1,0 +1,316 @@
+"""Normalizers and activations written out in plain operations, recognised by what they compute.
+
+`recognise` reads every product and quotient of a trace as a polynomial over the values it was made from (`algebra`).
+Where that polynomial is (x − mean)·(variance + ε)^(−½) or x·Φ(x) in disguise, the last step is replaced by a marker
+that depends on x alone; the marker must reproduce the recorded output, else the steps stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normgauge.rules.activation import elementwise
+from normgauge.rules.algebra import X, Foreign, Monomial, Poly, Reader, thawed
+from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.norm_layer import over_last
+from normgauge.rules.registry import Family
+from normgauge.rules.spread import groupwise, smallest_spread
+from normgauge.trace.step import Step, Trace, Value, backward_slice
+
+rules = Family("recognise")
+
+DEEPEST = 24  # steps looked at behind a product
+PRODUCTS = {
+    "mul",
+    "rmul",
+    "imul",
+    "multiply",
+    "div",
+    "idiv",
+    "truediv",
+    "itruediv",
+    "rtruediv",
+    "divide",
+    "true_divide",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """y = gamma·scale·(x − mean)/D with D = √(σ²+ε) (inside), σ + ε (outside) or max(σ, ε) (floor)."""
+
+    dims: tuple[int, ...]
+    eps: float
+    centred: bool
+    where: str
+    gamma: Tensor  # (1,) or of the base's shape up to broadcasting; the scale is folded in
+
+
+def root_mean_square(x: Tensor, form: Division) -> Tensor:
+    """x divided by its root mean square over axes."""
+    return divided(x, x, form)
+
+
+def standardize(x: Tensor, form: Division) -> Tensor:
+    """x less its mean, divided by its standard deviation over axes."""
+    return divided(x, x - x.mean(form.dims, keepdim=True), form)
+
+
+def divided(x: Tensor, centred: Tensor, form: Division) -> Tensor:
+    """The written-out formula of a `Division`."""
+    square = centred.square().mean(form.dims, keepdim=True)
+    below = {
+        "inside": (square + form.eps).sqrt(),
+        "outside": square.sqrt() + form.eps,
+        "floor": square.sqrt().clamp_min(form.eps),
+    }
+    return form.gamma * centred / below[form.where]
+
+
+def smooth_gate(x: Tensor, kind: str, scale: float, beta: float) -> Tensor:
+    """scale times GELU (tanh or erf), Mish, or x·sigmoid(beta·x)."""
+    if kind == "swish":
+        return scale * x * torch.sigmoid(beta * x)
+    if kind == "mish":
+        return scale * F.mish(x)
+    return scale * F.gelu(x, approximate="tanh" if kind == "tanh" else "none")
+
+
+def recognise(trace: Trace) -> Trace:
+    """The same trace with written-out normalizers and activations as single steps."""
+    if trace.output is None:
+        return trace
+    changed = False
+    for step in trace.steps:
+        values = {v.index for v in step.inputs}
+        if step.module is None and not step.trouble and len(values) == 2 and step.kind.strip("_") in PRODUCTS:
+            changed |= _replaced(step)
+    if not changed:
+        return trace
+    return replace(trace, steps=backward_slice(trace.output), consumers={})
+
+
+def _replaced(step: Step) -> bool:
+    """Replace a product that ends a known formula; whether it did."""
+    output = step.outputs[0]
+    for base in _bases(step):
+        reader = Reader(base)
+        try:
+            poly, gone = reader.read(output)
+        except (Foreign, RuntimeError, TypeError, OverflowError, ZeroDivisionError):
+            continue
+        if gone is not None or base.tensor.shape != output.tensor.shape:
+            continue
+        for match in (_division, _gate):
+            found = match(poly, reader)
+            if found is not None and _agrees(found[0](base.tensor, *found[1]), output.tensor):
+                output.step = Step(step.index, found[0], None, step.path, (base, *found[1]), {}, (base,), step.outputs)
+                return True
+    return False
+
+
+def _bases(step: Step) -> Iterator[Value]:
+    """Values behind a step, the earliest first."""
+    seen: dict[int, Value] = {}
+    front = list(step.inputs)
+    for _ in range(DEEPEST):
+        front = [v for v in front if v.index not in seen]
+        seen.update((v.index, v) for v in front)
+        steps = {
+            v.step.index: v.step
+            for v in front
+            if v.step is not None and v.step.module is None and len(v.step.inputs) <= 2
+        }
+        front = [v for s in steps.values() for v in s.inputs]
+        if not front or len(seen) > DEEPEST:
+            break
+    shape = step.outputs[0].tensor.shape
+    return iter(v for _, v in sorted(seen.items()) if v.tensor.shape == shape and v.tensor.is_floating_point())
+
+
+def _agrees(got: Tensor, want: Tensor) -> bool:
+    exact = want.dtype == torch.float64
+    return got.shape == want.shape and torch.allclose(
+        got, want, rtol=1e-9 if exact else 1e-4, atol=1e-12 if exact else 1e-5
+    )
+
+
+def _split(poly: Poly, kinds: tuple[str, ...]) -> tuple[Poly, Monomial]:
+    """The factor of atoms of ``kinds`` common to all terms, and what is left."""
+    shared = None
+    rest: Poly = {}
+    for monomial, c in poly.items():
+        factor = tuple((a, p) for a, p in monomial if a[0] in kinds)
+        if shared is not None and factor != shared:
+            return {}, ()
+        shared = factor
+        rest[tuple((a, p) for a, p in monomial if a[0] not in kinds)] = c
+    return rest, shared or ()
+
+
+def _division(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[Any, ...]] | None:
+    """Read (x − mean)·D^(−1) off a polynomial."""
+    rest, factor = _split(poly, ("root", "floor", "constant"))
+    below = [(a, p) for a, p in factor if a[0] != "constant"]
+    gammas = [(a, p) for a, p in factor if a[0] == "constant"]
+    if len(below) != 1 or not rest or any(p != 1 for _, p in gammas):
+        return None
+    atom, p = below[0]
+    read = _denominator(atom, p)
+    if read is None:
+        return None
+    dims, centred, where, size, eps = read
+    c = rest.pop(((X, 1.0),), 0.0)
+    middle = ((("mean", dims, ((X, 1.0),)), 1.0),)
+    if c == 0 or set(rest) != ({middle} if centred else set()) or (centred and abs(rest[middle] + c) > 1e-12 * abs(c)):
+        return None
+    gamma = torch.full((1,), c / size, dtype=torch.float64, device=reader.base.tensor.device)
+    for a, _ in gammas:
+        gamma = gamma * reader.constants[a[1]].detach().double()
+    form = Division(tuple(sorted(dims)), eps, centred, where, gamma)
+    return (standardize if centred else root_mean_square), (form,)
+
+
+def _spread_of(poly: Poly) -> tuple[frozenset[int], bool, float, float] | None:
+    """Axes, centred, k and ε of k·(mean x² − [mean x]²) + ε."""
+    poly = dict(poly)
+    eps = poly.pop((), 0.0)
+    squares = [m for m in poly if len(m) == 1 and m[0][0][0] == "mean" and m[0][0][2] == ((X, 2.0),) and m[0][1] == 1]
+    if len(squares) != 1 or eps < 0:
+        return None
+    k = poly.pop(squares[0])
+    dims = squares[0][0][0][1]
+    middle = ((("mean", dims, ((X, 1.0),)), 2.0),)
+    centred = middle in poly
+    if k <= 0 or set(poly) != ({middle} if centred else set()) or (centred and abs(poly[middle] + k) > 1e-11 * k):
+        return None
+    return dims, centred, k, eps
+
+
+def _denominator(atom: Any, p: float) -> tuple[frozenset[int], bool, str, float, float] | None:
+    """Axes, centred, where ε stands, the factor taken out, and ε."""
+    inner = thawed(atom[1])
+    if atom[0] == "root" and p == -0.5:
+        found = _spread_of(inner)
+        return None if found is None else (found[0], found[1], "inside", math.sqrt(found[2]), found[3] / found[2])
+    if p != -1:
+        return None
+    eps = atom[2] if atom[0] == "floor" else inner.pop((), 0.0)
+    if len(inner) != 1 or eps < 0:
+        return None
+    ((monomial, c),) = inner.items()
+    if len(monomial) != 1 or monomial[0][0][0] != "root" or monomial[0][1] != 0.5 or c <= 0:
+        return None
+    found = _spread_of(thawed(monomial[0][0][1]))
+    if found is None or found[3] != 0:
+        return None
+    size = c * math.sqrt(found[2])
+    return found[0], found[1], "floor" if atom[0] == "floor" else "outside", size, eps / size
+
+
+def _gate(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[Any, ...]] | None:
+    """Read a GELU, Swish or Mish off a polynomial."""
+    plain = ((X, 1.0),)
+    functions = {a for m in poly for a, _ in m if a[0] in ("tanh", "erf", "sigmoid")}
+    if len(functions) != 1:
+        return None
+    atom = functions.pop()
+    product = tuple(sorted(((X, 1.0), (atom, 1.0)), key=repr))
+    inner, c = thawed(atom[1]), poly.get(product, 0.0)
+    if atom[0] in ("tanh", "erf") and set(poly) == {plain, product} and abs(poly[plain] - c) <= 1e-12 * abs(c):
+        a = math.sqrt(2 / math.pi) if atom[0] == "tanh" else math.sqrt(0.5)
+        wanted = {plain: a, ((X, 3.0),): 0.044715 * a} if atom[0] == "tanh" else {plain: a}
+        if set(inner) == set(wanted) and all(abs(inner[m] / w - 1) < 1e-8 for m, w in wanted.items()):
+            return smooth_gate, (atom[0], 2 * c, 1.0)
+    if set(poly) != {product}:
+        return None
+    if atom[0] == "sigmoid" and set(inner) == {plain} and inner[plain] > 0:
+        return smooth_gate, ("swish", c, inner[plain])
+    if atom[0] == "tanh" and inner == {((("softplus", ((plain, 1.0),)), 1.0),): 1.0}:
+        return smooth_gate, ("mish", c, 1.0)
+    return None
+
+
+@rules.add(root_mean_square, standardize)
+def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Normalizer written out in plain operations.
+
+    y = γ·(x − mean)/D over axes, D = √(σ²+ε), σ + ε or max(σ, ε):  ‖J‖ ≤ max|γ|/D(σ_min)  (the radial direction is shorter),  ‖y‖ ≤ √n max|γ|
+
+    Holds:  as for layer normalization; recognised from the operations and checked against the recorded output.
+    Source: Jacobian (1/D)(I − (σD'/D) x̂x̂ᵀ) with 0 ≤ σD' ≤ D, D increasing.
+    """
+    form: Division = step.args[1]
+    data, flow = step.inputs[0].tensor, incoming[0]
+    if ctx.samples > 1 and flow.axis % data.ndim in form.dims:
+        raise SamplesMixed("a normalizer over the samples")
+    trailing = form.dims == tuple(range(data.ndim - len(form.dims), data.ndim))
+    shape = tuple(data.shape[d] for d in form.dims)
+    gamma = form.gamma.cpu()
+    fits = gamma.numel() == 1 or all(n == 1 for n in gamma.shape[: max(gamma.ndim - len(shape), 0)])
+    if form.where == "inside" and trailing and fits:
+        full = (gamma.reshape(gamma.shape[-len(shape) :]) if gamma.ndim > len(shape) else gamma).expand(shape)
+        transfer = over_last(step, shape, full, None, form.eps, flow, ctx, form.centred)
+    else:
+        transfer = _elsewhere(data, form, gamma, flow, ctx)
+    infinite = bool((transfer.gains[0].log == INF).any())
+    return replace(transfer, unbounded="a division by a spread that may be 0 in this scope" if infinite else "")
+
+
+def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Context) -> Transfer:
+    """Groups along any axes, laid out as (samples, groups, entries)."""
+    axis = flow.axis % data.ndim if ctx.samples > 1 else -1
+    order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in form.dims] + list(form.dims)
+    size = math.prod(data.shape[d] for d in form.dims)
+    groups = data.detach().double().permute(order).reshape(ctx.samples, -1, size).cpu()
+    whole_rows = data.ndim - 1 in form.dims
+    rows = form.dims == (data.ndim - 1,)
+    top = float(gamma.abs().max()) * (1 + 1e-12)
+    if form.where == "inside":
+        same = torch.full((size if rows else 1,), top, dtype=torch.float64)
+        known = groupwise(groups, same, None, form.eps, flow, ctx, centred=form.centred, gamma_axis=-1, rows=rows)
+        gains = (Gain(known.gains[0].log, -INF),)
+        return replace(known, gains=gains, norm=known.norm if whole_rows else None, sigma=known.sigma)
+    spread = groups.var(2, unbiased=False) if form.centred else groups.square().mean(2)
+    reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
+    floor = smallest_spread(spread.sqrt(), reach, size)
+    slope = top / (floor + form.eps if form.where == "outside" else floor.clamp_min(form.eps))
+    cap = top * math.sqrt(size) * (1 + 1e-12)
+    moved = torch.minimum((slope * reach).nan_to_num(nan=INF), torch.full_like(slope, 2 * cap))
+    radius = moved.square().sum(1).sqrt()
+    return Transfer(
+        (Gain(log_vector(slope.amax(1))),),
+        radius=radius,
+        row=moved.amax(1) if rows else radius,
+        norm=ctx.full(cap) if whole_rows else None,
+        low=ctx.full(-cap),
+        high=ctx.full(cap),
+    )
+
+
+@rules.add(smooth_gate)
+def written_out_gate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """GELU, Swish or Mish written out in plain operations.
+
+    0.5x(1 + tanh(√(2/π)(x + 0.044715x³))): 1.1289935;  0.5x(1 + erf(x/√2)): 1.1289045;  x·sigmoid(βx): 1.09984;  x·tanh(softplus x): 1.088499
+
+    Holds:  everywhere; recognised from the operations and checked against the recorded output.
+    Source: maximum of the derivative; β only rescales the axis.
+    """
+    kind, scale, beta = step.args[1:]
+    value, low = {
+        "tanh": (1.1289935, -0.1702),
+        "erf": (1.1289045, -0.1701),
+        "swish": (1.099840, -0.2785),
+        "mish": (1.088499, -0.3089),
+    }[kind]
+    span = (scale * low / beta, INF) if scale > 0 else (-INF, scale * low / beta)
+    shape = step.outputs[0].tensor.shape
+    return elementwise(abs(scale) * value, span, incoming[0], ctx, shape[-1] if shape else 1)

@@ -1,0 +1,152 @@
+"""Recurrent layers by their cell equations, step by step in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+State = tuple[Tensor, ...]
+Cell = Callable[[Tensor, State, Tensor, Tensor | None], State]
+
+
+def lstm_equations(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    """c' = σ(f)·c + σ(i)·tanh(g),  h' = σ(o)·tanh(c');  |c| grows by at most 1 a step."""
+    h, c = state
+    i, f, g, o = (gates + F.linear(h, weight, bias)).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_equations(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    """n = tanh(W x + r·(U h + b)),  h' = (1 − z)·n + z·h."""
+    (h,) = state
+    own_r, own_z, own_n = F.linear(h, weight, bias).chunk(3, -1)
+    r, z, n = gates.chunk(3, -1)
+    r, z = torch.sigmoid(r + own_r), torch.sigmoid(z + own_z)
+    n = torch.tanh(n + r * own_n)
+    return ((1 - z) * n + z * h,)
+
+
+def plain_equations(nonlinearity: str) -> Cell:
+    """h' = φ(W x + U h + b)."""
+    function = torch.tanh if nonlinearity == "tanh" else torch.relu
+
+    def cell(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return (function(gates + F.linear(state[0], weight, bias)),)
+
+    return cell
+
+
+def unrolled(module: nn.RNNBase, cell: Cell, x: Tensor, state: State | None, memory: bool) -> tuple[Tensor, State]:
+    """All layers and directions of a recurrent module over the given length.
+
+    Args:
+        module: the layer.
+        cell: its equations.
+        x: the input, batched or not.
+        state: initial states, one tensor each of shape (layers·directions, batch, width); zeros when None.
+        memory: whether there is a cell state beside the hidden one.
+
+    Returns:
+        The outputs and the final states.
+    """
+    batched = x.dim() == 3
+    if not batched:
+        x = x.unsqueeze(1)
+        state = None if state is None else tuple(s.unsqueeze(1) for s in state)
+    elif module.batch_first:
+        x = x.transpose(0, 1)
+    directions = 2 if module.bidirectional else 1
+    last: list[State] = []
+    for layer in range(module.num_layers):
+        sides = []
+        for side in range(directions):
+            place = layer * directions + side
+            start = None if state is None else tuple(s[place] for s in state)
+            out, end = one_direction(module, cell, x, start, f"l{layer}{'_reverse' if side else ''}", memory)
+            sides.append(out)
+            last.append(end)
+        x = sides[0] if directions == 1 else torch.cat(sides, -1)
+        if module.dropout and module.training and layer < module.num_layers - 1:
+            x = F.dropout(x, module.dropout, True)
+    final = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+    if not batched:
+        return x.squeeze(1), tuple(s.squeeze(1) for s in final)
+    return (x.transpose(0, 1) if module.batch_first else x), final
+
+
+def one_direction(
+    module: nn.RNNBase, cell: Cell, x: Tensor, state: State | None, suffix: str, memory: bool
+) -> tuple[Tensor, State]:
+    """One layer in one direction; x is (length, batch, width)."""
+
+    def part(name: str) -> Any:
+        return getattr(module, f"{name}_{suffix}", None)
+
+    own, bias_own = part("weight_hh"), part("bias_hh")
+    project = part("weight_hr") if module.proj_size else None
+    gates = F.linear(x, part("weight_ih"), part("bias_ih"))
+    if state is None:
+        zero = torch.zeros(x.shape[1], module.proj_size or module.hidden_size, dtype=x.dtype, device=x.device)
+        state = (
+            (zero, torch.zeros(x.shape[1], module.hidden_size, dtype=x.dtype, device=x.device)) if memory else (zero,)
+        )
+    outputs: list[Tensor] = []
+    order = range(x.shape[0])
+    for t in reversed(order) if suffix.endswith("reverse") else order:
+        state = cell(gates[t], state, own, bias_own)
+        if project is not None:
+            state = (F.linear(state[0], project), *state[1:])
+        outputs.append(state[0])
+    if suffix.endswith("reverse"):
+        outputs.reverse()
+    return torch.stack(outputs), state
+
+
+def lstm(module: nn.LSTM, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+    """`nn.LSTM`."""
+    return unrolled(module, lstm_equations, input, hx, memory=True)
+
+
+def gru(module: nn.GRU, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`nn.GRU`."""
+    out, (h,) = unrolled(module, gru_equations, input, None if hx is None else (hx,), memory=False)
+    return out, h
+
+
+def rnn(module: nn.RNN, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`nn.RNN`."""
+    out, (h,) = unrolled(
+        module, plain_equations(module.nonlinearity), input, None if hx is None else (hx,), memory=False
+    )
+    return out, h
+
+
+def _start(module: nn.RNNCellBase, x: Tensor, hx: Any, count: int) -> State:
+    if hx is not None:
+        return tuple(hx) if count > 1 else (hx,)
+    return tuple(torch.zeros(*x.shape[:-1], module.hidden_size, dtype=x.dtype, device=x.device) for _ in range(count))
+
+
+def lstm_cell(module: nn.LSTMCell, input: Tensor, hx: State | None = None) -> State:
+    """`nn.LSTMCell`."""
+    gates = F.linear(input, module.weight_ih, module.bias_ih)
+    return lstm_equations(gates, _start(module, input, hx, 2), module.weight_hh, module.bias_hh)
+
+
+def gru_cell(module: nn.GRUCell, input: Tensor, hx: Tensor | None = None) -> Tensor:
+    """`nn.GRUCell`."""
+    gates = F.linear(input, module.weight_ih, module.bias_ih)
+    return gru_equations(gates, _start(module, input, hx, 1), module.weight_hh, module.bias_hh)[0]
+
+
+def rnn_cell(module: nn.RNNCell, input: Tensor, hx: Tensor | None = None) -> Tensor:
+    """`nn.RNNCell`."""
+    gates = F.linear(input, module.weight_ih, module.bias_ih)
+    return plain_equations(module.nonlinearity)(gates, _start(module, input, hx, 1), module.weight_hh, module.bias_hh)[
+        0
+    ]

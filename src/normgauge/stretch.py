@@ -1,0 +1,60 @@
+"""Where the gap lies: follow the worst direction found through the network and see what each layer makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from normgauge.balance import Balanced
+from normgauge.trace.step import Trace, Value
+
+ROUNDS = 5
+
+
+def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: float) -> Tensor:
+    """A unit vector near the top right singular vector of the Jacobian at x, by power iteration."""
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    direction = torch.randn(x.shape, dtype=torch.float64, generator=generator).to(x)
+    for _ in range(ROUNDS):
+        direction = direction / direction.norm()
+        point = x.detach().requires_grad_(True)
+        with torch.enable_grad():
+            out = function(point)
+            change = (function(x + reach * direction) - out).detach()
+            (direction,) = torch.autograd.grad((out * change / change.norm().clamp_min(1e-300)).sum(), point)
+        if not bool(torch.isfinite(direction).all()) or not bool(direction.any()):
+            return torch.zeros_like(x)
+    return direction / direction.norm()
+
+
+def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:
+    """By step: log of (what its gain allows) over (what it did) for the change from ``here`` to ``there``.
+
+    Lengths are taken in the bound's own channel weights, so that along a chain the slacks add up to the whole gap. All
+    three traces have the same steps; the gains and weights are those of ``measured``.
+    """
+    found: dict[int, float] = {}
+    for step, a, b in zip(measured.steps, here.steps, there.steps, strict=True):
+        out = step.outputs[0]
+        produced = _length(bound, out, a.outputs[0], b.outputs[0])
+        allowed = 0.0
+        for k, value in enumerate(step.inputs):
+            gain = bound.gains.get((out.index, k), math.inf)
+            allowed += math.exp(min(gain, 600.0)) * _length(bound, value, a.inputs[k], b.inputs[k])
+        if produced > 0 and allowed > 0 and math.isfinite(allowed):
+            found[step.index] = max(math.log(allowed / produced), 0.0)
+    return found
+
+
+def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> float:
+    """‖D (h' − h)‖ with the channel weights of the bound."""
+    change = (there.tensor - here.tensor).detach().cpu()
+    change = (change.abs() if change.is_complex() else change).double()
+    weights = bound.weights.get(measured.index)
+    if weights is not None:
+        axis, logs = weights
+        change = change * logs.exp().reshape([-1 if i == axis else 1 for i in range(change.ndim)])
+    return float(torch.linalg.vector_norm(change))

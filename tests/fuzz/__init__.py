@@ -1,0 +1,9 @@
+"""Random networks against an adversarial search: no slope found may exceed a proved bound.
+
+blocks.py   single operations, modules and functions
+wiring.py   residuals, gates, in-place writes, shared modules, attention: blocks made of blocks
+nets.py     a network, an input and a mode from one seed
+audit.py    every value and every step of a trace against what its flow and its gains promise
+attack.py   steep points and secants for the whole network
+run.py      one network through everything; the summary of many
+"""

@@ -1,0 +1,105 @@
+"""Steep points and secants of a whole network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from normgauge.probe.search import search
+from tests.fuzz.nets import Case
+
+ROUNDING = 1e-13
+
+
+def jacobian(case: Case, x: Tensor) -> Tensor | None:
+    """The dense Jacobian (outputs, inputs); None where autograd refuses (some in-place chains)."""
+    leaf = x.detach().clone().requires_grad_()
+    out = case.function(leaf)
+    try:
+        rows = [torch.autograd.grad(y, leaf, retain_graph=True, allow_unused=True)[0] for y in out.reshape(-1)]
+    except RuntimeError:
+        return None
+    return torch.stack([torch.zeros_like(leaf) if r is None else r for r in rows]).flatten(1)
+
+
+def top(matrix: Tensor) -> tuple[float, Tensor]:
+    """Largest singular value and its right vector."""
+    _, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
+    return float(sizes[0]), right[0]
+
+
+def inside(case: Case, x: Tensor, radius: float, together: bool) -> Tensor:
+    """``x`` pulled into the ball: of the whole batch, or of each sample where samples are measured one by one."""
+    shift = x - case.start
+    size = shift.norm() if together else shift.flatten(1).norm(dim=1).reshape(-1, *[1] * (x.ndim - 1))
+    return case.start + shift * (0.999 * radius / torch.clamp_min(size, 1e-300)).clamp_max(1.0)
+
+
+def wander(case: Case, radius: float, together: bool, generator: torch.Generator) -> Iterator[Tensor]:
+    """Points of the scope: at random, at several scales, nearly constant, on the surface of the ball."""
+    x = case.start
+    noise = torch.randn(x.shape, dtype=x.dtype, generator=generator)
+    if radius == float("inf"):
+        mean = x.flatten(1).mean(1).reshape(-1, *[1] * (x.ndim - 1))
+        yield from (noise, 1e-3 * noise, 30 * noise, mean + 1e-5 * noise, 0.1 * x, x + noise)
+    else:
+        yield inside(case, x + 1e9 * noise, radius, together)
+        yield inside(case, x + 0.5 * radius * noise / max(1.0, float(noise.norm())), radius, together)
+        yield inside(case, torch.full_like(x, float(x.mean())) + 1e-6 * noise, radius, together)
+
+
+def secant(case: Case, a: Tensor, b: Tensor) -> float:
+    """A slope that was seen, less its rounding."""
+    with torch.no_grad():
+        fa, fb = case.function(a), case.function(b)
+    gap = float((a - b).norm())
+    seen = float((fa - fb).norm()) - ROUNDING * float(fa.norm() + fb.norm())
+    return seen / gap if gap > 0 and seen == seen else 0.0
+
+
+def per_sample_slopes(case: Case, x: Tensor) -> list[float]:
+    """‖columns of J that belong to each sample‖: at most the bound of that sample."""
+    dense = jacobian(case, x)
+    if dense is None or not bool(torch.isfinite(dense).all()):
+        return []
+    blocks = dense.reshape(len(dense), len(x), -1)
+    return [float(torch.linalg.matrix_norm(blocks[:, i], 2)) for i in range(len(x))]
+
+
+def steepest(case: Case, radius: float, together: bool, effort: int) -> tuple[float, str]:
+    """The largest slope found in the scope, and where."""
+    generator = torch.Generator().manual_seed(case.seed)
+    best, where = 0.0, "nowhere"
+
+    def offer(value: float, place: str) -> None:
+        nonlocal best, where
+        if value > best:
+            best, where = value, place
+
+    points = [case.start] if radius == 0 else [case.start, *wander(case, radius, together, generator)]
+    if radius not in (0.0, float("inf")):
+        points[0] = inside(case, case.start, radius, together)
+    for i, x in enumerate(points):
+        dense = jacobian(case, x)
+        if dense is None or not bool(torch.isfinite(dense).all()):
+            direction = torch.randn(x.shape, dtype=x.dtype, generator=generator)
+        else:
+            sigma, right = top(dense)
+            offer(sigma, f"Jacobian at point {i}")
+            direction = right.reshape(x.shape)
+        if radius:
+            for length in (1e-3, 0.1, 3.0):
+                ends = [x + s * min(length, radius) * direction for s in (0.5, -0.5)]
+                if radius != float("inf"):
+                    ends = [inside(case, e, radius, together) for e in ends]
+                offer(secant(case, *ends), f"secant of length {length} at point {i}")
+    if radius and effort:
+        samples = 1 if together else len(case.start)
+        try:
+            found = search(case.function, case.start, samples, radius, steps=effort, seed=case.seed)
+        except RuntimeError:  # autograd refuses
+            return best, where
+        offer(float(torch.tensor(found.log_best).exp()), f"search: {found.witness}")
+    return best, where

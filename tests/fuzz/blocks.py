@@ -1,0 +1,274 @@
+"""Single operations for random networks, by the number of axes of their input (batch included)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Shape = tuple[int, ...]
+Maker = Callable[[Random, Shape], nn.Module | None]
+MAKERS: dict[int, list[tuple[str, Maker]]] = {2: [], 3: [], 4: []}
+
+
+class Fn(nn.Module):
+    """A function under a name that says how to write it; tensors it needs are buffers."""
+
+    def __init__(self, name: str, function: Callable[..., Tensor], **constants: Tensor) -> None:
+        super().__init__()
+        self.name, self.function = name, function
+        self.constants = list(constants)
+        for key, tensor in constants.items():
+            self.register_buffer(key, tensor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, **{key: getattr(self, key) for key in self.constants})
+
+    def extra_repr(self) -> str:
+        return self.name
+
+
+def maker(*axes: int) -> Callable[[Maker], Maker]:
+    def register(function: Maker) -> Maker:
+        for n in axes:
+            MAKERS[n].append((function.__name__, function))
+        return function
+
+    return register
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+MODULES = [
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.CELU, nn.Tanh, nn.ReLU6, nn.Hardtanh, nn.Softsign, nn.Softplus, nn.LogSigmoid, nn.Tanhshrink,
+    nn.Softshrink, nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.SELU, nn.Sigmoid, nn.Hardsigmoid, nn.PReLU, nn.RReLU, nn.Identity,
+]  # fmt: skip
+FUNCTIONS = [
+    "relu", "leaky_relu", "elu", "celu", "tanh", "relu6", "hardtanh", "softsign", "softplus", "logsigmoid", "tanhshrink", "softshrink",
+    "gelu", "silu", "mish", "hardswish", "selu", "sigmoid", "hardsigmoid", "rrelu",
+]  # fmt: skip
+METHODS = ["relu", "tanh", "sigmoid", "abs", "neg", "sin", "cos", "erf", "atan", "asinh"]
+
+
+@maker(2, 3, 4)
+def activation(rng: Random, shape: Shape) -> nn.Module:
+    kind = rng.choice(["module", "options", "function", "method", "clamp"])
+    if kind == "module":
+        return rng.choice(MODULES)()
+    if kind == "options":
+        return rng.choice([
+            nn.LeakyReLU(rng.choice([-1.5, 0.3, 2.0])), nn.ELU(rng.choice([0.5, 2.5])), nn.CELU(0.3), nn.GELU("tanh"), nn.PReLU(shape[1]),
+            nn.Softplus(beta=3.0), nn.Hardtanh(-0.2, 3.0), nn.RReLU(0.5, 1.7), nn.Softshrink(0.2), nn.Threshold(0.3, 0.3),
+        ])  # fmt: skip
+    if kind == "function":
+        name = rng.choice(FUNCTIONS)
+        return Fn(f"F.{name}", getattr(F, name))
+    if kind == "method":
+        name = rng.choice(METHODS)
+        return Fn(f"x.{name}()", lambda x: getattr(x, name)())
+    low, high = sorted((rng.uniform(-2, 1), rng.uniform(-1, 2)))
+    return Fn(f"clamp({low:.2f}, {high:.2f})", lambda x: x.clamp(low, high))
+
+
+@maker(2, 3)
+def linear(rng: Random, shape: Shape) -> nn.Module:
+    n = shape[-1]
+    out = rng.choice([n, rng.randint(1, 7)])
+    layer = nn.Linear(n, out, bias=rng.random() < 0.7)
+    kind = rng.choice(
+        ["plain", "plain", "weight_norm", "old_weight_norm", "spectral_norm", "old_spectral_norm", "function"]
+    )
+    if kind == "weight_norm":
+        return nn.utils.parametrizations.weight_norm(layer, dim=rng.choice([0, 1, None]))
+    if kind == "old_weight_norm":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # deprecated, and still met in the wild
+            return nn.utils.weight_norm(layer)
+    if kind == "spectral_norm":
+        return nn.utils.parametrizations.spectral_norm(layer)
+    if kind == "old_spectral_norm":
+        return nn.utils.spectral_norm(layer)
+    if kind == "function":
+        return Fn("F.linear", lambda x, w, b: F.linear(x, w, b), w=noise(out, n), b=noise(out))
+    return layer
+
+
+@maker(2, 3, 4)
+def product_with_constant(rng: Random, shape: Shape) -> nn.Module:
+    n = shape[-1]
+    kind = rng.choice(["matmul", "rmatmul", "einsum", "addmm", "cumsum", "mul", "div", "muladd", "prescale"])
+    if kind == "matmul":
+        return Fn("x @ w", lambda x, w: x @ w, w=noise(n, rng.randint(1, 5)))
+    if kind == "rmatmul" and len(shape) > 2:
+        return Fn("w @ x", lambda x, w: torch.matmul(w, x), w=noise(rng.randint(1, 5), shape[-2]))
+    if kind == "einsum":
+        letters = "abcd"[: len(shape)]
+        keep = rng.choice(letters[1:])
+        equation = f"{letters},{keep}z->{letters.replace(keep, 'z')}"
+        size = shape[letters.index(keep)]
+        return Fn(f"einsum({equation})", lambda x, w: torch.einsum(equation, x, w), w=noise(size, rng.randint(1, 5)))
+    if kind == "addmm" and len(shape) == 2:
+        return Fn("addmm", lambda x, w, b: torch.addmm(b, x, w, beta=0.5, alpha=1.5), w=noise(n, 4), b=noise(4))
+    if kind == "cumsum":
+        return Fn("cumsum", lambda x: x.cumsum(-1))
+    if kind == "mul":
+        wide = [rng.choice([1, s]) for s in shape[1:]]
+        return Fn(f"x * c{wide}", lambda x, c: x * c, c=noise(*wide))
+    if kind == "div":
+        return Fn("x / c", lambda x, c: x / c, c=noise(n).abs() + 0.1)
+    if kind == "prescale":
+        return Fn("2.5 - x", lambda x: 2.5 - x)
+    return Fn("0.5 * x + c", lambda x, c: torch.add(c, x, alpha=0.5), c=noise(n))
+
+
+@maker(2, 3, 4)
+def normalizer(rng: Random, shape: Shape) -> nn.Module | None:
+    eps = rng.choice([1e-5, 1e-3, 0.1, 1e-8])
+    axes = rng.randint(1, len(shape) - 1)
+    trailing, channels = list(shape[-axes:]), shape[1]
+    affine = rng.random() < 0.7
+    groups = rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
+    batch = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d}[len(shape)]
+    kinds: list[Callable[[], nn.Module]] = [
+        lambda: nn.LayerNorm(trailing, eps=eps, elementwise_affine=affine),
+        lambda: nn.RMSNorm(trailing, eps=rng.choice([eps, None]), elementwise_affine=affine),
+        lambda: nn.GroupNorm(groups, channels, eps=eps, affine=affine),
+        lambda: batch(channels, eps=eps, affine=affine, track_running_stats=rng.random() < 0.85),
+        lambda: nn.LocalResponseNorm(
+            rng.randint(1, 4), alpha=rng.choice([1e-4, 1.0]), beta=0.75, k=rng.choice([1.0, 2.0])
+        ),
+        lambda: Fn("F.layer_norm", lambda x, w: F.layer_norm(x, x.shape[-1:], w, None, eps), w=noise(shape[-1])),
+        lambda: Fn("F.rms_norm", lambda x: F.rms_norm(x, x.shape[-1:], eps=eps)),
+        lambda: Fn("F.group_norm", lambda x, w: F.group_norm(x, groups, w, eps=eps), w=noise(channels)),
+        lambda: Fn("F.normalize", lambda x: F.normalize(x, dim=-1, eps=1e-2)),
+        lambda: Fn("F.normalize dim 1", lambda x: F.normalize(x, dim=1, eps=1e-2)),
+        lambda: Fn(
+            "F.batch_norm", lambda x, m, v: F.batch_norm(x, m, v, eps=eps), m=noise(channels), v=noise(channels) ** 2
+        ),
+        lambda: Fn(
+            "F.batch_norm train",
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, True, eps=eps),
+            w=noise(channels),
+            b=noise(channels),
+        ),
+    ]
+    if len(shape) > 2:
+        instance = nn.InstanceNorm1d if len(shape) == 3 else nn.InstanceNorm2d
+        kinds.append(lambda: instance(channels, eps=eps, affine=affine, track_running_stats=rng.random() < 0.3))
+        kinds.append(lambda: Fn("F.instance_norm", lambda x: F.instance_norm(x, eps=eps)))
+    return rng.choice(kinds)()
+
+
+@maker(3, 4)
+def convolution(rng: Random, shape: Shape) -> nn.Module:
+    d, channels = len(shape) - 2, shape[1]
+    groups = rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
+    out = groups * rng.randint(1, 2)
+    options: dict[str, Any] = {
+        "kernel_size": rng.randint(1, 3), "stride": rng.choice([1, 1, 2]), "dilation": rng.choice([1, 1, 2]), "groups": groups,
+        "padding": rng.choice([0, 1, 2]), "bias": rng.random() < 0.5,
+    }  # fmt: skip
+    if rng.random() < 0.3:
+        layer = (nn.ConvTranspose1d, nn.ConvTranspose2d)[d - 1](channels, out, **options)
+    elif rng.random() < 0.15:
+        w = noise(out, channels // groups, *[2] * d)
+        return Fn("F.conv", lambda x, w: (F.conv1d, F.conv2d)[d - 1](x, w, None, 1, options["padding"], 1, groups), w=w)
+    else:
+        if rng.random() < 0.2:
+            options.update(stride=1, padding="same")
+        options["padding_mode"] = rng.choice(["zeros", "zeros", "circular", "reflect", "replicate"])
+        layer = (nn.Conv1d, nn.Conv2d)[d - 1](channels, out, **options)
+    if rng.random() < 0.15:
+        layer = rng.choice([nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])(layer)
+    return layer
+
+
+@maker(3, 4)
+def pooling(rng: Random, shape: Shape) -> nn.Module:
+    d = len(shape) - 2
+    k, s = rng.randint(2, 3), rng.randint(1, 2)
+
+    def pick(stem: str) -> Any:
+        return getattr(nn, f"{stem}{d}d")
+
+    smooth = "linear" if d == 1 else rng.choice(["bilinear", "bicubic"])
+    return rng.choice([
+        lambda: pick("MaxPool")(k, s, padding=rng.choice([0, 1]), dilation=rng.choice([1, 1, 2]), ceil_mode=rng.random() < 0.3),
+        lambda: pick("AvgPool")(k, s, padding=rng.choice([0, 1]), count_include_pad=rng.random() < 0.5, ceil_mode=rng.random() < 0.3),
+        lambda: pick("AdaptiveMaxPool")(rng.randint(1, 3)),
+        lambda: pick("AdaptiveAvgPool")(rng.randint(1, 3)),
+        lambda: pick("LPPool")(2, k, s),
+        lambda: nn.Upsample(scale_factor=rng.choice([2, 1.5]), mode="nearest"),
+        lambda: nn.Upsample(scale_factor=rng.choice([2, 0.6]), mode=smooth, align_corners=rng.random() < 0.5),
+        lambda: pick(rng.choice(["ReflectionPad", "ReplicationPad", "CircularPad", "ZeroPad"]))(rng.randint(1, 2)),
+        lambda: pick("ConstantPad")(1, 3.0),
+        lambda: Fn("F.max_pool", lambda x: (F.max_pool1d, F.max_pool2d)[d - 1](x, k, s)),
+        lambda: Fn("F.interpolate area", lambda x: F.interpolate(x, scale_factor=0.5, mode="area")),
+        lambda: nn.Dropout(0.3), lambda: pick("Dropout")(0.5), lambda: nn.AlphaDropout(0.2),
+    ])()  # fmt: skip
+
+
+@maker(2, 3, 4)
+def reduction(rng: Random, shape: Shape) -> nn.Module:
+    axis = rng.randint(1, len(shape) - 1)
+    keep = rng.random() < 0.5 or len(shape) == 2
+    kind = rng.choice(["mean", "sum", "amax", "amin", "max", "norm", "std", "logsumexp", "linalg"])
+    if kind == "max":
+        return Fn(f"max({axis})", lambda x: x.max(axis, keepdim=keep).values)
+    if kind == "norm":
+        return Fn(f"norm({axis})", lambda x: x.norm(dim=axis, keepdim=keep))
+    if kind == "linalg":
+        return Fn(f"vector_norm({axis})", lambda x: torch.linalg.vector_norm(x, dim=axis, keepdim=keep))
+    if kind == "std":
+        return Fn(f"std({axis})", lambda x: x.std(axis, unbiased=False, keepdim=keep))
+    return Fn(f"{kind}({axis}, {keep})", lambda x: getattr(x, kind)(axis, keepdim=keep))
+
+
+@maker(2, 3, 4)
+def softmax(rng: Random, shape: Shape) -> nn.Module:
+    axis = rng.randint(1, len(shape) - 1)
+    return rng.choice([
+        nn.Softmax(axis), nn.Softmin(axis), nn.LogSoftmax(axis), Fn(f"F.softmax({axis})", lambda x: F.softmax(x, axis)),
+        Fn("softmax of 9x", lambda x: (9 * x).softmax(axis)), Fn("10 tanh(x/10)", lambda x: 10 * torch.tanh(x / 10)),
+    ])  # fmt: skip
+
+
+@maker(2, 3, 4)
+def rearrangement(rng: Random, shape: Shape) -> nn.Module:
+    axis = rng.randint(1, len(shape) - 1)
+    size = shape[axis]
+    order = list(range(size))
+    rng.shuffle(order)
+    index = torch.tensor(order)
+    kinds: list[Callable[[], nn.Module]] = [
+        lambda: Fn(f"roll({axis})", lambda x: x.roll(1, axis)),
+        lambda: Fn(f"flip({axis})", lambda x: x.flip(axis)),
+        lambda: Fn(f"index_select({axis})", lambda x, i: x.index_select(axis, i), i=index),
+        lambda: Fn(f"narrow({axis})", lambda x: x.narrow(axis, 0, max(1, size - 1))),
+        lambda: Fn("flatten", lambda x: x.flatten(1)),
+        lambda: Fn("unsqueeze", lambda x: x.unsqueeze(axis) if x.ndim < 4 else x),
+        lambda: Fn("expand", lambda x: x[:, None].expand(-1, 2, *x.shape[1:]).reshape(len(x), -1)),
+        lambda: Fn("repeat", lambda x: torch.cat([x, x], axis)),
+        lambda: Fn("stack", lambda x: torch.stack([x, 2 * x], 1).flatten(1, 2)),
+        lambda: Fn("where", lambda x, m: torch.where(m, x, 0.5), m=noise(*shape[1:]) > 0),
+        lambda: Fn("masked_fill", lambda x, m: x.masked_fill(m, -2.0), m=noise(*shape[1:]) > 0.5),
+        lambda: Fn("scatter", lambda x, i: x.scatter(1, i[None].expand(len(x), *i.shape), 30.0), i=torch.zeros(1, *shape[2:], dtype=torch.long)),
+        lambda: Fn("tril", lambda x: x.tril() if x.ndim > 2 else x),
+        lambda: Fn("transpose", lambda x: x.transpose(-1, -2) if x.ndim > 2 else x),
+        lambda: Fn("across the batch", lambda x: x.transpose(0, 1)),
+        lambda: Fn("as_strided", lambda x: x.transpose(0, 1).as_strided((x.shape[0], x.shape[1]), (1, x.shape[0])) if x.ndim == 2 else x),
+    ]  # fmt: skip
+    if len(shape) == 4:
+        kinds.append(lambda: Fn("permute", lambda x: x.permute(0, 2, 3, 1)))
+        kinds.append(lambda: nn.PixelUnshuffle(shape[-1]) if shape[-1] == shape[-2] else nn.Flatten(2))
+        kinds.append(lambda: nn.Unfold(2))
+    if len(shape) == 2 and size % 2 == 0:
+        kinds.append(lambda: nn.Unflatten(1, (2, size // 2)))
+    return rng.choice(kinds)()

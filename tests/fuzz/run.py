@@ -1,0 +1,166 @@
+"""One network through everything; the summary of many."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import torch
+
+from normgauge.compose import Composition
+from normgauge.core.bound import Scope
+from normgauge.core.reading import Reading
+from normgauge.measure import Options, Session, readings, start
+from normgauge.rules import REGISTRY, Registry
+from normgauge.trace import untouched
+from normgauge.trace.inputs import make_call
+from tests.fuzz.attack import inside, per_sample_slopes, steepest, wander
+from tests.fuzz.audit import facts_broken, steps_broken
+from tests.fuzz.nets import Case, make_case
+
+SLACK = 1e-9
+
+
+@dataclass
+class Outcome:
+    seed: int
+    rules: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    finite: dict[str, bool] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    tightest: float = 0.0  # largest found/bound
+    seconds: float = 0.0
+
+
+def fuzz_one(seed: int, registry: Registry = REGISTRY, balance: bool = True, effort: int = 8) -> Outcome:
+    """Measure, audit and attack one random network."""
+    begun = time.process_time()
+    outcome = Outcome(seed)
+    case = make_case(seed)
+    scopes = ["global", f"ball:{case.radius:g}", "point"]
+    rng = Random(seed)
+    weighed, searched = rng.choice(scopes), rng.choice(scopes)  # what costs most is done in one scope of each network
+    found: list[Reading] = []
+    for scope in scopes:
+        torch.default_generator.manual_seed(seed)
+        options: dict[str, Any] = {
+            "mode": case.mode,
+            "search": False,
+            "rules": registry,
+            "balance": balance and scope == weighed,
+        }
+        found.extend(readings(case.model, case.batch, (scope,), **options))
+    for reading in found:
+        judge(case, reading, outcome, effort if str(reading.scope) == searched else 0)
+    inspect(case, registry, outcome, found)
+    outcome.seconds = time.process_time() - begun
+    return outcome
+
+
+def judge(case: Case, reading: Reading, outcome: Outcome, effort: int) -> None:
+    """The reading against itself and against slopes that were found."""
+    kind = reading.scope.kind
+    outcome.finite[kind] = math.isfinite(reading.log_upper)
+    outcome.unknown += [f"{f.name}: {f.why}" for f in reading.unknown if f"{f.name}: {f.why}" not in outcome.unknown]
+    if reading.log_upper > reading.log_folded + SLACK:
+        outcome.broken.append(f"{kind}: balanced {reading.log_upper} above folded {reading.log_folded}")
+    if reading.log_lower > reading.log_upper + SLACK:
+        outcome.broken.append(f"{kind}: lower {reading.log_lower} above upper {reading.log_upper} (natural logs)")
+    for row in reading.layers:
+        if row.gain.lo > row.gain.hi:
+            outcome.broken.append(f"{kind}: {row.name} has a gain from {row.gain.lo} to {row.gain.hi}")
+    if not math.isfinite(reading.log_upper) and reading.log_upper > 0:
+        return
+    together = len(case.start) == 1 or kind == "global" or any("one point" in note for note in reading.notes)
+    radius = {"global": math.inf, "point": 0.0}.get(kind, case.radius)
+    slope, where = steepest(case, radius, together, effort)
+    upper = math.exp(min(reading.log_upper, 700.0))
+    if slope > upper * (1 + SLACK):
+        outcome.broken.append(f"{reading.scope}: bound {upper:.12g}, found {slope:.12g}: {where}")
+    if upper > 0:
+        outcome.tightest = max(outcome.tightest, slope / upper)
+    if kind == "point" and not together and len(reading.samples) == len(case.start):
+        for i, (got, row) in enumerate(zip(per_sample_slopes(case, case.start), by_index(reading), strict=False)):
+            if got > 10 ** min(row, 300.0) * (1 + 1e-8):
+                outcome.broken.append(f"point: sample {i} bound 10^{row:.6f}, found {got:.12g}")
+    if reading.displacement is not None:
+        displaced(case, reading, together, outcome)
+
+
+def by_index(reading: Reading) -> list[float]:
+    """Upper bounds of the samples in their order."""
+    return [float(s["log10_upper"]) for s in sorted(reading.samples, key=lambda s: s["index"])]
+
+
+def displaced(case: Case, reading: Reading, together: bool, outcome: Outcome) -> None:
+    """No output in the ball may be farther from the centre's than the reading says."""
+    assert reading.displacement is not None
+    most = math.exp(min(reading.displacement, 700.0))
+    with torch.no_grad():
+        centre = case.function(case.start)
+        for x in wander(case, case.radius, True, torch.Generator().manual_seed(case.seed + 1)):
+            gap = float((case.function(x) - centre).norm())
+            root = 1.0 if together else math.sqrt(len(case.start))
+            if gap > most * root * (1 + SLACK) + 1e-12 * float(centre.norm()):
+                outcome.broken.append(
+                    f"{reading.scope}: the output moved by {gap:.12g}, at most {most:.12g} was promised"
+                )
+
+
+def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Reading]) -> None:
+    """Audit every step in the global scope and in the ball; the plain product must not be below the folded bound."""
+    options = Options(mode=case.mode, rules=registry, search=False)
+    call = make_call(case.model, case.batch)
+
+    def traced(x: torch.Tensor) -> Session:
+        torch.default_generator.manual_seed(case.seed)
+        use = make_call(case.body, x) if x is not case.batch else call
+        model = case.body if x is not case.batch else case.model
+        return start(model, use, torch.float64, torch.device("cpu"), options)
+
+    with untouched(case.model, torch.float64, torch.device("cpu"), case.mode == "train"):
+        centre = traced(case.start)
+        for step in centre.trace.steps:
+            rule = registry.lookup(step.target)
+            outcome.rules[rule.id if rule else "none"] += 1
+            outcome.kinds[step.kind] += 1
+        for reading in found:
+            scope = Scope.parse(str(reading.scope))
+            parts = centre.composed(scope)
+            plain = float(parts.log_upper.max())
+            if reading.log_folded > plain + SLACK:
+                outcome.broken.append(f"{scope}: folded {reading.log_folded} above plain {plain}")
+            if scope.kind == "point":
+                continue
+            outcome.broken += sorted({f"{scope}: {text}" for text in audited(case, parts, traced, scope)})
+
+
+def audited(case: Case, parts: Composition, traced: Any, scope: Scope) -> list[str]:
+    together = parts.ctx.samples == 1
+    generator = torch.Generator().manual_seed(case.seed + 2)
+    points = list(wander(case, scope.radius, together, generator))
+    if scope.kind == "ball":  # small steps show the slope at a point
+        points.append(
+            inside(
+                case,
+                points[0] + 1e-4 * scope.radius * torch.randn(points[0].shape, generator=generator),
+                scope.radius,
+                together,
+            )
+        )
+    else:
+        points.append(points[0] + 1e-4 * torch.randn(points[0].shape, generator=generator))
+    traces = [traced(p).trace for p in points]
+    if any(len(t.steps) != len(parts.trace.steps) for t in traces):
+        return []  # Python control flow took another branch
+    broken: list[str] = []
+    for t in traces:
+        broken += facts_broken(parts, t)
+        broken += steps_broken(parts, parts.trace, t)
+    broken += steps_broken(parts, traces[0], traces[-1])
+    return broken
