@@ -12,9 +12,9 @@ from torch import nn
 from normgauge.cli import build_parser
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SHELL = "".join(re.findall(r"```\n(.*?)```", README, re.DOTALL))
-COMMANDS = re.findall(r"^normgauge (.*?)(?:\s+#.*)?$", SHELL, re.MULTILINE)
+BLOCKS = README.split("```")[1::2]
+PYTHON = [block.removeprefix("python\n") for block in BLOCKS if block.startswith("python\n")]
+COMMANDS = re.findall(r"^normgauge (.*?)(?:\s+#.*)?$", "".join(b for b in BLOCKS if b[0] == "\n"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", PYTHON)

@@ -15,9 +15,12 @@ The folders, from the plain side up:
     trace/       run a model once and write down its steps
     rules/       what one step does to a slope; one family a file
     probe/       what is found rather than proved: Jacobian norms, secants, search
-    compose.py   transfers folded over the traced graph; balance.py minimises over the gauges; records.py tabulates
+    compose.py   the rules' answers folded over the traced graph
+    balance/     the balanced bound: minimise over the rescalings that leave the function alone
+    records.py   numbers of every layer; stretch.py what each did along the worst direction found
     measure.py   gauge(): the pipeline from model and batch to Reading
-    loading.py   models and batches named on the command line
+    loading/     models and batches named on the command line
+    testing.py   check_rule(): the contract test for a rule of your own
     cli/         one subcommand a file
 
 Importing this package loads neither torch nor numpy; the names below load what they need on first use.

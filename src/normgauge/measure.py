@@ -120,8 +120,16 @@ def readings(
             ) as error:
                 failure = error
                 continue
-            return [session.read(scope) for scope in wanted]
+            return nested_lowers([session.read(scope) for scope in wanted])
     raise InputError(f"the model's forward raised {type(failure).__name__}: {failure}") from failure
+
+
+def nested_lowers(results: list[Reading]) -> list[Reading]:
+    """A slope found in a small scope was found in every larger one too."""
+    return [
+        dataclasses.replace(r, log_lower=max(o.log_lower for o in results if o.scope.radius <= r.scope.radius))
+        for r in results
+    ]
 
 
 def precisions(measured: Tensor) -> list[tuple[torch.dtype, torch.device]]:

@@ -57,12 +57,12 @@ def test_nan_never_reaches_a_file(tmp_path):
         write_json({"a": math.nan}, str(tmp_path / "a.json"))
 
 
-def test_a_closed_pipe_is_no_error():
-    script = (
-        "import sys; from normgauge.cli.output import write_text\n"
-        "for _ in range(50): write_text('line\\n' * 4000, '-')\n"
-        "sys.exit(3)"
-    )
+@pytest.mark.parametrize(
+    "written",
+    ["from normgauge.cli.output import write_text; write_text('line\\n' * 40000, '-')", "main(['rules'])"],
+)
+def test_a_closed_pipe_is_no_error_and_keeps_the_exit_code(written):
+    script = f"import sys; from normgauge.cli import main\n{written}\nsys.exit(3)"
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run([sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, text=True)

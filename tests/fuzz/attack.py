@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -101,5 +102,5 @@ def steepest(case: Case, radius: float, together: bool, effort: int) -> tuple[fl
             found = search(case.function, case.start, samples, radius, steps=effort, seed=case.seed)
         except RuntimeError:  # autograd refuses
             return best, where
-        offer(float(torch.tensor(found.log_best).exp()), f"search: {found.witness}")
+        offer(math.exp(found.log_best), f"search: {found.witness}")
     return best, where

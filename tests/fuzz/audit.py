@@ -70,6 +70,7 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[st
                 size = lengths(ends[0] - ends[1])
                 part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * size)
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
-                loss = loss + gain.log.exp() * ROUNDING * (lengths(ends[0]) + lengths(ends[1]))
+                amplified = gain.log.clamp_min(9.2) if "norm" in own.kind.lower() else gain.log  # rounding, divided by √ε
+                loss = loss + amplified.exp() * ROUNDING * (lengths(ends[0]) + lengths(ends[1]))
             if bool((got > allowed * (1 + SLACK) + loss).any()):
                 yield f"{own.name} ({own.kind}): its gains allow {allowed.tolist()}, got {got.tolist()}"

@@ -182,7 +182,7 @@ def convolution(rng: Random, shape: Shape) -> nn.Module:
         return Fn("F.conv", lambda x, w: (F.conv1d, F.conv2d)[d - 1](x, w, None, 1, options["padding"], 1, groups), w=w)
     else:
         if rng.random() < 0.2:
-            options.update(stride=1, padding="same")
+            options.update(stride=1, padding="same", kernel_size=3)
         options["padding_mode"] = rng.choice(["zeros", "zeros", "circular", "reflect", "replicate"])
         layer = (nn.Conv1d, nn.Conv2d)[d - 1](channels, out, **options)
     if rng.random() < 0.15:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import torch
@@ -27,10 +27,17 @@ class Case:
     body: nn.Module  # the map of that tensor
     mode: str
     radius: float
+    memory: dict[str, Tensor] = field(default_factory=dict)  # buffers as they were
+
+    def rewind(self) -> None:
+        """Undo what running the network did to its buffers (power iterations, running statistics)."""
+        for name, buffer in self.body.named_buffers():
+            buffer.copy_(self.memory[name])
+        torch.default_generator.manual_seed(self.seed)  # torch.manual_seed also formats a stack trace for CUDA
 
     def function(self, x: Tensor) -> Tensor:
         """The measured map; random layers draw the same numbers every time."""
-        torch.default_generator.manual_seed(self.seed)  # torch.manual_seed also formats a stack trace for CUDA
+        self.rewind()
         return self.body(x * 1.0)
 
     def describe(self) -> str:
@@ -111,4 +118,5 @@ def make_case(seed: int) -> Case:
         parts.append(table)
     body = nn.Sequential(*grow(rng, start, mode)).train(mode == "train")
     model = nn.Sequential(*parts, *body).train(mode == "train") if parts else body
-    return Case(seed, model, batch, start, body, mode, radius)
+    memory = {name: buffer.detach().clone() for name, buffer in body.named_buffers()}
+    return Case(seed, model, batch, start, body, mode, radius, memory)

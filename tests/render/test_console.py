@@ -118,3 +118,16 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width):
 def test_columns_in_which_nothing_stands_are_left_out(drawn_by):
     bare = text(reading(layers=(layer("a", "Linear", 1.0, 0, log_balanced=None),)))
     assert "folded" in bare and "note" not in bare and "σ" not in bare.split("point:")[0]
+
+
+def test_a_terminal_gets_colour_and_a_file_does_not(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    show(scopes(), terminal)
+    assert "\x1b[1m" in terminal.getvalue()
+    assert "\x1b" not in text(reading())

@@ -145,6 +145,35 @@ def test_what_cannot_be_followed_is_named_and_infinite(function: Callable[..., A
     assert any(word in f.why or word in f.name for f in reading.unknown)
 
 
+def test_weights_made_from_the_input_are_followed() -> None:
+    def hyper(m: Any, x: Tensor) -> Tensor:
+        weights = {"weight": torch.outer(torch.tanh(x[0]), torch.tanh(x[1])), "bias": m.a.bias}
+        return torch.func.functional_call(m.a, weights, (torch.tanh(x),))
+
+    model, x = Lambda(hyper), batch()
+    for scope in ("point", "global"):
+        reading = gauge(model, x, scope=scope, search=False)
+        assert math.exp(reading.log_upper) >= true_norm(model, x) * (1 - 1e-9)
+
+
+def test_exchanged_and_overwritten_weights_are_refused() -> None:
+    def exchange(m: Any, x: Tensor) -> Tensor:
+        return torch.func.functional_call(m.a, {"weight": 100 * torch.eye(4, dtype=x.dtype)}, (x,))
+
+    def overwrite(m: Any, x: Tensor) -> Tensor:
+        h = m.a(x)
+        with torch.no_grad():
+            m.a.weight.mul_(0.0)
+        return h
+
+    for function in (exchange, overwrite):
+        model = Lambda(function)
+        before = model.a.weight.detach().clone()
+        reading = gauge(model, batch(), search=False)
+        assert reading.log_upper == math.inf and reading.unknown
+        assert torch.equal(model.a.weight, before)
+
+
 def test_scripted_parts_are_not_taken_for_constants() -> None:
     with pytest.warns(DeprecationWarning):
         scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()).double())

@@ -11,6 +11,8 @@ from normgauge.balance.weighted import Weighting, slopes
 
 SMOOTH_STEPS = 100
 SHARP_STEPS = 40
+PATIENT_STEPS = 120  # for networks so small that it costs nothing
+SMALL = 3e6  # multiplications of one pass over the linear maps, one sample
 FIRST_STEP, LAST_STEP = 0.1, 0.003
 
 Gradient = Callable[[Tensor], tuple[float, Tensor]]
@@ -26,7 +28,8 @@ def descend(weighting: Weighting, start: Tensor) -> Tensor:
     if weighting.free == 0:
         return start
     smooth = lbfgs(lambda theta: value_and_gradient(weighting, theta, frobenius=True), start, SMOOTH_STEPS)
-    return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, SHARP_STEPS)
+    steps = PATIENT_STEPS if weighting.work() < SMALL else SHARP_STEPS
+    return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, steps)
 
 
 def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) -> tuple[float, Tensor]:
@@ -84,18 +87,20 @@ def _two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def adam(function: Gradient, start: Tensor, steps: int) -> Tensor:
-    """Adam (Kingma & Ba 2015) with a shrinking step; the best point by its own value is kept."""
+    """Adam (Kingma & Ba 2015) with a shrinking step; the best point of the second half is kept.
+
+    The usual tiny ε is replaced by the mean gradient size: weights that carry little of any singular vector should
+    move little, or their noise drowns the descent when there are tens of thousands of them.
+    """
     point, best, best_value = start, start, float("inf")
     mean, square = torch.zeros_like(start), torch.zeros_like(start)
     for step in range(steps):
         value, gradient = function(point)
-        if (
-            step >= steps // 2 and value < best_value
-        ):  # earlier values lag behind: the singular vectors are still settling
+        if step >= steps // 2 and value < best_value:  # earlier values lag: the singular vectors are still settling
             best, best_value = point, value
         mean = 0.7 * mean + 0.3 * gradient
         square = 0.95 * square + 0.05 * gradient.square()
         rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
-        corrected = mean / (1 - 0.7 ** (step + 1)) / ((square / (1 - 0.95 ** (step + 1))).sqrt() + 1e-12)
-        point = point - rate * corrected
+        size = (square / (1 - 0.95 ** (step + 1))).sqrt()
+        point = point - rate * mean / (1 - 0.7 ** (step + 1)) / (size + size.mean() + 1e-300)
     return best

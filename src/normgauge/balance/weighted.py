@@ -40,6 +40,17 @@ class Weighting:
         """For each channel: which free weight (−1 for none), and what is added to it."""
         return self.slot[channels.index], self.shift[channels.index] + channels.offset
 
+    def work(self) -> float:
+        """Multiplications of one sample's pass through the linear maps, roughly."""
+        total = 0.0
+        for step in self.parts.trace.steps:
+            for gain in self.parts.transfers[step.outputs[0].index].gains:
+                if isinstance(gain.form, Kernel):
+                    total += gain.form.weight.numel() * math.prod(gain.form.spec.output_size(gain.form.weight))
+                elif isinstance(gain.form, Matrix):
+                    total += gain.form.weight.numel()
+        return total
+
     def log_weights(self, theta: Tensor) -> dict[int, Tensor]:
         """log weights by value index; values that share their channels share the tensor."""
         entries = torch.cat([theta, theta.new_zeros(1)])[self.slot] + self.shift

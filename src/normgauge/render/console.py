@@ -65,8 +65,11 @@ def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> No
     if width is None:
         width = Console(file=stream).width if stream.isatty() else WIDTH
 
+    terminal, buffer = stream.isatty(), io.StringIO()  # a buffer, because rich ends the process at a closed pipe
+
     def console(least: int = 0) -> Console:
-        return Console(file=stream, width=max(width, least), markup=False, highlight=False, emoji=False)
+        size = max(width, least)
+        return Console(file=buffer, force_terminal=terminal, width=size, markup=False, highlight=False, emoji=False)
 
     for part in parts:
         if isinstance(part, str):
@@ -77,6 +80,7 @@ def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> No
         console(least=sum(_least(part)) + 3 * len(part.headers)).print(_rich(part))
         if part.footer:
             console().print(part.footer, style="dim")
+    stream.write(buffer.getvalue())
 
 
 def _least(grid: Grid) -> list[int]:

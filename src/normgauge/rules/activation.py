@@ -40,7 +40,7 @@ def gelu_constant(step: Step) -> float:
 def prelu_constant(step: Step) -> float:
     """max(1, |a|)."""
     weight = step.module.weight if step.module is not None else step.get(1, "weight")
-    return max(1.0, float(weight.abs().max()))
+    return max(1.0, float(weight.detach().abs().max()))
 
 
 def rrelu_constant(step: Step) -> float:

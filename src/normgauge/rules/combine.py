@@ -219,6 +219,9 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
             i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
         )
         top = float(torch.linalg.vector_norm(size.expand(out.shape), dim=repeated).max())
+    if top == 0.0:  # 0 times anything, bounded or not
+        zero = ctx.full(0.0)
+        return Transfer((Gain(ctx.full(-INF)),), radius=zero, row=zero, norm=zero, low=zero, high=zero, axis=axis)
     peak = flow.peak * (float(size.max()) if size.numel() else 0.0)
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, _scaling(size, shape, out))
     same_row = shape[-1:] == out.shape[-1:]

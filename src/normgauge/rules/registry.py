@@ -154,4 +154,5 @@ def printable(target: Any) -> str:
     if kind in ("method_descriptor", "wrapper_descriptor"):
         return f"torch.Tensor.{name}"
     module = getattr(target, "__module__", None) or "torch"
-    return f"{'torch' if module == 'torch._VariableFunctions' else module}.{name}"
+    spoken = {"torch._C._nn": "torch.nn.functional", "torch._VariableFunctions": "torch"}
+    return f"{spoken.get(module, module)}.{name}"

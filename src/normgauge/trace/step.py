@@ -39,6 +39,7 @@ class Step:
         kwargs: keyword arguments, likewise.
         inputs: the values among the arguments, in order of appearance, repeated if used twice.
         outputs: the tensors it returned.
+        state: a leaf module's own tensors when it ran.
         trouble: non-empty when the tape saw something it cannot follow here.
     """
 
@@ -50,6 +51,7 @@ class Step:
     kwargs: dict[str, Any]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...] = ()
+    state: tuple[Tensor, ...] = ()
     trouble: str = ""
 
     def get(self, position: int, name: str, default: Any = None) -> Any:

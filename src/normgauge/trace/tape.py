@@ -18,7 +18,7 @@ from normgauge.trace.step import Step, Trace, Value, backward_slice, function_na
 from normgauge.trace.untouched import compiled_inside
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-CASTS = {"to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "cpu", "cuda"}
+CASTS = {"to", "float", "half", "bfloat16", "double", "type", "type_as", "cpu", "cuda"}
 ESCAPES = {"item", "__float__", "__int__", "__index__", "__complex__", "tolist", "numpy", "__array__"}
 SILENT = {
     "__get__",
@@ -108,6 +108,7 @@ class Tape(TorchFunctionMode):
         self.sources: list[Value] = []
         self.embeddings: list[Any] = []  # (module path, which lookup of the run, weight)
         self.lookups = 0
+        self.constants: set[int] = set()  # where the weights and other constants of the steps so far lie
         self.thread = threading.get_ident()
 
     def bind(self, tensor: Tensor, step: Step | None, position: int = 0) -> Value:
@@ -127,6 +128,8 @@ class Tape(TorchFunctionMode):
             value = self.bound[id(tensor)]
             if value.tensor is tensor:
                 value.tensor = tensor.clone()
+        if storage in self.constants:
+            self.lost(f"{self.path[-1] if self.path else 'the model'} overwrites a constant that was used before")
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -138,20 +141,13 @@ class Tape(TorchFunctionMode):
             self.lookups += 1
             if any(id(t) in self.discrete for t in leaves):
                 return self.start_at_embedding(func, args, kwargs)
-        if self.discrete and any(id(t) in self.discrete for t in leaves):
-            return self.follow_discrete(func(*args, **kwargs))
         if not any(id(t) in self.bound or place(t) in self.watch.tainted for t in leaves):
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            return self.follow_discrete(out) if any(id(t) in self.discrete for t in leaves) else out
         if name in ESCAPES or name == "__bool__":
             return self.escape(func, name, args, kwargs)
-        if name in CASTS and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
-            out = func(*args, **kwargs)
-            # a change of precision or place is the identity of the measured function
-            return (
-                args[0]
-                if isinstance(out, Tensor) and out.dtype in FLOATS
-                else self.write(func, None, args, kwargs, out)
-            )
+        if name in CASTS and isinstance(args[0], Tensor) and args[0].is_floating_point():
+            return self.cast(func, args, kwargs)
         if kwargs.get("dtype") in FLOATS:
             kwargs = {**kwargs, "dtype": torch.float64}
         expansion = self.expand(func)
@@ -161,6 +157,19 @@ class Tape(TorchFunctionMode):
         frozen = self.freeze(args, kwargs)
         out = func(*args, **kwargs)
         return self.write(func, None, args, kwargs, out, frozen)
+
+    def cast(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A change of precision or place is the identity of the measured function."""
+        frozen = self.freeze(args, kwargs)
+        out = func(*args, **kwargs)
+        if out.dtype not in FLOATS:
+            return self.write(func, None, args, kwargs, out, frozen)
+        if args[0].dtype == torch.float64:
+            return args[0]
+        if out is not args[0] and id(args[0]) in self.bound:  # a model traced in its own precision needs the new tensor
+            self.objects.append(out)
+            self.bound[id(out)] = self.bound[id(args[0])]
+        return out
 
     def call_module(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         """What stands in for ``nn.Module.__call__`` while the tape runs."""
@@ -177,7 +186,7 @@ class Tape(TorchFunctionMode):
                 return self.run_expansion(
                     lambda *a, **k: expansion(module, *a, **k), lambda: original(module, *args, **kwargs), args, kwargs
                 )
-            if not self.is_leaf(module):
+            if not self.is_leaf(module) or any(place(t) in self.watch.tainted for t in own_tensors(module)):
                 return original(module, *args, **kwargs)
             self.watch.written.clear()
             frozen = self.freeze(args, kwargs)
@@ -286,11 +295,22 @@ class Tape(TorchFunctionMode):
             trouble=trouble,
         )
         self.steps.append(step)
+        self.keep_constants(step, tensors_in((args, kwargs)), written)
         step.outputs = tuple(self.bind(t, step, i) for i, t in enumerate(fresh))
         for tensor in fresh:
             if place(tensor) in written:
                 self.rebind(tensor)
         return out
+
+    def keep_constants(self, step: Step, given: list[Tensor], written: set[int]) -> None:
+        """Remember the constants a step used: rules read them later, so they must not change or be exchanged."""
+        own = own_tensors(step.module) if step.module is not None else []
+        step.state = tuple(own)
+        weights = [] if step.module is None else [t for t in step.module._parameters.values() if t is not None]
+        for tensor in (*weights, *(t for t in given if t.is_floating_point())):
+            if id(tensor) not in self.bound and place(tensor) not in written:
+                self.objects.append(tensor)
+                self.constants.add(place(tensor))
 
     def rebind(self, changed: Tensor) -> None:
         """Every other tensor in the memory ``changed`` was written to now holds partly old, partly new contents."""
@@ -304,6 +324,12 @@ class Tape(TorchFunctionMode):
             step = Step(len(self.steps), overlay, None, path, (old, new), layout, (old, new))
             self.steps.append(step)
             step.outputs = (self.bind(tensor, step),)
+
+
+def own_tensors(module: nn.Module) -> list[Tensor]:
+    """A module's own parameters, buffers and tensor attributes."""
+    state = module.__dict__
+    return tensors_in([state["_parameters"], state["_buffers"], [v for v in state.values() if isinstance(v, Tensor)]])
 
 
 def geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:

@@ -52,6 +52,7 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
     """
     modules = list(dict.fromkeys(model.modules()))
     saved = [(module, dict(module.__dict__)) for module in modules]
+    contents = [(box, box.copy()) for _, state in saved for box in state.values() if isinstance(box, list | dict | set)]
     cpu_state = torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     copies: dict[int, Tensor] = {}
@@ -73,6 +74,12 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
         for module, state in saved:
             module.__dict__.clear()
             module.__dict__.update(state)
+        for box, before in contents:  # what the forward appended to a list or registered in a table goes too
+            if isinstance(box, list):
+                box[:] = before
+            else:
+                box.clear()
+                box.update(before)
         torch.set_rng_state(cpu_state)
         if cuda_states is not None:
             torch.cuda.set_rng_state_all(cuda_states)

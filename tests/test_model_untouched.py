@@ -1,0 +1,159 @@
+"""Measuring leaves no trace on the model: nor does a failure, nor Ctrl-C."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+from normgauge import gauge
+from normgauge.errors import InputError
+from normgauge.measure import readings
+
+
+class Net(nn.Module):
+    """Everything that can be disturbed: statistics, dropout, parametrizations, hooks, ties, flags, plain attributes."""
+
+    def __init__(self, fail: BaseException | None = None) -> None:
+        super().__init__()
+        self.first = parametrizations.weight_norm(nn.Linear(4, 6))
+        self.norm = nn.BatchNorm1d(6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            self.old = nn.utils.weight_norm(nn.Linear(6, 6))
+        self.spectral = nn.utils.spectral_norm(nn.Linear(6, 6))
+        self.newer = parametrizations.spectral_norm(nn.Linear(6, 6))
+        self.drop = nn.Dropout(0.5)
+        self.last = nn.Linear(6, 3)
+        self.tied = nn.Linear(6, 3)
+        self.tied.weight = self.last.weight
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.scale = torch.tensor(2.0)
+        self.seen: list[Tensor] = []
+        self.fail = fail
+        self.last.bias.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.latest = x
+        self.seen.append(x)
+        self.extra = nn.Identity()
+        h = self.drop(self.norm(self.first(x)).relu_())
+        if self.fail is not None:
+            raise self.fail
+        return self.last(self.newer(self.spectral(self.old(h)))) + self.tied(h) * self.scale
+
+
+def snapshot(model: nn.Module) -> dict[str, Any]:
+    """Everything that must be the same afterwards, tensors by identity and by bits."""
+    state: dict[str, Any] = {"rng": torch.get_rng_state().clone(), "grad": torch.is_grad_enabled(), "call": nn.Module.__call__}
+    for name, module in model.named_modules(remove_duplicate=False):
+        state[f"{name}/mode"] = module.training
+        state[f"{name}/type"] = type(module)
+        state[f"{name}/keys"] = sorted(module.__dict__)
+        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks"):
+            state[f"{name}/{kind}"] = list(getattr(module, kind).values())
+        state[f"{name}/parametrized"] = parametrize.is_parametrized(module)
+        for key, value in module.__dict__.items():
+            if isinstance(value, Tensor):
+                state[f"{name}/{key}"] = (id(value), value.detach().clone())
+            elif isinstance(value, list | dict):
+                state[f"{name}/{key}"] = (id(value), len(value))
+    for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
+        grad = None if tensor.grad is None else (id(tensor.grad), tensor.grad.clone())
+        state[f"{name}/tensor"] = (id(tensor), tensor._version, tensor.detach().clone(), tensor.requires_grad, grad, tensor.dtype)
+    return state
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and torch.equal(a, b)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def assert_untouched(before: dict[str, Any], model: nn.Module) -> None:
+    after = snapshot(model)
+    assert before.keys() == after.keys()
+    changed = [key for key in before if not same(before[key], after[key])]
+    assert not changed
+
+
+def prepared(fail: BaseException | None = None, training: bool = True) -> tuple[Net, Tensor]:
+    torch.manual_seed(3)
+    model, x = Net(), torch.randn(5, 4)
+    model.train()
+    model(x).sum().backward()
+    del model.latest, model.extra
+    model.fail = fail
+    model.train(training)
+    model.drop.train(not training)
+    return model, x
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("training", [True, False])
+def test_everything_is_as_before(mode, training):
+    model, x = prepared(training=training)
+    kept = x.clone()
+    before = snapshot(model)
+    readings(model, x, mode=mode, search=training)
+    assert_untouched(before, model)
+    assert torch.equal(x, kept) and x.grad is None and not x.requires_grad
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("no"), ZeroDivisionError("no"), KeyboardInterrupt()], ids=repr)
+def test_also_when_the_forward_raises(failure):
+    model, x = prepared(fail=failure)
+    before = snapshot(model)
+    with pytest.raises((InputError, ZeroDivisionError, KeyboardInterrupt)):
+        gauge(model, x)
+    assert_untouched(before, model)
+
+
+@pytest.mark.parametrize("part", ["rules", "balance", "lower", "search"])
+def test_also_when_it_is_interrupted_later(part):
+    model, x = prepared()
+    before = snapshot(model)
+
+    def press(stage: str, fraction: float) -> None:
+        if stage == part:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gauge(model, x, scope="ball:0.1", progress=press)
+    assert_untouched(before, model)
+
+
+def test_hooks_of_the_user_stay_and_run():
+    model, x = prepared()
+    calls: list[str] = []
+    model.last.register_forward_hook(lambda *a: calls.append("forward"))
+    model.norm.register_forward_pre_hook(lambda *a: calls.append("pre"))
+    before = snapshot(model)
+    gauge(model, x, search=False)
+    assert_untouched(before, model)
+    assert {"forward", "pre"} <= set(calls)
+
+
+def test_a_network_that_collects_its_values_keeps_only_its_own():
+    class Collector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.layer.weight.data.mul_(1.0)
+            self.hidden = self.layer(x)
+            return self.hidden.tanh()
+
+    model, x = Collector(), torch.randn(2, 3)
+    before = snapshot(model)
+    gauge(model, x, search=False)
+    assert_untouched(before, model)
+    assert "hidden" not in model.__dict__
