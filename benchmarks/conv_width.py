@@ -1,4 +1,4 @@
-"""How narrow and how dear the enclosure of a convolution is, on the layers of PEERS.md.
+"""How narrow and how dear the enclosure of a convolution is, on five layers everyone is compared on.
 
     NORMGAUGE_DATA=/path python benchmarks/conv_width.py [--json FILE]
 

@@ -1,8 +1,8 @@
 """A layer of your own, and a rule for it.
 
-A radial basis layer measures distances with `torch.cdist`, for which normgauge has no rule. The bound is then infinite
-and the step is named. A rule of a dozen lines makes the network measurable, and `check_rule` tests the rule against
-dense Jacobians, secants and displacements before anybody relies on it.
+A radial basis layer measures distances with `torch.cdist`, for which normgauge has no rule. The bound is then
+infinite and the step is named. A rule of a dozen lines makes the network measurable, and `check_rule` tests the rule
+against dense Jacobians, secants and displacements before anybody relies on it.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ def main() -> None:
     for norm in ("layer", "rms", None):
         torch.manual_seed(0)
         model = vit(image=16, width=32, depth=2, norm=norm)
-        for reading in ng.readings(model, images, ("point", "ball:0.01", "global"), search=False):
+        for reading in ng.readings(model, images, ("point", "global"), search=False):
             lower, upper = (value / math.log(10) for value in (reading.log_lower, reading.log_upper))
-            print(f"norm={norm!s:5} {reading.scope!s:9} log10 between {lower:6.2f} and {upper:6.2f} ({reading.evidence})")
+            bracket = f"log10 between {lower:6.2f} and {upper:6.2f}"
+            print(f"norm={norm!s:5} {reading.scope!s:6} {bracket} ({reading.evidence})")
         for finding in reading.unbounded[:1]:
             print(f"    {finding.name}: {finding.why}")
 

@@ -1,8 +1,9 @@
 """One function, two sets of weights: three numbers move, one stays.
 
 Two rescalings leave every output of `net.py` as it is. Row c of the linear map before BatchNorm, with the running
-statistics, is multiplied by t_c. Row c of the linear map before a ReLU is multiplied by t_c, and column c of the next one
-divided by it. The published products and the folded bound follow the weights; the balanced bound follows the function.
+statistics, is multiplied by t_c. Row c of the linear map before a ReLU is multiplied by t_c, and column c of the next
+one divided by it. The published products and the folded bound follow the weights; the balanced bound follows the
+function.
 """
 
 from __future__ import annotations

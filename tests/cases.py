@@ -63,20 +63,40 @@ LINEAR = [
     RuleCase("affine.bilinear", lambda x: F.bilinear(x.tanh(), x.sigmoid(), weight(3, 4, 4)), (2, 4)),
     RuleCase("affine.bilinear", lambda x: F.bilinear(x, weight(2, 3), weight(2, 4, 3)), (2, 4)),
     RuleCase("conv.convolution", lambda: nn.Conv2d(2, 3, 3, 2, 1), (2, 2, 5, 5), EVERYWHERE),
-    RuleCase("conv.convolution", lambda: nn.Conv1d(4, 4, 2, groups=2, dilation=2, padding_mode="circular", padding=1), (1, 4, 6), EVERYWHERE),
+    RuleCase(
+        "conv.convolution",
+        lambda: nn.Conv1d(4, 4, 2, groups=2, dilation=2, padding_mode="circular", padding=1),
+        (1, 4, 6),
+        EVERYWHERE,
+    ),
     RuleCase("conv.convolution", lambda: nn.ConvTranspose2d(2, 3, 3, 2, 1, 1), (1, 2, 3, 3), EVERYWHERE),
     RuleCase("conv.convolution", lambda x: F.conv1d(x, weight(3, 2, 2)), (2, 2, 5), EVERYWHERE),
     RuleCase("projection.matmul", lambda x: x @ weight(4, 3), (2, 4), EVERYWHERE),
     RuleCase("projection.matmul", lambda x: x.tanh() @ x.sigmoid().mT, (2, 3, 4)),
-    RuleCase("projection.add_product", lambda x: torch.addmm(weight(3), x, weight(4, 3), beta=2, alpha=0.5), (2, 4), EVERYWHERE),
+    RuleCase(
+        "projection.add_product",
+        lambda x: torch.addmm(weight(3), x, weight(4, 3), beta=2, alpha=0.5),
+        (2, 4),
+        EVERYWHERE,
+    ),
     RuleCase("projection.einsum", lambda x: torch.einsum("nij,jk->nki", x, weight(4, 3)), (2, 2, 4), EVERYWHERE),
     RuleCase("projection.cumsum", lambda x: x.cumsum(1), (2, 5), EVERYWHERE),
 ]
 NORMALIZERS = [
     RuleCase("norm_batch.batch_norm", lambda: statistics(nn.BatchNorm1d(3)), (4, 3), EVERYWHERE),
     RuleCase("norm_batch.batch_norm", lambda: nn.BatchNorm2d(3), (2, 3, 2, 2), ("global", "point"), "train"),
-    RuleCase("norm_batch.batch_norm_function", lambda x: F.batch_norm(x, weight(3), weight(3) ** 2 + 0.1, weight(3)), (4, 3), EVERYWHERE),
-    RuleCase("norm_batch.batch_norm_function", lambda x: F.batch_norm(x, None, None, training=True), (5, 3), ("global", "point")),
+    RuleCase(
+        "norm_batch.batch_norm_function",
+        lambda x: F.batch_norm(x, weight(3), weight(3) ** 2 + 0.1, weight(3)),
+        (4, 3),
+        EVERYWHERE,
+    ),
+    RuleCase(
+        "norm_batch.batch_norm_function",
+        lambda x: F.batch_norm(x, None, None, training=True),
+        (5, 3),
+        ("global", "point"),
+    ),
     RuleCase("norm_layer.layer_norm", lambda: nn.LayerNorm(6), (2, 6), ("global", "point")),
     RuleCase("norm_layer.layer_norm", lambda: statistics(nn.LayerNorm((3, 4))), (2, 3, 4)),
     RuleCase("norm_layer.layer_norm", lambda x: F.layer_norm(x, (6,), eps=0.1), (2, 6), ("global", "point")),
@@ -85,16 +105,29 @@ NORMALIZERS = [
     RuleCase("norm_layer.group_norm", lambda: nn.GroupNorm(2, 4), (2, 4, 3), ("global", "point")),
     RuleCase("norm_layer.group_norm", lambda x: F.group_norm(x, 2, weight(6)), (2, 6)),
     RuleCase("norm_layer.instance_norm", lambda: nn.InstanceNorm1d(3), (2, 3, 5), ("global", "point")),
-    RuleCase("norm_layer.instance_norm", lambda: statistics(nn.InstanceNorm1d(3, affine=True, track_running_stats=True)), (2, 3, 5), EVERYWHERE),
+    RuleCase(
+        "norm_layer.instance_norm",
+        lambda: statistics(nn.InstanceNorm1d(3, affine=True, track_running_stats=True)),
+        (2, 3, 5),
+        EVERYWHERE,
+    ),
     RuleCase("norm_layer.instance_norm", lambda x: F.instance_norm(x), (2, 3, 5), ("global", "point")),
     RuleCase("norm_layer.local_response_norm", lambda: nn.LocalResponseNorm(2, alpha=1.0), (2, 4, 3)),
     RuleCase("norm_layer.local_response_norm", lambda x: F.local_response_norm(x, 3), (2, 4, 3)),
     RuleCase("norm_layer.normalize", lambda x: F.normalize(x, dim=1, eps=0.1), (2, 4), ("global", "point")),
-    RuleCase("recognise.written_out_norm", lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3), (2, 6), ("global", "point")),
+    RuleCase(
+        "recognise.written_out_norm",
+        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3),
+        (2, 6),
+        ("global", "point"),
+    ),
     RuleCase("recognise.written_out_gate", lambda x: x * torch.sigmoid(1.702 * x), (2, 6)),
 ]
 ACTIVATIONS = [
-    *(RuleCase("activation.activation", f, (2, 3), ("global",)) for f in (F.relu, F.leaky_relu, F.elu, torch.tanh, F.softsign, F.celu, F.selu)),
+    *(
+        RuleCase("activation.activation", f, (2, 3), ("global",))
+        for f in (F.relu, F.leaky_relu, F.elu, torch.tanh, F.softsign, F.celu, F.selu)
+    ),
     RuleCase("activation.activation", lambda: nn.SiLU(), at(2.399357, 1, 3), EVERYWHERE),
     RuleCase("activation.activation", lambda: nn.GELU(), at(1.414214, 1, 3), EVERYWHERE),
     RuleCase("activation.activation", lambda: nn.Sigmoid(), at(0.0, 1, 3), EVERYWHERE),
@@ -104,7 +137,9 @@ ACTIVATIONS = [
     RuleCase("activation.clamp", lambda: nn.Hardtanh(-2, 3), at(0.1, 2, 3), EVERYWHERE),
     RuleCase("activation.clamp", lambda x: torch.clamp(x, min=x.mean(1, keepdim=True)), (2, 4)),
     RuleCase("activation.maximum", lambda x: torch.maximum(x, -0.5 * x), (2, 4)),
-    RuleCase("activation.maximum", lambda x: torch.minimum(x.mean(1, keepdim=True), weight(4)), at(-9.0, 2, 4), EVERYWHERE),
+    RuleCase(
+        "activation.maximum", lambda x: torch.minimum(x.mean(1, keepdim=True), weight(4)), at(-9.0, 2, 4), EVERYWHERE
+    ),
     RuleCase("activation.jump", lambda x: torch.round(x), (2, 3)),
     RuleCase("activation.jump", lambda: nn.Threshold(0.3, 0.3), at(2.0, 2, 3), EVERYWHERE),
     RuleCase("activation.exponential", lambda x: x.exp(), (1, 3), ("point",)),
@@ -122,7 +157,9 @@ ACTIVATIONS = [
     RuleCase("stochastic.dropout", lambda: nn.Dropout2d(0.4), (3, 2, 2, 2), EVERYWHERE),
     RuleCase("stochastic.alpha_dropout", lambda: nn.AlphaDropout(0.4), (3, 5), EVERYWHERE, "train"),
     RuleCase("attention.attention", lambda x: F.scaled_dot_product_attention(x, 2 * x, x), (2, 3, 4)),
-    RuleCase("attention.attention", lambda x: F.scaled_dot_product_attention(x.tanh(), x.sin(), x, is_causal=True), (1, 3, 2)),
+    RuleCase(
+        "attention.attention", lambda x: F.scaled_dot_product_attention(x.tanh(), x.sin(), x, is_causal=True), (1, 3, 2)
+    ),
     RuleCase("embedding.embedding", lambda x: F.embedding(x.argmax(-1), weight(4, 3)), (2, 4)),
 ]
 COMBINATIONS = [

@@ -50,12 +50,22 @@ class Net(nn.Module):
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
     """Everything that must be the same afterwards, tensors by identity and by bits."""
-    state: dict[str, Any] = {"rng": torch.get_rng_state().clone(), "grad": torch.is_grad_enabled(), "call": nn.Module.__call__}
+    state: dict[str, Any] = {
+        "rng": torch.get_rng_state().clone(),
+        "grad": torch.is_grad_enabled(),
+        "call": nn.Module.__call__,
+    }
     for name, module in model.named_modules(remove_duplicate=False):
         state[f"{name}/mode"] = module.training
         state[f"{name}/type"] = type(module)
         state[f"{name}/keys"] = sorted(module.__dict__)
-        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks"):
+        for kind in (
+            "_forward_hooks",
+            "_forward_pre_hooks",
+            "_backward_hooks",
+            "_backward_pre_hooks",
+            "_state_dict_hooks",
+        ):
             state[f"{name}/{kind}"] = list(getattr(module, kind).values())
         state[f"{name}/parametrized"] = parametrize.is_parametrized(module)
         for key, value in module.__dict__.items():
@@ -65,7 +75,14 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
                 state[f"{name}/{key}"] = (id(value), len(value))
     for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         grad = None if tensor.grad is None else (id(tensor.grad), tensor.grad.clone())
-        state[f"{name}/tensor"] = (id(tensor), tensor._version, tensor.detach().clone(), tensor.requires_grad, grad, tensor.dtype)
+        state[f"{name}/tensor"] = (
+            id(tensor),
+            tensor._version,
+            tensor.detach().clone(),
+            tensor.requires_grad,
+            grad,
+            tensor.dtype,
+        )
     return state
 
 

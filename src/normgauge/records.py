@@ -13,7 +13,7 @@ from normgauge.balance import Balanced
 from normgauge.compose import Composition, own_gain
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
-from normgauge.core.reading import LN10, LayerRecord
+from normgauge.core.reading import LN10, Finding, LayerRecord
 from normgauge.probe.search import Found
 from normgauge.rules.flow import INF, Transfer
 from normgauge.trace.step import Step
@@ -151,3 +151,17 @@ def total(logs: Iterable[float]) -> float:
 
 def _first(preferred: float | None, otherwise: float) -> float:
     return otherwise if preferred is None else preferred
+
+
+def findings(parts: Composition) -> tuple[list[Finding], list[Finding]]:
+    """The steps without a bound: those without a rule, and those that provably have none."""
+    unknown: dict[str, Finding] = {}
+    unbounded: dict[str, Finding] = {}
+    for step in parts.trace.steps:
+        for out in step.outputs:
+            transfer = parts.transfers[out.index]
+            if transfer.unknown:
+                unknown.setdefault(step.name, Finding(step.name, transfer.unknown))
+            elif transfer.unbounded and any(bool((g.log == INF).any()) for g in transfer.gains):
+                unbounded.setdefault(step.name, Finding(step.name, transfer.unbounded))
+    return list(unknown.values()), list(unbounded.values())

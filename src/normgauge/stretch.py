@@ -51,8 +51,10 @@ def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[
 
 def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> float:
     """‖D (h' − h)‖ with the channel weights of the bound."""
-    change = (there.tensor - here.tensor).detach().cpu()
-    change = (change.abs() if change.is_complex() else change).double()
+    if here.tensor.is_complex():
+        change = (there.tensor - here.tensor).detach().abs().cpu().double()
+    else:  # masks and indices too
+        change = (there.tensor.detach().double() - here.tensor.detach().double()).cpu()
     weights = bound.weights.get(measured.index)
     if weights is not None:
         axis, logs = weights

@@ -128,8 +128,8 @@ def make_bench(target: Callable[..., Any], inputs: Tensor | Sequence[int], mode:
 
 
 def is_factory(target: Callable[..., Any]) -> bool:
-    """A class of modules, or a callable that takes nothing; torch's own functions have no signature and take tensors."""
-    if isinstance(target, type) or isinstance(target, nn.Module):
+    """A class of modules, or a callable that takes nothing; torch's own functions may have no signature."""
+    if isinstance(target, type | nn.Module):
         return isinstance(target, type)
     try:
         return not inspect.signature(target).parameters
@@ -138,7 +138,11 @@ def is_factory(target: Callable[..., Any]) -> bool:
 
 
 def _consistent(reading: Reading, unknown: bool) -> None:
-    """The reading agrees with itself."""
+    """The reading agrees with itself.
+
+    Raises:
+        AssertionError: when it does not.
+    """
     if reading.unknown and not unknown:
         what = "; ".join(f"{f.name}: {f.why}" for f in reading.unknown)
         raise AssertionError(f"{reading.scope}: expected a rule that covers this use, got {what}")
@@ -170,7 +174,11 @@ def _points(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:
 
 
 def _attacked(bench: Bench, reading: Reading) -> float:
-    """The largest slope found in the scope, as a part of the bound."""
+    """The largest slope found in the scope, as a part of the bound.
+
+    Raises:
+        AssertionError: when it is more than all of it.
+    """
     scope, upper = reading.scope, math.exp(min(reading.log_upper, 700.0))
     if math.isinf(reading.log_upper) and reading.log_upper > 0:
         return 0.0
@@ -201,7 +209,11 @@ def _secant(bench: Bench, a: Tensor, b: Tensor) -> float:
 
 
 def _inside(bench: Bench, reading: Reading, x: Tensor, name: str) -> None:
-    """The output moves no farther than the reading says."""
+    """The output moves no farther than the reading says.
+
+    Raises:
+        AssertionError: when it does.
+    """
     assert reading.displacement is not None
     with torch.no_grad():
         moved = float((bench.function(x) - bench.function(bench.x)).norm())

@@ -10,7 +10,7 @@ from normgauge import gauge
 from normgauge.measure import readings
 from normgauge.rules import REGISTRY
 from normgauge.rules.flow import Gain, Transfer
-from normgauge.testing import check_rule
+from normgauge.testing import OneStep, check_rule
 from tests.cases import CASES, EVERYWHERE
 
 
@@ -31,15 +31,8 @@ def test_every_rule_has_a_case_that_reaches_it(rule):
         target = case.built()
         x = case.inputs if isinstance(case.inputs, torch.Tensor) else torch.randn(case.inputs)
 
-        class Net(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.layer = target
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return self.layer(x * 1.0)  # noqa: B023
-
-        reading = gauge(Net().double(), x.double(), scope="point", search=False, balance=False, mode=case.mode)
+        model = OneStep(target).double()
+        reading = gauge(model, x.double(), scope="point", search=False, balance=False, mode=case.mode)
         met = {row.rule for row in reading.layers}
         assert rule in met or rule in ("shape.copy", "stochastic.dropout"), (rule, met)  # neutral steps have no row
 
@@ -70,7 +63,7 @@ def test_a_loose_rule_is_caught_where_it_should_be_attained():
     def loose(step, incoming, ctx):
         return Transfer((Gain(ctx.full(0.0)),))
 
-    with pytest.raises(AssertionError, match="at least 0.9"):
+    with pytest.raises(AssertionError, match="at least"):
         check_rule(Half, (2, 3), rules=REGISTRY.extended({Half: loose}), attained=0.9)
 
 
@@ -92,7 +85,9 @@ def test_an_understated_displacement_is_caught():
         check_rule(Same, (2, 3), rules=REGISTRY.extended({Same: still}), scopes=("ball:0.1",))
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(4, 3), nn.Conv1d(4, 3, 2), nn.BatchNorm1d(4)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(4, 3), nn.Conv1d(4, 3, 2), nn.BatchNorm1d(4)], ids=lambda m: type(m).__name__
+)
 @pytest.mark.parametrize("factor", [1e-3, 1e5])
 def test_scaling_an_affine_weight_shifts_the_log(layer, factor):
     model = nn.Sequential(layer, nn.Flatten()).double()

@@ -1,6 +1,8 @@
 """Random networks against an adversarial search: no slope found may exceed a proved bound.
 
 blocks.py   single operations, modules and functions
+layers.py   normalizers, convolutions, pooling, reductions
+written.py  layers as people write them out by hand
 wiring.py   residuals, gates, in-place writes, shared modules, attention: blocks made of blocks
 nets.py     a network, an input and a mode from one seed
 audit.py    every value and every step of a trace against what its flow and its gains promise

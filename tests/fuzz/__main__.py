@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
+from normgauge.rules import REGISTRY
 from tests.fuzz.mutants import mutated
 from tests.fuzz.nets import make_case
 from tests.fuzz.run import Outcome, fuzz_one
-from normgauge.rules import REGISTRY
 
 
 def main() -> int:
@@ -62,20 +62,14 @@ def summarise(outcomes: list[Outcome], seconds: float) -> dict[str, object]:
     print(f"\n{len(kinds)} kinds of operation:", ", ".join(f"{k} {n}" for k, n in kinds.most_common()))
     missing = sorted({r.id for r in REGISTRY.entries()} - set(rules))
     print("rules not met:", ", ".join(missing) or "none")
-    print(
-        "unknown in",
-        sum(bool(o.unknown) for o in outcomes),
-        "networks:",
-        *(f"\n  {n:5} {t}" for t, n in unknown.most_common(20)),
-    )
+    lines = "".join(f"\n  {n:5} {text}" for text, n in unknown.most_common(20))
+    print(f"unknown in {sum(bool(o.unknown) for o in outcomes)} networks:{lines}")
     near = sum(o.tightest > 0.99 for o in outcomes)
-    print(
-        f"\n{len(outcomes)} networks; finite bound global {finite['global']}, ball {finite['ball']}, point {finite['point']}"
-    )
+    print(f"\n{len(outcomes)} networks; finite bound", ", ".join(f"{scope} {n}" for scope, n in finite.items()))
     print(f"found within 1 % of the bound in {near}; {len(bad)} with violations; {seconds:.0f} s")
     return {
-        "networks": len(outcomes), "violations": [o.seed for o in bad], "finite": finite, "rules": rules, "kinds": kinds,
-        "unknown": unknown, "within_one_percent": near, "seconds": round(seconds, 1),
+        "networks": len(outcomes), "violations": [o.seed for o in bad], "finite": finite, "rules": rules,
+        "kinds": kinds, "unknown": unknown, "within_one_percent": near, "seconds": round(seconds, 1),
     }  # fmt: skip
 
 

@@ -19,6 +19,11 @@ def per_sample(parts: Composition, tensor: Tensor, axis: int) -> Tensor:
     return parts.ctx.rows(tensor, axis)
 
 
+def rounding(kind: str) -> float:
+    """What float64 may lose in a step, as a part of its sizes: a normalizer divides it by √ε."""
+    return 1e4 * ROUNDING if "norm" in kind.lower() else ROUNDING
+
+
 def lengths(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows.flatten(1), dim=1)
 
@@ -36,7 +41,7 @@ def facts_broken(parts: Composition, moved: Trace) -> Iterator[str]:
                 continue
             here, there = (per_sample(parts, v.tensor, flow.axis) for v in (old, new))
             change = there - here
-            loss = ROUNDING * (1 + lengths(here) + lengths(there))
+            loss = rounding(before.kind) * (1 + lengths(here) + lengths(there))
             row = torch.linalg.vector_norm(there, dim=2).amax(1)
             checks = {
                 "radius": (lengths(change), flow.radius),
@@ -70,7 +75,6 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[st
                 size = lengths(ends[0] - ends[1])
                 part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * size)
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
-                amplified = gain.log.clamp_min(9.2) if "norm" in own.kind.lower() else gain.log  # rounding, divided by √ε
-                loss = loss + amplified.exp() * ROUNDING * (lengths(ends[0]) + lengths(ends[1]))
+                loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * (lengths(ends[0]) + lengths(ends[1]))
             if bool((got > allowed * (1 + SLACK) + loss).any()):
                 yield f"{own.name} ({own.kind}): its gains allow {allowed.tolist()}, got {got.tolist()}"

@@ -34,4 +34,5 @@ def mutated(rule_id: str) -> Registry:
     if rule_id not in functions:
         raise SystemExit(f"--mutate: expected one of {', '.join(functions)}, got {rule_id}")
     wrong = weakened(functions[rule_id])
-    return REGISTRY.extended({t: wrong for t in REGISTRY.targets() if REGISTRY.lookup(t).id == rule_id})  # type: ignore[union-attr]
+    known = {target: REGISTRY.lookup(target) for target in REGISTRY.targets()}
+    return REGISTRY.extended({t: wrong for t, rule in known.items() if rule is not None and rule.id == rule_id})

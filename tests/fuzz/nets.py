@@ -9,13 +9,13 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from tests.fuzz import wiring
+from tests.fuzz import wiring, written
 from tests.fuzz.blocks import MAKERS, noise
 
 MOST_ENTRIES = 160  # per sample, inside the network
 MOST_OUTPUTS = 16  # in all
 REFUSED = (RuntimeError, ValueError, AssertionError, IndexError, TypeError, NotImplementedError)
-assert wiring.MAKERS is MAKERS  # importing it adds its makers
+assert written.maker is wiring.maker  # importing them adds their makers
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def random_input(rng: Random, shape: tuple[int, ...]) -> Tensor:
     kind = rng.choice(["normal"] * 7 + ["tiny", "zero", "constant", "nearly constant", "huge", "shifted"])
     x = noise(*shape)
     return {
-        "normal": x, "tiny": 1e-4 * x, "zero": torch.zeros_like(x), "constant": torch.full_like(x, 0.7), "huge": 1e3 * x,
-        "nearly constant": 2.0 + 1e-6 * x, "shifted": 30.0 + x,
+        "normal": x, "tiny": 1e-4 * x, "zero": torch.zeros_like(x), "constant": torch.full_like(x, 0.7),
+        "huge": 1e3 * x, "nearly constant": 2.0 + 1e-6 * x, "shifted": 30.0 + x,
     }[kind]  # fmt: skip
 
 
@@ -103,9 +103,8 @@ def make_case(seed: int) -> Case:
     rng = Random(seed)
     torch.manual_seed(seed)
     count, axes = rng.randint(1, 4), rng.choice([2, 3, 4])
-    shape = {
-        2: (rng.randint(1, 7),), 3: (rng.randint(1, 4), rng.randint(1, 5)), 4: (rng.randint(1, 3), rng.randint(2, 4), rng.randint(2, 4))
-    }[axes]  # fmt: skip
+    most = {2: (7,), 3: (4, 5), 4: (3, 4, 4)}[axes]
+    shape = tuple(rng.randint(1, n) for n in most)
     mode = rng.choice(["eval", "eval", "eval", "train"])
     radius = rng.choice([1e-4, 0.03, 0.3, 3.0])
     tokens = axes == 3 and rng.random() < 0.15

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import torch
 
+from normgauge.balance.bounds import _certified as certified
+from normgauge.balance.ties import tie
+from normgauge.balance.weighted import Weighting
 from normgauge.compose import Composition
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
@@ -33,6 +37,7 @@ class Outcome:
     finite: dict[str, bool] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    slopes: dict[str, float] = field(default_factory=dict)  # the steepest found, by scope
     tightest: float = 0.0  # largest found/bound
     seconds: float = 0.0
 
@@ -80,6 +85,7 @@ def judge(case: Case, reading: Reading, outcome: Outcome, effort: int) -> None:
     radius = {"global": math.inf, "point": 0.0}.get(kind, case.radius)
     slope, where = steepest(case, radius, together, effort)
     upper = math.exp(min(reading.log_upper, 700.0))
+    outcome.slopes[str(reading.scope)] = slope
     if slope > upper * (1 + SLACK) + 1e-12:
         outcome.broken.append(f"{reading.scope}: bound {upper:.12g}, found {slope:.12g}: {where}")
     if upper > 0:
@@ -144,9 +150,24 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
             plain = float(parts.log_upper.max())
             if reading.log_folded > plain + SLACK:
                 outcome.broken.append(f"{scope}: folded {reading.log_folded} above plain {plain}")
+            outcome.broken += sorted({f"{scope}: {text}" for text in misweighed(parts, outcome.slopes, case.seed)})
             if scope.kind == "point":
                 continue
             outcome.broken += sorted({f"{scope}: {text}" for text in audited(case, parts, traced, scope)})
+
+
+def misweighed(parts: Composition, slopes: dict[str, float], seed: int) -> Iterator[str]:
+    """Every choice of channel weights must give a bound, not only the best one: try some at random."""
+    slope = slopes.get(str(parts.ctx.scope))
+    if slope is None or not math.isfinite(float(parts.log_upper.max())):
+        return
+    weighting = Weighting(parts, tie(parts))
+    generator = torch.Generator().manual_seed(seed)
+    for size in (0.3, 2.0):
+        theta = size * torch.randn(weighting.free, dtype=torch.float64, generator=generator)
+        upper = math.exp(min(certified(weighting, theta).total, 700.0))
+        if slope > upper * (1 + SLACK) + 1e-12:
+            yield f"random channel weights of size {size} give {upper:.12g}, found {slope:.12g}"
 
 
 def audited(case: Case, parts: Composition, traced: Any, scope: Scope) -> list[str]:

@@ -1,4 +1,4 @@
-"""Blocks made of blocks: residuals, dense connections, gates, in-place writes, shared modules, attention, recurrence."""
+"""Blocks made of blocks: residuals, gates, in-place writes, shared modules, attention, recurrence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.fuzz.blocks import MAKERS, Fn, Shape, activation, maker, noise, normalizer
+from tests.fuzz.blocks import MAKERS, Fn, Shape, activation, maker, noise
+from tests.fuzz.layers import normalizer
 
 
 class Wired(nn.Module):
@@ -29,11 +30,12 @@ class Wired(nn.Module):
 
 def inner(rng: Random, shape: Shape, keep: bool = False) -> nn.Module:
     """One or two single operations; with ``keep`` only such as leave the shape alone."""
+    single = {n: [m for _, m in makers if not m.__module__.endswith("wiring")] for n, makers in MAKERS.items()}
     parts: list[nn.Module] = []
     current = shape
     for _ in range(rng.randint(1, 2)):
         for _ in range(8):
-            part = rng.choice([m for _, m in MAKERS[len(current)] if m.__module__.endswith("blocks")])(rng, current)
+            part = rng.choice(single[len(current)])(rng, current)
             if part is None:
                 continue
             part = part.double()
@@ -42,7 +44,7 @@ def inner(rng: Random, shape: Shape, keep: bool = False) -> nn.Module:
                     after = tuple(part(noise(*current)).shape)
             except (RuntimeError, ValueError, AssertionError, IndexError):
                 continue
-            if keep and after != shape or after[0] != shape[0] or len(after) not in MAKERS or 0 in after:
+            if (keep and after != shape) or after[0] != shape[0] or len(after) not in MAKERS or 0 in after:
                 continue
             parts.append(part)
             current = after

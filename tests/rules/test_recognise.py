@@ -174,7 +174,10 @@ def test_samples_stay_apart_or_say_that_they_do_not():
 
 
 GATES = {
-    "gelu_new": (lambda x: 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0)))), 1.1289934),
+    "gelu_new": (
+        lambda x: 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0)))),
+        1.1289934,
+    ),
     "gelu_fast": (lambda x: 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x))), 1.1289934),
     "gelu_python": (lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))), 1.1289045),
     "quick_gelu": (lambda x: x * torch.sigmoid(1.702 * x), 1.099840),

@@ -85,7 +85,7 @@ def search(
     where the network has second derivatives; random, sparse and singular directions with adaptive lengths elsewhere.
 
     Holds:  below the Lipschitz constant on the scope, up to rounding; nothing is said about how far below.
-    Source: THEORY.md section 1, label ``lower``; the adaptive lengths follow I. Rechenberg's success rule, 1973.
+    Source: mean value theorem; the adaptive lengths follow I. Rechenberg's success rule, 1973.
 
     Args:
         function: float64 tensor of x's shape to a tensor; samples do not influence each other.

@@ -162,7 +162,7 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     LeakyReLU, PReLU, RReLU max(1, |a|); ELU max(1, |α|)
 
     Holds:  everywhere; the supremum is attained or approached.
-    Source: maximum of the derivative, THEORY table of per-layer constants.
+    Source: maximum of the derivative.
     """
     value, span = constant_of(step)
     if value == INF:

@@ -76,7 +76,11 @@ def thawed(form: tuple[Any, ...]) -> Poly:
 
 
 def power(poly: Poly, p: float) -> Poly:
-    """poly^p: small integers multiplied out, roots kept as powers of one atom (√Q)^(−1) = Q^(−½)."""
+    """poly^p: small integers multiplied out, roots kept as powers of one atom (√Q)^(−1) = Q^(−½).
+
+    Raises:
+        Foreign: for a power of 0 or a root of a negative number.
+    """
     if p in (1.0, 2.0, 3.0):
         result = poly
         for _ in range(int(p) - 1):
@@ -88,7 +92,7 @@ def power(poly: Poly, p: float) -> Poly:
         ((monomial, c),) = poly.items()
         if not monomial:
             return constant(c**p) if c > 0 else _refuse()
-        if c > 0 and all(atom[0] == "root" and not q.is_integer() or atom[0] == "floor" for atom, q in monomial):
+        if c > 0 and all((atom[0] == "root" and not q.is_integer()) or atom[0] == "floor" for atom, q in monomial):
             return {tuple((atom, q * p) for atom, q in monomial): c**p}
     return {((("root", frozen(poly)), p),): 1.0}
 
@@ -129,7 +133,11 @@ class Reader:
         self.constants: list[Tensor] = []
 
     def read(self, operand: Any) -> tuple[Poly, frozenset[int] | None]:
-        """The polynomial, and the axes a reduction took away for good (None when it broadcasts against the base)."""
+        """The polynomial, and the axes a reduction took away for good (None when it broadcasts against the base).
+
+        Raises:
+            Foreign: when it is none.
+        """
         if not isinstance(operand, Value):
             return self._number(operand), None
         if operand.index not in self.known:
@@ -256,7 +264,11 @@ class Reader:
         return variance if name.startswith("var") else power(variance, 0.5)
 
     def _restored(self, step: Step, value: Value, gone: frozenset[int] | None) -> frozenset[int] | None:
-        """Axes put back by a view that keeps the order of entries."""
+        """Axes put back by a view that keeps the order of entries.
+
+        Raises:
+            Foreign: for any other view.
+        """
         shape = tuple(value.tensor.shape)
         if step.kind.strip("_") == "getitem":
             index = step.args[1] if isinstance(step.args[1], tuple) else (step.args[1],)

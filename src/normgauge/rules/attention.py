@@ -250,14 +250,22 @@ def column_root(weight: Tensor) -> Tensor:
 def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Softmax attention in queries, keys and values.
 
-    P_i = softmax(s q_i kᵀ + mask), y_i = Σ_j P_ij v_j:  dy_i = Σ_j P_ij dv_j + s Cov_i(v, k) dq_i + s Σ_j P_ij (v_j − y_i)(q_i·dk_j), so
-    in v: ‖P‖ ≤ √(max column sum of P);  in q: s·max_i‖Cov_i(v, k)‖ ≤ s·max_i √(λmax(Cov_i v)·λmax(Cov_i k)) ≤ s R_v R_k;
-    in k: s·√(max_j ‖Σ_i P_ij λmax(Cov_i v) q_i q_iᵀ‖) ≤ s R_v R_q √(max column sum);  R = longest row
-    on a ball, with Δ a bound on the change of the logits: P/(1−P) ≤ e^(2Δ) P⁰/(1−P⁰), √λmax(Cov v) ≤ e^Δ(√λmax(Cov⁰ v) + r_v),
-    ‖Cov(v, k)‖ ≤ ‖Cov⁰‖ + η(1+η)√(λ⁰_v λ⁰_k) + e^Δ((√λ⁰_k + r_k) r_v + √λ⁰_v r_k), η = e^(2Δ) − 1
+    P_i = softmax(s q_i kᵀ + mask), y_i = Σ_j P_ij v_j:
+    dy_i = Σ_j P_ij dv_j + s Cov_i(v, k) dq_i + s Σ_j P_ij (v_j − y_i)(q_i·dk_j), and with R the longest row
+    in v: ‖P‖ ≤ √(max column sum of P);
+    in q: s·max_i‖Cov_i(v, k)‖ ≤ s·max_i √(λmax(Cov_i v)·λmax(Cov_i k)) ≤ s R_v R_k;
+    in k: s·√(max_j ‖Σ_i P_ij λmax(Cov_i v) q_i q_iᵀ‖) ≤ s R_v R_q √(max column sum);
+    on a ball, with Δ a bound on the change of the logits (up to a shift of a whole row) and η = e^(2Δ) − 1:
+    P/(1−P) ≤ e^(2Δ) P⁰/(1−P⁰), √λmax(Cov v) ≤ e^Δ(√λmax(Cov⁰ v) + r_v),
+    ‖Cov(v, k)‖ ≤ ‖Cov⁰‖ + η(1+η)√(λ⁰_v λ⁰_k) + e^Δ((√λ⁰_k + r_k) r_v + √λ⁰_v r_k)
 
-    Holds:  where the rows of q, k, v are bounded (after a normalizer: everywhere); not Lipschitz on unbounded tokens. Masks are constant.
-    Source: derivative of softmax; Cauchy–Schwarz under the weights P_i; block diagonal over batch and heads. Non-Lipschitz: Kim et al. 2021.
+    Holds:  where the rows of q, k, v are bounded (after a normalizer: everywhere); not Lipschitz on unbounded tokens.
+            Masks are constant.
+    Source: derivative of softmax; Cauchy–Schwarz under the weights P_i; block diagonal over batch and heads.
+            Non-Lipschitz: Kim, Papamakarios & Mnih 2021.
+
+    Raises:
+        SamplesMixed: when the samples do not lie along the first axis.
     """
     blocks = arrange(step)
     if isinstance(blocks, str):
@@ -296,7 +304,7 @@ def _spread(step: Step, blocks: Blocks, part: slice, ctx: Context, matrices: boo
         mask = blocks.mask if blocks.mask.shape[0] == 1 else blocks.mask[part]
         weights = softmax_weights(blocks.scale * blocks.q[part] @ blocks.k[part].mT + mask)
         ctx.cache[key] = (spread_at_centre(blocks, part, weights, matrices), out)
-    return ctx.cache[key][0]  # type: ignore[no-any-return]
+    return ctx.cache[key][0]
 
 
 def _transfer(

@@ -335,7 +335,7 @@ def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
 
 
 def entry_by_entry(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands: tuple[Any, ...]) -> Transfer:
-    """Every entry of the result is an entry of one operand: |Δy| ≤ max|Δa_i| ≤ √Σ|Δa_i|², each repeated by broadcasting."""
+    """Every entry of the result is an entry of one operand: |Δy| ≤ max|Δa_i| ≤ √Σ|Δa_i|², times √copies."""
     out = step.outputs[0].tensor.shape
     copies = [broadcast_copies(o.tensor.shape, out) for o in operands if isinstance(o, Value)]
     axis = aligned_axis(step, incoming, ctx, operands)

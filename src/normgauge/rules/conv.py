@@ -143,7 +143,7 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     dense matrix for small layers), power iteration from below; the norm of the reshaped kernel is only a lower bound
 
     Holds:  everywhere, for inputs of the traced size; the bias does not matter.
-    Source: THEORY section 4; Sedghi, Gupta & Long, arXiv 1805.10408 for circular padding.
+    Source: a crop of circular convolutions (`normgauge.spectral.symbol`); Sedghi, Gupta & Long, arXiv 1805.10408.
 
     Raises:
         SamplesMixed: when samples lie on an axis the layer mixes.

@@ -26,7 +26,7 @@ def embedding(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     no constant exists: a small change of the input flips the index and moves the output by ‖E_i − E_j‖
 
     Holds:  everywhere. An integer input of the network itself is measured from its embedding on.
-    Source: THEORY section 2; `embedding_facts` gives max‖E_i − E_j‖ and ‖E‖.
+    Source: a discrete input has no slope; `embedding_facts` gives max‖E_i − E_j‖ and ‖E‖.
     """
     gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
     if any(isinstance(v, Value) and v.tensor.is_floating_point() for v in step.inputs):

@@ -1,4 +1,4 @@
-"""Layers measured by their written-out equations: the tape runs these in the layer's place and checks that they agree."""
+"""Layers measured by their equations: the tape runs these in the layer's place and checks that they agree."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def multihead_attention(
         query, key, value = (t.transpose(0, 1) for t in (query, key, value))
     separate = not module._qkv_same_embed_dim
     out, weights = multihead_equations(
-        query, key, value, module.embed_dim, module.num_heads, module.in_proj_weight, module.in_proj_bias, module.bias_k, module.bias_v,
-        module.add_zero_attn, module.dropout, module.out_proj.weight, module.out_proj.bias, module.training, key_padding_mask, need_weights,
-        attn_mask, separate, module.q_proj_weight, module.k_proj_weight, module.v_proj_weight, None, None, average_attn_weights, is_causal,
+        query, key, value, module.embed_dim, module.num_heads, module.in_proj_weight, module.in_proj_bias,
+        module.bias_k, module.bias_v, module.add_zero_attn, module.dropout, module.out_proj.weight, module.out_proj.bias,
+        module.training, key_padding_mask, need_weights, attn_mask, separate,
+        module.q_proj_weight, module.k_proj_weight, module.v_proj_weight, None, None, average_attn_weights, is_causal,
     )  # fmt: skip
     return (out.transpose(0, 1) if swap else out), weights
 
 
-def multihead_equations(  # noqa: D417 the arguments are torch's
+def multihead_equations(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -69,9 +70,11 @@ def multihead_equations(  # noqa: D417 the arguments are torch's
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     length, batch, width = query.shape
-    matrices = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight.chunk(3)  # type: ignore[union-attr]
+    matrices: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+    if not use_separate_proj_weight and in_proj_weight is not None:
+        matrices = in_proj_weight.chunk(3)
     biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-    q, k, v = (F.linear(x, m, b) for x, m, b in zip((query, key, value), matrices, biases, strict=True))  # type: ignore[arg-type]
+    q, k, v = (F.linear(x, m, b) for x, m, b in zip((query, key, value), matrices, biases, strict=True))
     mask = merged_mask(attn_mask, key_padding_mask, batch, num_heads)
     if bias_k is not None and bias_v is not None:
         k, v = torch.cat([k, bias_k.expand(1, batch, -1)]), torch.cat([v, bias_v.expand(1, batch, -1)])
@@ -93,7 +96,7 @@ def multihead_equations(  # noqa: D417 the arguments are torch's
 
 
 def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int) -> Tensor | None:
-    """Both masks as one to be added, shape (batch or 1, heads or 1, queries or 1, keys); True means "may not attend"."""
+    """Both masks as one to be added: (batch or 1, heads or 1, queries or 1, keys); True means "may not attend"."""
     total = None
     for mask, shape in ((attn_mask, None), (padding, (batch, 1, 1, -1))):
         if mask is None:
@@ -131,7 +134,7 @@ def expansion_of(target: Any) -> Callable[..., Any] | None:
     """The written-out form of a module or function, or None."""
     if not isinstance(target, nn.Module):
         return EXPANSIONS.get(target)
-    kind = type(target)
+    kind: Any = type(target)
     for ancestor in kind.__mro__:
         if ancestor in EXPANSIONS:
             same = kind.forward is ancestor.forward and not (target._forward_hooks or target._forward_pre_hooks)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.rules.activation import elementwise
-from normgauge.rules.algebra import X, Foreign, Monomial, Poly, Reader, thawed
+from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.norm_layer import over_last
 from normgauge.rules.registry import Family
@@ -242,10 +242,14 @@ def _gate(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[Any,
 def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Normalizer written out in plain operations.
 
-    y = γ·(x − mean)/D over axes, D = √(σ²+ε), σ + ε or max(σ, ε):  ‖J‖ ≤ max|γ|/D(σ_min)  (the radial direction is shorter),  ‖y‖ ≤ √n max|γ|
+    y = γ·(x − mean)/D over axes, D = √(σ²+ε), σ + ε or max(σ, ε):
+    ‖J‖ ≤ max|γ|/D(σ_min)  (the radial direction is shorter),  ‖y‖ ≤ √n max|γ|
 
     Holds:  as for layer normalization; recognised from the operations and checked against the recorded output.
     Source: Jacobian (1/D)(I − (σD'/D) x̂x̂ᵀ) with 0 ≤ σD' ≤ D, D increasing.
+
+    Raises:
+        SamplesMixed: when it runs over the samples.
     """
     form: Division = step.args[1]
     data, flow = step.inputs[0].tensor, incoming[0]
@@ -299,7 +303,8 @@ def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Con
 def written_out_gate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """GELU, Swish or Mish written out in plain operations.
 
-    0.5x(1 + tanh(√(2/π)(x + 0.044715x³))): 1.1289935;  0.5x(1 + erf(x/√2)): 1.1289045;  x·sigmoid(βx): 1.09984;  x·tanh(softplus x): 1.088499
+    ½x(1 + tanh(√(2/π)(x + 0.044715x³))): 1.1289935;  ½x(1 + erf(x/√2)): 1.1289045;
+    x·sigmoid(βx): 1.09984;  x·tanh(softplus x): 1.088499
 
     Holds:  everywhere; recognised from the operations and checked against the recorded output.
     Source: maximum of the derivative; β only rescales the axis.

@@ -41,8 +41,6 @@ def surround(kernel: Tensor, spec: ConvSpec) -> Surround:
     A transposed layer is the adjoint of a convolution on its output size. Circular padding whose outputs step evenly
     around the circle is a circulant already. All other paddings that copy pixels are the valid convolution on the
     padded size after the padding, whose norm multiplies.
-
-    Source: THEORY, sections 2 and 4.
     """
     base, outputs = spec, spec.output_size(kernel)
     if spec.transposed:

@@ -172,8 +172,6 @@ def padding_constant(spec: ConvSpec) -> float:
     """Norm of the padding alone: √(most copies of one pixel), the product over the axes of the count per axis.
 
     The map copies pixels, so PᵀP is diagonal with the number of copies of each pixel; zeros copy nothing.
-
-    Source: THEORY, section 2.
     """
     if spec.padding_mode == "zeros":
         return 1.0

@@ -11,7 +11,7 @@ UNIT = 2.0**-53
 """Unit roundoff of float64."""
 
 HOUSE_SLACK = 1e-9
-"""Relative room every proved end gets on top of its rounding errors (THEORY, section 1)."""
+"""Relative room every proved end gets on top of its rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)

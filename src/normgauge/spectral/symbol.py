@@ -10,10 +10,10 @@ output wave, and with unit-norm waves the block is
 
     s^(−½) [ K̂(ω) | K̂(ω + 2π/s) | … ],    K̂(ω) = Σ_t K_t e^{iω(t·d − l)}
 
-In several axes the factors multiply: 1/√(s₁…s_D), the 1/s of THEORY section 4 in two. For the kernel [1, 1, 1] with
+In several axes the factors multiply: 1/√(s₁…s_D), that is 1/s in two. For the kernel [1, 1, 1] with
 l = r = 1, N = n + 1 and θ = π give 1 + 2cos(π/(n+1)), the exact norm.
 
-Source: THEORY, section 4; Sedghi, Gupta & Long, arXiv 1805.10408, for θ = 0 and circular padding.
+Source: Sedghi, Gupta & Long, arXiv 1805.10408, for θ = 0 and circular padding.
 """
 
 from __future__ import annotations

@@ -1,0 +1,48 @@
+"""The model as a function of the one tensor that is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from normgauge.trace.inputs import Call, pick_output
+from normgauge.trace.step import Trace, function_name
+
+
+class Substitute(TorchFunctionMode):
+    """Puts a tensor in the place of the result of one embedding lookup."""
+
+    def __init__(self, tensor: Tensor, which: int) -> None:
+        super().__init__()
+        self.tensor, self.which, self.count = tensor, which, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function_name(func) == "embedding":
+            self.count += 1
+            if self.count == self.which:
+                return self.tensor
+        return func(*args, **(kwargs or {}))
+
+
+def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
+    """The model as a function of the measured tensor alone, or of its first embedding for an integer input."""
+    measured = call.measured
+
+    def run(x: Tensor) -> Tensor:
+        if not trace.embeddings:
+            args, kwargs = tree_map(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
+            return pick_output(model(*args, **kwargs), output)[0]  # type: ignore[return-value]
+        with Substitute(x, trace.embeddings[0][1]):
+            return pick_output(model(*call.args, **call.kwargs), output)[0]  # type: ignore[return-value]
+
+    return run
+
+
+def in_precision(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """A function of float64 tensors that works in ``dtype``."""
+    return lambda x: function(x.to(dtype))

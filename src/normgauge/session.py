@@ -1,0 +1,285 @@
+"""A traced model, read in one scope after another."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from normgauge.balance import Balanced, balanced_bound, folded_bound
+from normgauge.compose import Composition, compose
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.reading import Finding, Reading
+from normgauge.errors import InputError, UnknownOpError
+from normgauge.probe.screen import focused_search
+from normgauge.probe.search import Found, search
+from normgauge.records import findings, layer_records, loss_constants, published, sample_table
+from normgauge.replay import in_precision, replay
+from normgauge.rules import REGISTRY, Registry
+from normgauge.rules.expand import expansion_of
+from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
+from normgauge.rules.recognise import recognise
+from normgauge.stretch import slacks, steepest_direction
+from normgauge.trace import Trace, record
+from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
+from normgauge.trace.untouched import cast_tree
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(slots=True)
+class Options:
+    """What the caller asked for; see `gauge`."""
+
+    mode: str = "eval"
+    strict: bool = False
+    balance: bool = True
+    search: bool = True
+    width: float = 1e-3
+    input: str | None = None
+    output: str | None = None
+    rules: Registry = REGISTRY
+    progress: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the CPU time of the body to ``seconds[part]`` and announce the part."""
+        if self.progress is not None:
+            self.progress(part, 0.0)
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.process_time() - start
+
+
+@dataclass(slots=True)
+class Session:
+    """A traced model, ready to be read in any scope."""
+
+    model: nn.Module
+    call: Call
+    trace: Trace
+    options: Options
+    exact: bool
+    native: torch.dtype
+    cache: dict[Any, Any] = field(default_factory=dict)
+    together: bool = False
+    found: dict[float, Found] = field(default_factory=dict)
+    walks: dict[int, tuple[Trace | None, Trace | None]] = field(default_factory=dict)
+
+    def read(self, scope: Scope) -> Reading:
+        """Compose, balance and probe in one scope.
+
+        Raises:
+            UnknownOpError: when asked to be strict and operations have no rule.
+        """
+        options = self.options
+        options.seconds = {"trace": options.seconds["trace"]}
+        with options.timed("rules"):
+            parts = self.composed(scope)
+        unknown, unbounded = findings(parts)
+        if options.strict and unknown:
+            raise UnknownOpError([(f.name, f.why) for f in unknown])
+        with options.timed("balance"):
+            folded, best = self.bounds(parts)
+        with options.timed("lower"):
+            found = self.lower(scope, parts)
+        return self.reading(parts, folded, best, found, unknown, unbounded)
+
+    def composed(self, scope: Scope) -> Composition:
+        """The composition, sample by sample where samples do not interact."""
+        samples = self.trace.sources[0].tensor.shape[0]
+        alone = scope.kind == "global" or self.together or samples == 1
+        counts = [1] if alone else [samples, 1]
+        while True:
+            count = counts.pop(0)
+            ctx = Context(scope, count, self.options.width, self.cache, self.options.mode == "train", self.native)
+            try:
+                return compose(self.trace, self.options.rules, ctx, self.options.progress)
+            except SamplesMixed:  # measured as one point, nothing can be mixed
+                self.together = True
+
+    def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
+        """The folded and the balanced bound; scopes in which every gain is the same share them."""
+        gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
+        even = all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, Normal) for g in gains)
+        key = ("bounds", self.options.balance, *(float(g.log[0]) for g in gains)) if even else None
+        if key is None or key not in self.cache:
+            folded = folded_bound(parts)
+            pair = folded, balanced_bound(parts, folded) if self.options.balance else folded
+            if key is None:
+                return pair
+            self.cache[key] = pair
+        folded, best = (
+            dataclasses.replace(b, log_upper=b.log_upper[:1].expand(parts.ctx.samples)) for b in self.cache[key]
+        )
+        return folded, best
+
+    def lower(self, scope: Scope, parts: Composition) -> Found:
+        """The largest slope found in the scope; without a search, the Jacobians at the samples."""
+        radius = scope.radius if self.options.search else 0.0
+        if radius not in self.found:
+            with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
+                warnings.simplefilter("ignore")
+                self.found[radius] = self.searched(radius, parts)
+        return self.found[radius]
+
+    def searched(self, radius: float, parts: Composition) -> Found:
+        """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
+        source, function = self.trace.sources[0].tensor, self.function()
+        assert self.trace.output is not None
+        if parts.ctx.samples < source.shape[0] and not self.together:
+            parts = self.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
+        together = self.together or self.options.mode == "train"
+        if source.dtype != torch.float64:
+            source, function = source.double(), in_precision(function, source.dtype)
+        only = len(list(named_tensors((self.call.args, self.call.kwargs)))) == 1 and not self.trace.embeddings
+        look = focused_search if only and not together else search
+        samples = 1 if together else source.shape[0]
+        axis = parts.flows[self.trace.output.index].axis
+        try:
+            return look(function, source, samples, radius, output_axis=axis, progress=self.options.progress)
+        except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
+            # autograd refuses networks that overwrite what it needs or leave torch
+            nothing = torch.full((samples,), -INF, dtype=torch.float64)
+            return Found(nothing, -INF, f"none: {str(error).partition(chr(10))[0]}", 0, 0)
+
+    def slack(self, best: Balanced, found: Found) -> dict[int, float]:
+        """Each step's share of the gap, along the steepest direction at the most sensitive sample."""
+        if self.together or self.trace.embeddings or len(found.log_lower) != self.trace.sources[0].tensor.shape[0]:
+            return {}
+        worst = int(found.log_lower.argmax())
+        if worst not in self.walks:
+            self.walks[worst] = self.walk(worst)
+        here, there = self.walks[worst]
+        if here is None or there is None:
+            return {}
+        return slacks(best, self.trace, here, there)
+
+    def walk(self, sample: int) -> tuple[Trace | None, Trace | None]:
+        """The model at a sample and a little further in its steepest direction."""
+        x = self.trace.sources[0].tensor[sample : sample + 1]
+        reach = 1e-6 * float(x.norm() + 1)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                direction = steepest_direction(self.function(), x, reach)
+            here, there = (self.retrace(x + t * direction) for t in (0.0, reach))
+        except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
+            return None, None
+        same = len(here.steps) == len(there.steps) == len(self.trace.steps)
+        return (here, there) if same else (None, None)
+
+    def retrace(self, x: Tensor) -> Trace:
+        """The steps of the same call with another measured tensor."""
+        args, kwargs = tree_map(
+            lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
+        )
+        return record_call(self.model, args, kwargs, x, self.options)
+
+    def function(self) -> Callable[[Tensor], Tensor]:
+        """The measured map from the measured tensor (or the embedding's output) to the measured output."""
+        return replay(self.model, self.call, self.trace, self.options.output)
+
+    def reading(
+        self,
+        parts: Composition,
+        folded: Balanced,
+        best: Balanced,
+        found: Found,
+        unknown: list[Finding],
+        unbounded: list[Finding],
+    ) -> Reading:
+        """Turn everything into plain numbers."""
+        scope = parts.ctx.scope
+        assert self.trace.output is not None
+        notes = [*self.call.notes, *self.trace.notes]
+        if self.together and parts.trace.sources[0].tensor.shape[0] > 1:
+            notes.append("samples of the batch influence each other: the whole batch is measured as one point")
+        if not self.exact:
+            notes.append(
+                f"the model does not run in float64; traced in {self.native}, so numbers off the weights are estimates"
+            )
+        if found.log_best == -INF and found.witness.startswith("none"):
+            notes.append(f"lower bound {found.witness}")
+        flow = parts.flows[self.trace.output.index]
+        return Reading(
+            model=type(self.model).__name__,
+            mode=self.options.mode,
+            scope=scope,
+            evidence=self.evidence(scope, unknown),
+            log_upper=best.total,
+            log_folded=folded.total,
+            log_lower=found.log_best,
+            unknown=tuple(unknown),
+            unbounded=tuple(unbounded),
+            published=published(parts),
+            layers=layer_records(parts, folded, best, self.slack(best, found)),
+            samples=sample_table(best, found, scope),
+            loss=loss_constants(best.total, self.trace.output.tensor.shape),
+            displacement=float(flow.radius.max().log()) if scope.kind == "ball" else None,
+            gauges=best.gauges,
+            notes=tuple(notes),
+            input_name=pretty(self.call.name),
+            seconds={k: round(v, 3) for k, v in self.options.seconds.items()},
+        )
+
+    def evidence(self, scope: Scope, unknown: list[Finding]) -> Evidence:
+        """The upper bound's evidence; the weakest part decides."""
+        parts = [Evidence.PROVED]
+        if unknown:
+            parts.append(Evidence.UNKNOWN)
+        if (not self.exact and scope.kind != "global") or (self.trace.branches and scope.kind != "point"):
+            parts.append(Evidence.ESTIMATED)
+        return Evidence.weakest(parts)
+
+
+def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device, options: Options) -> Session:
+    """Trace the model on copies of its tensors.
+
+    Raises:
+        InputError: when no path leads from the measured input to the output.
+    """
+    native = (
+        call.measured.dtype
+        if call.measured.is_floating_point()
+        else next((p.dtype for p in model.parameters()), torch.float32)
+    )
+    args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
+    copy = Call(args, kwargs, call.name, call.notes)
+    trace = record_call(model, args, kwargs, copy.measured, options)
+    if trace.output is None or not trace.sources:
+        raise InputError(
+            f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
+            + (
+                ""
+                if call.measured.is_floating_point()
+                else " (an integer input is measured from its nn.Embedding on, and none was met)"
+            )
+        )
+    return Session(model, copy, trace, options, dtype == torch.float64, native)
+
+
+def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options) -> Trace:
+    """Trace one call with the options' rules and output."""
+    return recognise(
+        record(
+            model,
+            args,
+            kwargs,
+            measured,
+            lambda out: pick_output(out, options.output),
+            options.rules.is_leaf,
+            expansion_of,
+        )
+    )

@@ -1,0 +1,36 @@
+"""Every example runs as a script and prints what it promises."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+LINES = {
+    "batchnorm_or_not": r"product of spectral norms P_w: [\d.]+, BELOW the steepest slope found",
+    "custom_layer": r"with the rule, scope global  : between 0\.\d+ and 0\.\d+ \(proved\)",
+    "small_transformer": r"blocks\.0\.attn\S*: attention is not Lipschitz on unbounded tokens",
+    "three_scopes": r"global +9\.\d+ +24\.\d+",
+    "two_gauges": r" 6 +\d\.\de-1\d +10\.20 +-4\.90 +7\.37 +2\.6\d\d",
+    "who_owns_the_gap": r"with a silent unit: between [\d.]+ and [\d.]+, a gap of 1\.\d+ decades, owned by layers\.1",
+}
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"net"} == set(LINES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_an_example_runs_and_prints_what_it_promises(name, tmp_path):
+    if name in ("batchnorm_or_not", "who_owns_the_gap"):
+        pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install normgauge[data]")
+    done = subprocess.run(
+        [sys.executable, FOLDER / f"{name}.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(LINES[name], done.stdout), done.stdout
