@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError
-from normgauge.session import Options, Session, start
+from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.inputs import check_finite, check_place, make_call
 
+FORWARD_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
-def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **options: Any) -> Reading:
+
+def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **options: Unpack[Asked]) -> Reading:
     """Measure the Lipschitz capacity of ``model`` around ``batch``.
 
     The model is untouched: mode, buffers, gradients, hooks and random state are as before, also after an error.
@@ -27,7 +29,7 @@ def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **opti
         model: any network; compiled and distributed wrappers are taken off.
         batch: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
         scope: ``global``, ``point`` or ``ball:RADIUS``.
-        **options: mode ("eval" or "train"), strict, balance, search, width, input, output, rules, progress.
+        **options: see `Asked`: mode, strict, balance, search, width, input, output, rules, progress.
 
     Returns:
         One reading in the scope asked for.
@@ -36,7 +38,10 @@ def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **opti
 
 
 def readings(
-    model: nn.Module, batch: Any, scopes: Sequence[str | Scope] = ("point", "ball:0.1", "global"), **options: Any
+    model: nn.Module,
+    batch: Any,
+    scopes: Sequence[str | Scope] = ("point", "ball:0.1", "global"),
+    **options: Unpack[Asked],
 ) -> list[Reading]:
     """Measure in several scopes with one trace.
 
@@ -44,34 +49,19 @@ def readings(
         InputError: for a model, batch or option that cannot be measured.
         UnknownOpError: with ``strict=True``, when operations have no rule.
     """
-    if options.get("rules") is None:
-        options.pop("rules", None)
-    try:
-        chosen = Options(**options)
-    except TypeError as error:
-        raise InputError(f"gauge: {error}") from None
-    if chosen.mode not in ("eval", "train"):
-        raise InputError(f"mode: expected eval or train, got {chosen.mode!r}")
+    chosen = Options.of(options)
     wanted = [Scope.parse(s) for s in scopes]
     model = unwrap(model)
     call = make_call(model, batch, chosen.input)
     check_place(model, call)
     check_finite(model, call)
-    session, failure = None, None
+    failure: Exception | None = None
     for dtype, device in precisions(call.measured):
         with untouched(model, dtype, device, chosen.mode == "train"), sdpa_kernel(SDPBackend.MATH):
             try:
                 with chosen.timed("trace"):
                     session = start(model, call, dtype, device, chosen)
-            except (
-                RuntimeError,
-                TypeError,
-                ValueError,
-                IndexError,
-                KeyError,
-                AttributeError,
-                NotImplementedError,
-            ) as error:
+            except FORWARD_ERRORS as error:
                 failure = error
                 continue
             return nested_lowers([session.read(scope) for scope in wanted])
@@ -93,4 +83,4 @@ def precisions(measured: Tensor) -> list[tuple[torch.dtype, torch.device]]:
     return [(torch.float64, device)] if own == torch.float64 else [(torch.float64, device), (own, measured.device)]
 
 
-__all__ = ["Options", "Session", "gauge", "readings", "start"]
+__all__ = ["Asked", "Options", "Session", "gauge", "readings", "start"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +36,35 @@ from normgauge.trace.untouched import cast_tree
 Progress = Callable[[str, float], None]
 
 
+class Asked(TypedDict, total=False):
+    """The options of `gauge` and `readings`.
+
+    Attributes:
+        mode: ``eval`` (default) or ``train``, which measures the map of the whole batch.
+        strict: raise `UnknownOpError` when an operation has no rule.
+        balance: minimise the bound over the gauges (default); False stops at the folded bound.
+        search: look for steep slopes beyond the samples (default); False takes the Jacobians at the samples only.
+        width: relative width asked of the norms of linear maps, 1e-3 by default.
+        input: name of the measured input, where there are several.
+        output: name of the measured output, where there are several.
+        rules: a registry, such as ``REGISTRY.extended({MyLayer: my_rule})``.
+        progress: called with a stage and the fraction of it done.
+    """
+
+    mode: str
+    strict: bool
+    balance: bool
+    search: bool
+    width: float
+    input: str | None
+    output: str | None
+    rules: Registry | None
+    progress: Progress | None
+
+
 @dataclass(slots=True)
 class Options:
-    """What the caller asked for; see `gauge`."""
+    """`Asked` with its defaults, and the CPU seconds of each part."""
 
     mode: str = "eval"
     strict: bool = False
@@ -49,6 +76,22 @@ class Options:
     rules: Registry = REGISTRY
     progress: Progress | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, asked: Asked) -> Options:
+        """Defaults filled in.
+
+        Raises:
+            InputError: for an option that does not exist or a mode that is none.
+        """
+        known = {field.name for field in dataclasses.fields(cls)} - {"seconds"}
+        strange = sorted(set(asked) - known)
+        if strange:
+            raise InputError(f"gauge has no option {', '.join(strange)}; it has {', '.join(sorted(known))}")
+        chosen = cls(**{k: v for k, v in asked.items() if v is not None})  # type: ignore[arg-type]
+        if chosen.mode not in ("eval", "train"):
+            raise InputError(f"mode: expected eval or train, got {chosen.mode!r}")
+        return chosen
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -204,6 +247,8 @@ class Session:
         scope = parts.ctx.scope
         assert self.trace.output is not None
         notes = [*self.call.notes, *self.trace.notes]
+        if self.trace.embeddings:
+            notes.append(f"{pretty(self.call.name)} is discrete: measured from its embedding on")
         if self.together and parts.trace.sources[0].tensor.shape[0] > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
@@ -212,7 +257,10 @@ class Session:
             )
         if found.log_best == -INF and found.witness.startswith("none"):
             notes.append(f"lower bound {found.witness}")
-        flow = parts.flows[self.trace.output.index]
+        displacement = None
+        if scope.kind == "ball":
+            reached = float(parts.flows[self.trace.output.index].radius.max().log())
+            displacement = min(reached, best.total + math.log(scope.radius))
         return Reading(
             model=type(self.model).__name__,
             mode=self.options.mode,
@@ -227,7 +275,7 @@ class Session:
             layers=layer_records(parts, folded, best, self.slack(best, found)),
             samples=sample_table(best, found, scope),
             loss=loss_constants(best.total, self.trace.output.tensor.shape),
-            displacement=float(flow.radius.max().log()) if scope.kind == "ball" else None,
+            displacement=displacement,
             gauges=best.gauges,
             notes=tuple(notes),
             input_name=pretty(self.call.name),

@@ -29,7 +29,7 @@ def by_hand(rng: Random, shape: Shape) -> nn.Module:
         return x * (length / (length.mean(1, keepdim=True) + 0.5)).tanh() + w * x
 
     def weight_standardized(x: Tensor, w: Tensor) -> Tensor:
-        return F.linear(x, (w - w.mean(1, keepdim=True)) / w.std(1, keepdim=True))
+        return F.linear(x, (w - w.mean(1, keepdim=True)) / (w.var(1, unbiased=False, keepdim=True) + 1e-2).sqrt())
 
     kinds: list[Callable[[], nn.Module]] = [
         lambda: Fn(f"rms by hand {axis}", scaled, w=w),

@@ -1,4 +1,4 @@
-"""Hugging Face architectures from tiny configurations: every operation has a rule, and no bound is below what was found."""
+"""Hugging Face architectures, tiny: every operation has a rule, and no bound is below what was found."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ PATCHES = {
     "patch_size": 8,
 }
 BLOCKS = {
-    **IMAGE, "width_coefficient": 0.1, "depth_coefficient": 1.0, "hidden_dim": 128, "kernel_sizes": [3, 5], "in_channels": [32, 80],
-    "out_channels": [80, 160], "strides": [1, 2], "num_block_repeats": [1, 2], "expand_ratios": [1, 4],
+    **IMAGE, "width_coefficient": 0.1, "depth_coefficient": 1.0, "hidden_dim": 128, "kernel_sizes": [3, 5],
+    "in_channels": [32, 80], "out_channels": [80, 160],
+    "strides": [1, 2], "num_block_repeats": [1, 2], "expand_ratios": [1, 4],
 }  # fmt: skip
 WINDOWS = {**IMAGE, "patch_size": 4, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 MODELS = {

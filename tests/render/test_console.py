@@ -36,7 +36,7 @@ def drawn_by(request, monkeypatch):
 
 def test_every_number_of_a_layer_is_on_its_row(drawn_by):
     lines = text(reading()).splitlines()
-    assert lines[0] == "MLP, mode eval, input input, 1 sample"
+    assert lines[0] == "MLP, mode eval, 1 sample"
     row = next(line for line in lines if line.startswith("f.1"))
     assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.17", "-1.00"]
     assert "0.25…4" in row and "ε floor" in row

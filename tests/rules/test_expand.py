@@ -22,6 +22,7 @@ KEYS, VALUES = (
     torch.linspace(-1, 1, 2 * 7 * 5).double().reshape(2, 7, 5),
     torch.linspace(1, -2, 2 * 7 * 3).double().reshape(2, 7, 3),
 )
+ONES = torch.ones(4, 2, 3).double()
 FLOATS = torch.linspace(-1, 1, 28).double().reshape(4, 7)
 
 
@@ -66,9 +67,9 @@ CASES = {
     "lstm": (nn.LSTM(6, 3), lambda m, x: m(x)),
     "deep lstm": (nn.LSTM(6, 3, 2, bidirectional=True, batch_first=True), lambda m, x: m(input=x)),
     "projected lstm": (nn.LSTM(6, 3, proj_size=2, bias=False), lambda m, x: m(x)),
-    "lstm from a state": (nn.LSTM(6, 3, batch_first=True), lambda m, x: m(x, (x[None, :, 0, :3], x[None, :, 1, :3]))[1][1]),
+    "lstm from a state": (nn.LSTM(6, 3, batch_first=True), lambda m, x: m(x, (x[None, :, 0, :3],) * 2)[1][1]),
     "gru": (nn.GRU(6, 3), lambda m, x: m(x)),
-    "deep gru": (nn.GRU(6, 3, 2, bidirectional=True, batch_first=True), lambda m, x: m(x, torch.ones(4, 2, 3).double())),
+    "deep gru": (nn.GRU(6, 3, 2, bidirectional=True, batch_first=True), lambda m, x: m(x, ONES)),
     "unbatched gru": (nn.GRU(6, 3), lambda m, x: m(x[0])[1]),
     "rnn": (nn.RNN(6, 3, batch_first=True), lambda m, x: m(x)),
     "relu rnn": (nn.RNN(6, 3, nonlinearity="relu"), lambda m, x: m(x[0], torch.zeros(1, 3).double())),
@@ -76,7 +77,7 @@ CASES = {
     "gru cell": (nn.GRUCell(6, 3), lambda m, x: m(x[:, 0], m(x[:, 1]))),
     "rnn cell": (nn.RNNCell(6, 3), lambda m, x: m(x[:, 0], m(x[:, 1]))),
     "encoder layer": (nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), lambda m, x: m(x)),
-    "pre-norm encoder layer": (nn.TransformerEncoderLayer(6, 2, 8, norm_first=True, activation="gelu", batch_first=True),
+    "pre-norm encoder layer": (nn.TransformerEncoderLayer(6, 2, 8, 0.1, F.gelu, norm_first=True, batch_first=True),
                                lambda m, x: m(x, src_key_padding_mask=PAD)),
     "encoder": (nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), 2),
                 lambda m, x: m(x, src_key_padding_mask=PAD)),

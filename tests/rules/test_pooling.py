@@ -111,7 +111,7 @@ LINEAR = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "shape"), LINEAR, ids=str)
+@pytest.mark.parametrize(("layer", "shape"), LINEAR, ids=map(str, range(len(LINEAR))))
 def test_linear_layers_are_exact(layer, shape):
     for scope in ("global", "ball:0.1"):
         check(layer, image(*shape), scope, exact=True, linear=True)

@@ -103,7 +103,13 @@ def views(m: Any, x: Tensor) -> Tensor:
     return torch.stack([one, two.flip(1)], 2).permute(2, 0, 1).sum(0)
 
 
+def shaped_like(m: Any, x: Tensor) -> Tensor:
+    h = m.a(x)
+    return torch.where(torch.ones_like(h) > 0, h + torch.zeros_like(h), h.new_zeros(1))
+
+
 FOLLOWED = [
+    shaped_like,
     relu_in_place, write_through_a_view, write_seen_by_an_older_view, assignment, filling_a_buffer, augmented, shared,
     from_the_input, dense, loop, views,
 ]  # fmt: skip
@@ -175,7 +181,7 @@ def test_exchanged_and_overwritten_weights_are_refused() -> None:
 
 
 def test_scripted_parts_are_not_taken_for_constants() -> None:
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="script"):
         scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()).double())
     model = Lambda(lambda m, x: m.a(x) + scripted(x))
     reading = gauge(model, batch(), search=False)

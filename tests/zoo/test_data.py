@@ -204,6 +204,7 @@ def test_a_broken_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"", b"\x00\x00\x08\x00", b"\x00\x00\x0d\x01", idx(pixels(1, 2, 2))[:-1], gzip.compress(idx(pixels(9)))[:-9]],
+    ids=("empty", "no axes", "wrong type", "cut", "cut gzip"),
 )
 def test_broken_idx_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(content)

@@ -13,9 +13,7 @@ from normgauge.balance.descend import descend
 from normgauge.balance.ties import Channels, log_scale, tie
 from normgauge.balance.weighted import Weighting, slopes
 from normgauge.compose import Composition
-from normgauge.rules.flow import INF, Diagonal, Normal
-
-OPTIMISER_TOLERANCE = 1e-3  # natural log; what the descent is trusted to, stated in the reading
+from normgauge.rules.flow import Diagonal, Normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +104,4 @@ def _aim(weighting: Weighting, channels: Channels, goal: Tensor, theta: Tensor, 
             theta[s], chosen[s] = value, True
 
 
-__all__ = ["INF", "OPTIMISER_TOLERANCE", "Balanced", "balanced_bound", "folded_bound"]
+__all__ = ["Balanced", "balanced_bound", "folded_bound"]

@@ -191,6 +191,16 @@ class Reading:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def log10_upper(self) -> float:
+        """The upper bound in decades."""
+        return self.log_upper / LN10
+
+    @property
+    def log10_lower(self) -> float:
+        """The largest slope found, in decades."""
+        return self.log_lower / LN10
+
+    @property
     def gap(self) -> float:
         """Decades between upper and lower bound."""
         if math.isinf(self.log_upper) or math.isinf(self.log_lower):

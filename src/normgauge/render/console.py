@@ -35,7 +35,8 @@ def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     """Head, totals, layers of the first reading, then a paragraph for each scope and the published products."""
     first = readings[0]
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
-    parts: list[Block] = [f"{first.model}, mode {first.mode}, input {first.input_name}{batch}", table.totals(readings)]
+    measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
+    parts: list[Block] = [f"{first.model}, mode {first.mode}{measured}{batch}", table.totals(readings)]
     if first.layers:
         parts.append(table.layers(first, every))
         parts.append("")

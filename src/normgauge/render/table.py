@@ -31,7 +31,7 @@ def totals(readings: Sequence[Reading]) -> Grid:
         for r in readings
     ]
     found = max(readings, key=lambda r: r.log_lower)
-    rows.append(("at least, the largest slope found", "lower", power(found.log_lower), "observed"))
+    rows.append(("at least, the largest slope found", str(found.scope), power(found.log_lower), "observed"))
     return Grid(
         "How much a small change of the input can grow",
         ("", "scope", "factor", "evidence"),

@@ -1,4 +1,4 @@
-"""What a layer does to a slope: every family on one screen."""
+"""What a layer does to a slope: every family on one screen, and the types a rule of one's own needs."""
 
 from normgauge.rules import (
     activation,
@@ -16,7 +16,9 @@ from normgauge.rules import (
     softmax,
     stochastic,
 )
+from normgauge.rules.flow import Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Registry
+from normgauge.trace.step import Step
 
 REGISTRY = Registry.merge(
     affine.rules,
@@ -35,4 +37,4 @@ REGISTRY = Registry.merge(
     recognise.rules,
 )
 
-__all__ = ["REGISTRY", "Registry"]
+__all__ = ["REGISTRY", "Context", "Flow", "Gain", "Registry", "Step", "Transfer"]

@@ -189,9 +189,7 @@ def finite_min(*bounds: Tensor) -> Tensor:
     return torch.stack([b.nan_to_num(nan=INF, posinf=INF) for b in torch.broadcast_tensors(*bounds)]).amin(0)
 
 
-def part_gains(
-    blocks: Blocks, part: slice, reach: dict[str, Reach], ctx: Context, matrices: bool, spread: Spread | None
-) -> Tensor:
+def part_gains(blocks: Blocks, part: slice, reach: dict[str, Reach], matrices: bool, spread: Spread | None) -> Tensor:
     """Gains in query, key and value, and the row factor of the keys, for a run of blocks: (4, blocks).
 
     See `attention` for the formulas; Δ is the largest change of a logit (up to a shift common to a row).
@@ -277,9 +275,11 @@ def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         raise SamplesMixed("attention whose samples do not lie along the first axis")
     matrices = _work(blocks) <= WORK
     reach = reaches(step, incoming, ctx, blocks)
-    gains = torch.cat([
-        part_gains(blocks, part, reach, ctx, matrices, _spread(step, blocks, part, ctx, matrices)) for part in chunks(blocks, matrices)
-    ], 1)  # fmt: skip
+    parts = [
+        part_gains(blocks, part, reach, matrices, _spread(step, blocks, part, ctx, matrices))
+        for part in chunks(blocks, matrices)
+    ]
+    gains = torch.cat(parts, 1)
     by_role = dict(zip(("query", "key", "value", "far"), gains.reshape(4, ctx.samples, -1).amax(2), strict=True))
     return _transfer(step, incoming, ctx, by_role, blocks)
 

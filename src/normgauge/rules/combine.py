@@ -38,7 +38,7 @@ def data_of(operand: Any) -> Tensor:
     """Contents of a value, a constant tensor or a number, in float64."""
     if isinstance(operand, Value):
         return operand.tensor.detach().double()
-    return torch.as_tensor(operand, dtype=torch.float64)
+    return operand.detach().double() if isinstance(operand, Tensor) else torch.tensor(operand, dtype=torch.float64)
 
 
 def broadcast_copies(shape: torch.Size, out: torch.Size) -> int:
@@ -374,7 +374,9 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     data, flow = step.inputs[0].tensor, incoming[0]
     order = step.get(1, "ord" if "linalg" in str(step.target) else "p", 2)
     if step.kind == "var" or (step.kind != "std" and order not in (2, 2.0, None, "fro")):
-        return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} of order {order}")
+        return Transfer(
+            (Gain(ctx.full(INF)),), unknown="a variance" if step.kind == "var" else f"{step.kind} of order {order}"
+        )
     if step.kind == "std":
         axes = reduced_axes(step, data)
         n = math.prod(data.shape[d] for d in axes)

@@ -30,8 +30,9 @@ def multihead_attention(
     separate = not module._qkv_same_embed_dim
     out, weights = multihead_equations(
         query, key, value, module.embed_dim, module.num_heads, module.in_proj_weight, module.in_proj_bias,
-        module.bias_k, module.bias_v, module.add_zero_attn, module.dropout, module.out_proj.weight, module.out_proj.bias,
-        module.training, key_padding_mask, need_weights, attn_mask, separate,
+        module.bias_k, module.bias_v, module.add_zero_attn, module.dropout,
+        module.out_proj.weight, module.out_proj.bias, module.training, key_padding_mask, need_weights,
+        attn_mask, separate,
         module.q_proj_weight, module.k_proj_weight, module.v_proj_weight, None, None, average_attn_weights, is_causal,
     )  # fmt: skip
     return (out.transpose(0, 1) if swap else out), weights

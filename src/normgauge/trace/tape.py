@@ -19,6 +19,9 @@ from normgauge.trace.untouched import compiled_inside
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 CASTS = {"to", "float", "half", "bfloat16", "double", "type", "type_as", "cpu", "cuda"}
+SHAPED_LIKE = {
+    f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
+} | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}  # fmt: skip
 ESCAPES = {"item", "__float__", "__int__", "__index__", "__complex__", "tolist", "numpy", "__array__"}
 SILENT = {
     "__get__",
@@ -144,6 +147,10 @@ class Tape(TorchFunctionMode):
         if not any(id(t) in self.bound or place(t) in self.watch.tainted for t in leaves):
             out = func(*args, **kwargs)
             return self.follow_discrete(out) if any(id(t) in self.discrete for t in leaves) else out
+        if name in SHAPED_LIKE and len(leaves) == 1:
+            out = func(*args, **kwargs)  # takes the shape of a value, not its contents
+            self.watch.tainted.discard(place(out))
+            return out
         if name in ESCAPES or name == "__bool__":
             return self.escape(func, name, args, kwargs)
         if name in CASTS and isinstance(args[0], Tensor) and args[0].is_floating_point():

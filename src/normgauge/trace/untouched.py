@@ -48,7 +48,7 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
 
     Every module's ``__dict__`` is put aside whole, so parameters, buffers, gradients, flags, hooks and whatever
     attributes the forward sets come back as the same objects, also when the body raises. The random state is
-    restored too.
+    restored too. Spectral normalization is held at its last estimate: in train mode every call would move the weights.
     """
     modules = list(dict.fromkeys(model.modules()))
     saved = [(module, dict(module.__dict__)) for module in modules]
@@ -68,7 +68,7 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
             for key, value in state.items():
                 if isinstance(value, Tensor):
                     module.__dict__[key] = _copy(value, copies, dtype, device)
-            module.__dict__["training"] = training
+            module.__dict__["training"] = training and not iterates(module)
         yield
     finally:
         for module, state in saved:
@@ -83,6 +83,12 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
         torch.set_rng_state(cpu_state)
         if cuda_states is not None:
             torch.cuda.set_rng_state_all(cuda_states)
+
+
+def iterates(module: nn.Module) -> bool:
+    """Whether train mode makes the module's own weights move at every call (spectral normalization, new and old)."""
+    hooks = module.__dict__.get("_forward_pre_hooks", {}).values()
+    return type(module).__name__ == "_SpectralNorm" or any(type(h).__name__ == "SpectralNorm" for h in hooks)
 
 
 def _copy(tensor: Tensor | None, copies: dict[int, Tensor], dtype: torch.dtype, device: torch.device) -> Tensor | None:
