@@ -11,6 +11,7 @@ from normgauge.compose import Composition
 from normgauge.trace.step import Trace
 
 SLACK = 1e-9
+CARRIED = 1e-9  # of a value's size: rounding that earlier steps, normalizers above all, have amplified
 ROUNDING = 1e-12  # of the sizes involved: what float64 may lose on the way through a small network
 
 
@@ -41,7 +42,7 @@ def facts_broken(parts: Composition, moved: Trace) -> Iterator[str]:
                 continue
             here, there = (per_sample(parts, v.tensor, flow.axis) for v in (old, new))
             change = there - here
-            loss = rounding(before.kind) * (1 + lengths(here) + lengths(there))
+            loss = CARRIED * (1 + lengths(here) + lengths(there))
             row = torch.linalg.vector_norm(there, dim=2).amax(1)
             checks = {
                 "radius": (lengths(change), flow.radius),

@@ -138,6 +138,7 @@ def expansion_of(target: Any) -> Callable[..., Any] | None:
     kind: Any = type(target)
     for ancestor in kind.__mro__:
         if ancestor in EXPANSIONS:
-            same = kind.forward is ancestor.forward and not (target._forward_hooks or target._forward_pre_hooks)
+            hooked = target._forward_hooks or target._forward_pre_hooks or "forward" in target.__dict__
+            same = kind.forward is ancestor.forward and not hooked
             return EXPANSIONS[ancestor] if same else None
     return None

@@ -105,7 +105,8 @@ class Registry:
 
     def is_leaf(self, module: nn.Module) -> bool:
         """Whether the tape takes ``module`` as one step: it has a rule, and no hook of the user's changes it."""
-        if module._forward_hooks or module._backward_pre_hooks or self.lookup(type(module)) is None:
+        own = "forward" in module.__dict__  # patched on the instance, as accelerate does
+        if own or module._forward_hooks or module._backward_pre_hooks or self.lookup(type(module)) is None:
             return False
         return all(type(hook).__name__ in QUIET_HOOKS for hook in module._forward_pre_hooks.values())
 

@@ -23,18 +23,6 @@ SHAPED_LIKE = {
     f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
 } | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}  # fmt: skip
 ESCAPES = {"item", "__float__", "__int__", "__index__", "__complex__", "tolist", "numpy", "__array__"}
-SILENT = {
-    "__get__",
-    "size",
-    "dim",
-    "numel",
-    "stride",
-    "is_floating_point",
-    "is_contiguous",
-    "__len__",
-    "__hash__",
-    "__repr__",
-}
 
 
 def overlay(old: Tensor, new: Tensor) -> Tensor:
@@ -125,12 +113,16 @@ class Tape(TorchFunctionMode):
         self.watch.tainted.add(place(tensor))
         return value
 
-    def snapshot(self, storage: int) -> None:
-        """Copy every value that lies in ``storage``, which is about to be overwritten."""
+    def keep(self, storage: int) -> None:
+        """Copy every value that lies in ``storage``."""
         for tensor in self.by_place.get(storage, ()):
             value = self.bound[id(tensor)]
             if value.tensor is tensor:
                 value.tensor = tensor.clone()
+
+    def snapshot(self, storage: int) -> None:
+        """Copy every value that lies in ``storage``, which is about to be overwritten."""
+        self.keep(storage)
         if storage in self.constants:
             self.lost(f"{self.path[-1] if self.path else 'the model'} overwrites a constant that was used before")
 
@@ -388,6 +380,8 @@ def record(
         tape.objects.append(measured)
     with torch.no_grad(), parametrize.cached(), patched_calls(tape), tape.watch, tape:
         returned = model(*args, **kwargs)
+    for owned in (*model.parameters(), *model.buffers()):
+        tape.keep(place(owned))  # values kept in the model's own memory are overwritten by its next run
     chosen, notes = pick(returned)
     output = None if chosen is None else tape.bound.get(id(chosen))
     trouble = tape.escaped or (chosen is not None and output is None and place(chosen) in tape.watch.tainted)

@@ -1,0 +1,137 @@
+"""Uses that were once measured wrongly, or that a tape can easily get wrong."""
+
+from __future__ import annotations
+
+import math
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge import gauge
+from normgauge.measure import readings
+from normgauge.testing import check_rule
+from tests.cases import weight
+
+
+def overlapping(x: Tensor) -> Tensor:
+    y = x * 1.0
+    a, b = y[:, :3], y[:, 1:]
+    a *= 2
+    b += 1
+    a[:, 1] = x[:, 0]
+    return y * 3 + torch.cat([a, b[:, :1]], 1)
+
+
+def recurrence(x: Tensor) -> Tensor:
+    y = x * 1.0
+    for i in range(4):
+        y[:, i] = y[:, i - 1] * 0.5 + x[:, i]
+    return y
+
+
+def filled(x: Tensor) -> Tensor:
+    y = torch.zeros(3, *x.shape, dtype=x.dtype)
+    for i in range(3):
+        y[i] = x * (i + 1)
+    return y.sum(0)
+
+
+FUNCTIONS = {
+    "a normalizer over the samples": lambda x: F.layer_norm(x.T, (2,), eps=0.1),
+    "a group norm over the samples": lambda x: F.group_norm(x.T[None], 1, eps=0.1),
+    "the larger of a row and its mean": lambda x: torch.max(x.mean(1, keepdim=True), weight(4) - 9),
+    "a limit broadcast upwards": lambda x: x.mean(1, keepdim=True).clamp(min=weight(4) - 9),
+    "a limit that depends on the input": lambda x: weight(2, 4).clamp(min=x.mean(1, keepdim=True) + 9),
+    "limits that cross": lambda x: x.clamp(2.0, 1.0) * x.tanh(),
+    "a negative alpha": lambda x: torch.add(x.relu(), x.sigmoid(), alpha=-3.0).square(),
+    "rsub with alpha": lambda x: torch.rsub(x, weight(4), alpha=3.0),
+    "std of everything": lambda x: x.std(False).expand(2, 4),
+    "scatter of a number": lambda x: x.tanh() * x.scatter(1, torch.zeros(2, 1, dtype=torch.long), 30.0).clamp(-40, 40),
+    "batch norm whose shift matters": lambda x: F.batch_norm(x, None, None, weight(4), weight(4) + 5, True).square(),
+    "batch norm with a negative gain": lambda x: F.batch_norm(x, weight(4) + 5, weight(4) ** 2, -weight(4)).exp(),
+    "strides over a transpose": lambda x: x.T.as_strided((2, 4), (1, 2)),
+    "overlapping views": overlapping,
+    "a recurrence written in place": recurrence,
+    "a buffer filled piece by piece": filled,
+    "a swap": lambda x: torch.stack([x[:, 1], 4 * x[:, 0]], 1),
+    "samples that meet": lambda x: torch.maximum(x, x.flip(0)) - x.mean(0),
+    "detached": lambda x: x.detach() * 2,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_bound_holds(name):
+    check_rule(FUNCTIONS[name], (2, 4), scopes=("global", "ball:0.1", "ball:2", "point"), unknown=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.linalg.norm(x, ord=1, dim=1),
+        lambda x: F.softplus(x, threshold=0.1),
+        lambda x: F.celu(x, -1.0),
+        lambda x: torch.div(x, 0.3, rounding_mode="floor"),
+        lambda x: torch.zeros(2, 4, dtype=x.dtype).index_put((torch.tensor([0]), torch.tensor([1])), x[:1, 0], True),
+    ],
+)
+def test_what_is_not_covered_is_infinite(function):
+    x = torch.randn(2, 4, dtype=torch.float64)
+    model = nn.Sequential()
+    model.forward = types.MethodType(lambda self, x: function(x), model)  # type: ignore[method-assign]
+    for reading in readings(model, x, search=False):
+        assert reading.log_upper == math.inf
+
+
+def test_a_forward_patched_on_the_instance_is_followed():
+    layer = nn.Linear(4, 3)
+    layer.forward = types.MethodType(lambda self, x: 10 * F.linear(x, self.weight), layer)  # type: ignore[method-assign]
+    reading = gauge(nn.Sequential(layer), torch.randn(2, 4), search=False)
+    true = 10 * float(torch.linalg.matrix_norm(layer.weight.detach().double(), 2))
+    assert math.exp(reading.log_upper) == pytest.approx(true, rel=1e-6)
+
+
+def test_values_kept_in_a_buffer_survive_the_next_run():
+    class Keeper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(2, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.kept[:, :2] = x[:, :2] * 3
+            part = self.kept[:, 1:3]
+            part += x[:, 2:]
+            return self.kept * self.kept
+
+    uppers = [r.log_upper for r in readings(Keeper(), torch.randn(2, 4), ("point", "ball:0.1", "point"), search=False)]
+    assert uppers[0] == uppers[2] < math.inf
+
+
+def test_samples_that_meet_in_eval_mode_share_one_lower_bound():
+    class Meeting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.batch_norm(x, None, None, training=True)
+
+    reading = gauge(Meeting(), torch.randn(5, 3))
+    assert reading.log_lower <= reading.log_upper + 1e-9
+
+
+def test_a_network_autograd_refuses_still_has_an_upper_bound():
+    class Overwriting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x.sigmoid()
+            y.mul_(2.0)
+            return y
+
+    for reading in readings(Overwriting(), torch.randn(2, 3), search=False):
+        assert math.isfinite(reading.log_upper) and reading.log_lower <= reading.log_upper
+
+
+def test_spectral_normalization_is_held_still_in_train_mode():
+    torch.manual_seed(0)
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 5))
+    model = nn.Sequential(layer, nn.ReLU()).train()
+    first, second = (gauge(model, torch.ones(2, 5), mode="train", search=False).log_upper for _ in range(2))
+    assert first == second
