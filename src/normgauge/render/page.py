@@ -17,7 +17,7 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1c; }
 h1 { font-size: 1.6rem; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem; }
-th, td { text-align: left; padding: .2rem .7rem; border-bottom: 1px solid #eee; overflow-wrap: anywhere; }
+th, td { text-align: left; padding: .2rem .7rem; border-bottom: 1px solid #eee; overflow-wrap: break-word; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; } .dim { color: #666; font-size: .9rem; }
 .waterfall { width: 100%; height: auto; } .waterfall .tick { stroke: #eee; } .waterfall .zero { stroke: #999; }
