@@ -77,10 +77,10 @@ def nested_lowers(results: list[Reading]) -> list[Reading]:
 
 
 def precisions(measured: Tensor) -> list[tuple[torch.dtype, torch.device]]:
-    """float64 on the input's device where it has it, else on the CPU; failing that, the model's own precision."""
-    device = measured.device if measured.device.type in ("cpu", "cuda", "xpu") else torch.device("cpu")
+    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs."""
     own = measured.dtype if measured.is_floating_point() else torch.float32
-    return [(torch.float64, device)] if own == torch.float64 else [(torch.float64, device), (own, measured.device)]
+    plain = (torch.float64, torch.device("cpu"))
+    return list(dict.fromkeys([plain, (own, measured.device)]))
 
 
 __all__ = ["Asked", "Options", "Session", "gauge", "readings", "start"]

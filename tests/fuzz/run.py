@@ -122,7 +122,7 @@ def displaced(case: Case, reading: Reading, together: bool, outcome: Outcome) ->
         for x in wander(case, case.radius, True, torch.Generator().manual_seed(case.seed + 1)):
             gap = float((case.function(x) - centre).norm())
             root = 1.0 if together else math.sqrt(len(case.start))
-            if gap > most * root * (1 + SLACK) + 1e-12 * float(centre.norm()):
+            if gap > most * root * (1 + SLACK) + 1e-9 * float(1 + centre.norm()):
                 outcome.broken.append(
                     f"{reading.scope}: the output moved by {gap:.12g}, at most {most:.12g} was promised"
                 )
