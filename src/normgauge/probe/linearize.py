@@ -122,6 +122,11 @@ class Linearization:
         self._transposed: tuple[Tensor, Tensor] | None = None
         self._differentiable_twice = True
 
+    @property
+    def value(self) -> Tensor:
+        """The outputs at the points, (samples, outputs)."""
+        return self._output.detach()
+
     def pull(self, left: Tensor) -> Tensor:
         """Jᵀu for the rows u of ``left``; NaN where the output diverged, whatever its derivative claims."""
         if not self._output.requires_grad:

@@ -11,15 +11,14 @@ from normgauge.probe.jacobian import random_rows
 from normgauge.probe.linearize import Function, SampleMap, norms, unit
 from normgauge.probe.search import Found, search
 
-LOOKS = 3
-KEEP = 8
+KEEP = 6
 
 
 def focused_search(function: Function, x: Tensor, samples: int, radius: float, **options: Any) -> Found:
     """`search` from the samples with the steepest rough slopes; the others keep their rough lower bound.
 
-    The rough slope is max ‖J(x)ᵀu‖ over a few random unit vectors u: at most ‖J(x)‖, and rarely far below it for
-    networks with few outputs. ``function`` must accept part of the batch.
+    The rough slope is max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with
+    few outputs. ``function`` must accept part of the batch.
     """
     if samples <= 2 * KEEP:
         return search(function, x, samples, radius, **options)
@@ -40,6 +39,10 @@ def _looks(network: SampleMap) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     tangent = network.at(network.start)
     like = torch.zeros(network.samples, network.outputs, dtype=torch.float64, device=network.start.device)
-    slopes = [norms(tangent.pull(unit(random_rows(like, generator)))) for _ in range(LOOKS)]
+    looks = [unit(random_rows(like, generator))]
+    if network.outputs > 1:  # between the two largest outputs a classifier is usually steepest
+        top = tangent.value.topk(2, dim=1).indices
+        looks.append(unit(like.scatter(1, top, torch.tensor([[1.0, -1.0]]).to(like).expand(len(like), 2))))
+    slopes = [norms(tangent.pull(look)) for look in looks]
     rough = torch.stack(slopes).amax(0).cpu() * (1 - network.rounding)
     return torch.where(rough.isfinite(), rough, 0.0)
