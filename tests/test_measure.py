@@ -198,3 +198,16 @@ def test_nan_weights_are_named() -> None:
     model[1].weight.data[0, 0] = math.inf
     with pytest.raises(InputError, match=r"weight 1\.weight holds an infinite value"):
         gauge(model, torch.zeros(1, 2))
+
+
+def test_masks_kept_as_buffers_are_fine() -> None:
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.full((4, 4), -math.inf).triu(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.softmax(x[:, None, :] * 0.5 + self.mask, -1).sum(1)
+
+    reading = gauge(Causal(), torch.randn(3, 4), scope="point")
+    assert not reading.unknown and reading.log_lower <= reading.log_upper < math.inf

@@ -121,7 +121,7 @@ def positional_limit(model: nn.Module) -> int | None:
 
 
 def check_finite(model: nn.Module, call: Call) -> None:
-    """Refuse NaN and infinite weights and inputs.
+    """Refuse NaN and infinite weights and inputs; a buffer may hold −∞, as masks of attention do.
 
     Raises:
         InputError: naming the first such tensor.
@@ -130,11 +130,13 @@ def check_finite(model: nn.Module, call: Call) -> None:
     places += [(f"buffer {n}", b) for n, b in model.named_buffers()]
     places += [(pretty(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
     for name, tensor in places:
-        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(torch.isfinite(tensor.detach()).all()):
-            what = "NaN" if bool(torch.isnan(tensor.detach()).any()) else "an infinite value"
-            raise InputError(
-                f"{name} holds {what}; a bound on it would mean nothing. Mend or reload it and measure again"
-            )
+        data = tensor.detach()
+        if not (data.is_floating_point() or data.is_complex()) or bool(torch.isfinite(data).all()):
+            continue
+        if name.startswith("buffer") and not bool((torch.isnan(data) | torch.isposinf(data)).any()):
+            continue
+        what = "NaN" if bool(torch.isnan(data).any()) else "an infinite value"
+        raise InputError(f"{name} holds {what}; a bound on it would mean nothing. Mend or reload it and measure again")
 
 
 def check_place(model: nn.Module, call: Call) -> None:
