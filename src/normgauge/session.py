@@ -25,6 +25,7 @@ from normgauge.probe.search import Found, search
 from normgauge.records import findings, layer_records, loss_constants, published, sample_table
 from normgauge.replay import in_precision, replay
 from normgauge.rules import REGISTRY, Registry
+from normgauge.rules.embedding import embedding_facts
 from normgauge.rules.expand import expansion_of
 from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
@@ -247,8 +248,7 @@ class Session:
         scope = parts.ctx.scope
         assert self.trace.output is not None
         notes = [*self.call.notes, *self.trace.notes]
-        if self.trace.embeddings:
-            notes.append(f"{pretty(self.call.name)} is discrete: measured from its embedding on")
+        notes += self.embedding_notes()
         if self.together and parts.trace.sources[0].tensor.shape[0] > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
@@ -281,6 +281,20 @@ class Session:
             input_name=pretty(self.call.name),
             seconds={k: round(v, 3) for k, v in self.options.seconds.items()},
         )
+
+    def embedding_notes(self) -> list[str]:
+        """What the tables of a discrete input do to it, in words; computed once."""
+        if "embeddings" not in self.cache:
+            notes = []
+            for path, _, weight in self.trace.embeddings:
+                facts = embedding_facts(weight)
+                apart, norm = facts["max_distance"][1], math.exp(facts["log_spectral"].hi)
+                notes.append(
+                    f"{pretty(self.call.name)} is discrete: measured from its embedding {path} on, "
+                    f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}"
+                )
+            self.cache["embeddings"] = notes
+        return list(self.cache["embeddings"])
 
     def evidence(self, scope: Scope, unknown: list[Finding]) -> Evidence:
         """The upper bound's evidence; the weakest part decides."""

@@ -235,6 +235,8 @@ def test_integer_inputs_are_measured_from_the_embedding_on() -> None:
     norm = math.log(float(torch.linalg.matrix_norm(model[1].weight.detach().double(), 2)))
     assert reading.log_upper == pytest.approx(norm, abs=1e-6) and reading.log_lower <= reading.log_upper + 1e-9
     assert reading.log_lower > reading.log_upper - 0.05
+    table = model[0].weight.detach()
+    assert any(f"at most {float(torch.cdist(table, table).max()):.3g} apart" in note for note in reading.notes)
 
 
 def test_wrapped_models_are_unwrapped() -> None:
