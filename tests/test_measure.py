@@ -211,3 +211,23 @@ def test_masks_kept_as_buffers_are_fine() -> None:
 
     reading = gauge(Causal(), torch.randn(3, 4), scope="point")
     assert not reading.unknown and reading.log_lower <= reading.log_upper < math.inf
+
+
+def test_a_slope_above_the_bound_is_cut_only_within_rounding() -> None:
+    class Steep(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 3.0 * x
+
+    def wrong(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+        """Too small."""
+        return Transfer((Gain(ctx.log(2.0)),))
+
+    def nearly(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+        """Too small by rounding."""
+        return Transfer((Gain(ctx.log(3.0 * (1 - 1e-6))),))
+
+    x = torch.randn(3, 4)
+    loud = gauge(Steep(), x, rules=REGISTRY.extended({Steep: wrong}))
+    assert loud.log_lower > loud.log_upper and any("one of them is wrong" in note for note in loud.notes)
+    quiet = gauge(Steep(), x, rules=REGISTRY.extended({Steep: nearly}))
+    assert quiet.log_lower == quiet.log_upper and not quiet.notes

@@ -35,6 +35,7 @@ from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
+ROUNDING = 1e-4  # natural log: what autograd may lose next to a singular point, such as a standard deviation near 0
 
 
 class Asked(TypedDict, total=False):
@@ -268,7 +269,7 @@ class Session:
             evidence=self.evidence(scope, unknown),
             log_upper=best.total,
             log_folded=folded.total,
-            log_lower=found.log_best,
+            log_lower=self.within(found.log_best, best.total, notes),
             unknown=tuple(unknown),
             unbounded=tuple(unbounded),
             published=published(parts),
@@ -281,6 +282,15 @@ class Session:
             input_name=pretty(self.call.name),
             seconds={k: round(v, 3) for k, v in self.options.seconds.items()},
         )
+
+    def within(self, found: float, upper: float, notes: list[str]) -> float:
+        """A slope found above a proved bound by no more than rounding is cut down to it; more is said aloud."""
+        if found <= upper:
+            return found
+        if found - upper < ROUNDING:
+            return upper
+        notes.append("a slope was found above the upper bound: one of them is wrong; please report this network")
+        return found
 
     def embedding_notes(self) -> list[str]:
         """What the tables of a discrete input do to it, in words; computed once."""

@@ -77,5 +77,5 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[st
                 part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * size)
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
                 loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * (lengths(ends[0]) + lengths(ends[1]))
-            if bool((got > allowed * (1 + SLACK) + loss).any()):
+            if bool((got > allowed * (1 + SLACK) + loss + 1e-100).any()):  # squares underflow
                 yield f"{own.name} ({own.kind}): its gains allow {allowed.tolist()}, got {got.tolist()}"

@@ -12,6 +12,7 @@ from normgauge.probe.linearize import Function, SampleMap, norms, unit
 from normgauge.probe.search import Found, search
 
 KEEP = 6
+BUDGET = 1.0  # CPU seconds; the look at the whole batch has cost several already
 
 
 def focused_search(function: Function, x: Tensor, samples: int, radius: float, **options: Any) -> Found:
@@ -27,7 +28,7 @@ def focused_search(function: Function, x: Tensor, samples: int, radius: float, *
         return search(function, x, samples, radius, **options)
     rough = _looks(network)
     best = rough.topk(KEEP).indices.sort().values
-    found = search(function, x[best], KEEP, radius, **options)
+    found = search(function, x[best], KEEP, radius, **{"budget_seconds": BUDGET, **options})
     lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
     where = int(best[int(found.log_lower.argmax())])
