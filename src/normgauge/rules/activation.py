@@ -149,7 +149,7 @@ def elementwise(
         norm = value * flow.norm * (1 + 1e-12) + origin * math.sqrt(length)
     if span is not None:
         low, high = low.clamp_min(span[0]), high.clamp_max(span[1])
-    gain = Gain(ctx.log(value), math.log(value) if value and ctx.scope.kind == "global" else -INF, Diagonal())
+    gain = Gain(ctx.log(value), math.log(value) - 1e-6 if value and ctx.scope.kind == "global" else -INF, Diagonal())
     return Transfer((gain,), row=value * flow.row, norm=norm, low=low, high=high)
 
 
