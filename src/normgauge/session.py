@@ -284,10 +284,11 @@ class Session:
         )
 
     def within(self, found: float, upper: float, notes: list[str]) -> float:
-        """A slope found above a proved bound by no more than rounding is cut down to it; more is said aloud."""
+        """A slope found above a proved bound by no more than rounding is cut down to it; either way it is said."""
         if found <= upper:
             return found
         if found - upper < ROUNDING:
+            notes.append(f"the slope found exceeded the bound by rounding ({found - upper:.0e}) and was cut down to it")
             return upper
         notes.append("a slope was found above the upper bound: one of them is wrong; please report this network")
         return found

@@ -149,7 +149,7 @@ def _row_length(data: Tensor, out: Tensor) -> float:
     return float(data.abs().max()) * math.sqrt(length)
 
 
-@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul, claim=None)
+@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul)
 def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of branches, or of a branch and a constant.
 

@@ -71,8 +71,6 @@ class Commute:
 class Move:
     """Entries are copied, never mixed: the step itself, run on labels, says which goes where."""
 
-    position: int = 0
-
 
 @dataclass(frozen=True, slots=True)
 class Matrix:

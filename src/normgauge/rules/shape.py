@@ -207,7 +207,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
     for value, label, flow in zip(step.inputs, table, incoming, strict=True):
         count = copies(label)
         log_gain = math.log(count) / 2 if count else -math.inf
-        gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move(len(gains))))
+        gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move()))
         if not count:
             continue
         met = rows_met(label, value.tensor.shape[-1] if value.tensor.ndim else 1)

@@ -18,7 +18,6 @@ Source: Sedghi, Gupta & Long, arXiv 1805.10408, for θ = 0 and circular padding.
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -64,11 +63,6 @@ def circulant_sizes(reach: tuple[int, ...], spec: ConvSpec, outputs: tuple[int, 
         least = max(n + left, n + beyond, m * s)
         sizes.append(-(-least // s) * s)
     return tuple(sizes)
-
-
-def twist_choices(sizes: tuple[int, ...]) -> list[Twist]:
-    """All 2^axes sign patterns; these keep the grid symmetric under ω → −ω, which halves the work."""
-    return [Twist(sizes, odd) for odd in itertools.product((0, 1), repeat=len(sizes))]
 
 
 def frequencies(twist: Twist, stride: tuple[int, ...], device: torch.device) -> Tensor:

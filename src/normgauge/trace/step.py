@@ -85,7 +85,6 @@ class Trace:
         steps: only those the output depends on.
         notes: what the reader should know (data-dependent branches, other outputs, ...).
         branches: True when Python control flow looked at data.
-        returned: what the model returned, as it came.
     """
 
     sources: tuple[Value, ...]
@@ -94,7 +93,6 @@ class Trace:
     notes: tuple[str, ...] = ()
     branches: bool = False
     embeddings: tuple[Any, ...] = ()
-    returned: Any = None
     consumers: dict[int, list[Step]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -409,7 +409,6 @@ def record(
         notes=tuple(dict.fromkeys((*tape.notes, *notes))),
         branches=tape.branches,
         embeddings=tuple(tape.embeddings),
-        returned=returned,
     )
 
 
