@@ -8,7 +8,8 @@ from typing import Any
 
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.interval import LogInterval
-from normgauge.core.reading import LN10, LayerRecord, Reading
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.core.spelled import LN10
 
 
 def layer(name: str, kind: str, log10_gain: float, depth: int, **changes: Any) -> LayerRecord:

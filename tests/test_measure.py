@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normgauge.core.reading import LN10, Reading
+from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
 from normgauge.errors import InputError, UnknownOpError
 from normgauge.measure import gauge, readings
 from normgauge.rules import REGISTRY

@@ -31,6 +31,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from normgauge.version import __version__
+
 if TYPE_CHECKING:
     from normgauge.core.bound import Evidence, Scope
     from normgauge.core.reading import Reading
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from normgauge.measure import gauge, readings
     from normgauge.render.page import report
     from normgauge.rules import REGISTRY
-
-__version__ = "0.1.0"
 
 _HOME = {
     "gauge": "normgauge.measure",
@@ -52,7 +52,17 @@ _HOME = {
     "NormgaugeError": "normgauge.errors",
 }
 
-__all__ = ["REGISTRY", "Evidence", "NormgaugeError", "Reading", "Scope", "gauge", "readings", "report"]
+__all__ = [
+    "REGISTRY",
+    "Evidence",
+    "NormgaugeError",
+    "Reading",
+    "Scope",
+    "__version__",
+    "gauge",
+    "readings",
+    "report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,10 +70,17 @@ def readings(
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:
     """A slope found in a small scope was found in every larger one too."""
-    return [
-        dataclasses.replace(r, log_lower=max(o.log_lower for o in results if o.scope.radius <= r.scope.radius))
-        for r in results
-    ]
+    return [_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius]) for r in results]
+
+
+def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:
+    """The reading with the largest slopes of ``inner``, which it is one of, sample by sample."""
+    best = max(inner, key=lambda other: other.log_lower)
+    samples = tuple(
+        {**row, "log10_lower": max(other.samples[i]["log10_lower"] for other in inner if len(other.samples) > i)}
+        for i, row in enumerate(reading.samples)
+    )
+    return dataclasses.replace(reading, log_lower=best.log_lower, witness=best.witness, samples=samples)
 
 
 def precisions(measured: Tensor) -> list[tuple[torch.dtype, torch.device]]:

@@ -13,9 +13,12 @@ from normgauge.balance import Balanced
 from normgauge.compose import Composition, own_gain
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
-from normgauge.core.reading import LN10, Finding, LayerRecord
+from normgauge.core.proof import Logs, Proof, ProofStep
+from normgauge.core.reading import Finding, LayerRecord
+from normgauge.core.spelled import LN10
 from normgauge.probe.search import Found
 from normgauge.rules.flow import INF, Transfer
+from normgauge.stretch import Walk
 from normgauge.trace.step import Step
 
 # constants of the losses in the network's output for one sample, ℓ2, sums over outputs; n is the number of outputs
@@ -45,25 +48,21 @@ def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[st
     )
 
 
-def layer_records(
-    parts: Composition, folded: Balanced, best: Balanced, slack: Mapping[int, float]
-) -> tuple[LayerRecord, ...]:
+def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Walk) -> tuple[LayerRecord, ...]:
     """One record a step worth a row, in the order of execution."""
     to_output = parts.to_output()
-    seen: dict[str, int] = {}
+    names = layer_names(parts)
     records = []
     for step in parts.trace.steps:
+        if step.index not in names:
+            continue
         out = step.outputs[0]
         transfer = parts.transfers[out.index]
-        if step.module is None and transfer.neutral and not transfer.unknown:
-            continue
-        seen[step.name] = seen.get(step.name, 0) + 1
-        name = step.name if seen[step.name] == 1 else f"{step.name}#{seen[step.name]}"
         rule = parts.rules[step.index]
         reach = to_output.get(out.index)
         records.append(
             LayerRecord(
-                name=name,
+                name=names[step.index],
                 kind=step.kind,
                 rule=rule.id if rule is not None else "none",
                 claim=rule.claim if rule is not None else None,
@@ -72,16 +71,66 @@ def layer_records(
                 log_folded=_largest_gain(folded, step),
                 log_balanced=_largest_gain(best, step),
                 log_cumulative=float(parts.flows[out.index].slope.max()),
+                log_reached=walk.reached.get(step.index),
                 log_to_output=None if reach is None else float(reach.max()),
                 log_weight_lipschitz=weight_lipschitz(parts, step, transfer, reach),
                 log_spectral=transfer.spectral,
                 log_frobenius=frobenius(transfer.weight),
-                log_slack=slack.get(step.index),
+                log_slack=walk.slack.get(step.index),
                 sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in FACTS},
                 note=transfer.unknown or transfer.unbounded or transfer.note,
+                worked=transfer.worked,
             )
         )
     return tuple(records)
+
+
+def layer_names(parts: Composition) -> dict[int, str]:
+    """By step index, the name of every step worth a row; a module that runs again gets a number."""
+    seen: dict[str, int] = {}
+    names = {}
+    for step in parts.trace.steps:
+        transfer = parts.transfers[step.outputs[0].index]
+        if step.module is None and transfer.neutral and not transfer.unknown:
+            continue
+        seen[step.name] = seen.get(step.name, 0) + 1
+        names[step.index] = step.name if seen[step.name] == 1 else f"{step.name}#{seen[step.name]}"
+    return names
+
+
+def rule_texts(parts: Composition) -> dict[str, dict[str, str]]:
+    """Formula, validity and source of every rule used, by its id."""
+    used = {rule.id: rule for rule in parts.rules.values() if rule is not None}
+    return {
+        name: {"formula": rule.formula, "holds": rule.holds, "source": rule.source}
+        for name, rule in sorted(used.items())
+    }
+
+
+def proof(parts: Composition, folded: Balanced, best: Balanced) -> Proof:
+    """The composition as plain numbers: every gain that entered the two totals."""
+    assert parts.trace.output is not None
+    names = layer_names(parts)
+    steps = tuple(
+        ProofStep(
+            layer=names.get(step.index, ""),
+            output=out.index,
+            inputs=tuple(value.index for value in step.inputs),
+            disjoint=parts.transfers[out.index].disjoint,
+            folded=tuple(_logs(folded.table[(out.index, k)]) for k in range(len(step.inputs))),
+            balanced=tuple(_logs(best.table[(out.index, k)]) for k in range(len(step.inputs))),
+        )
+        for step in parts.trace.steps
+        for out in step.outputs
+    )
+    sources = tuple(source.index for source in parts.trace.sources)
+    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps)
+
+
+def _logs(table: Tensor) -> Logs:
+    """One number where all samples share it."""
+    logs = [float(log) for log in table.reshape(-1)]
+    return logs[0] if len(set(logs)) == 1 else tuple(logs)
 
 
 def _largest_gain(bound: Balanced, step: Step) -> float | None:

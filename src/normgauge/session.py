@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -18,23 +18,25 @@ from torch.utils._pytree import tree_map
 from normgauge.balance import Balanced, balanced_bound, folded_bound
 from normgauge.compose import Composition, compose
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.reading import Finding, Reading
+from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.errors import InputError, UnknownOpError
+from normgauge.pictures import picture
 from normgauge.probe.screen import focused_search
 from normgauge.probe.search import Found, search
-from normgauge.records import findings, layer_records, loss_constants, published, sample_table
+from normgauge.records import findings, layer_records, loss_constants, proof, published, rule_texts, sample_table
 from normgauge.replay import in_precision, replay
 from normgauge.rules import REGISTRY, Registry
 from normgauge.rules.embedding import embedding_facts
 from normgauge.rules.expand import expansion_of
 from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
-from normgauge.stretch import slacks, steepest_direction
+from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
 from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
+PICTURES = 8  # most sensitive samples shown
 ROUNDING = 1e-4  # natural log: what autograd may lose next to a singular point, such as a standard deviation near 0
 
 
@@ -51,6 +53,7 @@ class Asked(TypedDict, total=False):
         output: name of the measured output, where there are several.
         rules: a registry, such as ``REGISTRY.extended({MyLayer: my_rule})``.
         progress: called with a stage and the fraction of it done.
+        pictures: keep small pictures of the most sensitive samples where the input is images (default).
     """
 
     mode: str
@@ -62,6 +65,7 @@ class Asked(TypedDict, total=False):
     output: str | None
     rules: Registry | None
     progress: Progress | None
+    pictures: bool
 
 
 @dataclass(slots=True)
@@ -77,6 +81,7 @@ class Options:
     output: str | None = None
     rules: Registry = REGISTRY
     progress: Progress | None = None
+    pictures: bool = True
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -199,17 +204,17 @@ class Session:
             nothing = torch.full((samples,), -INF, dtype=torch.float64)
             return Found(nothing, -INF, f"none: {str(error).partition(chr(10))[0]}", 0, 0)
 
-    def slack(self, best: Balanced, found: Found) -> dict[int, float]:
-        """Each step's share of the gap, along the steepest direction at the most sensitive sample."""
+    def followed(self, best: Balanced, found: Found) -> Walk:
+        """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
         if self.together or self.trace.embeddings or len(found.log_lower) != self.trace.sources[0].tensor.shape[0]:
-            return {}
+            return Walk()
         worst = int(found.log_lower.argmax())
         if worst not in self.walks:
             self.walks[worst] = self.walk(worst)
         here, there = self.walks[worst]
         if here is None or there is None:
-            return {}
-        return slacks(best, self.trace, here, there)
+            return Walk()
+        return Walk(slacks(best, self.trace, here, there), reached(here, there))
 
     def walk(self, sample: int) -> tuple[Trace | None, Trace | None]:
         """The model at a sample and a little further in its steepest direction."""
@@ -273,15 +278,32 @@ class Session:
             unknown=tuple(unknown),
             unbounded=tuple(unbounded),
             published=published(parts),
-            layers=layer_records(parts, folded, best, self.slack(best, found)),
-            samples=sample_table(best, found, scope),
+            layers=layer_records(parts, folded, best, self.followed(best, found)),
+            samples=self.pictured(sample_table(best, found, scope)),
             loss=loss_constants(best.total, self.trace.output.tensor.shape),
             displacement=displacement,
             gauges=best.gauges,
             notes=tuple(notes),
             input_name=pretty(self.call.name),
             seconds={k: round(v, 3) for k, v in self.options.seconds.items()},
+            witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
+            rules=rule_texts(parts),
+            proof=proof(parts, folded, best),
         )
+
+    def pictured(self, table: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+        """The sample table with pictures of the most sensitive ones, where the input is images and they are wanted."""
+        images = self.trace.sources[0].tensor
+        if not self.options.pictures or self.trace.embeddings or images.ndim != 4 or len(table) != len(images):
+            return table
+        worst = sorted(table, key=lambda row: -row["log10_lower"])[:PICTURES]
+        if "pictures" not in self.cache:
+            self.cache["pictures"] = {}
+        shown = self.cache["pictures"]
+        for row in worst:
+            shown.setdefault(row["index"], picture(images[row["index"]]))
+        chosen = {row["index"]: shown[row["index"]] for row in worst if shown[row["index"]] is not None}
+        return tuple({**row, "picture": chosen[row["index"]]} if row["index"] in chosen else row for row in table)
 
     def within(self, found: float, upper: float, notes: list[str]) -> float:
         """A slope found above a proved bound by no more than rounding is cut down to it; either way it is said."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,6 +13,19 @@ from normgauge.balance import Balanced
 from normgauge.trace.step import Trace, Value
 
 ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What the steepest direction at the most sensitive sample met, by step index; empty where it was not followed.
+
+    Attributes:
+        slack: log of (what the step's gain allows) over (what it did).
+        reached: log of how much the direction had grown by the step's output.
+    """
+
+    slack: Mapping[int, float] = field(default_factory=dict)
+    reached: Mapping[int, float] = field(default_factory=dict)
 
 
 def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: float) -> Tensor:
@@ -28,6 +42,17 @@ def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: f
         if not bool(torch.isfinite(direction).all()) or not bool(direction.any()):
             return torch.zeros_like(x)
     return direction / direction.norm()
+
+
+def reached(here: Trace, there: Trace) -> dict[int, float]:
+    """By step: log of how much the change from ``here`` to ``there`` has grown by its output."""
+    plain = Balanced(torch.zeros(1))
+    start = math.hypot(*(_length(plain, a, a, b) for a, b in zip(here.sources, there.sources, strict=True)))
+    ends = {
+        a.index: _length(plain, a.outputs[0], a.outputs[0], b.outputs[0])
+        for a, b in zip(here.steps, there.steps, strict=True)
+    }
+    return {index: math.log(end / start) if end > 0 else -math.inf for index, end in ends.items() if start > 0}
 
 
 def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:

@@ -8,7 +8,8 @@ import pytest
 
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
-from normgauge.core.reading import Finding, LayerRecord, Reading, spell, unspell
+from normgauge.core.reading import Finding, LayerRecord, Reading
+from normgauge.core.spelled import spell, unspell
 from normgauge.errors import ReadingError
 from tests.made import reading
 

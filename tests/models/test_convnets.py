@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from normgauge.core.reading import LN10
+from normgauge.core.spelled import LN10
 from normgauge.measure import readings
 from normgauge.zoo import IMAGENET_MEAN, IMAGENET_STD, build, cifar10, cifar_resnet, load_state
 

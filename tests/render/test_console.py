@@ -7,7 +7,8 @@ import math
 import pytest
 
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.reading import LN10, Finding
+from normgauge.core.reading import Finding
+from normgauge.core.spelled import LN10
 from normgauge.render.console import show, text
 from tests.made import layer, reading
 

@@ -10,7 +10,7 @@ import pytest
 
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
-from normgauge.core.reading import LN10
+from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
 from normgauge.render.page import report
 from normgauge.render.svg import waterfall

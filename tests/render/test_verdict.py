@@ -5,7 +5,8 @@ import math
 import pytest
 
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.reading import LN10, Finding
+from normgauge.core.reading import Finding
+from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
 from normgauge.render.numbers import decades, factor, power, sigma_range, where
 from normgauge.render.verdict import balance_sentence, explain, verdict

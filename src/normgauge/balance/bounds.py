@@ -25,12 +25,15 @@ class Balanced:
         gains: weighted log gain of each (value, input position), largest over the samples.
         gauges: the gauges used, in words.
         weights: (axis, log weights) by value index; a value not listed has weights 1.
+        table: weighted log gain of each (value, input position), one entry a sample: what ``log_upper`` is made of
+            (for the balanced bound, together with the folded one's: it is the smaller of the two, sample by sample).
     """
 
     log_upper: Tensor
     gains: dict[tuple[int, int], float] = field(default_factory=dict)
     gauges: tuple[str, ...] = ()
     weights: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
+    table: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -55,26 +58,28 @@ def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
     weighting = Weighting(parts, tie(parts))
     found = _certified(weighting, descend(weighting, fold_weights(weighting)))
     best = found if found.total < folded.total else folded
-    return Balanced(torch.minimum(found.log_upper, folded.log_upper), best.gains, found.gauges, best.weights)
+    lowest = torch.minimum(found.log_upper, folded.log_upper)
+    return Balanced(lowest, best.gains, found.gauges, best.weights, found.table)
 
 
 def _plain(parts: Composition) -> Balanced:
-    gains = {
-        (out.index, k): float(g.log.max())
+    table = {
+        (out.index, k): g.log
         for step in parts.trace.steps
         for out in step.outputs
         for k, g in enumerate(parts.transfers[out.index].gains)
     }
-    return Balanced(parts.log_upper, gains)
+    return Balanced(parts.log_upper, {key: float(log.max()) for key, log in table.items()}, table=table)
 
 
 def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
     """Prove the bound for the weights ``theta``."""
     gains = weighting.gains(theta, certified=True)
-    largest = {key: float(g.detach().max()) for key, g in gains.items()}
+    gains = {key: g.detach() for key, g in gains.items()}
+    largest = {key: float(g.max()) for key, g in gains.items()}
     logs = weighting.log_weights(theta)
     weights = {index: (channels.axis, logs[index]) for index, channels in weighting.ties.values.items()}
-    return Balanced(slopes(weighting.parts, gains), largest, tuple(sorted(weighting.ties.named)), weights)
+    return Balanced(slopes(weighting.parts, gains), largest, tuple(sorted(weighting.ties.named)), weights, gains)
 
 
 def fold_weights(weighting: Weighting) -> Tensor:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from normgauge import __version__
 from normgauge.cli import demo, gauge, report, rules
 from normgauge.errors import NormgaugeError
+from normgauge.version import __version__
 
 COMMANDS = {"gauge": gauge, "rules": rules, "report": report, "demo": demo}
 

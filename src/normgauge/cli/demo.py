@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from normgauge.cli.output import check_targets, standard_output, write_json
 from normgauge.cli.progress import progress_bar
-from normgauge.core.reading import LN10, Reading
+from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
 from normgauge.errors import InputError
 from normgauge.render.numbers import decades, factor
 from normgauge.render.table import Grid

@@ -16,7 +16,8 @@ from typing import Any
 from normgauge.cli.output import check_targets, standard_output, write_json, write_page
 from normgauge.cli.progress import progress_bar
 from normgauge.core.bound import Scope
-from normgauge.core.reading import LN10, Reading
+from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, load_batch, load_model
 
 HELP = "measure one network"

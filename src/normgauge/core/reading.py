@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.interval import LogInterval
+from normgauge.core.proof import Proof
+from normgauge.core.spelled import LN10, from_log10, spell, to_log10
 from normgauge.errors import ReadingError
+from normgauge.version import __version__
 
 SCHEMA = 1
-LN10 = math.log(10)
-
-
-def spell(value: float | None) -> float | str | None:
-    """A float as strict JSON allows it: infinities are the strings "inf" and "-inf".
-
-    Raises:
-        ReadingError: for NaN.
-    """
-    if value is None or math.isfinite(value):
-        return value
-    if math.isnan(value):
-        raise ReadingError("a NaN cannot be stored in a reading; every bound is a number, inf or -inf")
-    return "inf" if value > 0 else "-inf"
-
-
-def unspell(value: float | str | None) -> float | None:
-    """The inverse of `spell`."""
-    return None if value is None else float(value)
-
-
-def to_log10(log_value: float | None) -> float | str | None:
-    """A natural logarithm as a decimal one, spelled for JSON."""
-    return None if log_value is None else spell(log_value / LN10)
-
-
-def from_log10(value: float | str | None) -> float | None:
-    """The inverse of `to_log10`."""
-    number = unspell(value)
-    return None if number is None else number * LN10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +26,21 @@ class Finding:
 
     name: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Where the largest slope was found, and the two lengths that show it.
+
+    Attributes:
+        where: in words.
+        input_change: how far the input moved.
+        output_change: how far the output did, along the direction asked about and less its rounding error.
+    """
+
+    where: str
+    input_change: float
+    output_change: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +56,7 @@ class LayerRecord:
         log_folded: its share after folding with its neighbours (an upper bound).
         log_balanced: its share in the balanced bound.
         log_cumulative: constant from the network's input to this layer's output, layer by layer, nothing folded.
+        log_reached: how much the steepest direction found at a sample had grown by this layer's output (observed).
         log_to_output: constant from this layer's output to the network's output.
         log_weight_lipschitz: constant of the network's output in this layer's weights.
         log_spectral: enclosure of the operator norm of the weights, where there are any.
@@ -76,6 +66,7 @@ class LayerRecord:
         sigma: for a normalizer {"min", "rms", "max", "gamma_max", "eps"} of its √(variance + ε), else None.
         depth: position in the order of execution.
         note: what a reader should know (σ at the ε floor, an unknown op, ...).
+        worked: the rule's formula with this layer's numbers put in.
     """
 
     name: str
@@ -87,6 +78,7 @@ class LayerRecord:
     log_folded: float | None = None
     log_balanced: float | None = None
     log_cumulative: float | None = None
+    log_reached: float | None = None
     log_to_output: float | None = None
     log_weight_lipschitz: float | None = None
     log_spectral: LogInterval | None = None
@@ -94,6 +86,7 @@ class LayerRecord:
     log_slack: float | None = None
     sigma: Mapping[str, float] | None = None
     note: str = ""
+    worked: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The record with decimal logarithms."""
@@ -108,6 +101,7 @@ class LayerRecord:
             "log10_folded": to_log10(self.log_folded),
             "log10_balanced": to_log10(self.log_balanced),
             "log10_cumulative": to_log10(self.log_cumulative),
+            "log10_reached": to_log10(self.log_reached),
             "log10_to_output": to_log10(self.log_to_output),
             "log10_weight_lipschitz": to_log10(self.log_weight_lipschitz),
             "log10_spectral": None
@@ -117,6 +111,7 @@ class LayerRecord:
             "log10_slack": to_log10(self.log_slack),
             "sigma": None if self.sigma is None else {k: spell(v) for k, v in self.sigma.items()},
             "note": self.note,
+            "worked": self.worked,
         }
 
     @classmethod
@@ -132,6 +127,7 @@ class LayerRecord:
             log_folded=from_log10(data["log10_folded"]),
             log_balanced=from_log10(data["log10_balanced"]),
             log_cumulative=from_log10(data["log10_cumulative"]),
+            log_reached=from_log10(data.get("log10_reached")),
             log_to_output=from_log10(data["log10_to_output"]),
             log_weight_lipschitz=from_log10(data["log10_weight_lipschitz"]),
             log_spectral=None if data["log10_spectral"] is None else _interval(data["log10_spectral"]),
@@ -139,12 +135,23 @@ class LayerRecord:
             log_slack=from_log10(data["log10_slack"]),
             sigma=None if data["sigma"] is None else {k: float(v) for k, v in data["sigma"].items()},
             note=data["note"],
+            worked=data.get("worked", ""),
         )
 
 
 def _interval(ends: Mapping[str, Any]) -> LogInterval:
     lo, hi = _number(ends["lower"]), _number(ends["upper"])
     return LogInterval(min(lo, hi), hi)
+
+
+class Source(Protocol):
+    """The measured network, able to answer what-if questions about a reading."""
+
+    def without(self, reading: Reading, name: str) -> Reading:
+        """The reading with one normalizer replaced by the identity."""
+
+    def with_norm(self, reading: Reading, name: str, kind: str, groups: int | None) -> Reading:
+        """The reading with a normalizer behind a layer, or in the place of another normalizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +170,18 @@ class Reading:
         unbounded: parts that provably have no finite constant in this scope.
         published: the papers' gauge-dependent quantities, as decimal logarithms, keyed as in the JSON form.
         layers: in the order of execution.
-        samples: per sample {"index", "log10_lower", "log10_upper"}; upper is None for the global scope.
+        samples: per sample {"index", "log10_lower", "log10_upper"}; upper is None for the global scope. The most
+            sensitive ones may have a "picture", a PNG as a data URI.
         loss: decimal logarithm of the constant of each named loss in the input.
         displacement: log of the largest proved ‖f(x) − f(x0)‖ over the ball, None outside the ball scope.
         gauges: the rescalings the balanced bound was minimised over, in words.
         notes: assumptions and warnings in plain words.
         seconds: CPU seconds of each part of the measurement.
+        witness: where the largest slope was found; None where none was.
+        rules: {"formula", "holds", "source"} of every rule used, by its id.
+        proof: the composition, for `normgauge verify`; None in a reading made before there was one.
+        version: of the normgauge that measured it.
+        source: what was measured, for what-if questions; kept in memory only, never compared or saved.
     """
 
     model: str
@@ -189,6 +202,11 @@ class Reading:
     notes: tuple[str, ...] = ()
     input_name: str = "input"
     seconds: Mapping[str, float] = field(default_factory=dict)
+    witness: Witness | None = None
+    rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    proof: Proof | None = None
+    version: str = __version__
+    source: Source | None = field(default=None, compare=False, repr=False)
 
     @property
     def log10_upper(self) -> float:
@@ -229,6 +247,11 @@ class Reading:
 
         return text(self)
 
+    def _repr_html_(self) -> str:
+        from normgauge.render.notebook import fragment
+
+        return fragment(self)
+
     def explain(self, name: str) -> str:
         """Everything known about the layer called ``name``, in words.
 
@@ -239,10 +262,44 @@ class Reading:
 
         return explain(self, name)
 
+    def without(self, name: str) -> Reading:
+        """What the reading would be with the normalizer ``name`` replaced by the identity, all weights as they are.
+
+        Raises:
+            ReadingError: when the reading was loaded from a file, the model has changed since, or ``name`` is no
+                normalizer.
+        """
+        return self._measured().without(self, name)
+
+    def with_norm(self, name: str, kind: str, *, groups: int | None = None) -> Reading:
+        """What the reading would be with a fresh normalizer behind the layer ``name``, all weights as they are.
+
+        Args:
+            name: a layer; where it is a normalizer itself, it is replaced.
+            kind: ``batch`` (with the statistics of the measured batch), ``layer``, ``group``, ``instance`` or ``rms``.
+            groups: of a group normalizer, 8 or the nearest divisor below where it is not given.
+
+        Raises:
+            ReadingError: as for `without`, and for a kind that does not fit there.
+        """
+        return self._measured().with_norm(self, name, kind, groups)
+
+    def _measured(self) -> Source:
+        if self.source is None:
+            raise ReadingError(
+                "this reading came from a file and no longer has its network: what-if questions need one made by "
+                "gauge(model, batch) in this process"
+            )
+        return self.source
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Reading.from_json, (self.to_json(),)
+
     def to_json(self) -> dict[str, Any]:
         """The reading as the JSON contract has it."""
         return {
             "schema": SCHEMA,
+            "normgauge": self.version,
             "model": self.model,
             "mode": self.mode,
             "scope": str(self.scope),
@@ -261,6 +318,9 @@ class Reading:
             "notes": list(self.notes),
             "input": self.input_name,
             "seconds": dict(self.seconds),
+            "witness": None if self.witness is None else dataclasses.asdict(self.witness),
+            "rules": {name: dict(texts) for name, texts in self.rules.items()},
+            "proof": None if self.proof is None else self.proof.to_json(),
         }
 
     @classmethod
@@ -273,8 +333,8 @@ class Reading:
         schema = data.get("schema") if isinstance(data, Mapping) else None
         if schema != SCHEMA:
             raise ReadingError(
-                f"expected a reading of schema {SCHEMA}, got schema {schema!r}; "
-                "open it with the version of normgauge that wrote it, or measure again"
+                f"expected a reading of schema {SCHEMA}, got schema {schema!r} written by {_writer(data)}; "
+                f"open it with that version, or measure again with normgauge {__version__}"
             )
         try:
             return cls(
@@ -296,6 +356,10 @@ class Reading:
                 notes=tuple(data["notes"]),
                 input_name=data["input"],
                 seconds=data["seconds"],
+                witness=None if data.get("witness") is None else Witness(**data["witness"]),
+                rules=data.get("rules", {}),
+                proof=None if data.get("proof") is None else Proof.from_json(data["proof"]),
+                version=data.get("normgauge", "0.1.0"),
             )
         except KeyError as missing:
             raise ReadingError(f"the reading lacks the field {missing}; was the file cut or edited?") from None
@@ -318,6 +382,11 @@ class Reading:
         except (OSError, ValueError) as error:
             raise ReadingError(f"expected a JSON file with a reading at {path}, got {error}") from None
         return cls.from_json(data)
+
+
+def _writer(data: Any) -> str:
+    version = data.get("normgauge") if isinstance(data, Mapping) else None
+    return f"normgauge {version}" if isinstance(version, str) else "something that is not normgauge, or a cut file"
 
 
 def _number(value: float | str) -> float:

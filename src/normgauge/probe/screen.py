@@ -33,7 +33,7 @@ def focused_search(function: Function, x: Tensor, samples: int, radius: float, *
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
     where = int(best[int(found.log_lower.argmax())])
     witness = f"{found.witness.rpartition(' ')[0]} {where}"
-    return Found(lower, found.log_best, witness, found.calls + network.calls, found.steps)
+    return Found(lower, found.log_best, witness, found.calls + network.calls, found.steps, found.lengths)
 
 
 def _looks(network: SampleMap) -> Tensor:

@@ -13,7 +13,7 @@ from normgauge.probe.chains import REFINE_EVERY, Chains, kind_of, move, refine
 from normgauge.probe.domain import Domain, landmarks
 from normgauge.probe.jacobian import TopPair, random_rows, top_pair
 from normgauge.probe.linearize import Function, Progress, SampleMap, norms, unit
-from normgauge.probe.secant import confirmed, secant_slopes
+from normgauge.probe.secant import Slopes, confirmed, secant_slopes
 
 MOST_STEPS = 512
 LANDMARK_STEPS = 6
@@ -30,6 +30,7 @@ class Found:
         witness: where the largest was found, in words.
         calls: how often the function ran.
         steps: moves of the search; the same number and seed give the same result.
+        lengths: how far the input moved and how far the output did, where the largest was found; None where none was.
     """
 
     log_lower: Tensor
@@ -37,6 +38,7 @@ class Found:
     witness: str
     calls: int
     steps: int
+    lengths: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def search(
     pair = top_pair(network.at(points), random_rows(points, generator))
     if radius == 0:
         return _at_points(network, points, pair)
-    at_start = torch.where(confirmed(network, points, pair), pair.sigma, 0.0)
+    at_start = confirmed(network, points, pair)
     chains = Chains.begin(points, pair)
     cost = time.process_time() - begun
     for index, mark in enumerate(landmarks(network.start, random_rows(points, generator))):
@@ -125,12 +127,13 @@ def search(
             break
         _visit(network, domain, chains, mark, generator)
     plan = Plan(budget_seconds - (time.process_time() - begun), steps)
-    reached, taken = _climb(network, domain, chains, generator, plan, tell)
+    met = [at_start]
+    reached, taken = _climb(network, domain, chains, generator, plan, tell, met)
     # Some noise, since a step function has no steepest direction.
     along = unit(pair.right + 0.1 * unit(random_rows(points, generator)))
     far = domain.project(points + domain.unit_step[:, None] * along)
-    secants = secant_slopes(network, points, far)
-    return _conclude(at_start, torch.maximum(at_start, reached), secants, network.calls, taken)
+    met.append(secant_slopes(network, points, far))
+    return _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
 
 
 def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
@@ -141,9 +144,11 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     """
     exact = norms(network.at(network.start).pull(pair.left)) * (1 - network.rounding)
     sigma = torch.minimum(pair.sigma, torch.where(exact.isfinite(), exact, 0.0))
-    sigma = torch.where(confirmed(network, points, pair), sigma, 0.0)
+    shown = confirmed(network, points, pair)
+    sigma = torch.where(shown.slope > 0, sigma, 0.0)
     best = int(sigma.argmax())
-    return Found(sigma.log(), float(sigma[best].log()), f"jacobian at sample {best}", network.calls, 0)
+    where = f"jacobian at sample {best}"
+    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
 
 
 def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, generator: torch.Generator) -> None:
@@ -153,9 +158,10 @@ def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, gen
 
 
 def _climb(
-    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, plan: Plan, tell: Progress
-) -> tuple[Tensor, int]:
-    """Move the chains; returns the steepest confirmed slope by sample and the number of moves."""
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, plan: Plan, tell: Progress,
+    met: list[Slopes],
+) -> tuple[Tensor, int]:  # fmt: skip
+    """Move the chains; returns the steepest confirmed slope by sample and the number of moves. ``met`` grows."""
     begun = time.process_time()
     reached = torch.zeros_like(chains.pair.sigma)
     taken, planned = 0, plan.first()
@@ -170,20 +176,23 @@ def _climb(
         if plan.overdue(spent):
             break
         if domain.anywhere and taken * 4 % planned == 0:
-            reached = torch.maximum(reached, _harvest(network, chains))
+            reached = torch.maximum(reached, _harvest(network, chains, met))
             chains.concentrate()
         tell("search", taken / planned)
     refine(network, chains)
-    return torch.maximum(reached, _harvest(network, chains)), taken
+    return torch.maximum(reached, _harvest(network, chains, met)), taken
 
 
-def _harvest(network: SampleMap, chains: Chains) -> Tensor:
+def _harvest(network: SampleMap, chains: Chains, met: list[Slopes]) -> Tensor:
     """The steepest confirmed slope of the chains that began at each sample, 0 where none did."""
-    sigma = torch.where(confirmed(network, chains.points, chains.pair), chains.pair.sigma, 0.0)
-    return torch.zeros_like(sigma).scatter_reduce(0, chains.origin, sigma, "amax")
+    shown = confirmed(network, chains.points, chains.pair)
+    met.append(shown)
+    return torch.zeros_like(shown.slope).scatter_reduce(0, chains.origin, shown.slope, "amax")
 
 
-def _conclude(at_start: Tensor, reached: Tensor, secants: Tensor, calls: int, steps: int) -> Found:
+def _conclude(met: list[Slopes], reached: Tensor, calls: int, steps: int) -> Found:
+    """The result; ``met`` begins with the slopes at the samples and ends with the secants."""
+    at_start, secants = met[0].slope, met[-1].slope
     lower = torch.maximum(reached, secants)
     best = int(lower.argmax())
     if secants[best] > reached[best]:
@@ -192,4 +201,11 @@ def _conclude(at_start: Tensor, reached: Tensor, secants: Tensor, calls: int, st
         witness = f"jacobian found by ascent from sample {best}"
     else:
         witness = f"jacobian at sample {best}"
-    return Found(lower.log(), float(lower[best].log()), witness, calls, steps)
+    return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
+
+
+def _lengths(met: list[Slopes]) -> tuple[float, float] | None:
+    """Run and rise of the steepest slope met."""
+    steepest = max(met, key=lambda slopes: float(slopes.slope.max()))
+    best = int(steepest.slope.argmax())
+    return (float(steepest.run[best]), float(steepest.rise[best])) if steepest.slope[best] > 0 else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,16 @@ HALVINGS = 14
 NOISE = (1e-15, 1e-12, 1e-9)  # moves far below a secant's length, as parts of the point's norm
 
 
-def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Tensor:
-    """Where the network itself moves as its Jacobian says.
+class Slopes(NamedTuple):
+    """Slopes met, one a sample, and the two lengths that show each: ``rise`` / ``run``. All (samples,)."""
+
+    slope: Tensor
+    run: Tensor
+    rise: Tensor
+
+
+def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Slopes:
+    """The Jacobian's slopes where the network itself moves as they say, 0 elsewhere.
 
     uᵀ(f(x + h v) − f(x)) / h → uᵀJ v = σ as h → 0, so a backward pass that is not the derivative (a straight-through
     quantizer, a detached branch) gives itself away.
@@ -25,18 +35,20 @@ def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Tensor:
         pair: the Jacobian's pairs there.
 
     Returns:
-        bool (samples,): some step h agrees within a tenth.
+        σ where some step h agrees within a tenth, with h and uᵀ(f(x + h v) − f(x)) of the step that agrees best.
     """
     here = network.values(points)
-    agreed = pair.sigma <= 0
+    run, rise = network.steps(points), torch.zeros_like(pair.sigma)
     for shrink in (1.0, 1e-2, 1e2, 1e-4, 1e-5):
         step = (network.steps(points) * shrink).clamp(max=network.reach)
         moved = network.values(points + step[:, None] * pair.right)
-        slope = ((moved - here) * pair.left).sum(1) / step
-        agreed = agreed | ((slope - pair.sigma).abs() <= AGREEMENT * pair.sigma)
+        found = ((moved - here) * pair.left).sum(1)
+        better = (found / step - pair.sigma).abs() < (rise / run - pair.sigma).abs()
+        run, rise = torch.where(better, step, run), torch.where(better, found, rise)
+        agreed = (rise / run - pair.sigma).abs() <= AGREEMENT * pair.sigma
         if bool(agreed.all()):
             break
-    return agreed
+    return Slopes(torch.where(agreed, pair.sigma, 0.0), run, rise)
 
 
 def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Tensor:
@@ -52,7 +64,7 @@ def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Ten
     return 4 * torch.stack(moves).amax(0) + 64 * torch.finfo(here.dtype).eps * norms(here)
 
 
-def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Tensor:
+def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
     """The steepest secant found inside each segment, less its rounding error.
 
     Of the two halves of a segment one is at least as steep as the whole, so halving never loses:
@@ -66,12 +78,12 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Tensor:
         far: second ends.
 
     Returns:
-        (samples,), at least 0; 0 where the ends coincide or the network diverged.
+        Slopes of at least 0; 0 where the ends coincide or the network diverged. ``rise`` is less its rounding error.
     """
     low, high = network.values(near), network.values(far)
     along = unit(far - near)
     noise = torch.maximum(rounding_noise(network, near, along), rounding_noise(network, far, -along))
-    best = _slope(near, far, low, high, noise)
+    best = _slopes(near, far, low, high, noise)
     for _ in range(HALVINGS):
         middle = (near + far) / 2
         between = network.values(middle)
@@ -79,12 +91,17 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Tensor:
         lower = first[:, None]
         near, far = torch.where(lower, near, middle), torch.where(lower, middle, far)
         low, high = torch.where(lower, low, between), torch.where(lower, between, high)
-        best = torch.maximum(best, _slope(near, far, low, high, noise))
+        found = _slopes(near, far, low, high, noise)
+        best = Slopes(*(torch.where(found.slope > best.slope, new, old) for new, old in zip(found, best, strict=True)))
     return best
 
 
 def _slope(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor) -> Tensor:
-    length = norms(far - near)
-    slope = (norms(high - low) - 2 * noise) / torch.where(length > 0, length, 1.0)
-    good = slope.isfinite() & (slope > 0) & (length > 1e-6 * (norms(near) + norms(far)))
-    return torch.where(good, slope, 0.0)
+    return _slopes(near, far, low, high, noise).slope
+
+
+def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor) -> Slopes:
+    run, rise = norms(far - near), norms(high - low) - 2 * noise
+    slope = rise / torch.where(run > 0, run, 1.0)
+    good = slope.isfinite() & (slope > 0) & (run > 1e-6 * (norms(near) + norms(far)))
+    return Slopes(torch.where(good, slope, 0.0), run, rise)

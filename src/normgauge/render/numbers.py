@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from normgauge.core.bound import Scope
-from normgauge.core.reading import LN10
+from normgauge.core.spelled import LN10
 
 ABSENT = "·"
 

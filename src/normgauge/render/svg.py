@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from normgauge.core.reading import LN10, LayerRecord, Reading
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.core.spelled import LN10
 from normgauge.render.numbers import decades
 
 WIDTH, HEIGHT = 960, 320

@@ -6,7 +6,8 @@ import math
 
 from normgauge.core.bound import Evidence
 from normgauge.core.interval import LogInterval
-from normgauge.core.reading import LN10, LayerRecord, Reading
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.core.spelled import LN10
 from normgauge.render.numbers import decades, factor, plural, power, where
 
 LISTED = 4

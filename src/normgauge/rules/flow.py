@@ -138,6 +138,7 @@ class Transfer:
         sigma: for a normalizer, tensors and floats about its √(variance + ε).
         neutral: not worth a row in the table (pure shape changes).
         note: a sentence for the reader.
+        worked: the rule's formula with this layer's numbers put in.
     """
 
     gains: tuple[Gain, ...]
@@ -156,6 +157,7 @@ class Transfer:
     sigma: Mapping[str, Any] | None = None
     neutral: bool = False
     note: str = ""
+    worked: str = ""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,38 @@
+"""Natural logarithms inside, decimal ones in files; infinities spelled out, since JSON has none."""
+
+from __future__ import annotations
+
+import math
+
+from normgauge.errors import ReadingError
+
+LN10 = math.log(10)
+
+
+def spell(value: float | None) -> float | str | None:
+    """A float as strict JSON allows it: infinities are the strings "inf" and "-inf".
+
+    Raises:
+        ReadingError: for NaN.
+    """
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        raise ReadingError("a NaN cannot be stored in a reading; every bound is a number, inf or -inf")
+    return "inf" if value > 0 else "-inf"
+
+
+def unspell(value: float | str | None) -> float | None:
+    """The inverse of `spell`."""
+    return None if value is None else float(value)
+
+
+def to_log10(log_value: float | None) -> float | str | None:
+    """A natural logarithm as a decimal one, spelled for JSON."""
+    return None if log_value is None else spell(log_value / LN10)
+
+
+def from_log10(value: float | str | None) -> float | None:
+    """The inverse of `to_log10`."""
+    number = unspell(value)
+    return None if number is None else number * LN10
