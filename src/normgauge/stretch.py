@@ -12,7 +12,7 @@ from torch import Tensor
 from normgauge.balance import Balanced
 from normgauge.trace.step import Trace, Value
 
-ROUNDS = 5
+ROUNDS, SETTLED = 12, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: f
     """A unit vector near the top right singular vector of the Jacobian at x, by power iteration."""
     generator = torch.Generator(device="cpu").manual_seed(0)
     direction = torch.randn(x.shape, dtype=torch.float64, generator=generator).to(x)
+    grown = 0.0
     for _ in range(ROUNDS):
         direction = direction / direction.norm()
         point = x.detach().requires_grad_(True)
@@ -41,6 +42,9 @@ def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: f
             (direction,) = torch.autograd.grad((out * change / change.norm().clamp_min(1e-300)).sum(), point)
         if not bool(torch.isfinite(direction).all()) or not bool(direction.any()):
             return torch.zeros_like(x)
+        before, grown = grown, float(direction.norm())  # ‖Jᵀu‖, which rises to ‖J‖
+        if grown - before < SETTLED * grown:
+            break
     return direction / direction.norm()
 
 
