@@ -13,6 +13,7 @@ from normgauge.balance import Balanced
 from normgauge.trace.step import Trace, Value
 
 ROUNDS, SETTLED = 12, 1e-3
+LARGEST = 600.0  # log of what a float may hold with room to spare
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[
         allowed = 0.0
         for k, value in enumerate(step.inputs):
             gain = bound.gains.get((out.index, k), math.inf)
-            allowed += math.exp(min(gain, 600.0)) * _length(bound, value, a.inputs[k], b.inputs[k])
+            allowed += math.inf if gain > LARGEST else math.exp(gain) * _length(bound, value, a.inputs[k], b.inputs[k])
         if produced > 0 and allowed > 0 and math.isfinite(allowed):
             found[step.index] = max(math.log(allowed / produced), 0.0)
     return found

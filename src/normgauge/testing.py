@@ -6,7 +6,7 @@
 
 A network of that one layer is measured in every scope, with the balanced bound and without. Then, in float64, dense
 Jacobian norms and secant slopes at points of the scope must stay below the bound, and outputs of the ball within the
-displacement promised.
+displacement promised. A worked formula must end with the gain.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.bound import Scope
-from normgauge.core.reading import Reading
+from normgauge.core.reading import LayerRecord, Reading
 from normgauge.measure import readings
 from normgauge.rules import Registry
+from normgauge.rules.worked import stated
 from normgauge.trace.untouched import untouched
 
 SLACK = 1e-9
 ROUNDING = 1e-13  # of the outputs' size: what their difference may lose
+PRINTED = 1e-3  # relative room for a number that was rounded to be read
 SCALES = (1.0, 1e-3, 30.0)
 
 
@@ -153,6 +155,23 @@ def _consistent(reading: Reading, unknown: bool) -> None:
     for row in reading.layers:
         if row.gain.lo > row.gain.hi + SLACK:
             raise AssertionError(f"{reading.scope}: {row.name} has a gain from {row.gain.lo} to {row.gain.hi}")
+        if row.worked:
+            _worked_out(reading, row)
+
+
+def _worked_out(reading: Reading, row: LayerRecord) -> None:
+    """The formula with the layer's numbers in it ends with the layer's gain.
+
+    Raises:
+        AssertionError: when it does not.
+    """
+    said = stated(row.worked)
+    if said is None:
+        raise AssertionError(
+            f"{row.name}: expected a text that ends with '= number' or 'in [a, b]', got {row.worked!r}"
+        )
+    if said.hi != row.gain.hi and not abs(said.hi - row.gain.hi) <= PRINTED:
+        raise AssertionError(f"{reading.scope}: expected the gain {math.exp(row.gain.hi):.5g}, got {row.worked!r}")
 
 
 def _points(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:

@@ -43,7 +43,7 @@ def by_hand(rng: Random, shape: Shape) -> nn.Module:
         lambda: Fn("sqrt", lambda x: (x.sigmoid() + 0.1).sqrt()),
         lambda: Fn("log", lambda x: torch.log(1.2 + x.tanh())),
         lambda: Fn("rsqrt of squares", lambda x: (1 + x.square().clamp(max=4.0)).rsqrt()),
-        lambda: Fn("reciprocal", lambda x: 1.0 / (2.5 + x.sin())),
+        lambda: Fn("reciprocal", lambda x: 9.0 / (1.5 + x.sin())),
         lambda: Fn("power", lambda x: x.tanh() ** 3 + x.clamp(-2, 2).pow(2)),
         lambda: Fn("exp", lambda x: (-x.relu()).exp()),
         lambda: Fn("branch by sign", lambda x: torch.where(x > 0, x, 0.1 * x)),

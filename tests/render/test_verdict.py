@@ -7,9 +7,8 @@ import pytest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
-from normgauge.errors import ReadingError
 from normgauge.render.numbers import decades, factor, power, sigma_range, where
-from normgauge.render.verdict import balance_sentence, explain, verdict
+from normgauge.render.verdict import balance_sentence, verdict
 from tests.made import reading
 
 
@@ -44,14 +43,6 @@ def test_what_weights_and_normalizers_do():
     assert told is not None
     assert "multiply to 10^1.75 (56.2) and the 1 normalizer to 10^-0.50 (0.316)" in told
     assert balance_sentence(reading(layers=())) is None
-
-
-def test_explain_tells_what_is_known_and_refuses_unknown_layers():
-    told = explain(reading(), "f.1")
-    assert told.startswith("f.1 is a BatchNorm1d (rule made.batchnorm1d, claim T.L1).")
-    assert "somewhere by" in told and "Its σ: min 0.25" in told and told.endswith("2 channels at the ε floor.")
-    with pytest.raises(ReadingError, match="no layer 'x'"):
-        explain(reading(), "x")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ def by_variance(x):
     return (x - x.mean(-1, keepdim=True)) * (x.var(-1, unbiased=False, keepdim=True) + EPS) ** -0.5 * GAMMA
 
 
+def by_one_over(x):
+    return (x - x.mean(-1, keepdim=True)) * (1 / (x.var(-1, unbiased=False, keepdim=True) + EPS).sqrt()) * GAMMA
+
+
 def variance_and_mean(x):
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
     return (x - mean) * torch.rsqrt(variance + EPS) * GAMMA
@@ -66,7 +70,7 @@ def in_place(x):
 
 
 ROOT_MEAN_SQUARES = [huggingface, gemma, llama, by_square_root, reversed_order]
-STANDARDS = [centred, by_variance, variance_and_mean, moments, in_place]
+STANDARDS = [centred, by_variance, by_one_over, variance_and_mean, moments, in_place]
 
 
 def traced(function, x: Tensor):

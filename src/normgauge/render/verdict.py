@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from normgauge.core.bound import Evidence
-from normgauge.core.interval import LogInterval
-from normgauge.core.reading import LayerRecord, Reading
-from normgauge.core.spelled import LN10
+from normgauge.core.reading import Reading
 from normgauge.render.numbers import decades, factor, plural, power, where
 
 LISTED = 4
@@ -67,37 +65,6 @@ def balance_sentence(reading: Reading) -> str | None:
         f"Taken one by one, the layers multiply to {power(sum(rest))} and the {plural(len(norms), 'normalizer')} "
         f"to {power(sum(norms))}; folded and balanced together they allow {power(reading.log_upper)}."
     )
-
-
-def explain(reading: Reading, name: str) -> str:
-    """Everything the reading knows about one layer, in words.
-
-    Raises:
-        ReadingError: when there is no such layer.
-    """
-    layer = reading.layer(name)
-    head = f"{layer.name} is a {layer.kind} (rule {layer.rule}{f', claim {layer.claim}' if layer.claim else ''})."
-    return " ".join([head, *_layer_sentences(layer)])
-
-
-def _layer_sentences(layer: LayerRecord) -> list[str]:
-    sentences = [f"Alone it stretches a difference by at most {power(layer.gain.hi)}{_at_least(layer.gain)}."]
-    told = (
-        ("Folded with its neighbours it counts", layer.log_folded),
-        ("In the balanced bound it counts", layer.log_balanced),
-        ("From the input to its output:", layer.log_cumulative),
-        ("From its output to the network's:", layer.log_to_output),
-        ("The output moves with its weights by at most", layer.log_weight_lipschitz),
-        ("Its bound exceeds what it did along the worst direction found by", layer.log_slack),
-    )
-    sentences += [f"{words} {power(value)}." for words, value in told if value is not None]
-    if layer.sigma is not None:
-        sentences.append("Its σ: " + ", ".join(f"{key} {value:.3g}" for key, value in layer.sigma.items()) + ".")
-    return sentences + ([layer.note.rstrip(".") + "."] if layer.note else [])
-
-
-def _at_least(gain: LogInterval) -> str:
-    return f" (and somewhere by {power(gain.lo)})" if math.isfinite(gain.lo) and gain.hi - gain.lo > 0.01 * LN10 else ""
 
 
 def gap_line(reading: Reading) -> str:

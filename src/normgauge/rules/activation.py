@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from normgauge.rules.combine import entry_by_entry
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import JUMPS, at_sample, equal, number, worst
 from normgauge.trace.step import Step, Value
 
 rules = Family("activation")
@@ -39,13 +41,23 @@ def gelu_constant(step: Step) -> float:
 
 def prelu_constant(step: Step) -> float:
     """max(1, |a|)."""
+    return max(1.0, prelu_slope(step))
+
+
+def prelu_slope(step: Step) -> float:
+    """The largest |a|."""
     weight = step.module.weight if step.module is not None else step.get(1, "weight")
-    return max(1.0, float(weight.detach().abs().max()))
+    return float(weight.detach().abs().max())
 
 
 def rrelu_constant(step: Step) -> float:
     """max(1, |lower|, |upper|), whatever slope is drawn."""
-    return max(1.0, abs(option(step, 1, "lower", 1 / 8)), abs(option(step, 2, "upper", 1 / 3)))
+    return max(1.0, *map(abs, rrelu_slopes(step)))
+
+
+def rrelu_slopes(step: Step) -> tuple[float, float]:
+    """The ends of the interval slopes are drawn from."""
+    return option(step, 1, "lower", 1 / 8), option(step, 2, "upper", 1 / 3)
 
 
 def elu_constant(step: Step) -> float:
@@ -73,6 +85,14 @@ def softplus_origin(step: Step) -> float:
     """Softplus(0) = ln 2 / β."""
     return math.log(2) / abs(option(step, 1, "beta", 1.0))
 
+
+# activations whose constant is max(1, |options|)
+FORMULAS: list[tuple[tuple[str, ...], str, Callable[[Step], list[float]]]] = [
+    (("elu",), "max(1, |α|)", lambda step: [abs(option(step, 1, "alpha", 1.0))]),
+    (("leakyrelu", "leaky_relu"), "max(1, |a|)", lambda step: [abs(option(step, 1, "negative_slope", 0.01))]),
+    (("prelu",), "max(1, |a|)", lambda step: [prelu_slope(step)]),
+    (("rrelu",), "max(1, |lower|, |upper|)", lambda step: list(map(abs, rrelu_slopes(step)))),
+]
 
 # |φ(0)| of the few activations that do not vanish at 0; it shifts the length of a row
 ORIGIN: dict[str, Constant] = {
@@ -170,7 +190,19 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     names = [t.__name__ for t in step.target.__mro__] if step.module is not None else [step.kind]
     origin = next((ORIGIN[name](step) for name in names if name in ORIGIN), 0.0)
     shape = step.outputs[0].tensor.shape
-    return elementwise(value, span, incoming[0], ctx, shape[-1] if shape else 1, origin)
+    found = elementwise(value, span, incoming[0], ctx, shape[-1] if shape else 1, origin)
+    return replace(found, worked=equal(f"sup|φ'| of {_spelled(step, names)}", found.gains[0].log))
+
+
+def _spelled(step: Step, names: list[str]) -> str:
+    """An activation and the options its constant depends on: the formula with them put in, where there is one."""
+    for kinds, formula, options in FORMULAS:
+        if any(name.lower().rstrip("_") in kinds for name in names):
+            values = ", ".join(number(value) for value in options(step))
+            return f"{step.kind} = {formula} = max(1, {values})"
+    if any(name.lower() == "gelu" for name in names):
+        return f"{step.kind} ({'tanh' if gelu_constant(step) > 1.12895 else 'erf'} form)"
+    return step.kind
 
 
 @rules.add(
@@ -208,7 +240,9 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     low, high = (None if v is None else float(v) for v in limits)  # type: ignore[arg-type]
     low = low if low is None or high is None else min(low, high)  # torch gives the upper limit where they cross
     span = (-INF if low is None else low, INF if high is None else high)
-    return elementwise(1.0, span, incoming[0], ctx, origin=None)
+    found = elementwise(1.0, span, incoming[0], ctx, origin=None)
+    text = f"sup|φ'| of a clamp to [{number(span[0])}, {number(span[1])}]"
+    return replace(found, worked=equal(text, found.gains[0].log))
 
 
 @rules.add(torch.maximum, torch.minimum, torch.Tensor.maximum, torch.Tensor.minimum)
@@ -271,15 +305,22 @@ def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if step.kind == "threshold" or isinstance(step.module, nn.Threshold):
         limit, fill = (option(step, 1, "threshold", 0.0), option(step, 2, "value", 0.0))
         if limit == fill:  # x if x > t else t: a shifted ReLU
-            return elementwise(1.0, (limit, INF), incoming[0], ctx, origin=None)
-    return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded=f"{step.kind} is discontinuous")
+            found = elementwise(1.0, (limit, INF), incoming[0], ctx, origin=None)
+            return replace(found, worked=equal(f"sup|φ'| of max(x, {number(limit)})", found.gains[0].log))
+    worked = equal(f"{step.kind} jumps: {JUMPS}", ctx.full(INF))
+    gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
+    return Transfer(gains, unbounded=f"{step.kind} is discontinuous", worked=worked)
 
 
-def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow) -> Transfer:
-    """An elementwise map whose slope depends on the range of its input; rows stretch by the same factor."""
-    return Transfer(
-        (Gain(log_vector(slope), form=Diagonal()),), row=(slope * flow.row).nan_to_num(nan=INF), low=low, high=high
-    )
+def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, end: Tensor) -> Transfer:
+    """An elementwise map whose slope depends on the range of its input; rows stretch by the same factor.
+
+    ``formula`` says how: ``text = put in``, with {} where the deciding end of the range is put in.
+    """
+    log = log_vector(slope)
+    worked = equal(at_sample(log) + formula.format(number(float(end[worst(log)]))), log)
+    row = (slope * flow.row).nan_to_num(nan=INF, posinf=INF)
+    return Transfer((Gain(log, form=Diagonal()),), row=row, low=low, high=high, worked=worked)
 
 
 @rules.add(torch.exp, torch.Tensor.exp, torch.Tensor.exp_)
@@ -292,7 +333,8 @@ def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     Source: derivative.
     """
     flow = incoming[0]
-    transfer = ranged(flow.low.exp(), flow.high.exp(), flow.high.exp() * (1 + 1e-12), flow)
+    slope = flow.high.exp() * (1 + 1e-12)
+    transfer = ranged(flow.low.exp(), flow.high.exp(), slope, flow, "exp(sup x) = exp({})", flow.high)
     return _refuse_infinite(transfer, "exp of an input that is not bounded above")
 
 
@@ -320,13 +362,14 @@ def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
 def steep(kind: str, flow: Flow) -> Transfer:
     """One of the maps of `steep_at_zero` on the range of ``flow``."""
     a, b = flow.low.clamp_min(0.0) * (1 - 1e-12), flow.high.clamp_min(0.0)
-    slope, low, high = {
-        "log": (1 / a, a.log(), b.log()),
-        "sqrt": (0.5 / a.sqrt(), a.sqrt(), b.sqrt()),
-        "rsqrt": (0.5 * a.pow(-1.5), b.rsqrt(), a.rsqrt()),
-        "reciprocal": (a.pow(-2), 1 / b, 1 / a),
+    slope, low, high, formula = {
+        "log": (1 / a, a.log(), b.log(), "1/inf x = 1/{}"),
+        "sqrt": (0.5 / a.sqrt(), a.sqrt(), b.sqrt(), "1/(2√inf x) = 1/(2·√{})"),
+        "rsqrt": (0.5 * a.pow(-1.5), b.rsqrt(), a.rsqrt(), "½·(inf x)^(−1.5) = 0.5·{}^(−1.5)"),
+        "reciprocal": (a.pow(-2), 1 / b, 1 / a, "1/(inf x)² = 1/{}²"),
     }[kind]
-    return _refuse_infinite(ranged(low, high, slope, flow), f"{kind} of an input that is not bounded away from 0")
+    found = ranged(low, high, slope, flow, formula, a)
+    return _refuse_infinite(found, f"{kind} of an input that is not bounded away from 0")
 
 
 @rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
@@ -350,11 +393,12 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     slope = p * flow.peak.pow(p - 1) * (1 + 1e-12)
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
     high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)
-    return _refuse_infinite(ranged(low, high, slope, flow), "a power of an unbounded input")
+    formula = f"p·sup|x|^(p−1) = {number(p)}·{{}}^{number(p - 1)}"
+    return _refuse_infinite(ranged(low, high, slope, flow, formula, flow.peak), "a power of an unbounded input")
 
 
 def _refuse_infinite(transfer: Transfer, why: str) -> Transfer:
     gain = transfer.gains[0]
     if not bool((gain.log == INF).any()):
         return transfer
-    return Transfer(transfer.gains, row=transfer.row, low=transfer.low, high=transfer.high, unbounded=why)
+    return replace(transfer, unbounded=why)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, Transfer, log_vector
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
 from normgauge.spectral.dense import dense_norm
 from normgauge.trace.step import Step, Value
 
@@ -32,6 +33,7 @@ def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Contex
         norm=stretch * flow.norm + shift * (1 + OUTWARD),
         weight=weight,
         spectral=norm,
+        worked=within(f"‖W‖₂, W {sized(weight.shape)}", norm),
     )
 
 
@@ -79,10 +81,14 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     flows = iter(incoming)
     flow_a = next(flows) if isinstance(first, Value) else None
     flow_b = next(flows) if isinstance(second, Value) else None
-    gains = []
+    lengths = {}
     if flow_a is not None:
-        gains.append(Gain(log_vector(length(second, flow_b)) + log_w))
+        lengths["sup‖b‖"] = length(second, flow_b)
     if flow_b is not None:
-        gains.append(Gain(log_vector(length(first, flow_a)) + log_w))
+        lengths["sup‖a‖"] = length(first, flow_a)
+    gains = tuple(Gain(log_vector(size) + log_w) for size in lengths.values())
     why = "a product of two unbounded branches" if any(bool((g.log == INF).any()) for g in gains) else ""
-    return Transfer(tuple(gains), unbounded=why, weight=weight)
+    logs = [g.log for g in gains]
+    put_in = largest(number(float(size[worst(*logs)])) for size in lengths.values())
+    text = f"{at_sample(*logs)}‖W‖·{largest(lengths)} = {result(log_w, 6)}·{put_in}"
+    return Transfer(gains, unbounded=why, weight=weight, worked=equal(text, *logs))

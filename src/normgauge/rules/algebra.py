@@ -178,7 +178,7 @@ class Reader:
         if name in VIEWS:
             return first, self._restored(step, value, gone)
         if name in ("add", "radd", "iadd", "sub", "isub", "rsub", "subtract", "mul", "rmul", "imul", "multiply",
-                    "div", "idiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"):  # fmt: skip
+                    "div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"):  # fmt: skip
             return self._binary(step, name, first, gone)
         if name in ("clamp", "clamp_min", "clip"):
             floor = step.get(1, "min")
@@ -215,7 +215,7 @@ class Reader:
         if isinstance(operand, Tensor) and operand.numel() > 1 and gone is not None:
             raise Foreign
         alpha = float(step.kwargs.get("alpha", 1.0))
-        if name in ("rsub", "rtruediv"):
+        if name in ("rsub", "rdiv", "rtruediv"):
             first, second = second, first
         if "add" in name:
             return plus(first, second, alpha), gone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import at_sample, equal, largest, number, result, worst
 from normgauge.trace.step import Step, Value
 
 rules = Family("attention")
@@ -200,7 +201,7 @@ def part_gains(blocks: Blocks, part: slice, reach: dict[str, Reach], matrices: b
         (reach[n].row[part, None], reach[n].norm[part, None]) for n in ("query", "key", "value")
     )
     s = abs(blocks.scale)
-    top = (s * nq * nk).nan_to_num(nan=INF)[..., None]
+    top = (s * nq * nk).nan_to_num(nan=INF, posinf=INF)[..., None]
     weight = lift(softmax_weights(mask), top, mask).expand(q.shape[0], -1, -1)  # from the mask and the lengths alone
     # a covariance does not change when all rows move together, so rows may be measured from their mean at the centre
     width_v, width_k = (
@@ -208,7 +209,7 @@ def part_gains(blocks: Blocks, part: slice, reach: dict[str, Reach], matrices: b
         for t in (blocks.v[part], k)
     )
     root_v, root_k = finite_min(nv, width_v + rv).expand(q.shape[:2]), finite_min(nk, width_k + rk).expand(q.shape[:2])
-    cross, long_q = (root_v * root_k).nan_to_num(nan=INF), nq.expand(q.shape[:2])
+    cross, long_q = (root_v * root_k).nan_to_num(nan=INF, posinf=INF), nq.expand(q.shape[:2])
     if spread is not None:
         centre = softmax_weights(blocks.scale * q @ k.mT + mask)
         length_q = torch.linalg.vector_norm(q, dim=-1)
@@ -223,14 +224,14 @@ def part_gains(blocks: Blocks, part: slice, reach: dict[str, Reach], matrices: b
     gain_v = column_root(weight)
     if matrices:
         gain_v = torch.minimum(gain_v, largest_singular(weight))
-    far = (root_v * long_q).nan_to_num(nan=INF)
+    far = (root_v * long_q).nan_to_num(nan=INF, posinf=INF)
     gain_k = torch.where(weight > 0, weight * far.square()[..., None], 0.0).sum(1).amax(-1).sqrt()
     if spread is not None and matrices:
         heavy = torch.where(weight > 0, weight * root_v.square()[..., None], 0.0).mT  # (blocks, keys, queries)
         lengths = _weighted_length(heavy.nan_to_num(posinf=0.0), q)
         shift = torch.where(rq > 0, rq * heavy.sum(-1).sqrt(), 0.0)
         gain_k = finite_min(gain_k, torch.where(heavy.isinf().any(-1), INF, lengths + shift).amax(-1))
-    return torch.stack([s * cross.nan_to_num(nan=INF).amax(-1), s * gain_k, gain_v, s * far.amax(-1)])
+    return torch.stack([s * cross.nan_to_num(nan=INF, posinf=INF).amax(-1), s * gain_k, gain_v, s * far.amax(-1)])
 
 
 def _weighted_length(heavy: Tensor, q: Tensor) -> Tensor:
@@ -281,7 +282,20 @@ def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     ]
     gains = torch.cat(parts, 1)
     by_role = dict(zip(("query", "key", "value", "far"), gains.reshape(4, ctx.samples, -1).amax(2), strict=True))
-    return _transfer(step, incoming, ctx, by_role, blocks)
+    found = _transfer(step, incoming, ctx, by_role, blocks)
+    return replace(found, worked=_worked(step, by_role, reach, blocks))
+
+
+def _worked(step: Step, by_role: dict[str, Tensor], reach: dict[str, Reach], blocks: Blocks) -> str:
+    """The gains in the operands that move, and the longest rows that allow them."""
+    moving = [name for i, name in enumerate(("query", "key", "value")) if isinstance(step.get(i, name), Value)]
+    logs = [log_vector(by_role[name]) for name in moving]
+    sample = worst(*logs)
+    letters = {"query": "q", "key": "k", "value": "v"}
+    lengths = [number(float(reach[n].norm.reshape(len(logs[0]), -1)[sample].max())) for n in letters]
+    facts = f"{blocks.k.shape[1]} keys, s = {number(abs(blocks.scale))}, R_q, R_k, R_v = {', '.join(lengths)}"
+    gains = largest(result(float(log[sample]), 6) for log in logs)
+    return equal(f"{at_sample(*logs)}{facts}; {largest(f'in {letters[n]}' for n in moving)} = {gains}", *logs)
 
 
 def _work(blocks: Blocks) -> float:
@@ -321,7 +335,7 @@ def _transfer(
             form = Commute((-2,) if blocks.shared == 1 else (-3, -2))
         gains.append(Gain(log_vector(by_role[name]), form=form))
         factor = {"query": by_role["query"], "key": by_role["far"]}.get(name, ctx.full(1.0))
-        row = row + torch.where(flow.row > 0, factor * flow.row, 0.0).nan_to_num(nan=INF)
+        row = row + torch.where(flow.row > 0, factor * flow.row, 0.0).nan_to_num(nan=INF, posinf=INF)
     infinite = any(bool((g.log == INF).any()) for g in gains)
     data = blocks.v
     empty = (blocks.mask == -INF).all(-1).any()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normgauge.rules.flow import INF, Commute, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
 from normgauge.trace.step import Step, Value
 
 rules = Family("combine")
@@ -99,6 +100,7 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     out = step.outputs[0].tensor
     axis = aligned_axis(step, incoming, ctx, operands)
     gains, row, norm, low, high = [], ctx.full(0.0), ctx.full(0.0), ctx.full(0.0), ctx.full(0.0)
+    terms = []
     flows = iter(incoming)
     minus = "sub" in step.kind
     flipped = step.kind in ("__rsub__", "rsub")
@@ -114,6 +116,7 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         flow = next(flows)
         copies = broadcast_copies(operand.tensor.shape, out.shape)
         value = scale * math.sqrt(copies)
+        terms.append(f"{number(scale)}·√{copies}")
         gains.append(
             Gain(
                 ctx.log(value) if value != 1 else ctx.full(0.0),
@@ -131,8 +134,19 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         low=low,
         high=high,
         axis=axis,
-        neutral=len(gains) == 1 and scales == [1.0, 1.0],
+        neutral=len(gains) == 1 and bool((gains[0].log == 0).all()),  # a constant is added, nothing is repeated
+        worked=_sum_worked(terms, gains),
     )
+
+
+def _sum_worked(terms: list[str], gains: list[Gain]) -> str:
+    """Of branches that add, the gain of the one that is enlarged most."""
+    logs = [g.log for g in gains]
+    if all(term == "1·√1" for term in terms):
+        what = "one branch, the constant adds nothing" if len(terms) == 1 else "2 branches that add, each as it is"
+        return equal(what, *logs)
+    branches = "" if len(terms) == 1 else ", the larger of 2 branches"
+    return equal(f"|α|·√copies{branches} = {largest(terms)}", *logs)
 
 
 def _row_copies(shape: torch.Size, out: torch.Size) -> int:
@@ -168,16 +182,26 @@ def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     out = step.outputs[0].tensor
     flow_a, flow_b = incoming
     gains = (Gain(log_vector(_block(a, b, flow_b, out, ctx))), Gain(log_vector(_block(b, a, flow_a, out, ctx))))
-    peak = (flow_a.peak * flow_b.peak).nan_to_num(nan=INF)
+    peak = (flow_a.peak * flow_b.peak).nan_to_num(nan=INF, posinf=INF)
     row = _product_row(a, b, flow_a, flow_b, out)
-    norm = torch.minimum((flow_a.peak * flow_b.norm), (flow_a.norm * flow_b.peak)).nan_to_num(nan=INF)
+    norm = torch.minimum((flow_a.peak * flow_b.norm), (flow_a.norm * flow_b.peak)).nan_to_num(nan=INF, posinf=INF)
     if a.tensor.shape[-1:] != b.tensor.shape[-1:]:
         norm = None  # type: ignore[assignment]
     infinite = [g for g in gains if bool((g.log == INF).any())]
     why = f"{step.kind} multiplies branches that are not bounded in this scope" if infinite else ""
     nonnegative = bool((flow_a.low >= 0).all()) and bool((flow_b.low >= 0).all())
     low = ctx.full(0.0) if nonnegative or a is b else -peak
-    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why)
+    worked = _product_worked(gains, (a, b), out)
+    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why, worked=worked)
+
+
+def _product_worked(gains: tuple[Gain, Gain], operands: tuple[Value, Value], out: Tensor) -> str:
+    """The gain in a is the size of b, and the other way round."""
+    logs = [g.log for g in gains]
+    blocks = [broadcast_copies(operand.tensor.shape, out.shape) > 1 for operand in operands]
+    names = [f"sup‖block of {other}‖" if block else f"sup|{other}|" for other, block in zip("ba", blocks, strict=True)]
+    sizes = [result(float(log[worst(*logs)]), 6) for log in logs]
+    return equal(f"{at_sample(*logs)}{largest(names)} = {largest(sizes)}", *logs)
 
 
 def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) -> Tensor:
@@ -203,10 +227,10 @@ def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) 
 def _product_row(a: Value, b: Value, flow_a: Flow, flow_b: Flow, out: Tensor) -> Tensor | None:
     if a.tensor.shape[-1:] != out.shape[-1:] or b.tensor.shape[-1:] != out.shape[-1:]:
         return None
-    return (flow_a.row * flow_b.peak + flow_b.row * flow_a.peak).nan_to_num(nan=INF)
+    return (flow_a.row * flow_b.peak + flow_b.row * flow_a.peak).nan_to_num(nan=INF, posinf=INF)
 
 
-def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Context) -> Transfer:
+def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Context, symbol: str = "c") -> Transfer:
     """A branch times a constant tensor or number."""
     out = step.outputs[0].tensor
     shape = value.tensor.shape
@@ -221,7 +245,8 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
         top = float(torch.linalg.vector_norm(size.expand(out.shape), dim=repeated).max())
     if top == 0.0:  # 0 times anything, bounded or not
         zero = ctx.full(0.0)
-        return Transfer((Gain(ctx.full(-INF)),), radius=zero, row=zero, norm=zero, low=zero, high=zero, axis=axis)
+        gains, worked = (Gain(ctx.full(-INF)),), equal(f"max|{symbol}|", ctx.full(-INF))
+        return Transfer(gains, radius=zero, row=zero, norm=zero, low=zero, high=zero, axis=axis, worked=worked)
     peak = flow.peak * (float(size.max()) if size.numel() else 0.0)
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, _scaling(size, shape, out))
     same_row = shape[-1:] == out.shape[-1:]
@@ -234,7 +259,14 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
         high=peak * (1 + 1e-12),
         axis=axis,
         neutral=top == 1.0 and size.numel() == 1,
+        worked=equal(_constant_words(symbol, size, shape == out.shape), gain.log),
     )
+
+
+def _constant_words(symbol: str, size: Tensor, plain: bool) -> str:
+    if size.numel() == 1 and plain:
+        return f"|{symbol}|"
+    return f"{f'max|{symbol}|' if plain else f'largest ‖block of {symbol}‖'} over c ({sized(size.shape)})"
 
 
 def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
@@ -262,23 +294,40 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     a, b = step.args[0], step.get(1, "other")
     if step.kwargs.get("rounding_mode") is not None:
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="a rounded quotient is discontinuous")
-    if step.kind == "__rtruediv__":
+        gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
+        worked = equal(f"a rounded quotient jumps: {JUMPS}", ctx.full(INF))
+        return Transfer(gains, unbounded="a rounded quotient is discontinuous", worked=worked)
+    if step.kind in ("__rtruediv__", "__rdiv__"):  # torch defines the first as the second, name and all
         a, b = b, a
     if not isinstance(b, Value):
-        return by_constant(step, a, 1 / data_of(b), incoming[0], ctx)
+        return by_constant(step, a, 1 / data_of(b), incoming[0], ctx, "1/c")
     flow_b = incoming[-1]
     floor = torch.maximum(flow_b.low, -flow_b.high).clamp_min(0.0) * (1 - 1e-12)
     why = "" if bool((floor > 0).all()) else "a division by something that may be 0 in this scope"
     axis = aligned_axis(step, incoming, ctx, (a, b))
     out = step.outputs[0].tensor
-    repeat_b = math.sqrt(broadcast_copies(b.tensor.shape, out.shape))
+    repeats = [broadcast_copies(o.tensor.shape, out.shape) if isinstance(o, Value) else 1 for o in (a, b)]
     size_a = incoming[0].peak if isinstance(a, Value) else ctx.full(float(data_of(a).abs().max()))
-    gains = [Gain(log_vector((size_a / floor.square() * repeat_b).nan_to_num(nan=INF)))]
+    found = [Gain(log_vector((size_a / floor.square() * math.sqrt(repeats[1])).nan_to_num(nan=INF, posinf=INF)))]
     if isinstance(a, Value):
-        gains.insert(0, Gain(log_vector(1 / floor * math.sqrt(broadcast_copies(a.tensor.shape, out.shape)))))
-    peak = (size_a / floor).nan_to_num(nan=INF)
-    return Transfer(tuple(gains), low=-peak, high=peak, axis=axis, unbounded=why)
+        found.insert(0, Gain(log_vector(1 / floor * math.sqrt(repeats[0]))))
+    peak = (size_a / floor).nan_to_num(nan=INF, posinf=INF)
+    if not why and any(bool((g.log == INF).any()) for g in found):
+        why = "a division of something that is not bounded in this scope"
+    worked = _quotient_worked(found, size_a, floor, repeats)
+    return Transfer(tuple(found), low=-peak, high=peak, axis=axis, unbounded=why, worked=worked)
+
+
+def _quotient_worked(gains: list[Gain], size_a: Tensor, floor: Tensor, repeats: list[int]) -> str:
+    """The gain in a numerator that moves, and in the denominator."""
+    logs = [g.log for g in gains]
+    sample = worst(*logs)
+    size, least = number(float(size_a[sample])), number(float(floor[sample]))
+    by_a, by_b = ("" if n == 1 else f"·√{n}" for n in repeats)
+    terms = [f"1/{least}{by_a}", f"{size}/{least}²{by_b}"][-len(logs) :]
+    names = ["1/inf|b|", "sup|a|/inf|b|²"][-len(logs) :]
+    copied = ", times √copies" if max(repeats) > 1 else ""
+    return equal(f"{at_sample(*logs)}{largest(names)}{copied} = {largest(terms)}", *logs)
 
 
 def reduced_axes(step: Step, data: Tensor) -> tuple[int, ...]:
@@ -324,13 +373,15 @@ def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     value = 1 / math.sqrt(n) if is_mean else math.sqrt(n)
     whole_rows = data.ndim - 1 not in axes
     factor = 1.0 if is_mean else float(n)
+    gain = Gain(ctx.log(value), math.log(value), Commute(axes))
     return Transfer(
-        (Gain(ctx.log(value), math.log(value), Commute(axes)),),
+        (gain,),
         row=factor * flow.row if whole_rows else None,
         norm=factor * flow.norm if whole_rows else None,
         low=flow.low * factor,
         high=flow.high * factor,
         axis=axis,
+        worked=equal(f"1/√n = 1/√{n}" if is_mean else f"√n = √{n}", gain.log),
     )
 
 
@@ -340,7 +391,8 @@ def entry_by_entry(step: Step, incoming: tuple[Flow, ...], ctx: Context, operand
     copies = [broadcast_copies(o.tensor.shape, out) for o in operands if isinstance(o, Value)]
     axis = aligned_axis(step, incoming, ctx, operands)
     gains = tuple(Gain(ctx.full(math.log(n) / 2 + (1e-15 if n > 1 else 0.0))) for n in copies)
-    return Transfer(gains, disjoint=True, axis=axis)
+    worked = equal(f"√(most copies of one entry) = √{max(copies)}", *(g.log for g in gains))
+    return Transfer(gains, disjoint=True, axis=axis, worked=worked)
 
 
 @rules.add(*methods("amax", "amin", "max", "min"))
@@ -357,9 +409,9 @@ def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tran
     if isinstance(other, Tensor | Value):
         return entry_by_entry(step, incoming, ctx, (step.args[0], other))
     axes = reduced_axes(step, data)
-    return Transfer(
-        (Gain(ctx.full(0.0)),), low=flow.low, high=flow.high, axis=after_reduction(step, flow, ctx, axes, data)
-    )
+    axis = after_reduction(step, flow, ctx, axes, data)
+    worked = equal("each output is one entry of its own", ctx.full(0.0))
+    return Transfer((Gain(ctx.full(0.0)),), low=flow.low, high=flow.high, axis=axis, worked=worked)
 
 
 @rules.add(*methods("norm", "std", "var"), torch.linalg.norm, torch.linalg.vector_norm)
@@ -385,6 +437,7 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         correction = step.kwargs.get("correction")
         correction = int(unbiased) if correction is None else correction
         value = 1 / math.sqrt(max(n - correction, 1))
+        text = f"1/√(n − {correction}) = 1/√{max(n - correction, 1)}"
     else:
         dim = step.get(2, "dim")
         axes = (
@@ -392,6 +445,7 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
             if dim is None
             else tuple(d % data.ndim for d in ((dim,) if isinstance(dim, int) else dim))
         )
-        value = 1.0
+        value, text = 1.0, "a length moves by no more than its vector"
     axis = after_reduction(step, flow, ctx, axes, data)
-    return Transfer((Gain(ctx.log(value)),), low=ctx.full(0.0), axis=axis)
+    gain = Gain(ctx.log(value))
+    return Transfer((gain,), low=ctx.full(0.0), axis=axis, worked=equal(text, gain.log))

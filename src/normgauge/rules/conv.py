@@ -10,14 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.core.interval import LogInterval
 from normgauge.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import sized, within
 from normgauge.spectral.conv import ConvSpec, apply, conv_norm
+from normgauge.spectral.enclosure import Enclosure
 from normgauge.trace.step import Step, Value
 
 rules = Family("conv")
 
+BY = {
+    "dense": "its dense matrix",
+    "pointwise": "its matrix at a pixel",
+    "twisted circulant": "a twisted circulant",
+    "zero": "its zeros",
+}  # methods of `spectral` in words, where they need others
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -76,12 +83,28 @@ def conv_layer(step: Step, data: Tensor) -> Layer | str:
     return Layer(weight, bias, spec)
 
 
-def enclosed(layer: Layer, ctx: Context) -> LogInterval:
+def enclosed(layer: Layer, ctx: Context) -> Enclosure:
     """The enclosure of the layer's norm, computed once for all scopes."""
     key = ("conv", id(layer.weight), layer.spec)
     if key not in ctx.cache:
         ctx.cache[key] = (conv_norm(layer.weight, layer.spec, ctx.width), layer.weight)
-    return ctx.cache[key][0].log
+    found: Enclosure = ctx.cache[key][0]
+    return found
+
+
+def layout(layer: Layer) -> str:
+    """Kernel, input size and every option that is not torch's default, in words."""
+    spec = layer.spec
+    words = [f"K {sized(layer.weight.shape)} on {sized(spec.input_size)}", f"stride {_brief(spec.stride)}"]
+    words.append(f"padding {_brief([left if left == right else (left, right) for left, right in spec.padding])}")
+    extras = (("dilation", _brief(spec.dilation), "1"), ("groups", str(spec.groups), "1"))
+    words += [f"{name} {value}" for name, value, usual in extras if value != usual]
+    words += ["transposed"] * spec.transposed + [spec.padding_mode] * (spec.padding_mode != "zeros")
+    return ", ".join(words)
+
+
+def _brief(values: Sequence[Any]) -> str:
+    return str(values[0]) if len(set(values)) == 1 else "×".join(str(v) for v in values)
 
 
 def computes(layer: Layer, step: Step) -> bool:
@@ -157,7 +180,8 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
         raise SamplesMixed(f"{step.kind} over the samples' axis")
     if not computes(layer, step):
         return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} does not compute the convolution by its weight")
-    norm = enclosed(layer, ctx)
+    found = enclosed(layer, ctx)
+    norm = found.log
     low, high = reach(layer, incoming[0])
     gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(layer.weight, layer.spec, channel))
     return Transfer(
@@ -167,4 +191,5 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
         weight=layer.weight,
         spectral=norm,
         input_gain=log_windows(layer.weight, layer.spec),
+        worked=within(f"‖K‖, {layout(layer)}, by {BY.get(found.method, found.method)}", norm),
     )

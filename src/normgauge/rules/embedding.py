@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import JUMPS, equal
 from normgauge.spectral.dense import dense_norm
 from normgauge.trace.step import Step, Value
 
@@ -31,7 +32,8 @@ def embedding(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
     if any(isinstance(v, Value) and v.tensor.is_floating_point() for v in step.inputs):
         return Transfer(gains, unknown="an embedding whose table or weights depend on the input")
-    return Transfer(gains, unbounded="the index of an embedding is discrete")
+    worked = equal(f"the index jumps: {JUMPS}", *(g.log for g in gains))
+    return Transfer(gains, unbounded="the index of an embedding is discrete", worked=worked)
 
 
 def embedding_facts(weight: Tensor) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_outward
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
+from normgauge.rules.worked import equal, number
 from normgauge.trace.step import Step
 
 rules = Family("norm_batch")
@@ -40,7 +41,14 @@ def channel_affine(
         low=-reach,
         high=reach,
         sigma=sigma_facts(sigma, size, eps, float((1 / sigma).max())),
+        worked=_channel_worked(scale, size, variance, eps, gain),
     )
+
+
+def _channel_worked(scale: Tensor, size: Tensor, variance: Tensor, eps: float, gain: Gain) -> str:
+    c = int(scale.argmax())
+    put_in = f"{number(float(size[c]))}/√({number(float(variance[c]))} + {number(eps)})"
+    return equal(f"channel {c}: |γ|/√(var+ε) = {put_in}", gain.log)
 
 
 def sigma_facts(sigma: Tensor, gamma: Tensor, eps: float, inverse: float, groups: int = 1) -> Mapping[str, Any]:
@@ -70,7 +78,8 @@ def train_statistics(
         raise SamplesMixed("batch statistics couple the samples")
     channels = data.shape[1]
     groups = data.detach().double().cpu().movedim(1, 0).reshape(1, channels, -1)
-    transfer = groupwise(groups, gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=channels)
+    layout: dict[str, Any] = {"gamma_axis": 1, "period": channels, "unit": "channel"}
+    transfer = groupwise(groups, gamma, beta, eps, flow, ctx, centred=True, **layout)
     return within_rows(transfer, data)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfe
 from normgauge.rules.norm_batch import channel_affine, within_rows
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
+from normgauge.rules.worked import at_sample, equal, number, worst
 from normgauge.trace.step import Step
 
 rules = Family("norm_layer")
@@ -39,7 +41,16 @@ def over_last(
     groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size).cpu()
     single = len(shape) == 1
     transfer = groupwise(
-        groups, gamma, beta, eps, flow, ctx, centred=centred, gamma_axis=data.ndim - 1 if single else -1, rows=True
+        groups,
+        gamma,
+        beta,
+        eps,
+        flow,
+        ctx,
+        centred=centred,
+        gamma_axis=data.ndim - 1 if single else -1,
+        rows=True,
+        unit="row",
     )
     if single:
         return transfer
@@ -55,6 +66,7 @@ def over_last(
         high=transfer.high,
         sigma=transfer.sigma,
         note=transfer.note,
+        worked=transfer.worked,
     )
 
 
@@ -134,7 +146,8 @@ def by_channel_groups(
         groups = items.reshape(ctx.samples, (data.shape[0] // ctx.samples) * count, -1)
     else:
         groups = data.detach().double().reshape(ctx.samples, -1, data[0].numel() // count)
-    transfer = groupwise(groups.cpu(), gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=count)
+    unit = "channel" if count == data.shape[1] else "group"
+    transfer = groupwise(groups.cpu(), gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=count, unit=unit)
     return within_rows(transfer, data)
 
 
@@ -197,7 +210,11 @@ def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
             (Gain(ctx.full(INF)),), unknown=f"parameters k={k}, alpha={alpha}, beta={beta} that are not all positive"
         )
     value = k**-beta + math.sqrt(m) * 2 * beta / (beta + 1) * (k * (beta + 1) / beta) ** -beta
-    return Transfer((Gain(ctx.log(value)),), radius=None, norm=None)
+    gain = Gain(ctx.log(value))
+    m_, b_, k_ = number(m), number(beta), number(k)
+    put_in = f"{k_}^(−{b_}) + √{m_}·2·{b_}/({b_} + 1)·({k_}·({b_} + 1)/{b_})^(−{b_})"
+    worked = equal(f"k^(−β) + √m·2β/(β+1)·(k(β+1)/β)^(−β) = {put_in}", gain.log)
+    return Transfer((gain,), radius=None, norm=None, worked=worked)
 
 
 @rules.add(F.normalize)
@@ -226,13 +243,21 @@ def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     reach = torch.minimum(flow.row, flow.radius) if last else flow.radius
     floor = (lengths - reach[:, None]).nan_to_num(nan=0.0, neginf=0.0).clamp_min(eps)
     slope = 1 / floor.amin(1)
-    transfer = Transfer((Gain(slope.log() + 1e-9),), low=ctx.full(-1.0), high=ctx.full(1.0))
+    gain = Gain(slope.log() + 1e-9)
+    worked = _normalize_worked(gain.log, lengths, reach, eps)
+    transfer = Transfer((gain,), low=ctx.full(-1.0), high=ctx.full(1.0), worked=worked)
     if not last:
         return transfer
-    return Transfer(
-        transfer.gains,
-        row=(slope * flow.row).nan_to_num(nan=INF).clamp_max(2.0),
-        norm=ctx.full(1 + 1e-12),
-        low=transfer.low,
-        high=transfer.high,
-    )
+    row = (slope * flow.row).nan_to_num(nan=INF, posinf=INF).clamp_max(2.0)
+    return replace(transfer, row=row, norm=ctx.full(1 + 1e-12))
+
+
+def _normalize_worked(log: Tensor, lengths: Tensor, reach: Tensor, eps: float) -> str:
+    sample = worst(log)
+    length, moved = float(lengths[sample].min()), float(reach[sample])
+    if math.isinf(moved):
+        return equal(f"1/ε = 1/{number(eps)}", log)
+    if moved == 0:
+        return equal(f"{at_sample(log)}1/max(‖x‖, ε) = 1/max({number(length)}, {number(eps)})", log)
+    put_in = f"1/max({number(length)} − {number(moved)}, {number(eps)})"
+    return equal(f"{at_sample(log)}1/max(‖x₀‖ − r, ε) = {put_in}", log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from normgauge.core.interval import LogInterval
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.shape import rerun
+from normgauge.rules.worked import equal, sized, within
 from normgauge.spectral.dense import dense_norm
 from normgauge.trace.step import Step
 
@@ -85,11 +87,15 @@ def overlap(inputs: int, outputs: int, kernel: int, stride: int, padding: int, d
     return int(torch.bincount(place[inside], minlength=1).max()), int(inside.sum(1).min())
 
 
-def counted(flow: Flow, ctx: Context, axes: int, windows: int) -> Transfer:
+def counted(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer:
     """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
+    windows = math.prod(by_axis)
     log_gain = math.log(windows) / 2 + (1e-15 if windows > 1 else 0.0)
     lo = math.log(windows) / 2 - 1e-15 if ctx.scope.kind == "global" else -INF
-    return Transfer((Gain(ctx.full(log_gain), lo, channelwise(axes)),), low=flow.low, high=flow.high)
+    gain = Gain(ctx.full(log_gain), lo, channelwise(axes))
+    product = "·".join(map(str, by_axis))
+    worked = equal(f"√(most windows over one pixel) = √{f'({product})' if len(by_axis) > 1 else product}", gain.log)
+    return Transfer((gain,), low=flow.low, high=flow.high, worked=worked)
 
 
 @rules.add(*named(*each("MaxPool"), *each("max_pool"), *each("max_pool", "_with_indices")))
@@ -111,7 +117,7 @@ def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     found = [overlap(*line) for line in zip(inputs, outputs, kernel, stride, padding, dilation, strict=True)]
     if min(least for _, least in found) == 0:
         return refuse(incoming, ctx, "a pooling window that holds nothing but padding")
-    return counted(incoming[0], ctx, axes, math.prod(most for most, _ in found))
+    return counted(incoming[0], ctx, axes, [most for most, _ in found])
 
 
 @rules.add(*named(*each("AdaptiveMaxPool"), *each("adaptive_max_pool"), *each("adaptive_max_pool", "_with_indices")))
@@ -125,12 +131,12 @@ def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> T
     """
     axes = spatial(step)
     keep_apart(step, incoming[0], ctx, axes)
-    windows = 1
+    windows = []
     for n, m in zip(*(v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs)), strict=True):
         count = torch.zeros(n, dtype=torch.long)
         for i in range(m):
             count[i * n // m : -(-(i + 1) * n // m)] += 1
-        windows *= int(count.max())
+        windows.append(int(count.max()))
     return counted(incoming[0], ctx, axes, windows)
 
 
@@ -150,13 +156,12 @@ def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         return refuse(incoming, ctx, f"power-average pooling with p = {power:g}" + (" and ceil_mode" if ceil else ""))
     kernel = per_axis(option(step, 2, "kernel_size"), axes)
     stride = per_axis(option(step, 3, "stride") or kernel, axes)
-    windows = 1
     inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
-    for n, m, k, s in zip(inputs, outputs, kernel, stride, strict=True):
-        windows *= overlap(n, m, k, s, 0, 1)[0]
+    lines = zip(inputs, outputs, kernel, stride, strict=True)
+    windows = [overlap(n, m, k, s, 0, 1)[0] for n, m, k, s in lines]
     found = counted(incoming[0], ctx, axes, windows)
     top = incoming[0].peak * math.prod(kernel) ** (0.0 if power == INF else 1 / power) * (1 + 1e-12)
-    return Transfer(found.gains, low=ctx.full(0.0), high=top)
+    return replace(found, low=ctx.full(0.0), high=top)
 
 
 def line_matrices(step: Step, axes: int) -> tuple[list[Tensor], Tensor, float]:
@@ -201,7 +206,10 @@ def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -
     shift = (axes - 1) * math.log(abs(scale))
     log_hi, log_lo = norm.hi - shift + 1e-12, norm.lo - shift - 1e-12
     low, high = weighted_range(matrices, flat, scale, flow)
-    return Transfer((Gain(ctx.full(log_hi), log_lo, channelwise(axes)),), low=low, high=high)
+    sizes = [sized(v[0].tensor.shape[-axes:]) for v in (step.inputs, step.outputs)]
+    text = f"‖{'⊗'.join('A₁A₂A₃'[2 * i : 2 * i + 2] for i in range(axes))}‖ from {sizes[0]} to {sizes[1]} pixels"
+    worked = within(text, LogInterval(min(log_lo, log_hi), log_hi))
+    return Transfer((Gain(ctx.full(log_hi), log_lo, channelwise(axes)),), low=low, high=high, worked=worked)
 
 
 def weighted_range(matrices: list[Tensor], flat: Tensor, scale: float, flow: Flow) -> tuple[Tensor, Tensor]:
@@ -256,4 +264,6 @@ def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if count == 0:
         return refuse(incoming, ctx, "a fold that keeps nothing")
     reach = count * flow.peak
-    return Transfer((Gain(ctx.log(math.sqrt(count)), math.log(count) / 2 - 1e-15),), low=-reach, high=reach)
+    gain = Gain(ctx.log(math.sqrt(count)), math.log(count) / 2 - 1e-15)
+    worked = equal(f"√(most patches over one pixel) = √{count}", gain.log)
+    return Transfer((gain,), low=-reach, high=reach, worked=worked)

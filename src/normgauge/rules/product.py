@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normgauge.rules.affine import matrix_transfer
 from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.worked import at_sample, equal, largest, result, sized, within, worst
 from normgauge.spectral.dense import dense_norm, norms_squared
 from normgauge.trace.step import Value
 
@@ -148,13 +149,23 @@ def by_constant(product: Product, moving: Operand, constant: Operand, ctx: Conte
     row = length = None
     if on_rows and product.out[-1:] in free and product.out:
         stretch = math.exp(norm.hi) if norm.hi < 700 else INF
-        row, length = (stretch * flow.row).nan_to_num(nan=INF), (stretch * flow.norm).nan_to_num(nan=INF)
+        row, length = (
+            (stretch * flow.row).nan_to_num(nan=INF, posinf=INF),
+            (stretch * flow.norm).nan_to_num(nan=INF, posinf=INF),
+        )
     elif last and product.out[-1:] == last:
         stretch = _row_sum(constant, product, last)
-        row, length = (stretch * flow.row).nan_to_num(nan=INF), (stretch * flow.norm).nan_to_num(nan=INF)
-    reach = (_row_sum(constant, product, "") * flow.peak).nan_to_num(nan=INF)
+        row, length = (
+            (stretch * flow.row).nan_to_num(nan=INF, posinf=INF),
+            (stretch * flow.norm).nan_to_num(nan=INF, posinf=INF),
+        )
+    reach = (_row_sum(constant, product, "") * flow.peak).nan_to_num(nan=INF, posinf=INF)
     gain = Gain(ctx.full(norm.hi), norm.lo, form_of(moving, product))
-    return Transfer((gain,), row=row, norm=length, low=-reach, high=reach, axis=axis)
+    text = f"‖C‖₂, C {sized(matrix.shape)}"
+    if matrix.ndim > 2:
+        text = f"largest ‖C_b‖₂ of {math.prod(matrix.shape[:-2])} matrices, C_b {sized(matrix.shape[-2:])}"
+    worked = within(text, norm)
+    return Transfer((gain,), row=row, norm=length, low=-reach, high=reach, axis=axis, worked=worked)
 
 
 def _row_sum(constant: Operand, product: Product, along: str) -> float:
@@ -176,7 +187,7 @@ def centre_norms(blocks: Tensor) -> Tensor:
     return torch.minimum(quick, norms_squared(blocks)[1].sqrt() * (1 + OUTWARD))
 
 
-def largest(side: Operand, product: Product, ctx: Context) -> Tensor:
+def supremum(side: Operand, product: Product, ctx: Context) -> Tensor:
     """sup over the scope of the largest spectral norm of a side's matrices, a sample.
 
     min(‖centre‖ + radius of the block, √rows·(longest row), √entries·(largest entry))
@@ -185,12 +196,12 @@ def largest(side: Operand, product: Product, ctx: Context) -> Tensor:
     assert flow is not None
     blocks = side.blocks(product.batch, product.inner)
     entries = blocks.shape[-1] * blocks.shape[-2]
-    best, moved = (math.sqrt(entries) * flow.peak).nan_to_num(nan=INF), flow.radius
+    best, moved = (math.sqrt(entries) * flow.peak).nan_to_num(nan=INF, posinf=INF), flow.radius
     last = side.letters[-1:]
     if last and last not in product.batch:
         rows = math.sqrt(entries / max(side.data.shape[-1], 1))
-        best = torch.minimum(best, (rows * flow.norm).nan_to_num(nan=INF))
-        moved = torch.minimum(moved, (rows * flow.row).nan_to_num(nan=INF))
+        best = torch.minimum(best, (rows * flow.norm).nan_to_num(nan=INF, posinf=INF))
+        moved = torch.minimum(moved, (rows * flow.row).nan_to_num(nan=INF, posinf=INF))
     if bool(torch.isfinite(moved).any()) and blocks.numel() and bool(torch.isfinite(blocks).all()):
         norms = centre_norms(blocks)
         if ctx.samples > 1:
@@ -205,7 +216,7 @@ def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
     first, second = product.first, product.second
     a, b = first.flow, second.flow
     assert a is not None and b is not None
-    sup_a, sup_b = largest(first, product, ctx), largest(second, product, ctx)
+    sup_a, sup_b = supremum(first, product, ctx), supremum(second, product, ctx)
     gains = (Gain(log_vector(sup_b)), Gain(log_vector(sup_a), form=form_of(second, product)))
     infinite = bool(torch.isinf(torch.stack((sup_a, sup_b))).any())
     why = "a product of branches that are not bounded in this scope" if infinite else ""
@@ -215,13 +226,16 @@ def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
     if product.inner == first.letters[-1:]:  # rows of A meet whole matrices B
         peak = torch.minimum(peak, a.norm * sup_b)
         if product.out[-1:] in second.letters and product.out[-1:] not in product.batch:
-            norm = (a.norm * sup_b * (1 + OUTWARD)).nan_to_num(nan=INF)
-            row = ((a.row * sup_b + a.norm * b.radius) * (1 + OUTWARD)).nan_to_num(nan=INF)
+            norm = (a.norm * sup_b * (1 + OUTWARD)).nan_to_num(nan=INF, posinf=INF)
+            row = ((a.row * sup_b + a.norm * b.radius) * (1 + OUTWARD)).nan_to_num(nan=INF, posinf=INF)
     if product.inner == second.letters[-1:]:
         peak = torch.minimum(peak, sup_a * b.norm)
     peak = (peak * (1 + OUTWARD)).nan_to_num(nan=INF, posinf=INF)
     low = ctx.full(0.0) if bool((a.low >= 0).all() and (b.low >= 0).all()) else -peak
-    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why)
+    logs = [g.log for g in gains]
+    sizes = largest(result(float(log[worst(*logs)]), 6) for log in logs)
+    worked = equal(f"{at_sample(*logs)}max(sup‖B‖, sup‖A‖) = {sizes}", *logs)
+    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why, worked=worked)
 
 
 def matmul_letters(a: torch.Size, b: torch.Size) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ import torch
 from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.product import LETTERS, build, transfer_of
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import at_sample, equal, largest, number, result, worst
 from normgauge.trace.step import Step, Value
 
 rules = Family("projection")
@@ -62,21 +63,27 @@ def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     alpha, beta = (abs(float(step.kwargs.get(name, 1))) for name in ("alpha", "beta"))
     flows, out = list(incoming), step.outputs[0].tensor
     gains: tuple[Gain, ...] = ()
+    terms: dict[str, str] = {}
     if isinstance(added, Value):
         flow = flows.pop(0)
         if ctx.samples > 1 and added.tensor.shape != out.shape:
             raise SamplesMixed("broadcasting across samples")
-        gains = (Gain(ctx.log(beta * math.sqrt(out.numel() / max(added.tensor.numel(), 1)))),)
+        copies = out.numel() // max(added.tensor.numel(), 1)
+        terms["|β|·√copies"] = f"{number(beta)}·√{copies}"
+        gains = (Gain(ctx.log(beta * math.sqrt(copies))),)
         if not flows:
-            return Transfer(gains, axis=flow.axis)
+            return Transfer(gains, axis=flow.axis, worked=_terms_worked(terms, gains))
     found = transfer_of(build(pair, FIXED[step.kind], flows), ctx)
     if ctx.samples > 1 and gains and found.axis != incoming[0].axis % out.ndim:
         raise SamplesMixed("operands whose samples lie on different axes")
     plain = not gains and alpha == 1
     shift = math.log(alpha) if alpha else -INF
     gains = (*gains, *(g if plain else Gain(g.log + shift) for g in found.gains))
+    inner = [g.log for g in found.gains]
+    terms["|α|·‖AB‖"] = f"{number(alpha)}·{largest(result(float(log[worst(*inner)]), 6) for log in inner)}"
+    worked = found.worked if plain else _terms_worked(terms, gains)
     if isinstance(added, Value):
-        return replace(found, gains=gains, row=None, norm=None, low=None, high=None, weight=None)
+        return replace(found, gains=gains, row=None, norm=None, low=None, high=None, weight=None, worked=worked)
     constant = beta * added.detach().double().expand(out.shape)
     length = float(torch.linalg.vector_norm(constant, dim=-1).max()) * (1 + OUTWARD)
     top = float(constant.abs().max()) * (1 + OUTWARD)
@@ -91,7 +98,14 @@ def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
         high=None if high is None else high + top,
         weight=found.weight if plain else None,
         spectral=found.spectral if plain else None,
+        worked=worked,
     )
+
+
+def _terms_worked(terms: dict[str, str], gains: tuple[Gain, ...]) -> str:
+    """The larger of the gains in C and in the product."""
+    logs = [g.log for g in gains]
+    return equal(f"{at_sample(*logs)}{largest(terms)} = {largest(terms.values())}", *logs)
 
 
 def spelled_out(equation: str, ndims: tuple[int, int]) -> str:
@@ -155,11 +169,13 @@ def cumsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     n = data.shape[dim] if data.ndim else 1
     value = 1 / (2 * math.sin(math.pi / (4 * n + 2)))
     stretch = (value if dim == data.ndim - 1 else float(n)) * (1 + OUTWARD)
+    gain = Gain(ctx.log(value), math.log(value) - OUTWARD, Commute((dim,)))
     return Transfer(
-        (Gain(ctx.log(value), math.log(value) - OUTWARD, Commute((dim,))),),
+        (gain,),
         row=stretch * flow.row,
         norm=stretch * flow.norm,
         low=torch.minimum(flow.low, n * flow.low),
         high=torch.maximum(flow.high, n * flow.high),
         axis=flow.axis,
+        worked=equal(f"1/(2·sin(π/(4n+2))) = 1/(2·sin(π/{4 * n + 2}))", gain.log),
     )

@@ -21,7 +21,8 @@ from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.norm_layer import over_last
 from normgauge.rules.registry import Family
-from normgauge.rules.spread import groupwise, smallest_spread
+from normgauge.rules.spread import decider, groupwise, smallest_spread
+from normgauge.rules.worked import equal, number
 from normgauge.trace.step import Step, Trace, Value, backward_slice
 
 rules = Family("recognise")
@@ -34,6 +35,7 @@ PRODUCTS = {
     "multiply",
     "div",
     "idiv",
+    "rdiv",
     "truediv",
     "itruediv",
     "rtruediv",
@@ -287,15 +289,22 @@ def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Con
     floor = smallest_spread(spread.sqrt(), reach, size)
     slope = top / (floor + form.eps if form.where == "outside" else floor.clamp_min(form.eps))
     cap = top * math.sqrt(size) * (1 + 1e-12)
-    moved = torch.minimum((slope * reach).nan_to_num(nan=INF), torch.full_like(slope, 2 * cap))
+    moved = torch.minimum((slope * reach).nan_to_num(nan=INF, posinf=INF), torch.full_like(slope, 2 * cap))
     radius = moved.square().sum(1).sqrt()
+    log = log_vector(slope.amax(1))
+    who = decider(log, slope, spread.sqrt(), reach, "group")
+    how, symbol, least = who.floor(size, form.centred)
+    below = f"max({symbol or '0'}, ε)", f"max({least}, {number(form.eps)})"
+    if form.where == "outside":
+        below = f"({symbol or '0'} + ε)", f"({least} + {number(form.eps)})"
     return Transfer(
-        (Gain(log_vector(slope.amax(1))),),
+        (Gain(log),),
         radius=radius,
         row=moved.amax(1) if rows else radius,
         norm=ctx.full(cap) if whole_rows else None,
         low=ctx.full(-cap),
         high=ctx.full(cap),
+        worked=equal(f"{who.place}{how}max|γ|/{below[0]} = {number(top)}/{below[1]}", log),
     )
 
 
@@ -318,4 +327,7 @@ def written_out_gate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tr
     }[kind]
     span = (scale * low / beta, INF) if scale > 0 else (-INF, scale * low / beta)
     shape = step.outputs[0].tensor.shape
-    return elementwise(abs(scale) * value, span, incoming[0], ctx, shape[-1] if shape else 1)
+    found = elementwise(abs(scale) * value, span, incoming[0], ctx, shape[-1] if shape else 1)
+    gate = {"tanh": "GELU (tanh form)", "erf": "GELU (erf form)", "swish": f"x·sigmoid({number(beta)}x)"}
+    text = f"|scale|·sup|φ'| of {gate.get(kind, kind)} = {number(abs(scale))}·{number(value)}"
+    return replace(found, worked=equal(text, found.gains[0].log))

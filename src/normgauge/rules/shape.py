@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from normgauge.rules.flow import Context, Flow, Gain, Move, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import JUMPS, equal
 from normgauge.trace.step import Step, Value, tensors_in
 from normgauge.trace.tape import overlay
 
@@ -167,7 +168,9 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
     )
     if isinstance(condition, Value):
         why = "a choice that depends on the data is discontinuous"
-        return [Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unbounded=why)] * len(step.outputs)
+        worked = equal(f"the choice jumps: {JUMPS}", ctx.full(math.inf))
+        found = Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unbounded=why, worked=worked)
+        return [found] * len(step.outputs)
     refused = _refusal(step)
     if refused:
         return [Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=refused)] * len(step.outputs)
@@ -201,11 +204,12 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         why = "copying that does not replay (memory read in another layout?)"
         return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=why)
     gains: list[Gain] = []
-    row, norm, axis = [], [], None
+    row, norm, axis, most = [], [], None, 0
     low, high = ctx.full(math.inf), ctx.full(-math.inf)
     shared = torch.stack([label > 0 for label in table]).any(0)
     for value, label, flow in zip(step.inputs, table, incoming, strict=True):
         count = copies(label)
+        most = max(most, count)
         log_gain = math.log(count) / 2 if count else -math.inf
         gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move()))
         if not count:
@@ -236,6 +240,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         high=high if row else None,
         axis=axis,
         neutral=all(float(g.log.max()) <= 1e-12 for g in gains),
+        worked=equal(f"√(most copies of one entry) = √{most}", *(g.log for g in gains)),
     )
 
 

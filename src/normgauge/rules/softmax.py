@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import at_sample, equal, number, worst
 from normgauge.trace.step import Step
 
 rules = Family("softmax")
@@ -89,15 +90,21 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     tallest = torch.sigmoid(odds_high.amax((1, 2))) * (1 + 1e-12)
     slope = torch.minimum(2 * spread, tallest) * (1 + 1e-12) + 1e-300
     slope = slope.clamp_max(0.5) if entries > 1 else ctx.full(0.0)
+    log = log_vector(slope)
+    put_in = ", ".join(number(float(bound[worst(log)])) for bound in (tallest, 2 * spread))
+    text = f"{at_sample(log)}min(½, sup p, sup 2p(1−p)) = min(0.5, {put_in})" if entries > 1 else "a single p, always 1"
     along_rows = dim == data.ndim - 1
     count = max(math.prod(data.shape) // max(entries, 1) // ctx.samples, 1)
     return Transfer(
-        (Gain(log_vector(slope), _attained(entries, ctx), Commute((dim,))),),
+        (Gain(log, _attained(entries, ctx), Commute((dim,))),),
         radius=ctx.full(math.sqrt(2 * count)),
-        row=torch.minimum((slope * flow.row).nan_to_num(nan=INF), ctx.full(math.sqrt(2))) if along_rows else None,
+        row=torch.minimum((slope * flow.row).nan_to_num(nan=INF, posinf=INF), ctx.full(math.sqrt(2)))
+        if along_rows
+        else None,
         norm=tallest.sqrt().clamp_max(1.0) * (1 + 1e-12) if along_rows else None,
         low=torch.sigmoid(odds_low.amin((1, 2))) * (1 - 1e-12),
         high=tallest,
+        worked=equal(text, log),
     )
 
 
@@ -126,11 +133,14 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     slope = (n * square).sqrt() * (1 + 1e-9) if n > 1 else ctx.full(0.0)
     lo = math.log(n) / 2 - 1e-9 if ctx.scope.kind == "global" and n > 1 else -INF
     move = math.sqrt(2) * reach * (1 + 1e-12)
+    log = log_vector(slope)
+    text = f"{at_sample(log)}√(n·sup Σp²) = √({n}·{number(float(square[worst(log)]))})" if n > 1 else "log 1, always 0"
     return Transfer(
-        (Gain(log_vector(slope), lo, Commute((dim,))),),
-        row=(slope * flow.row).nan_to_num(nan=INF) if dim == data.ndim - 1 else None,
-        low=(logs.amin((1, 2)) - move - 1e-12).nan_to_num(nan=-INF),
+        (Gain(log, lo, Commute((dim,))),),
+        row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if dim == data.ndim - 1 else None,
+        low=(logs.amin((1, 2)) - move - 1e-12).nan_to_num(nan=-INF, neginf=-INF),
         high=ctx.full(0.0),
+        worked=equal(text, log),
     )
 
 
@@ -161,6 +171,7 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         low=flow.low + shift * (1 - 1e-12) - 1e-12,
         high=flow.high + shift * (1 + 1e-12) + 1e-12,
         axis=axis if kept else axis - sum(d < axis for d in axes),
+        worked=equal("sup‖p‖₂ of a softmax p", ctx.full(0.0)),
     )
 
 
@@ -185,11 +196,23 @@ def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     slope = slope.nan_to_num(nan=INF, posinf=INF)
     why = "a gated unit whose input is not bounded in this scope" if bool(torch.isinf(slope).any()) else ""
     along_rows = dim == data.ndim - 1
+    log = log_vector(slope)
     return Transfer(
-        (Gain(log_vector(slope), form=Commute((dim,))),),
-        row=(slope * flow.row).nan_to_num(nan=INF) if along_rows else None,
+        (Gain(log, form=Commute((dim,))),),
+        row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if along_rows else None,
         norm=flow.norm if along_rows else None,
         low=flow.low.clamp_max(0.0),
         high=flow.high.clamp_min(0.0),
         unbounded=why,
+        worked=_gated_worked(log, flow.peak, s),
     )
+
+
+def _gated_worked(log: Tensor, peak: Tensor, s: Tensor) -> str:
+    sample = worst(log)
+    top, gate = number(float(peak[sample])), number(float(s[sample]))
+    if not 8 <= float(peak[sample].square()) < INF:
+        size = "∞" if float(peak[sample]) == INF else f"{top}, below √8"
+        return equal(f"{at_sample(log)}A = sup|x| = {size}: sup over s in [0, 1] of s·√(1 + A²(1−s)²)", log)
+    put_in = f"max(1, {gate}·√(1 + {top}²·(1 − {gate})²))"
+    return equal(f"{at_sample(log)}A = sup|x|, max(1, s·√(1 + A²(1−s)²)) = {put_in}", log)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from normgauge.rules.flow import INF, Context, Flow, Gain, Normal, Transfer, log_vector
+from normgauge.rules.worked import equal, number, worst
 
 
 def smallest_spread(sigma: Tensor, reach: Tensor, size: int) -> Tensor:
@@ -38,7 +40,7 @@ def displacement(sigma: Tensor, slope: Tensor, reach: Tensor, eps: float, size: 
     q = reach / (math.sqrt(size) * sigma_eps)
     inside = q < 1
     chord = 2 * math.sqrt(size) * torch.sin(torch.asin(q.clamp_max(1.0)) / 2)
-    best = torch.minimum((reach * slope).nan_to_num(nan=INF), math.sqrt(size) * (1 + sigma / sigma_eps))
+    best = torch.minimum((reach * slope).nan_to_num(nan=INF, posinf=INF), math.sqrt(size) * (1 + sigma / sigma_eps))
     return torch.where(inside, torch.minimum(best, chord), best) * (1 + 1e-12), inside
 
 
@@ -54,6 +56,7 @@ def groupwise(
     gamma_axis: int,
     period: int = 1,
     rows: bool = False,
+    unit: str = "group",
 ) -> Transfer:
     """Transfer of a normalizer.
 
@@ -68,6 +71,7 @@ def groupwise(
         gamma_axis: the tensor axis gamma lies on.
         period: after how many groups the gammas repeat (the groups of one image).
         rows: every group is one row (vector along the last axis), so rows' radii apply.
+        unit: what a group is called.
     """
     count, size = groups.shape[1], groups.shape[2]
     spread = groups.var(2, unbiased=False) if centred else groups.square().mean(2)
@@ -79,7 +83,7 @@ def groupwise(
     reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
     floor = smallest_spread(sigma, reach, size)
     slope = steepest(floor, eps, size, centred)
-    gains = (slope * top).amax(1)
+    log = log_vector((slope * top).amax(1))
     moved, _ = displacement(sigma, slope, reach, eps, size)
     radius = (moved * top).square().sum(1).sqrt()
     whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
@@ -89,7 +93,7 @@ def groupwise(
     return Transfer(
         (
             Gain(
-                log_vector(gains),
+                log,
                 _lower(sigma, gamma, eps, size, centred, rows, ctx),
                 _form(slope, gamma, gamma_axis, period, centred and rows),
             ),
@@ -101,7 +105,56 @@ def groupwise(
         high=high,
         sigma=facts,
         note=_note(floor, eps, ctx),
+        worked=_worked(log, decider(log, slope * top, sigma, reach, unit, period), top, eps, size, centred),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """The group with the largest gain: where it is, its spread at the centre and how far its input moves."""
+
+    index: int
+    place: str
+    sigma: float
+    reach: float
+
+    def floor(self, size: int, centred: bool) -> tuple[str, str, str]:
+        """Its smallest spread in the scope: how it comes about, its symbol and its number; no symbol where it is 0."""
+        name, moved = ("σ", "ρ") if centred else ("rms", "r")
+        if math.isinf(self.reach):
+            return "", "", "0"
+        if self.reach == 0:
+            return "", name, number(self.sigma)
+        low = self.sigma - self.reach / math.sqrt(size)
+        form, put_in = f"{name}(x₀) − {moved}/√n", f"{number(self.sigma)} − {number(self.reach)}/√{size}"
+        if low < 0:
+            form, put_in = f"max(0, {form})", f"max(0, {put_in})"
+        least = number(max(low, 0.0))
+        return f"s = {form} = {put_in} = {least}; ", "s", least
+
+
+def decider(log: Tensor, slopes: Tensor, sigma: Tensor, reach: Tensor, unit: str, period: int = 1) -> Decider:
+    """The sample and the group that decide, named where there are others that do not."""
+    sample = worst(log)
+    group = int(slopes[sample].argmax())
+    alike = bool((slopes[sample] == slopes[sample, group]).all())
+    places = [f"sample {sample}"] * bool((log != log[sample]).any())
+    places += [f"{unit} {group % period if period > 1 else group}"] * (not alike)
+    place = ", ".join(places) + ": " if places else ""
+    return Decider(group, place, float(sigma[sample, group]), float(reach[sample, 0]))
+
+
+def _worked(log: Tensor, who: Decider, top: Tensor, eps: float, size: int, centred: bool) -> str:
+    if centred and size == 1:
+        return equal("a single entry less its own mean", log)
+    gamma = number(float(top[who.index]))
+    how, symbol, least = who.floor(size, centred)
+    if not symbol:
+        return equal(f"{who.place}max|γ|/√ε = {gamma}/√{number(eps)}", log)
+    if size == (2 if centred else 1):
+        put_in = f"{gamma}·{number(eps)}/({least}² + {number(eps)})^1.5"
+        return equal(f"{who.place}{how}max|γ|·ε/({symbol}²+ε)^1.5 = {put_in}", log)
+    return equal(f"{who.place}{how}max|γ|/√({symbol}²+ε) = {gamma}/√({least}² + {number(eps)})", log)
 
 
 def _form(slope: Tensor, gamma: Tensor | None, axis: int, period: int, centred: bool) -> Normal:

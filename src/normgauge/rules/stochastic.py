@@ -11,6 +11,7 @@ from torch import nn
 
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
+from normgauge.rules.worked import equal, number
 from normgauge.trace.step import Step
 
 rules = Family("stochastic")
@@ -32,7 +33,8 @@ def drop_probability(step: Step) -> float:
 def identity(flow: Flow, ctx: Context) -> Transfer:
     """Nothing happens."""
     gain = Gain(ctx.full(0.0), 0.0, Diagonal())
-    return Transfer((gain,), row=flow.row, norm=flow.norm, low=flow.low, high=flow.high, neutral=True)
+    worked = equal("nothing is dropped: the identity", gain.log)
+    return Transfer((gain,), row=flow.row, norm=flow.norm, low=flow.low, high=flow.high, neutral=True, worked=worked)
 
 
 def mask_note(ctx: Context) -> str:
@@ -43,7 +45,9 @@ def mask_note(ctx: Context) -> str:
 def nothing_left(ctx: Context) -> Transfer:
     """Everything is dropped: the output is 0."""
     zero = ctx.full(0.0)
-    return Transfer((Gain(ctx.full(-INF), form=Diagonal()),), radius=zero, row=zero, norm=zero, low=zero, high=zero)
+    gain = Gain(ctx.full(-INF), form=Diagonal())
+    worked = equal("p = 1, everything is dropped", gain.log)
+    return Transfer((gain,), radius=zero, row=zero, norm=zero, low=zero, high=zero, worked=worked)
 
 
 @rules.add(
@@ -66,7 +70,9 @@ def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         return nothing_left(ctx)
     gain, up = Gain(ctx.log(1 / (1 - p)), form=Diagonal()), 1 / (1 - p) * (1 + 1e-12)
     low, high = (up * flow.low).clamp_max(0.0), (up * flow.high).clamp_min(0.0)
-    return Transfer((gain,), row=up * flow.row, norm=up * flow.norm, low=low, high=high, note=mask_note(ctx))
+    worked = equal(f"1/(1−p) = 1/(1 − {number(p)})", gain.log)
+    note = mask_note(ctx)
+    return Transfer((gain,), row=up * flow.row, norm=up * flow.norm, low=low, high=high, note=note, worked=worked)
 
 
 @rules.add(
@@ -90,6 +96,13 @@ def alpha_dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     kept, dropped = SELU_ALPHA * a * p, -SELU_ALPHA * a * (1 - p)
     slack = 1e-9 * (1 + a * flow.peak)
     low, high = (a * flow.low + kept).clamp_max(dropped) - slack, (a * flow.high + kept).clamp_min(dropped) + slack
+    gain = Gain(ctx.log(a), form=Diagonal())
+    put_in = f"1/√((1 − {number(p)})·(1 + {number(p)}·{number(SELU_ALPHA)}²))"
     return Transfer(
-        (Gain(ctx.log(a), form=Diagonal()),), row=a * (1 + 1e-12) * flow.row, low=low, high=high, note=mask_note(ctx)
+        (gain,),
+        row=a * (1 + 1e-12) * flow.row,
+        low=low,
+        high=high,
+        note=mask_note(ctx),
+        worked=equal(f"1/√((1−p)(1 + p·α²)) = {put_in}", gain.log),
     )

@@ -1,0 +1,189 @@
+"""One layer of a reading, explained: its rule, the formula with its numbers put in, and its place in the network."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import textwrap
+
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.core.spelled import LN10
+from normgauge.errors import ReadingError
+from normgauge.render.numbers import factor, power, where
+
+WIDTH = 96
+MARGIN = 11  # the column the texts begin in
+LISTED = 8
+
+
+def explain(reading: Reading, name: str) -> str:
+    """Everything the reading knows about one layer, as lines of at most 96 columns.
+
+    Raises:
+        ReadingError: when there is no such layer; the nearest names are suggested.
+    """
+    record = find(reading, name)
+    told = [*_rule_items(reading, record), *_numbers(reading, record), *_advice(reading, record)]
+    return "\n".join([f"{_titled(record)}: {_grounds(record)}", *(_item(label, text) for label, text in told)])
+
+
+def lines(reading: Reading, record: LayerRecord) -> list[str]:
+    """The same in brief, for a tooltip: name and kind, formula, the numbers put in, what it holds for, claim."""
+    told = dict(_rule_items(reading, record))
+    texts = [told.get("formula", ""), record.worked, told.get("holds", "")]
+    return [_titled(record), *(text for text in texts if text), _grounds(record)]
+
+
+def find(reading: Reading, name: str) -> LayerRecord:
+    """The record called ``name``.
+
+    Raises:
+        ReadingError: when there is none, with the names that come nearest.
+    """
+    names = [record.name for record in reading.layers]
+    if name in names:
+        return reading.layers[names.index(name)]
+    inside = [other for other in names if other.startswith(f"{name}.")]
+    near = difflib.get_close_matches(name, names, 3, 0.5)
+    if inside:
+        hint = f"it is a block of {len(inside)} layers: {_some(inside)}"
+    elif near:
+        hint = f"did you mean {' or '.join(near)}? It has {len(names)} layers: {_some(names)}"
+    else:
+        hint = f"it has {len(names)} layers: {_some(names)}"
+    raise ReadingError(f"no layer {name!r} in this reading; {hint}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
+
+
+def _base(record: LayerRecord) -> str:
+    """The name without the number of the run."""
+    return record.name.rpartition("#")[0] or record.name
+
+
+def _titled(record: LayerRecord) -> str:
+    """Name and kind; a function outside any module is named by its kind already."""
+    return record.name if _base(record) == record.kind else f"{record.name} ({record.kind})"
+
+
+def _grounds(record: LayerRecord) -> str:
+    rule = "no rule" if record.rule == "none" else f"rule {record.rule}"
+    return f"{rule}, claim {record.claim}" if record.claim else rule
+
+
+def _item(label: str, text: str) -> str:
+    """A label in the margin and its text beside it."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=f"  {label}".ljust(MARGIN),
+        subsequent_indent=" " * MARGIN,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _rule_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
+    """What the rule says; a reading of an older version has no texts of its rules."""
+    texts = reading.rules.get(record.rule, {})
+    mode = "the map of the whole batch in train mode" if reading.mode == "train" else "in eval mode"
+    twins = [other.name for other in reading.layers if _base(other) == _base(record) and other is not record]
+    items = [
+        ("formula", texts.get("formula", "")),
+        ("here", record.worked),
+        ("holds", texts.get("holds", "")),
+        ("source", texts.get("source", "")),
+        ("measured", f"{where(reading.scope)}, {mode}."),
+        ("also", f"the same name runs {len(twins) + 1} times: see {_some(twins)}." if twins else ""),
+    ]
+    return [(label, text) for label, text in items if text]
+
+
+def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
+    """The layer alone, its shares of the totals, its place and what was seen to happen in it."""
+    items = [("alone", _alone(reading, record))]
+    shares = [("folded", record.log_folded, reading.log_folded), ("balanced", record.log_balanced, reading.log_upper)]
+    for label, share, total in shares:
+        if share is not None and share < math.inf:
+            items.append((label, f"it counts {power(share)} of the {label} bound, {power(total)}."))
+    reach = [("from the input to its output", record.log_cumulative), ("from there to the end", record.log_to_output)]
+    place = [f"{words} {_most(log)}" for words, log in reach if log is not None]
+    if place:
+        items.append(("place", f"{', '.join(place)}; nothing folded."))
+    items += [("seen", text) for text in (_seen(reading, record),) if text]
+    if record.log_weight_lipschitz is not None:
+        items.append(("weights", f"the output moves with its weights {_most(record.log_weight_lipschitz)}."))
+    if record.sigma is not None:
+        sigma = ", ".join(f"{key} {value:.3g}" for key, value in record.sigma.items())
+        items.append(("sigma", f"its σ = √(variance + ε): {sigma}."))
+    return items + ([("note", record.note.rstrip(".") + ".")] if record.note else [])
+
+
+def _most(log: float) -> str:
+    return "without a finite bound" if log == math.inf else f"by at most {power(log)}"
+
+
+def _alone(reading: Reading, record: LayerRecord) -> str:
+    gain = record.gain
+    if gain.hi == math.inf and not _provably(reading, record):
+        return "no bound is known for what it does to a small change."
+    surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and gain.hi - gain.lo > 0.01 * LN10
+    somewhere = f", and somewhere by {power(gain.lo)} or more" if surely else ""
+    return f"it stretches a small change {_most(gain.hi)}{somewhere}."
+
+
+def _seen(reading: Reading, record: LayerRecord) -> str:
+    """What became of the steepest direction found, and how much more the bound allows."""
+    parts = []
+    if record.log_reached is not None:
+        grown = f"{factor(record.log_reached)} times as long as at the input"
+        before = _before(reading, record)
+        if before is not None and record.log_reached > -math.inf:
+            grown += f", and {factor(record.log_reached - before[1])} times as long as behind {before[0]}"
+        parts.append(f"the steepest direction found at a sample is here {grown}")
+    if record.log_slack is not None and record.gain.hi < math.inf:
+        more = f"{factor(record.log_slack)} times" if record.log_slack > 0.005 else "just"
+        parts.append(f"the bound allows {more} what the layer did to it")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _before(reading: Reading, record: LayerRecord) -> tuple[str, float] | None:
+    """Where a layer with a single input gets it from, and how much the direction had grown there."""
+    if reading.proof is None:
+        return None
+    makers = {step.output: step for step in reading.proof.steps}
+    step = next((step for step in reading.proof.steps if step.layer == record.name), None)
+    while step is not None and len(step.inputs) == 1:
+        (value,) = step.inputs
+        if value in reading.proof.sources:
+            return None  # "as long as at the input" is said already
+        step = makers.get(value)
+        if step is not None and step.layer:
+            log = reading.layer(step.layer).log_reached
+            return (step.layer, log) if log is not None and log > -math.inf else None
+    return None
+
+
+def _provably(reading: Reading, record: LayerRecord) -> bool:
+    """Whether its infinite gain is a proof rather than the want of a rule."""
+    return any(f.name in (_base(record), record.name) and f.why == record.note for f in reading.unbounded)
+
+
+def _advice(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
+    """What to do about a layer without a finite bound."""
+    if record.gain.hi < math.inf:
+        return []
+    proved = _provably(reading, record)
+    if proved and ("discontinuous" in record.note or "discrete" in record.note):
+        text = "it jumps, so no scope gives it a slope. Replace it, or measure the network from behind it."
+    elif proved:
+        smaller = {"global": "a ball or a point", "ball": "a smaller ball or a point"}.get(reading.scope.kind)
+        advice = f"measure in a smaller scope ({smaller}), or bound" if smaller else "bound"
+        text = f"{advice} its input: a normalizer or a clamp before it does."
+    elif record.rule == "none":
+        text = "nothing is known of it. Give it a rule: gauge(..., rules=REGISTRY.extended({target: rule}))."
+    else:
+        text = "its rule does not cover this use. Change the use, or give a rule of your own by REGISTRY.extended."
+    return [("to do", text)]
