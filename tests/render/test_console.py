@@ -77,7 +77,24 @@ def test_published_products_are_labelled_gauge_dependent(drawn_by):
     shown = text(reading())
     label, _, table = shown.partition("gauge-dependent")
     assert label.endswith("Published quantities: ")
-    assert "P_w" in table and "prod_inv_sigma, max" in table
+    assert "P_w = Π ‖W‖" in table and "Π 1/σ (smallest σ)" in table and "prod_inv" not in table
+
+
+def test_published_names_the_renderer_does_not_know_are_shown_as_they_are(drawn_by):
+    shown = text(reading(published={"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9": math.inf}))
+    assert "new" in shown and "other, a" in shown and "(Theorem 9)" in shown
+
+
+def test_the_totals_say_what_was_found_in_each_scope(drawn_by):
+    stream = io.StringIO()
+    show(scopes(), stream, width=120)
+    found = [line.split()[-1] for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
+    assert found == ["17.8", "17.8", "31.6", "·"]
+
+
+def test_the_columns_are_explained_under_the_layers(drawn_by):
+    told = [line for line in text(reading()).splitlines() if line.startswith("gain: what the layer alone allows")]
+    assert len(told) == 1 and told[0].endswith("cumulative: from the input to here")
 
 
 def test_unknown_and_unbounded_parts_are_said_in_words(drawn_by):
@@ -112,7 +129,7 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width):
     stream = io.StringIO()
     show(scopes(), stream, width=width)
     shown = stream.getvalue()
-    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "prod_inv_sigma, rms", "0.50"):
+    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "root mean square σ", "0.50"):
         assert word in shown
 
 

@@ -1,23 +1,23 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
-import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from normgauge.core.bound import Scope
-from normgauge.core.interval import LogInterval
+from normgauge.core.reading import Witness
 from normgauge.core.spelled import LN10
-from normgauge.errors import ReadingError
+from normgauge.errors import InputError, ReadingError
+from normgauge.render.glossary import TERMS
 from normgauge.render.page import report
-from normgauge.render.svg import waterfall
-from tests.made import layer, reading
+from tests.made import reading
+from tests.render.networks import ATTACK, PIXEL, deep, endless, hostile, residual, scopes
 
-NASTY = "<script>alert(1)</script>&\"'"
-VOID = {"meta", "line", "rect", "polyline"}
+VOID = {"meta", "line", "rect", "polyline", "polygon", "br", "img"}
 
 
 class Balance(HTMLParser):
@@ -46,35 +46,180 @@ def parsed(page: str) -> Balance:
     return balance
 
 
-def test_a_page_says_the_verdict_first_and_holds_tables_and_a_picture(tmp_path):
-    path = report(reading(), tmp_path / "a.html")
-    page = path.read_text(encoding="utf-8")
-    assert parsed(page).seen >= {"table", "svg", "details", "style"}
-    assert page.index("at most 100 times as much") < page.index("<table>") < page.index("<svg")
-    assert "gauge-dependent" in page
+def written(tmp_path, readings, **options) -> str:
+    return report(readings, tmp_path / "a.html", **options).read_text(encoding="utf-8")
 
 
-def test_a_page_needs_no_network_and_runs_no_script(tmp_path):
-    page = report([reading(), reading()], tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "script" not in parsed(page).seen
-    assert not re.search(r"https?:|src=|@import|url\(", page)
+def visible(page: str) -> str:
+    """The text of a page without tags."""
+    body = page[page.index("<body>") : page.rindex("<script>")]
+    return re.sub(r"<[^>]+>", " ", body)
 
 
-def test_every_name_is_escaped(tmp_path):
-    made = reading(
-        model=NASTY, notes=(NASTY,), layers=(layer(NASTY, NASTY, 1.0, 0, note=NASTY),), published={NASTY: 1.0}
+def test_a_page_says_the_verdict_first_then_waterfall_bracket_and_layers(tmp_path):
+    page = written(tmp_path, residual())
+    assert parsed(page).seen >= {"table", "svg", "details", "style", "main", "header"}
+    places = [page.index(words) for words in ("at most 39.8 times as much", "Gain by depth", "Where the truth lies")]
+    assert [*places, page.index("<table")] == sorted([*places, page.index("<table")])
+
+
+def test_nothing_on_the_page_is_loaded_from_elsewhere(tmp_path):
+    page = written(tmp_path, [*scopes(), endless()])
+    assert not re.search(r"(src|href)=.(?!#|data:image/png)|@import|url\(", page)
+    assert set(re.findall(r"https?://[^\"\s<]+", page)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert not re.search(r"<[^>]+\son\w+=", page) and not re.search(r"<[^>]+\sstyle=", page)
+
+
+def test_the_policy_allows_our_script_and_style_and_nothing_else(tmp_path):
+    page = written(tmp_path, residual())
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    hashes = {}
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        hashes[tag] = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    assert policy[1].split("; ") == [
+        "default-src 'none'",
+        "img-src data:",
+        f"style-src 'sha256-{hashes['style']}'",
+        f"script-src 'sha256-{hashes['script']}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+
+
+def test_every_text_is_escaped(tmp_path):
+    page = written(
+        tmp_path, [hostile(), hostile()], labels=[ATTACK, ATTACK], title=ATTACK, beside=[(ATTACK, hostile())]
     )
-    page = report(made, tmp_path / "a.html", title=NASTY, lead=[NASTY]).read_text(encoding="utf-8")
-    assert "<script" not in page
-    assert "script" not in parsed(page).seen
-    assert "&lt;script&gt;" in page
+    seen = parsed(page).seen
+    assert "img" not in seen and page.count("<script") == 1 and page.count("</script") == 1
+    assert visible(page).count("&lt;/script&gt;&lt;img") > 50
 
 
-def test_several_readings_are_compared_under_their_labels(tmp_path):
-    both = [reading(), reading(scope=Scope.parse("global"), log_upper=math.inf)]
-    page = report(both, tmp_path / "a.html", labels=["before", "after"]).read_text(encoding="utf-8")
-    assert "<h2>before</h2>" in page and "<h2>after</h2>" in page
-    assert page.count("<svg") == 2
+@pytest.mark.parametrize(
+    ("picture", "shown"),
+    [
+        (PIXEL, True),
+        (PIXEL + '"', False),
+        (PIXEL + "\n", False),
+        ("data:image/svg+xml;base64,AAAA", False),
+        ("https://example.org/a.png", False),
+        (7, False),
+        (None, False),
+    ],
+)
+def test_only_a_png_is_shown_as_a_picture(tmp_path, picture, shown):
+    sample = {"index": 0, "log10_lower": 1.0, "log10_upper": None, "picture": picture}
+    page = written(tmp_path, residual(samples=(sample,)))
+    assert ("<img" in page) == shown
+    assert ("example.org" in page) is False
+
+
+def test_the_most_sensitive_samples_come_first(tmp_path):
+    samples = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 3.0} for i in range(20))
+    shown = re.findall(r"<b>sample (\d+)</b>", written(tmp_path, residual(samples=samples)))
+    assert shown == [str(i) for i in range(19, 11, -1)]
+
+
+def test_scopes_of_one_network_share_a_section_and_a_bracket(tmp_path):
+    page = written(tmp_path, scopes())
+    assert re.findall(r'data-tab="([^"]+)"', page) == ["At the samples", "Within 0.1", "Everywhere"]
+    assert "Side by side" not in page
+    assert all(page.count(f"{words}: found") >= 3 for words in ("at the samples", "everywhere"))
+
+
+def test_several_networks_are_compared_first(tmp_path):
+    both = [residual(), residual(log_upper=3 * LN10, log_lower=2 * LN10)]
+    page = written(tmp_path, both, labels=["before", "after"])
+    told = "Of 2 networks, before has the smallest bound at the samples, 39.8, and after the largest, 1,000."
+    assert told in page and "The steepest slope found is 100, in after at the samples." in page
+    assert page.index("Side by side") < page.index("<h2>before</h2>") < page.index("<h2>after</h2>")
+    assert '<a href="#g1">after</a>' in page and 'id="g1"' in page
+
+
+def test_networks_without_a_bound_or_a_scope_in_common_are_compared_as_far_as_possible(tmp_path):
+    page = written(tmp_path, [residual(), endless()], labels=["a", "b"])
+    assert "b the largest, no finite bound." in page
+    page = written(tmp_path, [residual(), residual(scope=Scope.parse("global"))], labels=["a", "b"])
+    assert "2 networks, measured in different scopes." in page
+    page = written(tmp_path, [residual(), endless()], labels=["a", "b"], lead=["Said by the caller."])
+    assert "Said by the caller." in page and "has the smallest bound" not in page
+
+
+def test_each_scope_has_its_own_found_slope_in_the_totals(tmp_path):
+    changed = [residual(), residual(scope=Scope.parse("global"), log_lower=1.5 * LN10), residual(model="Other")]
+    page = written(tmp_path, changed)
+    totals = page[page.index("Totals:") : page.index('id="g0"')]
+    assert "(17.8)" in totals and "(31.6)" in totals
+
+
+def test_readings_beside_are_rows_of_the_bracket_only(tmp_path):
+    page = written(tmp_path, residual(), beside=[("normal for a ResNet-20, point", residual())])
+    assert page.count('class="row beside"') == 2  # wide and narrow
+    assert page.count('<section class="panel') == 1
+
+
+def test_what_was_assumed_is_written_down(tmp_path):
+    everything = residual(
+        scope=Scope.parse("ball:0.1"), displacement=LN10, witness=Witness("at sample 3", 0.5, 2.0), version="9.9.9"
+    )
+    told = visible(written(tmp_path, everything))
+    for words in (
+        "eval: as it predicts",
+        "observed at sample 3: the input moved by 0.5 and the output by 2",
+        "BatchNorm scale of f.0",
+        "Dropout is off in eval mode.",
+        "trace 0.01",
+        "9.9.9",
+        "while the input stays in the ball",
+        "cross_entropy",
+        "Π 1/σ (smallest σ)",
+        "depend on the gauge",
+        "‖J‖ = max |γ|/σ",
+    ):
+        assert words in told
+
+
+def test_unknown_and_unbounded_parts_are_warned_of_on_the_first_screen(tmp_path):
+    page = written(tmp_path, endless())
+    assert page.index("Unbounded, provably: block.norm") < page.index("<svg")
+    assert "No finite bound holds at the samples." in page
+
+
+def test_every_term_is_in_the_glossary(tmp_path):
+    told = visible(written(tmp_path, residual()))
+    terms = {word for term, _ in TERMS for word in term.split(", ")}
+    assert terms >= {
+        "upper", "folded", "balanced", "lower", "found", "gap", "gauge", "scope", "sigma", "eps", "slack", "decade",
+        "proved", "estimated", "observed", "unknown", "unbounded", "gain", "cumulative", "reached",
+    }  # fmt: skip
+    assert all(words.split(".")[0] in told for words in ("The distance between found and upper", "A factor of ten"))
+
+
+def test_a_deep_network_folds_and_stays_small(tmp_path):
+    page = written(tmp_path, deep(1000))
+    assert page.count('<tr class="fold"') == 1 and "blocks.0 … blocks.249" in page
+    assert "250 blocks of 4 layers; gains and shares are sums" in page
+    assert len(page.encode()) < 2_000_000
+
+
+def test_a_summary_row_with_an_infinite_gain_is_infinite(tmp_path):
+    from normgauge.render.layertable import _sum
+
+    assert _sum([1.0, math.inf, -math.inf]) == "inf" and _sum([None]) == "·" and _sum([LN10, None]) == "1.00"
+
+
+def test_a_bare_reading_makes_a_page(tmp_path):
+    bare = reading(layers=(), samples=(), published={}, loss={}, gauges=(), notes=(), seconds={}, rules={})
+    page = written(tmp_path, bare)
+    parsed(page)
+    assert "Layers" not in visible(page) and "Rules used" not in page
+
+
+def test_a_page_that_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(InputError, match=r"cannot write .*No such file or directory; give a file in a folder"):
+        report(reading(), tmp_path / "none" / "a.html")
 
 
 def test_nothing_to_show_is_refused(tmp_path):
@@ -82,37 +227,3 @@ def test_nothing_to_show_is_refused(tmp_path):
         report([], tmp_path / "a.html")
     with pytest.raises(ReadingError, match="one label for each of 1 readings, got 2"):
         report(reading(), tmp_path / "a.html", labels=["a", "b"])
-
-
-def bars(made) -> list[ElementTree.Element]:
-    return [node for node in ElementTree.fromstring(waterfall(made)) if node.tag == "rect"]
-
-
-def test_the_waterfall_is_xml_with_a_bar_a_layer_and_the_folded_line():
-    drawn = ElementTree.fromstring(waterfall(reading()))
-    assert [bar.get("class") for bar in bars(reading())] == ["weight", "norm", "weight"]
-    assert len(next(n for n in drawn if n.tag == "polyline").get("points", "").split()) == 3
-
-
-def test_bars_stack_and_their_heights_are_the_gains():
-    heights = [float(bar.get("height", "0")) for bar in bars(reading())]
-    assert heights[1] / heights[0] == pytest.approx(0.5, rel=0.02)
-    assert heights[2] / heights[0] == pytest.approx(0.75, rel=0.02)
-
-
-def test_an_infinite_gain_reaches_the_edge_and_breaks_nothing():
-    layers = list(reading().layers)
-    layers[0] = replace(layers[0], gain=LogInterval(-math.inf, math.inf), log_cumulative=math.inf)
-    first = bars(reading(layers=tuple(layers)))[0]
-    assert first.get("class") == "open" and float(first.get("y", "nan")) == 14.0
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
-def test_the_axis_fits_any_scale(scale):
-    layers = tuple(layer(f"n{i}", "Linear", scale * (i + 1), i, log_cumulative=scale * i * LN10) for i in range(3))
-    ticks = [n for n in ElementTree.fromstring(waterfall(reading(layers=layers))) if n.tag == "line"]
-    assert 2 <= len(ticks) <= 10
-
-
-def test_no_layers_no_picture():
-    assert waterfall(reading(layers=())) == ""

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -51,7 +51,10 @@ def write_text(text: str, target: str) -> None:
         with standard_output() as stream:
             stream.write(text)
         return
-    _to_file(target, lambda: Path(target).write_text(text, encoding="utf-8"))
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; give a file in a folder that exists") from None
 
 
 def write_json(data: Any, target: str) -> None:
@@ -59,19 +62,13 @@ def write_json(data: Any, target: str) -> None:
     write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", target)
 
 
-def write_page(readings: Sequence[Reading], target: str, labels: Sequence[str] | None = None) -> None:
-    """Write the HTML page.
-
-    Raises:
-        InputError: when the file cannot be written.
-    """
+def write_page(
+    readings: Sequence[Reading],
+    target: str,
+    labels: Sequence[str] | None = None,
+    beside: Sequence[tuple[str, Reading]] = (),
+) -> None:
+    """Write the HTML page, with the readings ``beside`` as further rows of its bracket."""
     from normgauge.render.page import report
 
-    _to_file(target, lambda: report(readings, target, labels=labels))
-
-
-def _to_file(target: str, write: Callable[[], object]) -> None:
-    try:
-        write()
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; give a file in a folder that exists") from None
+    report(readings, target, labels=labels, beside=beside)

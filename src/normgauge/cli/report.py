@@ -6,9 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from normgauge.cli.output import write_json, write_page, write_text
+from normgauge import reference
+from normgauge.cli.output import check_targets, write_json, write_page, write_text
 from normgauge.core.reading import Reading
 from normgauge.errors import ReadingError
+from normgauge.render.figures import FORMATS, save
 from normgauge.render.numbers import plural
 
 HELP = "write an HTML page from saved readings"
@@ -16,6 +18,10 @@ EXAMPLES = """\
 examples:
   normgauge report a.json b.json --html compare.html
       each file holds what `normgauge gauge --json FILE` or Reading.save wrote
+  normgauge report a.json --beside resnet20 --beside b.json
+      a reference that comes with normgauge, and the readings of a file, as further rows of the bracket
+  normgauge report a.json --figures figures
+      every figure as SVG and PNG besides; PNG needs `pip install normgauge[plot]`
 """
 
 
@@ -24,21 +30,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="readings as JSON")
     parser.add_argument("--html", metavar="FILE", default="report.html", help="the page to write (report.html)")
     parser.add_argument(
+        "--beside",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a reference or a file of readings to compare with",
+    )
+    parser.add_argument("--figures", metavar="DIR", help="write every figure into this folder as well")
+    parser.add_argument(
+        "--figure-format", action="append", choices=FORMATS, help="svg or png; both where it is not given"
+    )
+    parser.add_argument(
         "--json", metavar="FILE", help="write all of them into one JSON file as well; - for standard output"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the files and write the page."""
-    found = [item for name in args.files for item in read(Path(name))]
-    labels, readings = zip(*found, strict=True)
-    write_page(readings, args.html, labels)
+    check_targets(args.html, args.json)
+    labels, readings = zip(*(item for name in args.files for item in read(Path(name))), strict=True)
+    beside = [item for name in args.beside for item in compared(name)]
+    write_page(readings, args.html, labels, beside)
+    said = [f"{args.html}: {plural(len(readings), 'reading')}"]
+    if args.figures is not None:
+        drawn = save(readings, args.figures, args.figure_format or FORMATS, labels=labels)
+        said.append(f"{args.figures}: {plural(len(drawn), 'file')}")
     if args.json is not None:
         everything = {"schema": 1, "labels": labels, "readings": [reading.to_json() for reading in readings]}
         write_json(everything, args.json)
     if args.json != "-":
-        write_text(f"{args.html}: {plural(len(readings), 'reading')}\n", "-")
+        write_text("\n".join(said) + "\n", "-")
     return 0
+
+
+def compared(name: str) -> list[tuple[str, Reading]]:
+    """The labelled readings of a reference that comes with normgauge, or of a file."""
+    if name in reference.names():
+        return [(f"{reference.title(name)}, {reading.scope}", reading) for reading in reference.load(name)]
+    return read(Path(name))
 
 
 def read(path: Path) -> list[tuple[str, Reading]]:

@@ -1,4 +1,8 @@
-"""The waterfall: log10 gain by depth, drawn by hand as one inline SVG."""
+"""The few SVG elements the figures are made of, and the arithmetic of axes and labels.
+
+The figures are drawn by hand rather than by a plotting library: nothing to install, a few kilobytes each, colours that
+follow the page's theme, bars that can be hovered and focused, and text that stays text for a screen reader.
+"""
 
 from __future__ import annotations
 
@@ -7,94 +11,145 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from normgauge.core.reading import LayerRecord, Reading
-from normgauge.core.spelled import LN10
-from normgauge.render.numbers import decades
-
-WIDTH, HEIGHT = 960, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 26
-WIDEST = 60
+FONT = 13.0
+NARROW_LETTERS, WIDE_LETTERS = frozenset("ijltf.,:;'|!()[]· "), frozenset("mwMW@%…−")
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """Decades to pixels, and layer numbers to pixels."""
+class Shape:
+    """A figure's size. Every figure is drawn twice, wide and narrow; the page shows the one that fits.
+
+    Attributes:
+        name: its class in the page.
+        width: of the whole drawing.
+        height: of the plot inside it.
+        left: room for the axis.
+        right: room for labels.
+        bars: more layers than this share bars.
+    """
+
+    name: str
+    width: float
+    height: float
+    left: float
+    right: float
+    bars: int
+
+    @property
+    def wide(self) -> bool:
+        """Labels take one line."""
+        return self.name == "wide"
+
+
+WIDE = Shape("wide", 960, 250, 40, 176, 240)
+NARROW = Shape("narrow", 380, 168, 32, 98, 80)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Values to pixels; what lies outside, infinities above all, sits at the edge."""
 
     low: float
     high: float
-    count: int
+    start: float
+    end: float
 
-    def y(self, value: float) -> float:
-        """The height of ``value``; infinities sit at the edge."""
+    def at(self, value: float) -> float:
+        """The pixel of ``value``."""
         inside = min(max(value, self.low), self.high)
-        return TOP + (HEIGHT - TOP - BOTTOM) * (self.high - inside) / (self.high - self.low)
-
-    def x(self, index: float) -> float:
-        """The place of layer ``index``."""
-        return LEFT + (WIDTH - LEFT - RIGHT) * index / self.count
+        return self.start + (self.end - self.start) * (inside - self.low) / (self.high - self.low)
 
 
-def waterfall(reading: Reading) -> str:
-    """Bars: each layer's own gain stacked as if in series. Line: the bound from the input to that layer."""
-    records = reading.layers
-    if not records:
-        return ""
-    ends = _running(records)
-    cumulative = [None if r.log_cumulative is None else r.log_cumulative / LN10 for r in records]
-    finite = [v for v in (*sum(ends, ()), *(c for c in cumulative if c is not None), 0.0) if math.isfinite(v)]
-    pad = 0.05 * max(max(finite) - min(finite), 1.0)
-    axis = Axis(min(finite) - pad, max(finite) + pad, len(records))
-    parts = [*_grid(axis), *_bars(records, ends, axis), _line(cumulative, axis)]
-    label = escape(f"log10 gain by depth, scope {reading.scope}", quote=True)
+def scale(values: Sequence[float], start: float, end: float) -> Scale:
+    """A scale that holds zero and every finite value, with a little room, and more on the side of an infinite one."""
+    finite = [v for v in (*values, 0.0) if math.isfinite(v)]
+    pad = 0.06 * max(max(finite) - min(finite), 0.5)
+    below, above = (5 if infinite in values else 1 for infinite in (-math.inf, math.inf))
+    return Scale(min(finite) - below * pad, max(finite) + above * pad, start, end)
+
+
+def ticks(axis: Scale, most: int = 7) -> list[float]:
+    """Round values along an axis, at most ``most`` of them."""
+    span = axis.high - axis.low
+    unit = 10 ** math.floor(math.log10(span))
+    step = next(unit * k for k in (0.1, 0.2, 0.5, 1, 2, 5, 10) if span / (unit * k) <= most)
+    return [k * step for k in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1)]
+
+
+def drawing(width: float, height: float, kind: str, label: str, parts: Sequence[str]) -> str:
+    """A whole figure; ``label`` is what a screen reader says."""
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}" class="waterfall">'
-        + "".join(parts)
-        + "</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fig {kind}" viewBox="0 0 {width:g} {height:g}" role="group" '
+        f'aria-label="{escape(label)}">' + "".join(parts) + "</svg>"
     )
 
 
-def _running(records: Sequence[LayerRecord]) -> list[tuple[float, float]]:
-    """Start and end of every bar. An infinite gain is drawn to the edge and then left out of the sum."""
-    level, ends = 0.0, []
-    for record in records:
-        gain = record.gain.hi / LN10
-        ends.append((level, level + gain))
-        level += gain if math.isfinite(gain) else 0.0
-    return ends
+def text(x: float, y: float, content: str, kind: str = "soft", anchor: str = "start") -> str:
+    """A line of text."""
+    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{place}>{escape(content)}</text>'
 
 
-def _grid(axis: Axis) -> list[str]:
-    step = 10 ** math.floor(math.log10(axis.high - axis.low))
-    step = next(step * k for k in (0.2, 0.5, 1, 2, 5) if (axis.high - axis.low) / (step * k) <= 8)
-    first, last = math.ceil(axis.low / step), math.floor(axis.high / step)
-    lines = []
-    for tick in range(first, last + 1):
-        y = axis.y(tick * step)
-        kind = "zero" if tick == 0 else "tick"
-        lines.append(f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(f'<text class="axis" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick * step:g}</text>')
-    lines.append(f'<text class="axis" x="2" y="{HEIGHT - 6}">log10</text>')
-    lines.append(f'<text class="axis" x="{LEFT}" y="{HEIGHT - 6}">input</text>')
-    lines.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">output</text>')
-    return lines
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """A straight line."""
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _bars(records: Sequence[LayerRecord], ends: Sequence[tuple[float, float]], axis: Axis) -> list[str]:
-    bars = []
-    thick = min(max((WIDTH - LEFT - RIGHT) / axis.count * 0.8, 0.5), WIDEST)
-    for index, (record, (start, end)) in enumerate(zip(records, ends, strict=True)):
-        top, bottom = sorted((axis.y(start), axis.y(end)))
-        kind = "norm" if record.sigma is not None else "open" if math.isinf(end) else "weight"
-        told = escape(f"{record.name} ({record.kind}): log10 gain {decades(record.gain.hi)}")
-        bars.append(
-            f'<rect class="{kind}" x="{axis.x(index + 0.5) - thick / 2:.1f}" y="{top:.1f}" width="{thick:.1f}" '
-            f'height="{max(bottom - top, 1):.1f}"><title>{told}</title></rect>'
-        )
-    return bars
-
-
-def _line(cumulative: Sequence[float | None], axis: Axis) -> str:
-    points = " ".join(
-        f"{axis.x(index + 0.5):.1f},{axis.y(value):.1f}" for index, value in enumerate(cumulative) if value is not None
+def box(x: float, y: float, width: float, height: float, kind: str) -> str:
+    """A rectangle, at least a hair wide and high."""
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{max(height, 1.5):.1f}"/>'
     )
-    return f'<polyline class="line" points="{points}"/>'
+
+
+def arrow(x: float, y: float, dx: float, dy: float, kind: str = "open") -> str:
+    """A triangle that points off the edge: this goes on to infinity."""
+    tip, side = 8.0, 5.0
+    points = [(x + tip * dx, y + tip * dy), (x - side * dy, y + side * dx), (x + side * dy, y - side * dx)]
+    return f'<polygon class="{kind}" points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in points)}"/>'
+
+
+def text_width(content: str, size: float = FONT) -> float:
+    """How wide a text comes out at most, in any usual sans-serif font."""
+    return size * sum(
+        0.42 if c in NARROW_LETTERS else 1.0 if c in WIDE_LETTERS else 0.74 if c.isupper() else 0.64 for c in content
+    )
+
+
+def fit(content: str, width: float) -> str:
+    """The text, shortened in the middle where it is too wide."""
+    kept = len(content)
+    shown = content
+    while text_width(shown) > width and kept > 2:
+        kept -= 1
+        shown = content[: (kept + 1) // 2] + "…" + content[len(content) - kept // 2 :]
+    return shown
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places at least ``gap`` apart between ``low`` and ``high``, in order, close to the sorted places wanted."""
+    places: list[float] = []
+    for place in wanted:
+        places.append(max(place, places[-1] + gap if places else low))
+    limit = high
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], limit)
+        limit = places[index] - gap
+    return places
+
+
+def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: float) -> tuple[list[str], float]:
+    """Swatches with words, in as many lines as needed; also the height taken."""
+    parts, x, row = [], left, 0
+    for kind, words in entries:
+        needed = 18 + text_width(words, 12) + 14
+        if x > left and x + needed > right:
+            x, row = left, row + 1
+        middle = y + 20 * row + 9
+        if kind.startswith("line"):
+            parts.append(line(x, middle, x + 13, middle, kind.removeprefix("line ")))
+        else:
+            parts.append(box(x, middle - 5, 13, 10, kind))
+        parts.append(text(x + 18, middle + 4, words, "key"))
+        x += needed
+    return parts, 20.0 * (row + 1)

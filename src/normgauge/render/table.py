@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from normgauge.core.reading import LayerRecord, Reading
-from normgauge.render.numbers import ABSENT, decades, power, sigma_range, where
+from normgauge.render import published as products
+from normgauge.render.numbers import ABSENT, decades, factor, power, sigma_range, where
 
 TOP_ROWS = 30
+MEANING = (  # one line of 120 columns
+    "gain: what the layer alone allows; folded, balanced: its share of those bounds; cumulative: from the input to here"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +28,26 @@ class Grid:
 
 
 def totals(readings: Sequence[Reading]) -> Grid:
-    """One labelled upper bound for each scope and the largest slope found."""
+    """One labelled upper bound for each scope beside the slope found there, and the largest slope found."""
     rows = [
-        ("at most, " + where(r.scope), str(r.scope), power(r.log_upper), "unknown" if r.unknown else str(r.evidence))
+        (
+            "at most, " + where(r.scope),
+            str(r.scope),
+            power(r.log_upper),
+            "unknown" if r.unknown else str(r.evidence),
+            factor(r.log_lower),
+        )
         for r in readings
     ]
     found = max(readings, key=lambda r: r.log_lower)
-    rows.append(("at least, the largest slope found", str(found.scope), power(found.log_lower), "observed"))
+    rows.append(
+        ("at least, the largest slope found", str(found.scope), power(found.log_lower), "observed", ABSENT),
+    )
     return Grid(
         "How much a small change of the input can grow",
-        ("", "scope", "factor", "evidence"),
+        ("", "scope", "factor", "evidence", "found there"),
         tuple(rows),
-        frozenset({2}),
+        frozenset({2, 4}),
     )
 
 
@@ -57,10 +68,10 @@ def layers(reading: Reading, every: bool = False) -> Grid:
         for r in shown
     )
     hidden = len(reading.layers) - len(rows)
-    footer = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)"
+    cut = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)\n"
     headers = ("layer", "kind", "gain", "folded", "balanced", "cumulative", "σ", "note")
     title = f"Layers, scope {reading.scope}: log10 of what each does"
-    return _without_empty(Grid(title, headers, rows, frozenset(range(2, 7)), footer if hidden else ""))
+    return _without_empty(Grid(title, headers, rows, frozenset(range(2, 7)), (cut if hidden else "") + MEANING))
 
 
 def _without_empty(grid: Grid) -> Grid:
@@ -77,7 +88,7 @@ def _without_empty(grid: Grid) -> Grid:
 
 def published(reading: Reading) -> Grid:
     """The papers' products, labelled as what they are."""
-    rows = tuple((name, shown) for name, shown in _flat(reading.published))
+    rows = tuple(products.rows(reading.published))
     return Grid(
         "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them",
         ("quantity", "log10"),
@@ -96,14 +107,3 @@ def _most_active(records: Sequence[LayerRecord]) -> list[LayerRecord]:
 
     kept = {id(r) for r in sorted(records, key=activity, reverse=True)[:TOP_ROWS]}
     return [r for r in records if id(r) in kept]
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        name = prefix + key.removeprefix("log10_")
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}, ")
-        elif isinstance(value, float | int):
-            yield name, f"{value:.2f}"
-        else:
-            yield name, ABSENT if value is None else str(value)

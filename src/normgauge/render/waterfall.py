@@ -1,0 +1,192 @@
+"""The waterfall: how the bound grows and shrinks with depth, and how much of that a real direction did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby
+from typing import NamedTuple
+
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.core.spelled import LN10
+from normgauge.render import svg
+from normgauge.render.levels import Bar, bars, product
+from normgauge.render.numbers import decades, plural, where
+from normgauge.render.svg import Scale, Shape
+
+TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
+MOST_RUNS = 8  # enough names under the plot
+KEY = (
+    ("weight", "weights"),
+    ("norm", "normalizers"),
+    ("other", "other steps"),
+    ("mixed", "several layers in a row"),
+    ("open", "no finite gain, left out of what follows"),
+    ("truth", "the truth lies here"),
+    ("floor", "reached for sure"),
+    ("line reached", "what the steepest direction found did"),
+)
+
+
+class Mark(NamedTuple):
+    """A level named beside the plot."""
+
+    name: str
+    number: str
+    level: float
+    kind: str
+
+
+def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
+    """Draw the waterfall; empty without layers.
+
+    One bar a layer, from the largest level of its inputs to the level at its output. Dashed: the balanced bound.
+    Shaded: below the slope found, and between the two, where the truth lies. Line: what the steepest direction did.
+
+    Args:
+        reading: what to draw.
+        shape: wide or narrow.
+        key: bars carry ``data-row="{key}{position}"``, the id of their row in the page's table.
+    """
+    if not reading.layers:
+        return ""
+    drawn = bars(reading, shape.bars)
+    marks = _marks(reading)
+    reached = [None if r.log_reached is None else r.log_reached / LN10 for r in reading.layers]
+    values = [v for bar in drawn for v in (bar.start, bar.end)] + [v for _, _, v, _ in marks]
+    axis = svg.scale([*values, *(v for v in reached if v is not None)], TOP + shape.height, TOP)
+    bottom = TOP + shape.height + ROW
+    parts = [
+        *_ground(reading, axis, shape),
+        *_grid(axis, shape),
+        *_bars(drawn, axis, shape, key),
+        _reached(reached, axis, shape),
+        *_levels(marks, axis, shape),
+        *_names(reading.layers, shape, bottom - 6),
+    ]
+    shown = {bar.tone for bar in drawn} | {"truth", "floor" if reading.log_lower > -math.inf else ""}
+    shown |= {"line reached"} if any(value is not None for value in reached) else set()
+    swatches, taken = svg.legend([e for e in KEY if e[0] in shown], bottom + 4, shape.left, shape.width - 4)
+    return svg.drawing(shape.width, bottom + taken + 6, shape.name, describe(reading), [*parts, *swatches])
+
+
+def describe(reading: Reading) -> str:
+    """The figure in one sentence."""
+    levels = ", ".join(f"{name} {number}" for name, number, *_ in _marks(reading))
+    return f"Log10 gain by depth, {where(reading.scope)}: {plural(len(reading.layers), 'layer')}; {levels}."
+
+
+def _marks(reading: Reading) -> list[Mark]:
+    """The levels named at the right. An infinite product is left out: the balanced bound says as much."""
+    one_by_one = product(reading)
+    known = [("balanced", reading.log_upper, "balanced"), ("found", reading.log_lower, "found")]
+    if one_by_one is not None and one_by_one < math.inf:
+        known.insert(0, ("layer by layer", one_by_one, "product"))
+    return [
+        Mark(name, "∞" if log == math.inf else decades(log), log / LN10, kind)
+        for name, log, kind in known
+        if log > -math.inf
+    ]
+
+
+def _ground(reading: Reading, axis: Scale, shape: Shape) -> Iterator[str]:
+    """Shade what was reached, and the band above it in which the truth lies."""
+    x, width = shape.left, shape.width - shape.left - shape.right
+    top, floor = axis.at(reading.log_upper / LN10), axis.at(reading.log_lower / LN10)
+    if reading.log_lower != -math.inf:
+        yield svg.box(x, floor, width, axis.start - floor, "floor")
+    yield svg.box(x, top, width, floor - top, "truth")
+
+
+def _grid(axis: Scale, shape: Shape) -> Iterator[str]:
+    for value in svg.ticks(axis, 7 if shape.wide else 6):
+        y = axis.at(value)
+        yield svg.line(shape.left, y, shape.width - shape.right, y, "zero" if value == 0 else "grid")
+        yield svg.text(shape.left - 5, y + 4, f"{value:g}", "soft", "end")
+    yield svg.text(2, 12, "log10 of the growth since the input", "soft")
+
+
+def _place(shape: Shape, count: int, index: float) -> float:
+    return shape.left + (shape.width - shape.left - shape.right) * index / count
+
+
+def _bars(drawn: Sequence[Bar], axis: Scale, shape: Shape, key: str) -> Iterator[str]:
+    layers = sum(len(bar.records) for bar in drawn)
+    for bar in drawn:
+        left = _place(shape, layers, bar.first)
+        room = _place(shape, layers, bar.first + len(bar.records)) - left
+        thick = min(max(room * 0.78, 1.0), WIDEST)
+        top, bottom = sorted((axis.at(bar.start), axis.at(bar.end)))
+        x = left + (room - thick) / 2
+        row = f' data-row="{escape(key)}{bar.first}"' if len(bar.records) == 1 else ""
+        yield f'<g class="bar"{row}><title>{escape(told(bar))}</title>'
+        yield svg.box(left, TOP, room, shape.height, "hit") + svg.box(x, top, thick, bottom - top, bar.tone)
+        if bar.end == math.inf:
+            yield svg.arrow(x + thick / 2, top, 0, -1)
+        elif room > SEEN:  # the end of a bar, drawn on to the next: a fall and a rise must not look alike
+            until = min(x + room, shape.width - shape.right)
+            yield svg.line(x, axis.at(bar.end), until, axis.at(bar.end), "step")
+        yield "</g>"
+
+
+def told(bar: Bar) -> str:
+    """A bar in words."""
+    first, last = bar.records[0], bar.records[-1]
+    levels = f"level {bar.start:.2f} to {decades(bar.end * LN10)}"
+    if first is last:
+        return f"{first.name} ({first.kind}): log10 gain {decades(first.gain.hi)}, {levels}"
+    return f"{len(bar.records)} layers, {first.name} to {last.name}: {levels}"
+
+
+def _reached(reached: Sequence[float | None], axis: Scale, shape: Shape) -> str:
+    points = " ".join(
+        f"{_place(shape, len(reached), index + 0.5):.1f},{axis.at(value):.1f}"
+        for index, value in enumerate(reached)
+        if value is not None
+    )
+    halo = f'<polyline class="reached halo" points="{points}"/>'  # so that the line shows on a bar as well
+    return f'{halo}<polyline class="reached" points="{points}"/>' if points else ""
+
+
+def _levels(marks: Sequence[Mark], axis: Scale, shape: Shape) -> Iterator[str]:
+    """Levels across the plot, named at the right; names are moved apart where levels are close."""
+    ordered = sorted(marks, key=lambda mark: -mark.level)
+    gap, edge = (17.0 if shape.wide else 31.0), shape.width - shape.right
+    low = TOP + shape.height - (0 if shape.wide else 14)
+    places = svg.spread([axis.at(mark.level) for mark in ordered], gap, TOP + 2, low)
+    for (name, number, value, kind), y in zip(ordered, places, strict=True):
+        level = axis.at(value)
+        if kind != "product":
+            yield svg.line(shape.left, level, edge, level, kind)
+        yield svg.line(edge + 1, level, edge + 9, y, f"{kind} lead")
+        if shape.wide:
+            yield svg.text(edge + 13, y + 4, f"{name} {number}", "ink" if kind == "balanced" else "soft")
+        else:
+            yield svg.text(edge + 11, y + 2, number, "ink") + svg.text(edge + 11, y + 15, name, "tiny")
+
+
+def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[str]:
+    """Names of layers, or of the modules they belong to, under the plot wherever there is room."""
+    runs, modules = _runs(records)
+    for run in runs:
+        first = records[run[0]]
+        left, right = (_place(shape, len(records), i) for i in (run[0], run[-1] + 1))
+        module = first.name if len(run) == 1 else modules[run[0]]
+        plain = len(run) > 1 or first.kind.lower() in module.lower()
+        for words in (module if plain else f"{module} {first.kind}", module):
+            if svg.text_width(words, 12) + 8 <= right - left:
+                yield svg.text((left + right) / 2, y, words, "tiny", "middle")
+                break
+        if len(runs) > 1 and run[0]:
+            yield svg.line(left, y - 14, left, y - 10, "zero")
+
+
+def _runs(records: Sequence[LayerRecord]) -> tuple[list[list[int]], list[str]]:
+    """Layers of the same module next to each other, and every layer's module; one level deeper where one holds most."""
+    for depth in (1, 2, 3):
+        modules = [".".join(record.name.split(".")[:depth]) for record in records]
+        runs = [list(run) for _, run in groupby(range(len(records)), key=modules.__getitem__)]
+        if max(len(run) for run in runs) <= len(records) / 2 or len(runs) > MOST_RUNS:
+            break
+    return runs, modules

@@ -1,0 +1,86 @@
+"""The report command: its files, what it compares with, and every mistake in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from normgauge import reference
+from normgauge.cli import main
+from tests.render.networks import residual
+
+
+@pytest.fixture
+def saved(tmp_path):
+    residual().save(tmp_path / "a.json")
+    return str(tmp_path / "a.json")
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line of a command that must fail."""
+    assert main(["report", *arguments]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("normgauge: ") and said.err.count("\n") == 1
+    return said.err
+
+
+def test_figures_are_written_beside_the_page(tmp_path, capsys, saved):
+    out, figures = tmp_path / "a.html", tmp_path / "figures"
+    arguments = [saved, "--html", str(out), "--figures", str(figures)]
+    assert main(["report", *arguments, "--figure-format", "svg"]) == 0
+    assert sorted(path.name for path in figures.iterdir()) == ["bracket.svg", "sigma.svg", "waterfall.svg"]
+    assert capsys.readouterr().out == f"{out}: 1 reading\n{figures}: 3 files\n"
+
+
+def test_a_file_beside_is_a_row_of_the_bracket(tmp_path, saved):
+    out = tmp_path / "a.html"
+    assert main(["report", saved, "--html", str(out), "--beside", saved]) == 0
+    assert 'class="row beside"><title>a: point' in out.read_text(encoding="utf-8")
+
+
+def test_a_reference_beside_is_found_by_its_name(tmp_path, saved, monkeypatch):
+    monkeypatch.setattr(reference, "names", lambda: ["made"])
+    monkeypatch.setattr(reference, "title", lambda name: f"normal for a {name} net")
+    monkeypatch.setattr(reference, "load", lambda name: [residual()])
+    out = tmp_path / "a.html"
+    assert main(["report", saved, "--html", str(out), "--beside", "made"]) == 0
+    assert "normal for a made net, point: found" in out.read_text(encoding="utf-8")
+
+
+def test_a_reading_of_another_schema_or_with_a_field_missing_is_named(tmp_path, capsys, saved):
+    data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    (tmp_path / "old.json").write_text(json.dumps({**data, "schema": 9}))
+    del data["log10_folded"]
+    (tmp_path / "cut.json").write_text(json.dumps(data))
+    out = str(tmp_path / "out.html")
+    assert "expected a reading of schema 1, got schema 9" in refused(capsys, str(tmp_path / "old.json"), "--html", out)
+    assert "lacks the field 'log10_folded'" in refused(capsys, str(tmp_path / "cut.json"), "--html", out)
+    assert not os.path.exists(out)
+
+
+def test_what_cannot_be_read_or_written_is_said(tmp_path, capsys, saved):
+    assert "No such file" in refused(capsys, str(tmp_path / "none.json"))
+    assert "No such file" in refused(capsys, saved, "--html", str(tmp_path / "a.html"), "--beside", "no-such-name")
+    assert "cannot write" in refused(capsys, saved, "--html", str(tmp_path))
+    assert "cannot write" in refused(capsys, saved, "--html", str(tmp_path / "none" / "a.html"))
+    page = str(tmp_path / "a.html")
+    assert "cannot write figures" in refused(capsys, saved, "--html", page, "--figures", saved)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(capsys, saved):
+    assert "cannot write /dev/full: No space left on device" in refused(capsys, saved, "--html", "/dev/full")
+
+
+@pytest.mark.parametrize("extra", [[], ["--json", "-"]])
+def test_a_closed_pipe_is_no_error(tmp_path, saved, extra):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "normgauge", "report", saved, "--html", str(tmp_path / "a.html"), *extra]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

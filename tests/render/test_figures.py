@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import builtins
+import math
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from normgauge.core.spelled import LN10
+from normgauge.errors import InputError, ReadingError
+from normgauge.render.bracket import Row, bracket
+from normgauge.render.figures import save, standalone
+from normgauge.render.sigma import sigma_ranges
+from normgauge.render.svg import NARROW, WIDE
+from normgauge.render.theme import DARK, LIGHT, NOTEBOOK, figure_css, page_css
+from normgauge.render.waterfall import waterfall
+from tests.made import layer, reading
+from tests.render.networks import SIGMA, deep, endless, hostile, residual, scopes
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def nodes(drawing: str, tag: str, kind: str = "") -> list[ElementTree.Element]:
+    found = ElementTree.fromstring(drawing).iter(SVG + tag)
+    return [node for node in found if kind in node.get("class", "").split() or not kind]
+
+
+def words(drawing: str) -> list[str]:
+    return [node.text or "" for node in nodes(drawing, "text")]
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
+def test_the_waterfall_has_a_bar_a_layer_and_says_its_levels(shape):
+    drawing = waterfall(residual(), shape, "k-")
+    assert [node.get("data-row") for node in nodes(drawing, "g", "bar")] == [f"k-{i}" for i in range(5)]
+    assert [len(nodes(drawing, "rect", kind)) for kind in ("weight", "norm", "other")] == [4, 2, 2]  # one in the key
+    told = " ".join(words(drawing))
+    for level in ("layer by layer", "1.80", "balanced", "1.60", "found", "1.25"):
+        assert level in told
+    assert len(nodes(drawing, "polyline", "reached")[0].get("points", "").split()) == 5
+
+
+def test_bars_are_as_high_as_their_gains():
+    tall = [float(n.get("height", "0")) for n in nodes(waterfall(residual()), "rect", "weight")]
+    assert tall[0] / tall[1] == pytest.approx(1.0 / 1.6, rel=0.02)
+
+
+def test_the_shading_ends_at_the_two_bounds():
+    drawing = waterfall(residual())
+    truth, floor = nodes(drawing, "rect", "truth")[0], nodes(drawing, "rect", "floor")[0]
+    lines = {kind: float(nodes(drawing, "line", kind)[0].get("y1", "0")) for kind in ("balanced", "found")}
+    assert float(truth.get("y", "0")) == lines["balanced"]
+    assert float(truth.get("y", "0")) + float(truth.get("height", "0")) == pytest.approx(lines["found"], abs=0.2)
+    assert float(floor.get("y", "0")) == lines["found"]
+
+
+def test_infinite_gains_are_marked_and_named_in_the_key():
+    drawing = waterfall(endless())
+    assert len(nodes(drawing, "polygon", "open")) == 1
+    assert "no finite gain, left out of what follows" in words(drawing)
+    assert "no finite gain, left out of what follows" not in words(waterfall(residual()))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+def test_the_axis_fits_any_scale(scale):
+    layers = tuple(layer(f"n{i}", "Linear", scale * (i + 1), i, log_cumulative=scale * i * LN10) for i in range(3))
+    drawing = waterfall(reading(layers=layers, log_upper=scale, log_lower=-math.inf))
+    assert 2 <= len(nodes(drawing, "line", "grid")) <= 10
+    assert nodes(drawing, "rect", "floor") == []
+
+
+def test_no_layers_no_waterfall_and_no_normalizers_no_sigma():
+    assert waterfall(reading(layers=())) == ""
+    assert sigma_ranges(reading(layers=(layer("a", "Linear", 1.0, 0),))) == ""
+
+
+def test_a_thousand_layers_share_bars_and_stay_small():
+    assert len(nodes(waterfall(deep(1000)), "g", "bar")) == 200
+    assert len(nodes(waterfall(deep(1000), NARROW), "g", "bar")) == 77
+    assert all(len(waterfall(deep(1000), shape)) < 100_000 for shape in (WIDE, NARROW))
+
+
+def test_layers_are_named_where_there_is_room():
+    assert {"stem Linear", "add", "block"} <= set(words(waterfall(residual())))
+    assert {"blocks.0", "blocks.1", "blocks.9"} <= set(words(waterfall(deep(40))))
+    assert "blocks.0" not in words(waterfall(deep(1000)))
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
+def test_the_bracket_draws_every_row_from_found_to_folded(shape):
+    rows = [Row("here", residual(), "now"), Row("there", residual(log_upper=3 * LN10), "beside")]
+    drawing = bracket(rows, shape)
+    bars = nodes(drawing, "rect", "strong")[:2]
+    assert float(bars[1].get("width", "0")) / float(bars[0].get("width", "1")) == pytest.approx(1.75 / 0.35, rel=0.02)
+    assert {"here", "there", "17.8 to 39.8", "17.8 to 1,000"} <= set(words(drawing))
+    assert len(nodes(drawing, "g", "beside")) == 1
+
+
+def test_the_bracket_runs_off_the_edge_where_there_is_no_end():
+    drawing = bracket([Row("open", endless()), Row("none found", residual(log_lower=-math.inf))])
+    assert len(nodes(drawing, "polygon", "open")) == 2
+    assert "17.8 to infinite" in words(drawing) and "0 to 39.8" in words(drawing)
+
+
+def test_sigma_is_drawn_from_smallest_to_largest_beside_the_least_it_can_be():
+    drawing = sigma_ranges(residual(), WIDE, "k-")
+    assert [n.get("data-row") for n in nodes(drawing, "g", "bar")] == ["k-1"]
+    bar = nodes(drawing, "rect", "norm")[0]
+    marks = [float(nodes(drawing, "line", kind)[0].get("y1", "0")) for kind in ("balanced", "floor-mark")]
+    top = float(bar.get("y", "0"))
+    assert top < marks[0] < top + float(bar.get("height", "0")) < marks[1]
+
+
+def test_a_sigma_without_all_its_ends_is_drawn_as_far_as_known():
+    odd = ({"max": 2.0}, {"min": 0.0, "rms": 1.0, "max": 4.0, "eps": 0.0}, {"rms": 1.0}, SIGMA)
+    layers = tuple(layer(f"n{i}", "LayerNorm", 1.0, i, sigma=s) for i, s in enumerate(odd))
+    assert len(nodes(sigma_ranges(reading(layers=layers)), "g", "bar")) == 3
+
+
+@pytest.mark.parametrize("draw", [waterfall, sigma_ranges, lambda r: bracket([Row(r.model, r)])])
+def test_hostile_names_are_only_names(draw):
+    assert "<img" not in draw(hostile())
+    ElementTree.fromstring(draw(hostile()))
+
+
+def test_figures_are_saved_as_files_of_their_own(tmp_path):
+    written = save(residual(), tmp_path / "new" / "folder")
+    assert [path.name for path in written] == [
+        f"{name}.{form}" for name in ("bracket", "waterfall", "sigma") for form in ("svg", "png")
+    ]
+    for path in written:
+        content = path.read_bytes()
+        if path.suffix == ".png":
+            assert content.startswith(b"\x89PNG") and int.from_bytes(content[16:20]) == 1920
+        else:
+            assert b"var(" not in content and LIGHT["weight"].encode() in content and len(content) < 100_000
+            assert ElementTree.fromstring(content).get("width") == "960"
+
+
+def test_several_readings_get_names_that_differ(tmp_path):
+    labels = ["a/../b: point", "a/../b: point", "..."]
+    written = save(scopes(), tmp_path, ["svg"], labels=labels)
+    assert sorted(path.name for path in written) == [
+        "bracket.svg", "sigma-a-..-b-point-2.svg", "sigma-a-..-b-point.svg", "sigma-reading.svg",
+        "waterfall-a-..-b-point-2.svg", "waterfall-a-..-b-point.svg", "waterfall-reading.svg",
+    ]  # fmt: skip
+    assert {path.parent for path in written} == {tmp_path}
+
+
+def test_without_the_converter_png_says_what_to_install(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "vl_convert":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert save(residual(), tmp_path, ["svg"])
+    with pytest.raises(InputError, match=r"pip install normgauge\[plot\]"):
+        save(residual(), tmp_path, ["png"])
+
+
+@pytest.mark.parametrize(("formats", "shown"), [(["pdf"], "pdf"), ([], "none")])
+def test_other_formats_are_refused(tmp_path, formats, shown):
+    with pytest.raises(InputError, match=f"expected the formats svg, png or both, got {shown}"):
+        save(residual(), tmp_path / "none", formats)
+    assert not (tmp_path / "none").exists()
+
+
+def test_nothing_to_draw_is_refused(tmp_path):
+    with pytest.raises(ReadingError, match="got 0 and 0 labels"):
+        save([], tmp_path)
+    with pytest.raises(ReadingError, match="got 1 and 2 labels"):
+        save(residual(), tmp_path, labels=["a", "b"])
+
+
+def test_every_theme_has_every_colour():
+    assert set(LIGHT) == set(DARK) == set(NOTEBOOK)
+    assert "var(" not in figure_css() and "var(" not in figure_css(NOTEBOOK, ".x")
+    assert all(f"--{name}:" in page_css() for name in LIGHT)
+
+
+def test_a_drawing_alone_keeps_its_content():
+    assert standalone(waterfall(residual())).count("<title>") == 5

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from normgauge.render import svg
+
+
+@pytest.mark.parametrize("span", [1e-6, 0.3, 1.0, 7.0, 123.0, 1e5])
+@pytest.mark.parametrize("most", [5, 7])
+def test_ticks_are_few_round_and_inside(span, most):
+    axis = svg.Scale(-0.4 * span, 0.6 * span, 0, 100)
+    values = svg.ticks(axis, most)
+    assert 2 <= len(values) <= most + 1 and 0.0 in values
+    assert all(axis.low <= v <= axis.high for v in values)
+
+
+def test_a_scale_holds_zero_and_every_finite_value_and_puts_infinities_at_its_edges():
+    axis = svg.scale([2.0, 5.0, math.inf, -math.inf], 300, 100)
+    assert axis.low < 0 and axis.high > 5
+    assert axis.at(math.inf) == 100 and axis.at(-math.inf) == 300
+    assert 100 < axis.at(5.0) < axis.at(0.0) < 300
+
+
+@pytest.mark.parametrize("wanted", [[50, 50, 50], [0, 1, 200], [99, 100, 100], [10, 50, 90]])
+def test_labels_are_moved_apart_and_stay_inside(wanted):
+    places = svg.spread(wanted, 17, 0, 100)
+    assert all(after - before >= 17 for before, after in pairwise(places))
+    assert places[0] >= 0 and places[-1] <= 100
+    assert svg.spread([10, 50, 90], 17, 0, 100) == [10, 50, 90]
+
+
+def test_a_long_text_is_shortened_in_its_middle():
+    long = "encoder.layer.11.attention.output.dense"
+    shown = svg.fit(long, 120)
+    assert svg.text_width(shown) <= 120 and shown.startswith("enc") and shown.endswith("nse") and "…" in shown
+    assert svg.fit("short", 120) == "short"
+
+
+def test_a_legend_wraps_and_says_how_high_it_is():
+    entries = [("weight", "weights"), ("line found", "a rather long explanation of a line")]
+    one, low = svg.legend(entries, 0, 0, 900)
+    two, high = svg.legend(entries, 0, 0, 200)
+    assert (low, high) == (20, 40) and len(one) == len(two) == 4
+
+
+def test_everything_written_is_escaped():
+    assert "<b>" not in svg.text(0, 0, "<b>") and "<b>" not in svg.drawing(1, 1, "wide", "<b>", [])
