@@ -1,6 +1,7 @@
 # Every target makes its own environment: Python 3.11 or newer and make are all a machine needs.
 #   make demo    train five small networks, gauge them, write demo-output/report.html
 #   make test    everything below `check`, then the tests with coverage
+#   make docs    the table of rules, then the pages under docs/_build; `make figures` draws their pictures anew
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
@@ -9,7 +10,7 @@ LIGHT := $(VENV)/.installed-data
 FULL := $(VENV)/.installed-dev
 WORKERS ?= 2
 
-.PHONY: demo test check format fuzz bench docs venv clean
+.PHONY: demo test check format fuzz bench docs docs-html figures venv clean
 
 demo: $(LIGHT)
 	$(BIN)/normgauge demo --out demo-output
@@ -35,6 +36,13 @@ bench: $(FULL)
 
 docs: $(FULL)
 	$(BIN)/normgauge rules --markdown docs/rules.md
+	$(MAKE) docs-html
+
+docs-html: $(FULL)
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
+
+figures: $(FULL)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/figures.py
 
 venv: $(FULL)
 
@@ -51,4 +59,4 @@ $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(LIGHT) $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage demo-output
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage demo-output docs/_build

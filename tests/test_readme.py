@@ -1,8 +1,9 @@
-"""What the README shows runs as it stands there."""
+"""What the README shows runs as it stands there, and what it points to exists."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,29 +12,42 @@ from torch import nn
 
 from normgauge.cli import build_parser
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]
 PYTHON = [block.removeprefix("python\n") for block in BLOCKS if block.startswith("python\n")]
-COMMANDS = re.findall(r"^normgauge (.*?)(?:\s+#.*)?$", "".join(b for b in BLOCKS if b[0] == "\n"), re.MULTILINE)
+SHELL = "".join(block for block in BLOCKS if re.match(r"(?:sh|bash|console)?\n", block))
+COMMANDS = re.findall(r"^(?:\$ )?normgauge (.*?)(?:\s+[#|>].*)?$", SHELL, re.MULTILINE)
 
 
-@pytest.mark.parametrize("code", PYTHON)
-def test_the_code_runs(code, tmp_path, monkeypatch, capsys):
+def test_the_code_runs(tmp_path, monkeypatch, capsys):
+    """The blocks one after the other, for a model with a layer of the name they ask about."""
     monkeypatch.chdir(tmp_path)
     block = nn.Sequential()
     block.add_module("fc", nn.Linear(4, 6))
     block.add_module("bn1", nn.BatchNorm1d(6))
     model = nn.Sequential()
     model.add_module("layer3", block)
-    exec(code, {"model": model, "batch": torch.randn(5, 4)})
+    names = {"model": model, "batch": torch.randn(5, 4, generator=torch.Generator().manual_seed(0))}
+    for code in PYTHON:
+        exec(compile(code, "README.md", "exec"), names)
     assert "BatchNorm1d" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "a.html"}
+    written = set(re.findall(r"\"(\w+\.(?:json|html))\"", re.sub(r"#.*", "", "".join(PYTHON))))
+    assert written
+    assert written <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
 def test_the_commands_are_understood(command):
-    build_parser().parse_args(command.split())
+    build_parser().parse_args(shlex.split(command))
+
+
+def test_links_and_pictures_lead_somewhere():
+    targets = re.findall(r"\]\(([^)#:\s]+)[^)]*\)|<img[^>]*src=\"([^\":]+)\"", README)
+    assert targets
+    for target in ("".join(pair) for pair in targets):
+        assert (ROOT / target).exists(), f"README.md points to {target}"
 
 
 def test_the_readme_shows_both():
-    assert len(PYTHON) == 1 and len(COMMANDS) >= 4
+    assert PYTHON and len(COMMANDS) >= 4

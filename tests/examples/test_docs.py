@@ -8,23 +8,29 @@ from pathlib import Path
 
 import pytest
 
+from normgauge.cli import build_parser
 from normgauge.cli.gauge import to_json
 from normgauge.cli.rules import list_rules, markdown
 from normgauge.loading import load_batch, load_model
-from normgauge.measure import readings
+from normgauge.measure import gauge, readings
+from tests.examples.test_examples import LINES
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 NET = ROOT / "examples" / "net.py"
 TOLERANCE = 0.05  # decades: what the searches may differ by between machines
 
 
 def page(name: str) -> str:
-    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (DOCS / name).read_text(encoding="utf-8")
 
 
 def blocks(name: str, language: str) -> list[str]:
     fenced = page(name).split("```")[1::2]
     return [block.removeprefix(f"{language}\n") for block in fenced if block.startswith(f"{language}\n")]
+
+
+WITH_CODE = sorted(path.name for path in DOCS.glob("*.md") if "```python\n" in path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +43,26 @@ def test_the_table_of_rules_is_fresh():
     assert page("rules.md") == markdown(list_rules()), "run `make docs`"
 
 
-def test_the_worked_example_of_a_rule_runs(capsys):
-    names: dict[str, object] = {"__name__": "adding_a_rule"}
-    for code in blocks("adding-a-rule.md", "python"):
-        exec(compile(code, "docs/adding-a-rule.md", "exec"), names)
-    assert re.search("above upper|expected slopes up to", capsys.readouterr().out)  # the wrong rule was caught
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": name.replace("-", "_").removesuffix(".md")}
+    for code in blocks(name, "python"):
+        exec(compile(code, f"docs/{name}", "exec"), names)
+    if name == "adding-a-rule.md":
+        assert re.search("above upper|expected slopes up to", capsys.readouterr().out)  # the wrong rule was caught
+
+
+def test_the_commands_of_the_pages_are_understood():
+    commands = [
+        command
+        for path in sorted(DOCS.glob("*.md"))
+        for block in blocks(path.name, "")
+        for command in re.findall(r"^normgauge (.+)$", block, re.MULTILINE)
+    ]
+    assert len(commands) >= 5
+    for command in commands:
+        build_parser().parse_args(command.split())
 
 
 def test_the_worked_example_is_the_script():
@@ -78,17 +99,38 @@ def test_the_totals_are_those_of_a_run(measured):
         assert told[data["scope"]][2:] == pytest.approx(fresh[2:], abs=slack)
 
 
+def test_the_what_if_table_is_that_of_a_run():
+    told = re.findall(r"^\| .* \| (-?\d\.\d\d) \| (-?\d\.\d\d) \|$", page("advice.md"), re.MULTILINE)
+    reading = gauge(load_model(f"{NET}:build"), load_batch(f"{NET}:batch"), scope="point")
+    fresh = (reading, reading.without("ln"), reading.with_norm("ln", "rms"), reading.with_norm("up", "layer"))
+    assert len(told) == len(fresh)
+    for row, answer in zip(told, fresh, strict=True):
+        assert [float(word) for word in row] == pytest.approx([answer.log10_upper, answer.log10_lower], abs=TOLERANCE)
+
+
+def test_every_kind_of_advice_is_described():
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/normgauge/advice").glob("*.py"))
+    kinds = set(re.findall(r"CAUSES \|?= \{(.*?)\}", sources, re.DOTALL))
+    for kind in re.findall(r'"([a-z ]+)"', "".join(kinds)):
+        assert re.search(rf"^\|.*\b{kind}\b.*\|.*\|$", page("advice.md"), re.MULTILINE), f"docs/advice.md lacks {kind}"
+
+
 def test_every_field_of_the_contract_is_described(measured):
     text = page("json.md")
-    data = to_json(measured)
-    for key in keys(data):
+    data = [
+        {**reading, "rules": {"": next(iter(reading["rules"].values()))}} for reading in to_json(measured)["readings"]
+    ]
+    for key in keys(data) - {""}:
         assert f"`{key}`" in text, f"docs/json.md does not describe {key}"
 
 
 def test_the_example_of_the_contract_has_the_fields_of_a_real_reading(measured):
     (shown,) = (json.loads(code) for code in blocks("json.md", "json"))
     real = measured[1].to_json()
-    assert shape(shown) == shape({**real, "layers": real["layers"][:2], "samples": real["samples"][:2]})
+    real |= {key: real[key][:2] for key in ("layers", "samples")}
+    real["rules"] = {layer["rule"]: real["rules"][layer["rule"]] for layer in real["layers"]}
+    real["proof"]["steps"] = real["proof"]["steps"][:2]
+    assert shape(shown) == shape(real)
 
 
 def keys(data: object) -> set[str]:
@@ -108,6 +150,32 @@ def shape(data: object) -> object:
 
 
 def test_links_lead_somewhere():
-    for path in (ROOT / "docs").glob("*.md"):
+    for path in DOCS.glob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_comparison_is_that_of_the_stored_run():
+    """Every figure of the tables is one of benchmarks/results/peers.json, or the quotient of two."""
+    results = json.loads((ROOT / "benchmarks" / "results" / "peers.json").read_text(encoding="utf-8"))
+    numbers = []
+    for row in (row for part in ("networks", "layers", "weightwatcher") for row in results[part].values()):
+        values = [value for value in row.values() if value]
+        numbers += values
+        if "global_lower" in row:  # bounds over the largest slope found
+            numbers += [value / max(row["global_lower"], row["jacobian_at_samples"]) for value in values]
+    cells = [
+        cell for line in page("comparison.md").splitlines() if line.startswith("|") for cell in line.split("|")[2:]
+    ]
+    told = [word for cell in cells for word in re.findall(r"(?<![\w×.-])\d+\.\d+(?:e-\d+)?(?!\.)", cell)]
+    assert len(told) > 30
+    for word in told:
+        digits = len(word.partition("e")[0].replace(".", "").lstrip("0"))
+        assert any(float(f"{number:.{digits}g}") == float(word) for number in numbers), word
+
+
+@pytest.mark.parametrize(
+    ("name", "script"), [("six-symmetries.md", "six_symmetries"), ("hessian-defect.md", "hessian_defect")]
+)
+def test_a_page_shows_what_its_script_is_tested_to_print(name, script):
+    assert re.search(LINES[script], page(name))

@@ -11,8 +11,11 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 LINES = {
+    "advice": r"accuracy after 8 epochs, as it is: 0\.[0-3]\d\naccuracy after 8 epochs, as advised: 0\.[89]\d",
     "batchnorm_or_not": r"product of spectral norms P_w: [\d.]+, BELOW the steepest slope found",
     "custom_layer": r"with the rule, scope global  : between 0\.\d+ and 0\.\d+ \(proved\)",
+    "hessian_defect": r"(?m)^LayerNorm( +\d\.\de-\d\d){5}\n",
+    "six_symmetries": r"(?m)^covered: P_w moves by up to [3-9]\.\d+, folded [3-9]\.\d+, balanced 0\.00[01]\d decades$",
     "small_transformer": r"blocks\.0\.attn\S*: attention is not Lipschitz on unbounded tokens",
     "three_scopes": r"global +9\.\d+ +24\.\d+",
     "two_gauges": r" 6 +\d\.\de-1\d +10\.20 +-4\.90 +7\.37 +2\.6\d\d",
@@ -27,7 +30,7 @@ def test_every_example_is_tested():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LINES))
 def test_an_example_runs_and_prints_what_it_promises(name, tmp_path):
-    if name in ("batchnorm_or_not", "who_owns_the_gap"):
+    if name in ("advice", "batchnorm_or_not", "six_symmetries", "who_owns_the_gap"):
         pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install normgauge[data]")
     done = subprocess.run(
         [sys.executable, FOLDER / f"{name}.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300
