@@ -1,5 +1,40 @@
-"""One thread for each test process: several of them share the cores, and small matrices gain nothing from more."""
+"""One thread for each test process, and every reading any test makes is checked as `normgauge verify` checks it."""
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: small matrices gain nothing from more
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from normgauge import consistency, measure
+from normgauge.core.reading import Reading
+from normgauge.session import Session
+
+
+def verified(reading: Reading) -> Reading:
+    """The reading, once a stranger to the code that made it has followed its proof from the stored form alone."""
+    findings = consistency.check(json.loads(json.dumps(reading.to_json(), allow_nan=False)))
+    if findings:
+        pytest.fail(f"a reading of {reading.model}, scope {reading.scope}, is not verified: {'; '.join(findings)}")
+    return reading
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_reading_is_verified() -> Iterator[None]:
+    """Wrap the two places readings come from; for the whole session, so that shared fixtures are covered too."""
+    nested, made = measure.nested_lowers, Session.reading
+
+    def all_verified(results: list[Reading]) -> list[Reading]:
+        return [verified(reading) for reading in nested(results)]
+
+    def one_verified(session: Session, *parts: Any) -> Reading:
+        return verified(made(session, *parts))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "nested_lowers", all_verified)
+        patch.setattr(Session, "reading", one_verified)
+        yield

@@ -18,7 +18,9 @@ The folders, from the plain side up:
     compose.py   the rules' answers folded over the traced graph
     balance/     the balanced bound: minimise over the rescalings that leave the function alone
     records.py   numbers of every layer; stretch.py what each did along the worst direction found
+    whatif/      the same network with a normalizer taken out, exchanged or put in
     measure.py   gauge(): the pipeline from model and batch to Reading
+    advice/      advise(): what is wrong with a network, in sentences, and a way to follow them
     loading/     models and batches named on the command line
     testing.py   check_rule(): the contract test for a rule of your own
     cli/         one subcommand a file
@@ -34,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from normgauge.version import __version__
 
 if TYPE_CHECKING:
+    from normgauge.advice import advise
     from normgauge.core.bound import Evidence, Scope
     from normgauge.core.reading import Reading
     from normgauge.errors import NormgaugeError
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from normgauge.rules import REGISTRY
 
 _HOME = {
+    "advise": "normgauge.advice",
     "gauge": "normgauge.measure",
     "readings": "normgauge.measure",
     "Reading": "normgauge.core.reading",
@@ -59,6 +63,7 @@ __all__ = [
     "Reading",
     "Scope",
     "__version__",
+    "advise",
     "gauge",
     "readings",
     "report",

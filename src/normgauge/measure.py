@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,10 @@ from normgauge.errors import InputError
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.inputs import check_finite, check_place, make_call
+from normgauge.whatif import Measured
 
+T = TypeVar("T")
+Place = tuple[torch.dtype, torch.device]
 FORWARD_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
@@ -49,8 +52,25 @@ def readings(
         InputError: for a model, batch or option that cannot be measured.
         UnknownOpError: with ``strict=True``, when operations have no rule.
     """
-    chosen = Options.of(options)
     wanted = [Scope.parse(s) for s in scopes]
+    places: list[Place] = []
+
+    def read(session: Session) -> list[Reading]:
+        places.append((session.trace.sources[0].tensor.dtype, session.trace.sources[0].tensor.device))
+        return nested_lowers([session.read(scope) for scope in wanted])
+
+    found = opened(model, batch, options, read)
+    source = Measured.now(unwrap(model), batch, options, places[-1], readings)
+    return [dataclasses.replace(reading, source=source) for reading in found]
+
+
+def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], T]) -> T:
+    """Trace the model on copies of its tensors and let ``use`` look at it while they are in place.
+
+    Raises:
+        InputError: for a model, batch or option that cannot be measured.
+    """
+    chosen = Options.of(asked)
     model = unwrap(model)
     call = make_call(model, batch, chosen.input)
     check_place(model, call)
@@ -64,7 +84,7 @@ def readings(
             except FORWARD_ERRORS as error:
                 failure = error
                 continue
-            return nested_lowers([session.read(scope) for scope in wanted])
+            return use(session)
     raise InputError(f"the model's forward raised {type(failure).__name__}: {failure}") from failure
 
 
@@ -90,4 +110,4 @@ def precisions(measured: Tensor) -> list[tuple[torch.dtype, torch.device]]:
     return list(dict.fromkeys([plain, (own, measured.device)]))
 
 
-__all__ = ["Asked", "Options", "Session", "gauge", "readings", "start"]
+__all__ = ["Asked", "Options", "Session", "gauge", "opened", "readings", "start"]

@@ -227,8 +227,15 @@ class Session:
             here, there = (self.retrace(x + t * direction) for t in (0.0, reach))
         except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
             return None, None
-        same = len(here.steps) == len(there.steps) == len(self.trace.steps)
-        return (here, there) if same else (None, None)
+        return (here, there) if self.alike(here) and self.alike(there) else (None, None)
+
+    def alike(self, one: Trace) -> bool:
+        """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
+        samples = self.trace.sources[0].tensor.shape[0]
+        pairs = list(zip(one.steps, self.trace.steps, strict=False))
+        return len(one.steps) == len(self.trace.steps) and all(
+            a.outputs[0].tensor.numel() * samples == b.outputs[0].tensor.numel() for a, b in pairs
+        )
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""

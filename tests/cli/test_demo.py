@@ -48,7 +48,8 @@ def test_the_demo_tells_its_story(tmp_path, capsys):
     assert max(p_w) - min(p_w) > 6
     assert max(balanced) - min(balanced) < 1e-3
     assert max(data["output_change"].values()) < 1e-9
-    assert (out / "report.html").read_text(encoding="utf-8").count("<svg") == len(data["readings"])
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.count("<figcaption>Gain by depth") == len(data["readings"]) and "Side by side" in page
     assert main(["report", str(out / "readings.json"), "--html", str(out / "again.html")]) == 0
 
 

@@ -135,3 +135,47 @@ def test_spectral_normalization_is_held_still_in_train_mode():
     model = nn.Sequential(layer, nn.ReLU()).train()
     first, second = (gauge(model, torch.ones(2, 5), mode="train", search=False).log_upper for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("form", ["module", "functional", "torch"])
+@pytest.mark.parametrize("scope", ["point", "global"])
+def test_rms_norm_without_eps_takes_that_of_the_models_own_precision(form, scope):
+    """The measurement runs in float64, whose ε is nine decades smaller."""
+    norms = {
+        "module": nn.RMSNorm(8, elementwise_affine=False),
+        "functional": lambda x: F.rms_norm(x, (8,)),
+        "torch": lambda x: torch.rms_norm(x, (8,)),
+    }
+    plain = torch.rms_norm
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return norms[form](1e-6 * self.linear(x))
+
+    torch.manual_seed(0)
+    model, x = Small(), torch.randn(4, 8)
+    reading = gauge(model, x, scope=scope)
+    assert torch.rms_norm is plain
+    assert reading.log_lower <= reading.log_upper and not reading.notes
+    steepest = max(torch.linalg.matrix_norm(torch.func.jacrev(model)(row), 2).item() for row in x)
+    assert reading.log_lower == pytest.approx(math.log(steepest), abs=0.05)
+
+
+def test_a_model_with_a_constant_for_each_sample_is_not_followed_with_one_sample_alone():
+    """One row against a constant of the whole batch broadcasts: another map, whose growth means nothing here."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.register = nn.Linear(6, 6), torch.randn(5, 6)
+
+        def forward(self, x):
+            return self.linear(x) + self.register.to(x)
+
+    torch.manual_seed(0)
+    reading = gauge(Shifted(), torch.randn(5, 6), scope="global")
+    assert [record.log_reached for record in reading.layers] == [None] * len(reading.layers)

@@ -7,17 +7,27 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from normgauge.cli import demo, gauge, report, rules
+from normgauge.cli import advise, demo, diff, gauge, report, rules, verify
 from normgauge.errors import NormgaugeError
 from normgauge.version import __version__
 
-COMMANDS = {"gauge": gauge, "rules": rules, "report": report, "demo": demo}
+COMMANDS = {
+    "gauge": gauge,
+    "advise": advise,
+    "rules": rules,
+    "report": report,
+    "diff": diff,
+    "verify": verify,
+    "demo": demo,
+}
 
 DESCRIPTION = "Measure how fast a network's output can change: a proved upper bound beside a slope that was found."
 EPILOG = """\
 first steps:
   normgauge demo                                          train five small networks and compare them
   normgauge gauge net.py:build --batch net.py:batch       measure your own
+  normgauge advise net.py:build --batch net.py:batch      what is wrong with it, and what to do
+  normgauge diff before.json after.json                   what changed, by layer
   normgauge rules                                         what is known about each layer, with formula and source
 
 exit codes:

@@ -13,12 +13,14 @@ import math
 import sys
 from typing import Any
 
+from normgauge import reference
 from normgauge.cli.output import check_targets, standard_output, write_json, write_page
 from normgauge.cli.progress import progress_bar
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, load_batch, load_model
+from normgauge.render.difference import beside
 
 HELP = "measure one network"
 EXAMPLES = """\
@@ -26,6 +28,8 @@ examples:
   normgauge gauge net.py:build --batch net.py:batch
       build() returns the model, batch() the input; both are functions without arguments
   normgauge gauge zoo:resnet20@weights.safetensors --batch images.npy --scope global
+  normgauge gauge net.py:build --batch net.py:batch --beside resnet20
+      with the totals of a network that comes with normgauge, for comparison
   normgauge gauge bert-folder --batch tokens.py:batch --input inputs_embeds --json reading.json --html reading.html
   normgauge gauge net.py:build --batch net.py:batch --scope global --fail-above 6
       a gate for a pipeline: exit code 3 when the proved upper bound exceeds 10^6 or is infinite
@@ -40,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
     parser.add_argument("--batch", metavar="B", help=BATCH_FORMS)
     parser.add_argument(
-        "--scope", metavar="S", help="where the bound must hold: point, ball:RADIUS or global (all three)"
+        "--scope", metavar="S", help="where the bound must hold: point, ball:RADIUS or global; without it, all three"
     )
     parser.add_argument("--mode", choices=("eval", "train"), default="eval", help="train: the map of the whole batch")
     parser.add_argument("--input", metavar="NAME", help="which input to measure, where the model takes several")
@@ -55,7 +59,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-balance", action="store_true", help="stop at the folded bound: faster, looser")
     parser.add_argument("--no-search", action="store_true", help="no search for large slopes beyond the samples")
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="keep no pictures of the most sensitive samples in JSON and page"
+    )
     parser.add_argument("--all", action="store_true", help="print every layer of a long network")
+    parser.add_argument(
+        "--beside",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help=f"what is normal for {', '.join(reference.names())}",
+    )
     parser.add_argument(
         "--width", metavar="W", type=_positive, default=1e-3, help="relative width of a norm's enclosure"
     )
@@ -65,16 +79,26 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write, and judge."""
     scopes = SCOPES if args.scope is None else (str(Scope.parse(args.scope)),)
     check_targets(args.json, args.html)
+    others = [(name, reference.load(name)) for name in args.beside]
     found = measure(args, scopes)
     if args.json is not None:
         write_json(to_json(found), args.json)
     if args.html is not None:
-        write_page(found, args.html)
+        rows = [
+            (f"{reference.title(name)}, {r.scope}", r)
+            for name, other in others
+            for r in other
+            if str(r.scope) in scopes
+        ]
+        write_page(found, args.html, beside=rows)
     if args.json != "-":
-        from normgauge.render.console import show
+        from normgauge.render.console import draw, show
 
         with standard_output() as stream:
             show(found, stream, every=args.all)
+            if others:
+                grid = beside(found, [(reference.title(name), other) for name, other in others])
+                draw([grid, *(reference.about(name) for name, _ in others)], stream)
     return judge(found, args.strict, args.fail_above)
 
 
@@ -93,6 +117,7 @@ def measure(args: argparse.Namespace, scopes: tuple[str, ...]) -> list[Reading]:
             mode=args.mode,
             balance=not args.no_balance,
             search=not args.no_search,
+            pictures=not args.no_pictures,
             width=args.width,
             input=args.input,
             output=args.output,

@@ -258,7 +258,7 @@ class Reading:
         Raises:
             ReadingError: when there is no such layer.
         """
-        from normgauge.render.verdict import explain
+        from normgauge.render.explain import explain
 
         return explain(self, name)
 

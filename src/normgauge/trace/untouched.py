@@ -43,6 +43,23 @@ def compiled_inside(module: Any) -> nn.Module:
 
 
 @contextmanager
+def rms_norm_as_in(own: torch.dtype, copy: torch.dtype) -> Iterator[None]:
+    """RMSNorm without an ε takes that of its input's precision: here, of the model's own and not of the copy's."""
+    plain = torch.rms_norm
+
+    def with_own_eps(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: Any = None) -> Tensor:
+        if eps is None and input.dtype == copy:
+            eps = torch.finfo(own).eps
+        return plain(input, normalized_shape, weight, eps)
+
+    torch.rms_norm = with_own_eps
+    try:
+        yield
+    finally:
+        torch.rms_norm = plain
+
+
+@contextmanager
 def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, training: bool) -> Iterator[None]:
     """Inside, the model holds copies of its tensors in ``dtype``; afterwards it is what it was.
 
@@ -56,6 +73,7 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
     cpu_state = torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     copies: dict[int, Tensor] = {}
+    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     try:
         for module, state in saved:
             if isinstance(module, torch.jit.ScriptModule):  # keeps its tensors in compiled code, out of reach
@@ -69,7 +87,8 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
                 if isinstance(value, Tensor):
                     module.__dict__[key] = _copy(value, copies, dtype, device)
             module.__dict__["training"] = training and not iterates(module)
-        yield
+        with rms_norm_as_in(own, dtype):
+            yield
     finally:
         for module, state in saved:
             module.__dict__.clear()

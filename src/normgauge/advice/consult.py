@@ -1,0 +1,126 @@
+"""`advise`: trace a network once, let every check look at it, and keep causes apart from what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Unpack
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from normgauge.advice.drift import drift, outlier_weights
+from normgauge.advice.facts import facts
+from normgauge.advice.normalizers import dead_gain, epsilon, one_element, outlier_gain, stale, tiny_sigma
+from normgauge.advice.remark import Advice, Remark
+from normgauge.advice.values import dead_units, diverged, unbounded_parts
+from normgauge.advice.view import View
+from normgauge.core.bound import Scope
+from normgauge.measure import opened
+from normgauge.session import Asked, Session
+from normgauge.trace import unwrap
+from normgauge.trace.inputs import named_tensors
+
+Check = Callable[[View], Iterator[Remark]]
+CHECKS: tuple[Check, ...] = (
+    diverged,
+    one_element,
+    dead_gain,
+    epsilon,
+    stale,
+    tiny_sigma,
+    outlier_gain,
+    dead_units,
+    outlier_weights,
+    drift,
+    unbounded_parts,
+)
+CAUSES = {"diverged", "one element", "dead normalizer", "epsilon decides", "stale statistics", "dead activations"}
+CAUSES |= {"outlier weight", "vanishes", "explodes"}
+FOLLOWS = {"epsilon decides", "stale statistics", "dead activations", "tiny sigma"}  # behind a cause, its mere echo
+LOOSE = 0.1  # width of the norms' enclosures: advice speaks of decades
+
+
+def advise(model: nn.Module, batch: Any, *, facts: bool = True, **options: Unpack[Asked]) -> Advice:
+    """Say in plain words what is wrong with a network, and what is so.
+
+    The model is untouched. Statistics of BatchNorm layers that were never updated mean nothing yet; such a network is
+    looked at in train mode, as its first training step would run, unless ``mode`` says otherwise.
+
+    Args:
+        model: any network.
+        batch: as for `gauge`; a dozen samples or more, as different as they will be in use.
+        facts: also say which normalizers hold the slope down and which layer owns the gap, which takes longer.
+        **options: mode, input, output, rules and progress, as for `gauge`.
+
+    Returns:
+        Remarks: problems in the order of execution, then facts.
+
+    Raises:
+        InputError: for a model or batch that cannot be run.
+    """
+    inner = unwrap(model)
+    broken = poisoned(inner)
+    if broken:
+        return Advice(type(inner).__name__, options.get("mode") or "eval", tuple(broken))
+    chosen: Asked = {"width": LOOSE, "balance": False, "search": False, "pictures": False, **options}
+    notes = []
+    if not options.get("mode"):
+        alone = all(tensor.shape[:1] == (1,) for _, tensor in named_tensors(batch))  # no statistics over one sample
+        untrained = never_updated(inner) and not alone
+        chosen["mode"] = "train" if untrained else "eval"
+        if untrained:
+            notes.append("no BatchNorm statistics were ever set: looked at in train mode, with those of the batch")
+    return opened(model, batch, chosen, lambda session: _advice(session, facts, tuple(notes)))
+
+
+def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advice:
+    view = View.of(session)
+    problems = causes_first([remark for check in CHECKS for remark in check(view)])
+    told = tuple(facts(session.read(Scope.parse("point")))) if with_facts else ()
+    if view.samples < 8:
+        notes = (*notes, f"the batch has {view.samples} samples; statistics over so few say little")
+    return Advice(type(session.model).__name__, session.options.mode, (*problems, *told), notes)
+
+
+def causes_first(found: list[Remark]) -> list[Remark]:
+    """In the order of execution, without what merely follows from a problem further up."""
+    kept: list[Remark] = []
+    for remark in sorted(found, key=lambda r: r.depth):
+        echo = remark.kind in FOLLOWS and any(r.kind in CAUSES and r.depth < remark.depth for r in kept)
+        if not echo:
+            kept.append(remark)
+    blocked = min((r.depth for r in kept if r.kind in CAUSES - {"vanishes", "explodes"}), default=math.inf)
+    return [r for r in kept if r.kind not in ("vanishes", "explodes") or r.depth < blocked]
+
+
+def never_updated(model: nn.Module) -> bool:
+    """Whether the model has BatchNorm statistics, and none of them was ever set."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_var is not None]
+    return bool(norms) and all(_as_made(norm) for norm in norms)
+
+
+def _as_made(norm: _BatchNorm) -> bool:
+    """A count of 0 alone does not tell: loaded statistics may come without one."""
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None and variance is not None
+    counted = norm.num_batches_tracked is not None and int(norm.num_batches_tracked) > 0
+    return (
+        not counted and torch.equal(mean, torch.zeros_like(mean)) and torch.equal(variance, torch.ones_like(variance))
+    )
+
+
+def poisoned(model: nn.Module) -> list[Remark]:
+    """Weights that are no numbers: nothing else can be said before they are."""
+    found = []
+    for name, tensor in model.named_parameters():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.detach()).all()):
+            layer = name.rpartition(".")[0] or name
+            count = int((~torch.isfinite(tensor.detach())).sum())
+            sentence = (
+                f"{name} holds {count} values that are no numbers. Go back to a checkpoint before, lower the learning "
+                "rate or clip the gradients."
+            )
+            found.append(Remark("diverged", layer, sentence, {"values": count}))
+    return found

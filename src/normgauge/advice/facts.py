@@ -1,0 +1,53 @@
+"""Facts: what is so and needs nothing. Which normalizers hold the slope down, and which layer owns the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normgauge.advice.remark import Remark, Severity
+from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
+from normgauge.render.numbers import factor
+
+LISTED = 3
+
+
+def facts(reading: Reading) -> Iterator[Remark]:
+    """What a point reading says about its layers."""
+    yield from control(reading)
+    yield from gap(reading)
+
+
+def control(reading: Reading) -> Iterator[Remark]:
+    """The normalizers with the smallest gains at the samples."""
+    norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.gain.hi)
+    if not norms:
+        return
+    told = ", ".join(f"{r.name} ({factor(r.gain.hi)})" for r in norms[:LISTED])
+    most = norms[0]
+    yield Remark(
+        "control",
+        most.name,
+        f"of {len(norms)} normalizers these multiply a small change by least at the samples: {told}. This ranks them "
+        "with the weights as they are written; a rescaling that leaves the function alone can change it. "
+        f'reading.without("{most.name}") measures the network without one.',
+        {r.name: r.gain.hi / LN10 for r in norms[:LISTED]},
+        Severity.FACT,
+        depth=most.depth,
+    )
+
+
+def gap(reading: Reading) -> Iterator[Remark]:
+    """The layer whose gain reaches furthest beyond what it did along the steepest direction found."""
+    owner = reading.gap_owner()
+    if owner is None or not 0.05 < reading.gap < float("inf"):
+        return
+    yield Remark(
+        "gap",
+        owner.name,
+        f"at the samples the bound, not balanced here, is {reading.gap:.2f} decades above the largest slope found; "
+        f"{owner.name} ({owner.kind}) owns the largest share, {(owner.log_slack or 0.0) / LN10:.2f}.",
+        {"gap": reading.gap, "share": (owner.log_slack or 0.0) / LN10},
+        Severity.FACT,
+        depth=owner.depth,
+    )

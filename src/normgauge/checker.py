@@ -1,0 +1,187 @@
+"""Do the arithmetic of a reading again, trusting nothing: standard library only, nothing of normgauge is imported.
+
+    python checker.py reading.json
+
+A reading lists what every step of the network does to a slope (its `proof`). Here the totals are composed from that
+once more and compared, and the slope said to be found is held against the two lengths that show it. The network is not
+needed and not seen: that a stored gain is the gain of the layer's weights is not checked. Logarithms are decimal, as in
+the file. What else a reading says is checked by consistency.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Part = Callable[[Row], Iterator[str]]
+INF = math.inf
+ROUNDING = 1e-9  # sums of a thousand float64 numbers below 1,000 err by less
+CUT = 4.3e-5  # 1e-4 in natural logarithms: a slope above its bound by less is autograd's rounding, and is cut to it
+AGREEMENT = math.log10(0.9)  # a Jacobian counts where a difference quotient confirms nine tenths of it
+
+
+def check(reading: Any, parts: Sequence[Part] | None = None) -> list[str]:
+    """What is wrong with one reading, a sentence each; nothing where it holds together."""
+    told = reading if isinstance(reading, dict) else {}
+    version = told.get("normgauge", "0.1.0" if told.get("schema") == 1 else None)
+    author = "something that is not normgauge" if version is None else f"normgauge {version}"
+    if told.get("schema") != 1:
+        return [f"expected a reading of schema 1, got schema {told.get('schema')!r} written by {author}"]
+    if told.get("proof") is None:
+        return [f"it cannot be verified: {author} stored no proof with it; measure again with a newer version"]
+    wrong: list[str] = []
+    for part in parts or (graph, totals, found):
+        try:
+            wrong += part(reading)
+        except KeyError as key:
+            wrong.append(f"the field {key} is missing")
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            wrong.append(f"a field of the wrong kind, {part.__name__}: {error}")
+        if wrong and part is graph:  # a broken graph cannot be followed
+            break
+    return wrong
+
+
+def join(logs: list[float], disjoint: bool) -> float:
+    """log of Σ 10^l, or of √Σ 10^2l where the parts are disjoint."""
+    top, power = max(logs), 2 if disjoint else 1
+    if len(logs) == 1 or math.isinf(top):
+        return top
+    return top + math.log10(math.fsum(10 ** (power * (log - top)) for log in logs)) / power
+
+
+def product(*logs: float) -> float:
+    """log of a product; an infinite factor means "no bound" and stays, even against zero."""
+    return INF if INF in logs else -INF if -INF in logs else math.fsum(logs)
+
+
+def gains(step: Row, column: str, samples: int) -> list[list[float]]:
+    """For each input of a step, its gain at each sample."""
+    stored = [gain if isinstance(gain, list) else [gain] * samples for gain in step[f"log10_{column}"]]
+    return [[number({f"gain in the proof of {step['layer']}": x}) for x in gain] for gain in stored]
+
+
+def compose(proof: Row, column: str) -> list[float]:
+    """The bound of the whole network at each sample: slope(output) = Σ gain·slope(input)."""
+    slope = {source: [0.0] * proof["samples"] for source in proof["sources"]}
+    for step in proof["steps"]:
+        pairs = zip(gains(step, column, proof["samples"]), step["inputs"], strict=True)
+        arms = [list(map(product, gain, slope[value])) for gain, value in pairs]
+        slope[step["output"]] = [join(list(logs), step["disjoint"]) for logs in zip(*arms, strict=True)]
+    return slope[proof["output"]]
+
+
+def graph(reading: Row) -> Iterator[str]:
+    """Each step reads what was made before it and makes something new; every layer leads on, and the output is made."""
+    proof = reading["proof"]
+    made, samples = set(proof["sources"]), proof["samples"]
+    for place, step in enumerate(proof["steps"]):
+        name = f"proof step {place} ({step['layer'] or 'no layer'})"
+        if not step["inputs"] or set(step["inputs"]) - made:
+            yield f"{name}: reads {step['inputs']}, of which not all were made before it"
+        if step["output"] in made or type(step["output"]) is not int or type(step["disjoint"]) is not bool:
+            yield f"{name}: output {step['output']!r} is no new number, or disjoint is {step['disjoint']!r}"
+        made.add(step["output"])
+        for column in (step["log10_folded"], step["log10_balanced"]):
+            sizes = {len(gain) for gain in column if isinstance(gain, list)}
+            if len(column) != len(step["inputs"]) or sizes - {samples}:
+                yield f"{name}: expected one gain an input, each for all or for each of {samples} samples"
+    read = {proof["output"], *(value for step in proof["steps"] for value in step["inputs"])}
+    for name in {s["layer"] for s in proof["steps"]} - {s["layer"] for s in proof["steps"] if s["output"] in read}:
+        yield f"layer {name}: leads nowhere"
+    if proof["output"] not in made or not proof["sources"] or type(samples) is not int or samples < 1:
+        yield f"proof: the output {proof['output']!r} is not made from a source, or {samples!r} is no count of samples"
+
+
+def totals(reading: Row) -> Iterator[str]:
+    """A sample's bound is the smaller of its two totals, the reading's that of the worst sample."""
+    folded, balanced = compose(reading["proof"], "folded"), compose(reading["proof"], "balanced")
+    upper, rows = [min(pair) for pair in zip(folded, balanced, strict=True)], reading["samples"]
+    yield from differ("log10_folded", number(reading, "log10_folded"), max(folded))
+    yield from differ("log10_upper", number(reading, "log10_upper"), max(upper))
+    if len(rows) != len(upper) and 1 not in (len(rows), len(upper)):
+        yield f"samples: {len(rows)} are listed, the proof has {len(upper)}"
+    each = reading["scope"] != "global" and len(rows) == len(upper)
+    for place, row in enumerate(rows):
+        if row["index"] != place or (row["log10_upper"] is not None) != each:
+            yield f"sample {place}: index {row['index']!r}, log10_upper {row['log10_upper']!r} cannot stand here"
+        elif each:
+            yield from differ(f"sample {place}: log10_upper", number(row, "log10_upper"), upper[place])
+
+
+def found(reading: Row) -> Iterator[str]:
+    """The largest slope: met at a listed sample, shown by two lengths, not above what is proved."""
+    lower, witness = number(reading, "log10_lower"), reading["witness"]
+    lows = [number(row, "log10_lower") for row in reading["samples"]]
+    yield from differ("log10_lower against the largest of the samples", lower, max(lows), CUT)
+    if witness is None:
+        yield from differ("log10_lower without a witness", lower, -INF)
+    elif lower > -INF:
+        named = re.search(r"sample (\d+)$", witness["where"])
+        if named is None or lows[int(named[1])] < max(lows):
+            yield f"witness: {witness['where']!r} is not where the samples are steepest"
+        run, rise = number(witness, "input_change"), number(witness, "output_change")
+        slope = math.log10(rise) - math.log10(run) if run > 0 and rise > 0 else -INF
+        if witness["where"].startswith("secant"):
+            yield from differ("log10_lower against its secant", lower, slope, CUT)
+        yield from differ("log10_lower against its witness", lower + AGREEMENT, slope, CUT, above=True)
+    if any("found above the upper bound" in note for note in reading["notes"]):
+        return  # it says itself that something is wrong
+    yield from differ("log10_lower", lower, number(reading, "log10_upper"), 0, above=True)
+
+
+def number(row: Row, key: str = "", null: float | None = None) -> float:
+    """A stored number, the only one of its row where no key is given; null only where it stands for ``null``.
+
+    Raises:
+        ValueError: for anything else: infinities are texts, and NaN and true are no numbers.
+    """
+    name, value = (key, row[key]) if key else next(iter(row.items()))
+    if value is None and null is not None:
+        return null
+    if value in ("inf", "-inf") or (type(value) in (int, float) and math.isfinite(value)):
+        return float(value)
+    raise ValueError(f"{row.get('name', '')} {name}: expected a number, got {value!r:.40}".strip())
+
+
+def differ(what: str, stored: float, again: float, within: float = ROUNDING, *, above: bool = False) -> Iterator[str]:
+    """A sentence where two numbers are not the same, or, with ``above``, the first is larger."""
+    size = min(max(1, abs(again)), 1e6)
+    if stored != again and (stored > again + within * size or not (above or stored >= again - within * size)):
+        yield f"{what}: stored {stored:.9g}, {'at most' if above else 'recomputed'} {again:.9g}"
+
+
+def readings_of(text: str) -> list[tuple[str, Any]]:
+    """The readings of a file, each with its scope: one, or several under ``readings``."""
+    data = json.loads(text, parse_constant=lambda word: f"the bare word {word}")  # no number: it will be named
+    if not isinstance(data, dict) or "readings" not in data:
+        return [("", data)]
+    own = {key: value for key, value in data.items() if key != "readings"}
+    items = list(data["readings"]) or [None]
+    if "scope" in own and own != items[0]:  # the file's own fields repeat its first reading
+        items.append(own)
+    return [(f"{item.get('scope')}: " if isinstance(item, dict) else "", item) for item in items]
+
+
+def main() -> int:
+    """Check the files named on the command line: 0 and a line each, or 1 and what is wrong."""
+    failed = 0
+    for name in sys.argv[1:]:
+        try:
+            items = readings_of(Path(name).read_text("utf-8"))
+            wrong = [label + sentence for label, item in items for sentence in check(item)]
+        except (OSError, TypeError, ValueError) as error:
+            wrong = [f"expected a JSON file with readings: {error}"]
+        print("\n".join(f"{name}: {sentence}" for sentence in wrong or ["verified, without the weights"]))
+        failed |= bool(wrong)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Compare two saved readings: by how much the bounds moved, and which layers moved them.
+
+Layers and scopes are matched by name. A file is what `normgauge gauge --json FILE` wrote; reference:NAME is one of the
+readings that come with normgauge. Nothing is measured and torch is not loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+from normgauge import reference
+from normgauge.cli.gauge import ABOVE, OK
+from normgauge.cli.output import check_targets, standard_output, write_json
+from normgauge.cli.report import read
+from normgauge.core.compare import Difference, matched
+from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
+from normgauge.errors import ReadingError
+from normgauge.render.difference import blocks, verdict
+
+HELP = "compare two saved readings"
+EXAMPLES = f"""\
+examples:
+  normgauge diff before.json after.json
+  normgauge diff reference:resnet20 mine.json
+  normgauge diff main.json branch.json --fail-above 0.3
+      a gate for a pipeline: exit code 3 when an upper bound grew by more than 0.3 decades (a factor of two)
+
+references:
+  {", ".join(reference.names())}
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("a", metavar="A", help="a file with readings, or reference:NAME")
+    parser.add_argument("b", metavar="B", help="what A is compared with, likewise")
+    parser.add_argument("--json", metavar="FILE", help="write the comparison as JSON; - for standard output")
+    parser.add_argument("--all", action="store_true", help="print every layer that moved")
+    parser.add_argument(
+        "--fail-above", metavar="DECADES", type=_finite, help="exit code 3 when an upper bound grew by more decades"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read both, compare, tell, judge.
+
+    Raises:
+        ReadingError: when the two have no scope in common.
+    """
+    check_targets(args.json)
+    a, b = readings_at(args.a), readings_at(args.b)
+    differences, alone = matched(a, b)
+    if not differences:
+        sides = [", ".join(str(reading.scope) for reading in side) for side in (a, b)]
+        raise ReadingError(f"no scope in common: {args.a} has {sides[0]}, {args.b} has {sides[1]}; measure the same")
+    if args.json is not None:
+        items = [{**d.to_json(), "verdict": verdict(d)} for d in differences]
+        write_json({"schema": 1, "a": args.a, "b": args.b, "unmatched": alone, "scopes": items}, args.json)
+    if args.json != "-":
+        from normgauge.render.console import draw
+
+        told = [f"Only one of the two was read in scope {', '.join(alone)}."] if alone else []
+        with standard_output() as stream:
+            draw([*blocks(differences, (args.a, args.b), args.all), *told], stream)
+    return judge(differences, args.fail_above)
+
+
+def readings_at(name: str) -> list[Reading]:
+    """The readings of a file or a reference."""
+    if name.startswith(reference.PREFIX):
+        return reference.load(name)
+    return [reading for _, reading in read(Path(name))]
+
+
+def judge(differences: list[Difference], limit: float | None) -> int:
+    """The exit code, with one line on standard error where a bound grew too much."""
+    grown = [d for d in differences if limit is not None and d.growth / LN10 > limit]
+    for d in grown:
+        shown = "has no finite value any more" if math.isinf(d.growth) else f"grew by {d.growth / LN10:.4g} decades"
+        print(f"normgauge: the upper bound, scope {d.a.scope}, {shown}; allowed are {limit:g}", file=sys.stderr)
+    return ABOVE if grown else OK
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a finite number, got {text}")
+    return value

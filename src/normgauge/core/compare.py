@@ -1,0 +1,220 @@
+"""What changed between two readings, by layer; and whose change it is, where that can be said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from normgauge.core.attribution import attribute
+from normgauge.core.bound import Evidence
+from normgauge.core.reading import LayerRecord, Reading
+from normgauge.core.spelled import LN10, spell, to_log10
+
+ADDED, REMOVED, REPLACED, KEPT = "added", "removed", "kind changed", "kept"
+SAME = 0.01 * LN10  # a hundredth of a decade: below it two bounds are called the same
+GAUGE = 0.5 * LN10  # how far a product of norms must move before its gauge is blamed
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A logarithm in A and in B; None on a side that does not have it."""
+
+    a: float | None
+    b: float | None
+
+    @property
+    def by(self) -> float | None:
+        """B − A; 0 between equal infinities, None where a side is missing."""
+        if self.a is None or self.b is None:
+            return None
+        return 0.0 if self.a == self.b else self.b - self.a
+
+    def to_json(self) -> dict[str, Any]:
+        """With decimal logarithms."""
+        return {"a": to_log10(self.a), "b": to_log10(self.b), "change": to_log10(self.by)}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """One layer in both readings, matched by name.
+
+    Attributes:
+        name: module path.
+        kinds: class or function name in A and in B; empty on the side that lacks it.
+        status: added, removed, kind changed or kept.
+        gain: the layer's own constant.
+        folded: its share after folding.
+        balanced: its share in the balanced bound.
+        sigma: log of a normalizer's smallest √(variance + ε).
+        share: its part in the change of the upper bound; None where that cannot be said.
+    """
+
+    name: str
+    kinds: tuple[str, str]
+    status: str
+    gain: Change
+    folded: Change
+    balanced: Change
+    sigma: Change
+    share: float | None = None
+
+    @property
+    def size(self) -> float:
+        """How much changed: its part in the bound first, its own numbers where there is none."""
+        moves = [self.share] if self.share is not None else [c.by for c in (self.gain, self.folded, self.balanced)]
+        size = max((abs(m) for m in moves if m is not None), default=0.0)
+        return max(size, abs(self.gain.b or self.gain.a or 0.0)) if self.status in (ADDED, REMOVED) else size
+
+    def to_json(self) -> dict[str, Any]:
+        """With decimal logarithms."""
+        return {
+            "name": self.name,
+            "kind": {"a": self.kinds[0], "b": self.kinds[1]},
+            "status": self.status,
+            "log10_gain": self.gain.to_json(),
+            "log10_folded": self.folded.to_json(),
+            "log10_balanced": self.balanced.to_json(),
+            "log10_sigma_min": self.sigma.to_json(),
+            "log10_share": to_log10(self.share),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two readings in one scope.
+
+    Attributes:
+        a, b: the readings.
+        upper, folded, lower: the totals.
+        published: the gauge-dependent products, natural logs, by name.
+        layers: all of them, the largest change first.
+        rest: what the shares leave of the change of the upper bound; None without shares.
+    """
+
+    a: Reading
+    b: Reading
+    upper: Change
+    folded: Change
+    lower: Change
+    published: dict[str, Change]
+    layers: tuple[LayerChange, ...]
+    rest: float | None
+
+    @property
+    def growth(self) -> float:
+        """log of how much more B may amplify than A."""
+        return self.upper.by or 0.0
+
+    @property
+    def other_gauge(self) -> bool:
+        """Whether the products of norms moved while the bound, which is the same in every gauge, did not."""
+        moved = [self.published[key].by or 0.0 for key in ("P_w", "prod_inv_sigma, rms") if key in self.published]
+        return abs(self.growth) < SAME and any(GAUGE < abs(m) < math.inf for m in moved)
+
+    @property
+    def parts(self) -> list[tuple[str, float]]:
+        """Shares, the largest first. A linear map and the normalizer behind it are one: either may hold the scale.
+
+        Empty where the change cannot be divided.
+        """
+        labels, found = {**_units(self.b), **_units(self.a)}, dict[str, float]()
+        for layer in self.layers:
+            if layer.share is not None:
+                label = labels.get(layer.name, layer.name)
+                found[label] = found.get(label, 0.0) + layer.share
+        return sorted(found.items(), key=lambda item: -abs(item[1]))
+
+    @property
+    def weaker(self) -> bool:
+        """Whether B's bound is worth less than A's: estimated or unknown where A's was better known."""
+        order = list(Evidence)
+        return order.index(self.b.evidence) > order.index(self.a.evidence)
+
+    def to_json(self) -> dict[str, Any]:
+        """With decimal logarithms."""
+        return {
+            "scope": str(self.a.scope),
+            "log10_upper": self.upper.to_json(),
+            "log10_folded": self.folded.to_json(),
+            "log10_lower": self.lower.to_json(),
+            "gap": {"a": spell(self.a.gap), "b": spell(self.b.gap)},
+            "evidence": {"a": str(self.a.evidence), "b": str(self.b.evidence)},
+            "other_gauge": self.other_gauge,
+            "published": {f"log10_{name}": change.to_json() for name, change in self.published.items()},
+            "layers": [layer.to_json() for layer in self.layers],
+            "log10_rest": to_log10(self.rest),
+        }
+
+
+def compare(a: Reading, b: Reading) -> Difference:
+    """What changed from ``a`` to ``b``; both in the same scope."""
+    upper = Change(a.log_upper, b.log_upper)
+    shares = attribute(a, b)
+    rest = None if shares is None else (upper.by or 0.0) - math.fsum(shares.values())
+    flat_a, flat_b = _flat(a.published), _flat(b.published)
+    return Difference(
+        a=a,
+        b=b,
+        upper=upper,
+        folded=Change(a.log_folded, b.log_folded),
+        lower=Change(a.log_lower, b.log_lower),
+        published={name: Change(flat_a.get(name), flat_b.get(name)) for name in {**flat_a, **flat_b}},
+        layers=tuple(sorted(_layers(a, b, shares), key=lambda layer: -layer.size)),
+        rest=rest,
+    )
+
+
+def matched(a: Sequence[Reading], b: Sequence[Reading]) -> tuple[list[Difference], list[str]]:
+    """The differences in every scope both sides have, and the scopes only one of them has."""
+    first, second = ({str(r.scope): r for r in side} for side in (a, b))
+    return [compare(first[scope], second[scope]) for scope in first if scope in second], sorted(
+        set(first) ^ set(second)
+    )
+
+
+def _units(reading: Reading) -> dict[str, str]:
+    """By name, what a linear map and the normalizer behind it are called together."""
+    pairs = [(w, n) for w, n in pairwise(reading.layers) if w.log_spectral is not None and n.sigma is not None]
+    return {record.name: f"{w.name} with {n.name}" for w, n in pairs for record in (w, n)}
+
+
+def _layers(a: Reading, b: Reading, shares: dict[str, float] | None) -> list[LayerChange]:
+    first, second = ({record.name: record for record in reading.layers} for reading in (a, b))
+    return [
+        _layer(name, first.get(name), second.get(name), None if shares is None else shares.get(name, 0.0))
+        for name in {**first, **second}
+    ]
+
+
+def _layer(name: str, a: LayerRecord | None, b: LayerRecord | None, share: float | None) -> LayerChange:
+    kinds = ("" if a is None else a.kind, "" if b is None else b.kind)
+    status = ADDED if a is None else REMOVED if b is None else KEPT if kinds[0] == kinds[1] else REPLACED
+    return LayerChange(
+        name=name,
+        kinds=kinds,
+        status=status,
+        gain=Change(None if a is None else a.gain.hi, None if b is None else b.gain.hi),
+        folded=Change(None if a is None else a.log_folded, None if b is None else b.log_folded),
+        balanced=Change(None if a is None else a.log_balanced, None if b is None else b.log_balanced),
+        sigma=Change(_sigma(a), _sigma(b)),
+        share=share,
+    )
+
+
+def _sigma(record: LayerRecord | None) -> float | None:
+    if record is None or record.sigma is None:
+        return None
+    size = record.sigma["min"]
+    return math.log(size) if size > 0 else -math.inf
+
+
+def _flat(table: Any, prefix: str = "") -> dict[str, float]:
+    """Natural logs by plain names: "P_w", "prod_inv_sigma, rms"."""
+    found: dict[str, float] = {}
+    for key, value in table.items():
+        name = prefix + key.removeprefix("log10_")
+        found |= _flat(value, f"{name}, ") if isinstance(value, dict) else {name: float(value) * LN10}
+    return found

@@ -1,0 +1,153 @@
+"""Two readings beside each other, in words and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import attrgetter
+
+from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
+from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
+from normgauge.render.numbers import ABSENT, decades, factor, power, where
+from normgauge.render.table import Grid
+
+ROWS = 20
+NAMED = 3  # layers in the verdict
+Block = str | Grid
+
+
+def verdict(difference: Difference) -> list[str]:
+    """What became of the bound and whose doing it is, then what else must not be missed."""
+    sentences = [_growth(difference), _cause(difference)]
+    if difference.weaker:
+        sentences.append(f"B's bound is {difference.b.evidence}, A's was {difference.a.evidence}.")
+    a, b = difference.a, difference.b
+    if (a.mode, a.input_name) != (b.mode, b.input_name):
+        sentences.append(f"A was read in mode {a.mode} ({a.input_name}), B in mode {b.mode} ({b.input_name}).")
+    return sentences
+
+
+def _growth(difference: Difference) -> str:
+    place, growth = where(difference.a.scope), difference.growth
+    if abs(growth) < SAME:
+        return f"B can amplify as much as A {place}: at most {factor(difference.b.log_upper)} times."
+    if growth == math.inf:
+        return f"B has no finite bound {place}, A can amplify at most {factor(difference.a.log_upper)} times."
+    if growth == -math.inf:
+        return f"B can amplify at most {factor(difference.b.log_upper)} times {place}, A has no finite bound."
+    more = "more" if growth > 0 else "less"
+    return f"B can amplify {factor(abs(growth))} times {more} than A {place} ({signed(growth)} decades)."
+
+
+def _cause(difference: Difference) -> str:
+    if difference.other_gauge:
+        moved = ((name, difference.published[name].by) for name in ("P_w", "prod_inv_sigma, rms"))
+        told = " and ".join(f"{name} by {signed(by)}" for name, by in moved if by)
+        return f"The same capacity in another gauge: the products of norms moved ({told} decades), the bound did not."
+    if abs(difference.growth) < SAME:
+        return "Nothing that counts has changed."
+    if difference.rest is None:
+        return "It cannot be divided among the layers: the networks are wired differently, or a gain is infinite."
+    same_way = [(name, share) for name, share in difference.parts if share * difference.growth > 0][:NAMED]
+    told = ", ".join(f"{name} ({signed(share)})" for name, share in same_way)
+    half = math.fsum(share for _, share in same_way) / difference.growth > 0.5
+    return f"{'Most of it comes' if half else 'Its largest parts come'} from {told}."
+
+
+def signed(log_value: float | None) -> str:
+    """A change in decades with its sign; "·" where there is none."""
+    if log_value is None:
+        return ABSENT
+    shown = decades(log_value)
+    return shown if shown.startswith("-") else f"+{shown}"
+
+
+def blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
+    """The verdict in each scope, the totals, then the layers and products of the first scope."""
+    first = differences[0]
+    parts: list[Block] = [f"A: {names[0]} ({first.a.model})", f"B: {names[1]} ({first.b.model})", ""]
+    for difference in differences:
+        head, *others = verdict(difference)
+        parts += [f"{difference.a.scope}: {head}", *(f"  {sentence}" for sentence in others)]
+    return [*parts, totals(differences), layers(first, every), published(first)]
+
+
+def totals(differences: Sequence[Difference]) -> Grid:
+    """Upper, folded, lower and gap of both, one row a scope and quantity."""
+    rows = []
+    for d in differences:
+        for name, change in (("upper", d.upper), ("folded", d.folded), ("lower (found)", d.lower)):
+            rows.append(
+                (str(d.a.scope), name, *_cells(change), f"{d.a.evidence}, {d.b.evidence}" if name == "upper" else "")
+            )
+        gaps = Change(d.a.gap * LN10, d.b.gap * LN10)
+        rows.append((str(d.a.scope), "gap", *_cells(gaps), ""))
+    headers = ("scope", "log10", "A", "B", "change", "evidence")
+    return Grid("Totals", headers, tuple(rows), frozenset({2, 3, 4}))
+
+
+def layers(difference: Difference, every: bool = False) -> Grid:
+    """What each layer's numbers did, the largest change first."""
+    moved = [layer for layer in difference.layers if layer.size > 0 or layer.status != KEPT]
+    shown = moved if every else moved[:ROWS]
+    hidden = len(difference.layers) - len(shown)
+    rest = (
+        ""
+        if difference.rest is None
+        else f"; the shares add up to the change of the bound ({signed(difference.growth)})"
+    )
+    return Grid(
+        f"Layers, scope {difference.a.scope}: change in decades from A to B",
+        ("layer", "kind", "", "share", "gain", "folded", "balanced", "smallest σ"),
+        tuple(_row(layer) for layer in shown),
+        frozenset(range(3, 8)),
+        f"{hidden} of {len(difference.layers)} layers not shown moved less{rest}"
+        if hidden
+        else rest.removeprefix("; "),
+    )
+
+
+def _row(layer: LayerChange) -> tuple[str, ...]:
+    kind = layer.kinds[0] if layer.kinds[0] == layer.kinds[1] else " → ".join(k for k in layer.kinds if k)
+    alone = layer.status in (ADDED, REMOVED)
+    cells = [
+        _lone(change, layer.status) if alone else signed(change.by)
+        for change in (layer.gain, layer.folded, layer.balanced)
+    ]
+    return (
+        layer.name,
+        kind,
+        "" if layer.status == KEPT else layer.status,
+        signed(layer.share),
+        *cells,
+        signed(layer.sigma.by),
+    )
+
+
+def _lone(change: Change, status: str) -> str:
+    """The number itself, where the other side has none."""
+    return decades(change.b if status == ADDED else change.a)
+
+
+def published(difference: Difference) -> Grid:
+    """The gauge-dependent products of both."""
+    rows = tuple((name, *_cells(change)) for name, change in difference.published.items())
+    title = f"Published quantities, scope {difference.a.scope}: gauge-dependent"
+    return Grid(title, ("quantity", "A", "B", "change"), rows, frozenset({1, 2, 3}))
+
+
+def _cells(change: Change) -> tuple[str, str, str]:
+    return decades(change.a), decades(change.b), signed(change.by)
+
+
+def beside(readings: Sequence[Reading], others: Sequence[tuple[str, Sequence[Reading]]]) -> Grid:
+    """What is normal elsewhere: the totals of other networks beside these, scope by scope."""
+    rows = []
+    for reading in readings:
+        matches = [next((r for r in other if r.scope == reading.scope), None) for _, other in others]
+        for name, shown in (("at most, ", attrgetter("log_upper")), ("found ", attrgetter("log_lower"))):
+            cells = [ABSENT if match is None else power(shown(match)) for match in (reading, *matches)]
+            rows.append((name + where(reading.scope), *cells))
+    headers = ("", "this network", *(name for name, _ in others))
+    return Grid("What is normal elsewhere", headers, tuple(rows), frozenset(range(1, len(headers))))

@@ -1,0 +1,177 @@
+"""What becomes of a layer's scale behind it: absorbed, drowned, undone, or heard."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.advice.chains import absorbed, chains, columns, rows
+from normgauge.advice.view import View
+from normgauge.measure import opened
+from normgauge.zoo import vit
+
+
+class Dense(nn.Module):
+    """Two convolutions side by side in front of one BatchNorm, as in a densely connected network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(2, 4, 3, padding=1)
+        self.bn, self.drop = nn.BatchNorm2d(8), nn.Dropout(0.1)
+        self.c, self.last = nn.Conv2d(8, 6, 3), nn.Linear(6 * 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.bn(torch.cat([self.a(x), self.b(x)], 1)).relu()
+        return self.last(self.drop(self.c(h)).flatten(1))
+
+
+class Plain(nn.Module):
+    """A stem, a residual block without normalizers, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.up, self.down, self.head = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.stem(x))
+        return self.head(h + self.down(torch.relu(self.up(h))))
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randn(12, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def vectors() -> Tensor:
+    return torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+
+
+def looked_at(model: nn.Module, batch: Tensor, use) -> object:
+    """Run ``use`` on the view of a model, with its steps by name."""
+
+    def inside(session) -> object:
+        view = View.of(session)
+        return use(view, {view.names[s.index]: s for s in session.trace.steps})
+
+    return opened(model.eval(), batch, {}, inside)
+
+
+def test_a_scale_in_front_of_a_batch_normalizer_is_absorbed_through_a_concatenation(images):
+    torch.manual_seed(0)
+
+    def use(view, steps):
+        assert {chain.end for chain in chains(view)} == {"join", "output"}
+        return absorbed(view, steps["a"].outputs[0]), absorbed(view, steps["c"].outputs[0])
+
+    assert looked_at(Dense(), images, use) == (True, False)
+
+
+class Tied(nn.Module):
+    """A normalizer whose output two layers take up, one of them a transposed convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(1, 2)
+        self.up, self.narrow = nn.ConvTranspose2d(2, 3, 2), nn.Conv2d(2, 2, 1, groups=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x)
+        return self.up(h).sum((2, 3)) + self.narrow(h).mean((1, 2, 3))[:, None]
+
+
+def test_where_channels_do_not_line_up_nothing_is_said(images):
+    torch.manual_seed(0)
+
+    def use(view, steps):
+        assert rows(view, steps["norm"].inputs[0]) is None  # the input itself
+        assert rows(view, steps["up"].outputs[0]) is None
+        return columns(view, steps["norm"].outputs[0], 2)  # the grouped kernel has one input a group
+
+    assert looked_at(Tied(), images, use) is None
+
+
+def test_columns_and_rows_are_those_of_the_layers_beside(images):
+    torch.manual_seed(0)
+    model = Dense()
+
+    def use(view, steps):
+        taken = columns(view, steps["bn"].outputs[0], 8)
+        flat = columns(view, steps["c"].outputs[0], 6)
+        torch.testing.assert_close(taken, model.c.weight.detach().double().pow(2).sum((0, 2, 3)).sqrt())
+        torch.testing.assert_close(flat, model.last.weight.detach().double().reshape(3, 6, 4).pow(2).sum((0, 2)).sqrt())
+        norms, _ = rows(view, steps["c"].outputs[0])
+        torch.testing.assert_close(norms, model.c.weight.detach().double().flatten(1).norm(dim=1))
+        assert rows(view, steps["bn"].inputs[0]) is None  # a concatenation made it
+        assert columns(view, steps["last"].outputs[0], 3) is None  # nothing takes it up
+        return True
+
+    assert looked_at(model, images, use)
+
+
+class PreNorm(nn.Module):
+    """A stem, a residual block of three layers with a normalizer in front, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first, self.second, self.third, self.head = (nn.Linear(8, 8) for _ in range(5))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.stem(x))
+        inner = torch.relu(self.second(torch.relu(self.first(self.norm(h)))))
+        return self.head(h + self.third(inner))
+
+
+@pytest.mark.parametrize(
+    ("factors", "named"),
+    [
+        ({"third": 3000.0}, ["third"]),
+        ({"stem": 3000.0, "third": 3000.0, "head": 1 / 3000}, []),
+    ],
+    ids=["branch", "stream"],
+)
+def test_a_stream_written_larger_is_no_problem_and_a_branch_that_drowns_it_is(vectors, factors, named):
+    torch.manual_seed(3)
+    model = scaled(PreNorm(), **factors)
+    problems = ng.advise(model, vectors, facts=False).problems
+    assert [r.layer for r in problems if r.kind == "outlier weight"] == named
+
+
+@pytest.mark.parametrize(("key", "named"), [(1.0, ["blocks.0.attn.query"]), (1e-3, [])], ids=["alone", "undone"])
+def test_queries_against_keys(key, named):
+    torch.manual_seed(0)
+    model = vit(8, 2, 1, 16, 2, 4)
+    attn = model.blocks[0].attn
+    scaled(attn, query=1e3, key=key)
+    problems = ng.advise(model, torch.randn(8, 1, 8, 8), facts=False).problems
+    assert [r.layer for r in problems if r.kind == "outlier weight"] == named
+
+
+def scaled(model: nn.Module, **factors: float) -> nn.Module:
+    with torch.no_grad():
+        for name, factor in factors.items():
+            layer = model.get_submodule(name)
+            layer.weight.mul_(factor)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("factors", "named"),
+    [
+        ({}, []),
+        ({"down": 3000.0}, ["down"]),
+        ({"stem": 3000.0}, ["stem"]),
+        ({"head": 3000.0}, ["head"]),
+        ({"up": 3000.0, "down": 1 / 3000}, []),  # the next layer takes it back
+        ({"stem": 3000.0, "up": 1 / 3000, "down": 3000.0, "head": 1 / 3000}, []),  # the stream is written larger
+    ],
+    ids=["healthy", "branch", "stem", "head", "pair", "stream"],
+)
+def test_an_outlying_layer_is_named_unless_the_function_is_the_same(vectors, factors, named):
+    torch.manual_seed(3)
+    model = scaled(Plain(), **factors)
+    problems = ng.advise(model, vectors, facts=False).problems
+    assert [r.layer for r in problems if r.kind == "outlier weight"] == named

@@ -1,0 +1,306 @@
+"""The checker accepts what was measured and rejects whatever was changed afterwards."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge import checker, consistency
+from normgauge.loading import load_model
+from normgauge.measure import gauge, readings
+
+ROOT = Path(__file__).parents[1]
+Data = dict[str, Any]
+SCOPES = ("point", "ball:0.1", "global")
+
+
+class Wide(nn.Module):
+    """Branches that meet by concatenation, beside a residual one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.norm, self.head = (
+            nn.Linear(5, 4),
+            nn.Linear(5, 6),
+            nn.LayerNorm(10),
+            nn.Linear(10, 3),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.cat([self.left(x), torch.tanh(self.right(x))], 1)
+        return self.head(h + self.norm(h))
+
+
+@pytest.fixture(scope="module")
+def net() -> list[Data]:
+    """The network of the documentation at four samples, in three scopes."""
+    path = ROOT / "examples" / "net.py"
+    batch = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    return [stored(r) for r in readings(load_model(f"{path}:build"), batch, SCOPES, search=False)]
+
+
+@pytest.fixture(scope="module")
+def wide() -> Data:
+    torch.manual_seed(0)
+    return stored(gauge(Wide(), torch.randn(3, 5), scope="point"))
+
+
+def stored(reading: Any) -> Data:
+    data: Data = json.loads(json.dumps(reading.to_json(), allow_nan=False))
+    return data
+
+
+def layer(data: Data, name: str) -> Data:
+    return next(item for item in data["layers"] if item["name"] == name)
+
+
+def step(data: Data, name: str) -> Data:
+    return next(item for item in data["proof"]["steps"] if item["layer"] == name)
+
+
+def test_what_was_measured_is_accepted(net, wide):
+    assert [consistency.check(data) for data in (*net, wide)] == [[]] * 4
+    assert any(item["disjoint"] and len(item["inputs"]) == 2 for item in wide["proof"]["steps"])
+
+
+def swap(a: Data, b: Data, key: str) -> None:
+    a[key], b[key] = b[key], a[key]
+
+
+CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
+    "a smaller bound": (lambda d: d.update(log10_upper=d["log10_upper"] - 0.01), "log10_upper: stored"),
+    "a larger bound": (lambda d: d.update(log10_upper=d["log10_upper"] + 0.01), "log10_upper: stored"),
+    "a smaller folded bound": (lambda d: d.update(log10_folded=d["log10_folded"] - 1e-6), "log10_folded: stored"),
+    "an infinite bound": (lambda d: d.update(log10_upper="inf"), "log10_upper: stored inf, recomputed"),
+    "an infinite gain": (lambda d: step(d, "up").update(log10_balanced=["inf"]), "layer up: log10_balanced"),
+    "one gain": (lambda d: step(d, "up")["log10_balanced"].__setitem__(0, -3.0), "layer up: log10_balanced: stored"),
+    "one sample's gain": (lambda d: step(d, "ln")["log10_folded"][0].__setitem__(1, 9.0), "layer ln: log10_folded"),
+    "two samples swapped": (lambda d: swap(d["samples"][0], d["samples"][1], "log10_upper"), "sample 0: log10_upper"),
+    "two shares swapped": (lambda d: swap(layer(d, "up"), layer(d, "down"), "log10_folded"), "layer up: log10_folded"),
+    "two layers swapped": (lambda d: d["layers"].reverse(), "their names or their order"),
+    "a layer dropped": (lambda d: d["layers"].pop(), "their names or their order"),
+    "a sample dropped": (lambda d: d["samples"].pop(0), "3 are listed, the proof has 4"),
+    "a step dropped": (lambda d: d["proof"]["steps"].pop(3), "of which not all were made before it"),
+    "the last step dropped": (lambda d: d["proof"]["steps"].pop(), "is not made from a source"),
+    "a step twice": (lambda d: d["proof"]["steps"].insert(1, d["proof"]["steps"][0]), "is no new number"),
+    "a step that reads nothing": (lambda d: step(d, "up").update(inputs=[]), "reads []"),
+    "a branch cut off": (lambda d: step(d, "add")["inputs"].pop(), "expected one gain an input"),
+    "a branch that goes elsewhere": (lambda d: step(d, "add")["inputs"].__setitem__(0, 0), "log10_upper: stored"),
+    "a sum called disjoint": (lambda d: step(d, "add").update(disjoint=True), "log10_upper: stored"),
+    "disjoint is no answer": (lambda d: step(d, "add").update(disjoint="no"), "disjoint is 'no'"),
+    "another output": (lambda d: d["proof"].update(output=3), "layer head: leads nowhere"),
+    "no samples": (lambda d: d["proof"].update(samples=0), "is no count of samples"),
+    "a norm": (lambda d: layer(d, "up")["log10_spectral"].update(upper=0.5), "log10_gain against log10_spectral"),
+    "an enclosure turned round": (lambda d: layer(d, "ln")["log10_gain"].update(lower=5.0), "the lower end of an"),
+    "the way to a layer": (lambda d: layer(d, "up").update(log10_cumulative=0.0), "layer up: log10_cumulative"),
+    "the way from a layer": (lambda d: layer(d, "ln").update(log10_to_output=-2.0), "layer ln: log10_to_output"),
+    "a layer left out": (lambda d: step(d, "down").update(inputs=step(d, "up")["inputs"]), "leads nowhere"),
+    "P_w": (lambda d: d["published"].update(log10_P_w=0.0), "log10_P_w: stored"),
+    "theorem 9": (lambda d: d["published"].update(log10_theorem9=0.0), "log10_theorem9: stored"),
+    "a sigma": (lambda d: layer(d, "bn")["sigma"].update(rms=1.0), "log10_prod_inv_sigma, rms"),
+    "sigmas out of order": (lambda d: layer(d, "bn")["sigma"].update(min=9.0), "layer bn: sigma out of order"),
+    "a slope above the bound": (lambda d: d.update(log10_lower=d["log10_upper"] + 0.1), "log10_lower: stored"),
+    "a slope of one sample": (lambda d: d["samples"][0].update(log10_lower=4.0), "sample 0: log10_lower: stored 4"),
+    "a shorter rise": (lambda d: d["witness"].update(output_change=d["witness"]["output_change"] * 0.8), "its witness"),
+    "a longer run": (lambda d: d["witness"].update(input_change=1.0), "log10_lower against its witness"),
+    "no run at all": (lambda d: d["witness"].update(input_change=0.0), "log10_lower against its witness"),
+    "no witness": (lambda d: d.update(witness=None), "log10_lower without a witness"),
+    "another place": (lambda d: d["witness"].update(where="jacobian at sample 77"), "found"),
+    "no place": (lambda d: d["witness"].update(where="somewhere"), "is not where the samples are steepest"),
+    "a secant": (lambda d: d["witness"].update(where="secant from sample 0"), "witness"),
+    "a layer reached too far": (lambda d: layer(d, "up").update(log10_reached=7.0), "layer up: log10_reached"),
+    "a loss": (lambda d: d["log10_loss"].update(cross_entropy=0.0), "log10_loss, cross_entropy"),
+    "a displacement": (lambda d: d.update(log10_displacement=1.0), "log10_displacement: stored 1, at most"),
+    "a displacement elsewhere": (lambda d: d.update(log10_displacement=None), "cannot stand in the scope 'ball:0.1'"),
+    "a scope": (lambda d: d.update(scope="global"), "cannot stand here"),
+    "an unheard-of scope": (lambda d: d.update(scope="nowhere"), "cannot stand in the scope 'nowhere'"),
+    "evidence": (lambda d: d.update(evidence="certain"), "evidence: 'certain'"),
+    "evidence without a reason": (lambda d: d.update(evidence="unknown"), "evidence: 'unknown' with 0 unknown parts"),
+    "an unknown part": (lambda d: d["unknown"].append({"name": "a", "why": "b"}), "cannot be with 1 unknown"),
+    "a rule nobody described": (lambda d: d["rules"].popitem(), "are used by layers and not listed"),
+    "NaN": (lambda d: d.update(log10_upper=math.nan), "log10_upper: expected a number, got nan"),
+    "a bare infinity": (lambda d: layer(d, "up").update(log10_folded=math.inf), "expected a number, got inf"),
+    "a number as text": (lambda d: d.update(log10_upper="1.3"), "log10_upper: expected a number, got '1.3'"),
+    "true for a number": (lambda d: d["log10_loss"].update(l1_sum=True), "l1_sum: expected a number, got True"),
+    "null for a number": (lambda d: d["published"].update(log10_prod_l2=None), "log10_prod_l2: expected a number"),
+    "a text for a list": (lambda d: d.update(gauges="none"), "gauges: expected"),
+    "a list for a text": (lambda d: layer(d, "up").update(kind=[]), "kind, rule and note are texts"),
+    "a missing field": (lambda d: d.pop("notes"), "the field 'notes' is missing"),
+    "a layer's missing field": (lambda d: layer(d, "ln").pop("log10_folded"), "the field 'log10_folded' is missing"),
+    "a step's missing field": (lambda d: step(d, "ln").pop("disjoint"), "the field 'disjoint' is missing"),
+    "steps that are none": (lambda d: d["proof"].update(steps=[3]), "a field of the wrong kind, graph"),
+    "no proof": (lambda d: d.update(proof=None), "stored no proof"),
+    "another schema": (lambda d: d.update(schema=2), "of schema 1, got schema 2 written by normgauge"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(CORRUPTIONS))
+def test_a_changed_reading_is_rejected(net, name):
+    spoil, message = CORRUPTIONS[name]
+    data = copy.deepcopy(net[1])
+    spoil(data)
+    findings = consistency.check(data)
+    assert any(message in finding for finding in findings), findings
+
+
+def test_a_disjoint_join_called_a_sum_is_rejected(wide):
+    data = copy.deepcopy(wide)
+    for item in data["proof"]["steps"]:
+        item["disjoint"] = False
+    assert any("log10_upper: stored" in finding for finding in consistency.check(data))
+
+
+def test_a_reading_without_a_proof_names_who_wrote_it(net):
+    old = {key: value for key, value in net[0].items() if key not in ("proof", "normgauge")}
+    assert consistency.check(old) == [
+        "it cannot be verified: normgauge 0.1.0 stored no proof with it; measure again with a newer version"
+    ]
+    assert consistency.check([]) == [
+        "expected a reading of schema 1, got schema None written by something that is not normgauge"
+    ]
+
+
+# What may be changed unnoticed, and why it cannot be otherwise.
+FREE = {
+    "depth": "a place in the order of execution, for the reader",
+    "seconds": "what the measurement cost",
+    "log10_slack": "seen along one direction; needs the network",
+    "log10_weight_lipschitz": "holds the length of a hidden vector; needs the network",
+    "gamma_max": "enters a gain only together with the σ of the same channel",
+    "eps": "likewise",
+    "log10_prod_l2": "made of vectors of 1/σ that are not stored",
+    "log10_corollary10_2": "likewise",
+    "log10_corollary11": "likewise",
+    "log10_lemma3_sum": "likewise",
+}
+# Of an inequality only a change beyond its limit can be noticed; the sign says on which side the limit lies.
+LIMITED = {
+    "log10_lower": 1,  # of a sample that is not the steepest: below its bound anything may have been found
+    "lower": 1,  # an enclosure may be wider
+    "log10_reached": 1,  # seen along one direction
+    "log10_displacement": 1,  # a radius may be bounded better than by bound times radius
+    "output_change": -1,  # a steeper slope supports the smaller one as well
+    "input_change": 1,
+    "log10_cumulative": 1,  # its samples' own gains are not stored: equal where all share one, else at most the
+    "log10_to_output": 1,  # product of the largest
+    "upper": -1,  # so a larger gain of a layer that is neither linear nor a normalizer allows all that is said
+}
+FAR = 50.0
+
+
+def numbers(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where numbers stand in a reading."""
+    if isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from numbers(value, (*path, key))
+    elif isinstance(node, float) or (isinstance(node, int) and not isinstance(node, bool)):
+        yield path
+
+
+def changed(data: Data, path: tuple[Any, ...], by: float) -> Data:
+    """A copy with one number changed."""
+    result = copy.deepcopy(data)
+    node: Any = result
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] += by if isinstance(node[path[-1]], float) else round(math.copysign(1, by))
+    return result
+
+
+def last_name(path: tuple[Any, ...]) -> str:
+    return next(key for key in reversed(path) if isinstance(key, str))
+
+
+def unnoticed(data: Data, by: float) -> list[tuple[Any, ...]]:
+    """The places at which a changed number passes, each that is not free on its own."""
+    missed = []
+    for path in numbers(data):
+        name = last_name(path)
+        if name in FREE or path[0] in FREE or (name == "log10_reached" and data["scope"] == "point"):
+            continue  # a direction is followed over a short way, and the point's bound holds at the point
+        amount = LIMITED[name] * FAR if name in LIMITED else by
+        if not consistency.check(changed(data, path, amount)):
+            missed.append(path)
+    return missed
+
+
+@pytest.mark.parametrize("scope", range(3), ids=SCOPES)
+@pytest.mark.parametrize("by", [0.5, -0.5])
+def test_any_number_that_is_changed_is_noticed(net, scope, by):
+    assert unnoticed(net[scope], by) == []
+
+
+@pytest.mark.parametrize("by", [3e-6, -3e-6])
+def test_a_small_change_is_noticed_where_a_number_enters_a_total(net, by):
+    """All but the folded gains of samples whose bound is the balanced one: they enter nothing that is said."""
+    missed = unnoticed(net[1], by)
+    assert all(path[:2] == ("proof", "steps") and path[3] == "log10_folded" and len(path) == 6 for path in missed)
+    assert unnoticed(net[2], by) == []
+
+
+def test_the_free_fields_exist(net):
+    present = {last_name(path) for path in numbers(net[1])} | set(net[1])
+    assert set(FREE) | set(LIMITED) <= present
+
+
+def test_it_imports_the_standard_library_only():
+    tree = ast.parse(Path(checker.__file__).read_text(encoding="utf-8"))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert {str(module).partition(".")[0] for module in modules} <= set(sys.stdlib_module_names)
+
+
+def test_it_runs_alone(net, tmp_path):
+    """A copy of the file, isolated from everything installed."""
+    alone = tmp_path / "checker.py"
+    alone.write_bytes(Path(checker.__file__).read_bytes())
+    good, bad, cut = (tmp_path / name for name in ("good.json", "bad.json", "cut.json"))
+    good.write_text(json.dumps(net[0]))
+    bad.write_text(json.dumps({**net[0], "log10_upper": 0.0}))
+    cut.write_text(json.dumps(net[0])[:-20])
+    files = ["good.json", "bad.json", "cut.json", "nowhere.json"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(alone), *files], capture_output=True, text=True, cwd=tmp_path
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1 and done.stderr == ""
+    assert lines[0] == "good.json: verified, without the weights"
+    assert any(line.startswith("bad.json: log10_upper: stored 0, recomputed") for line in lines)
+    assert any(line.startswith("cut.json: expected a JSON file") for line in lines)
+    assert any(line.startswith("nowhere.json: expected a JSON file") for line in lines)
+
+
+def test_main_in_this_process(net, tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.json").write_text(json.dumps(net[2]))
+    monkeypatch.setattr(sys, "argv", ["checker.py", str(tmp_path / "a.json")])
+    assert checker.main() == 0
+    monkeypatch.setattr(sys, "argv", ["checker.py", str(tmp_path)])
+    assert checker.main() == 1
+    assert "expected a JSON file" in capsys.readouterr().out
+
+
+def test_the_fields_of_a_file_must_repeat_its_first_reading(net):
+    several = {**net[0], "readings": net}
+    assert [label for label, _ in checker.readings_of(json.dumps(several))] == ["point: ", "ball:0.1: ", "global: "]
+    items = checker.readings_of(json.dumps({**several, "log10_upper": 0.0}))
+    assert len(items) == 4 and consistency.check(items[-1][1]) != []
+
+
+def test_a_slope_above_the_bound_is_accepted_only_if_the_reading_says_so(net):
+    data = copy.deepcopy(net[0])
+    data["log10_lower"] = data["samples"][0]["log10_lower"] = 3.0
+    data["witness"] = {"where": "jacobian at sample 0", "input_change": 1.0, "output_change": 1000.0}
+    assert any("log10_lower: stored 3, at most" in finding for finding in consistency.check(data))
+    data["notes"].append("a slope was found above the upper bound: one of them is wrong; please report this network")
+    assert consistency.check(data) == []
