@@ -8,7 +8,9 @@ The folders, from the plain side up:
 
     errors.py    NormgaugeError and its few children
     core/        plain data in the log domain: intervals, scopes, readings; standard library only
-    render/      readings in, text out: console table, HTML page, verdict in words
+    checker.py   the arithmetic of a reading done again, trusting nothing; consistency.py what else it says
+    reference/   readings of well-known networks, to compare with
+    render/      readings in, text out: console table, HTML page, figures, verdict and explanation in words
     zoo/         networks and data sets of the demo and the papers
     training/    one small training loop
     spectral/    operator norms of tensors as proved enclosures
@@ -17,7 +19,7 @@ The folders, from the plain side up:
     probe/       what is found rather than proved: Jacobian norms, secants, search
     compose.py   the rules' answers folded over the traced graph
     balance/     the balanced bound: minimise over the rescalings that leave the function alone
-    records.py   numbers of every layer; stretch.py what each did along the worst direction found
+    records.py   numbers of every layer; stretch.py what each did along the worst direction found; pictures.py
     whatif/      the same network with a normalizer taken out, exchanged or put in
     measure.py   gauge(): the pipeline from model and batch to Reading
     advice/      advise(): what is wrong with a network, in sentences, and a way to follow them
