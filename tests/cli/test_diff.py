@@ -49,10 +49,10 @@ def files(tmp_path):
 def test_a_difference_is_told_in_words_and_tables(diff, files):
     code, out, err = diff(*files)
     assert (code, err) == (0, "")
-    assert "point: B can amplify 3.16 times more than A at the samples (+0.50 decades)." in out
+    assert "point: B's bound at the samples is 3.16 times larger than A's (+0.50 decades)." in out
     assert "It cannot be divided among the layers" in out
     assert "Only one of the two was read in scope global." in out
-    assert out.index("B can amplify") < out.index("Totals") < out.index("Layers, scope point") < out.index("Published")
+    assert out.index("B's bound") < out.index("Totals") < out.index("Layers, scope point") < out.index("Published")
 
 
 def test_the_shares_of_two_chains_name_the_layer(diff):
@@ -83,7 +83,7 @@ def test_json(diff, files, tmp_path):
     assert code == 0 and data["unmatched"] == ["global"] and data["a"] == str(files[0])
     (scope,) = data["scopes"]
     assert scope["scope"] == "point" and scope["log10_upper"]["change"] == pytest.approx(0.5)
-    assert scope["verdict"][0].startswith("B can amplify 3.16 times more")
+    assert scope["verdict"][0].startswith("B's bound at the samples is 3.16 times larger")
     code, out, _ = diff(*files, "--json", tmp_path / "c.json")
     assert "Totals" in out and json.loads((tmp_path / "c.json").read_text()) == data
 
@@ -165,7 +165,7 @@ def test_the_example_of_a_gate_runs(tmp_path, settings, committed, code):
     assert json.loads(new.read_text())["scope"] == "ball:0.1"
     assert f"verified: {new}" in done.stdout
     if not settings:
-        assert "B can amplify as much as A within 0.1 of the samples" in done.stdout
+        assert "The bound within 0.1 of the samples is the same in A and B" in done.stdout
     if committed == "nowhere.json":
         assert "no reading at ci/nowhere.json yet" in done.stderr
 
@@ -188,5 +188,5 @@ def test_the_same_network_in_another_gauge_is_recognised(diff, tmp_path):
         gauge(twin, batch, scope="global", search=False).save(tmp_path / name)
     code, out, _ = diff(tmp_path / "a.json", tmp_path / "b.json", "--fail-above", "0.01")
     assert code == 0
-    assert "B can amplify as much as A everywhere" in out
+    assert "The bound everywhere is the same in A and B" in out
     assert "The same capacity in another gauge" in out and "P_w by +6.00" in out

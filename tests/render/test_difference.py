@@ -19,12 +19,12 @@ from tests.made import reading
 
 def test_growth_and_its_cause():
     grown = compare(chain({"f.0": 1.0, "f.1": 0.5}), chain({"f.0": 1.9, "f.1": 0.6}))
-    assert verdict(grown) == [
-        "B can amplify 10 times more than A at the samples (+1.00 decades).",
+    assert verdict(grown)[:2] == [
+        "B's bound at the samples is 10 times larger than A's (+1.00 decades).",
         "Most of it comes from f.0 (+0.90), f.1 (+0.10).",
     ]
     shrunk = compare(chain({"f.0": 1.9}), chain({"f.0": 1.0}))
-    assert verdict(shrunk)[0].startswith("B can amplify 7.94 times less than A")
+    assert verdict(shrunk)[0].startswith("B's bound at the samples is 7.94 times smaller than A's")
 
 
 def test_many_small_parts_are_not_called_most_of_it():
@@ -35,13 +35,21 @@ def test_many_small_parts_are_not_called_most_of_it():
 
 def test_nothing_changed_and_another_gauge():
     a = chain({"f.0": 1.0})
-    assert verdict(compare(a, a)) == [
-        "B can amplify as much as A at the samples: at most 10 times.",
+    assert verdict(compare(a, a))[:2] == [
+        "The bound at the samples is the same in A and B, 10.",
         "Nothing that counts has changed.",
     ]
     moved = replace(a, published={**a.published, "log10_P_w": 9.8})
     told = verdict(compare(a, moved))[1]
     assert told.startswith("The same capacity in another gauge") and "P_w by +9.00 decades" in told
+
+
+def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
+    low, high = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
+    assert verdict(compare(low, high))[2].startswith("B is steeper for certain: its slope found, 7.39,")
+    assert verdict(compare(high, low))[2].startswith("A is steeper for certain")
+    open_still = reading(log_upper=9.0, log_lower=0.9)
+    assert verdict(compare(low, open_still))[2] == "The slopes found are 1.65 in A and 2.46 in B."
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_long_networks_show_their_largest_changes():
 def test_everything_can_be_drawn():
     stream = io.StringIO()
     draw(blocks([compare(reading(), reading(log_upper=9.0))], ("a.json", "b.json")), stream)
-    assert "A: a.json (MLP)" in stream.getvalue() and "prod_inv_sigma, max" in stream.getvalue()
+    assert "A: a.json (MLP)" in stream.getvalue() and "Π 1/σ (largest σ)" in stream.getvalue()
 
 
 def test_beside_leaves_out_scopes_the_other_does_not_have():

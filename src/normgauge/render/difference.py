@@ -10,6 +10,7 @@ from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Differenc
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import ABSENT, decades, factor, power, where
+from normgauge.render.published import called
 from normgauge.render.table import Grid
 
 ROWS = 20
@@ -19,7 +20,7 @@ Block = str | Grid
 
 def verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
-    sentences = [_growth(difference), _cause(difference)]
+    sentences = [_growth(difference), _cause(difference), _certain(difference)]
     if difference.weaker:
         sentences.append(f"B's bound is {difference.b.evidence}, A's was {difference.a.evidence}.")
     a, b = difference.a, difference.b
@@ -31,13 +32,23 @@ def verdict(difference: Difference) -> list[str]:
 def _growth(difference: Difference) -> str:
     place, growth = where(difference.a.scope), difference.growth
     if abs(growth) < SAME:
-        return f"B can amplify as much as A {place}: at most {factor(difference.b.log_upper)} times."
+        return f"The bound {place} is the same in A and B, {factor(difference.b.log_upper)}."
     if growth == math.inf:
-        return f"B has no finite bound {place}, A can amplify at most {factor(difference.a.log_upper)} times."
+        return f"B has no finite bound {place}; A's is {factor(difference.a.log_upper)}."
     if growth == -math.inf:
-        return f"B can amplify at most {factor(difference.b.log_upper)} times {place}, A has no finite bound."
-    more = "more" if growth > 0 else "less"
-    return f"B can amplify {factor(abs(growth))} times {more} than A {place} ({signed(growth)} decades)."
+        return f"B's bound {place} is {factor(difference.b.log_upper)}; A has no finite one."
+    larger = "larger" if growth > 0 else "smaller"
+    return f"B's bound {place} is {factor(abs(growth))} times {larger} than A's ({signed(growth)} decades)."
+
+
+def _certain(difference: Difference) -> str:
+    """Bounds do not tell which of two networks is steeper; a slope found in one above the bound of the other does."""
+    a, b = difference.a, difference.b
+    if b.log_lower > a.log_upper:
+        return f"B is steeper for certain: its slope found, {factor(b.log_lower)}, lies above A's bound."
+    if a.log_lower > b.log_upper:
+        return f"A is steeper for certain: its slope found, {factor(a.log_lower)}, lies above B's bound."
+    return f"The slopes found are {factor(a.log_lower)} in A and {factor(b.log_lower)} in B."
 
 
 def _cause(difference: Difference) -> str:
@@ -132,7 +143,7 @@ def _lone(change: Change, status: str) -> str:
 
 def published(difference: Difference) -> Grid:
     """The gauge-dependent products of both."""
-    rows = tuple((name, *_cells(change)) for name, change in difference.published.items())
+    rows = tuple((called(name), *_cells(change)) for name, change in difference.published.items())
     title = f"Published quantities, scope {difference.a.scope}: gauge-dependent"
     return Grid(title, ("quantity", "A", "B", "change"), rows, frozenset({1, 2, 3}))
 

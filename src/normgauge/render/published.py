@@ -35,6 +35,17 @@ def rows(published: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield NAMES.get(key, key.removeprefix("log10_")), _shown(value)
 
 
+def called(name: str) -> str:
+    """The name people know for a product as a comparison names it: without its prefix, σ's end behind a comma.
+
+    >>> called("prod_inv_sigma, min"), called("P_w"), called("another")
+    ('Π 1/σ (smallest σ)', 'P_w = Π ‖W‖ (spectral norms)', 'another')
+    """
+    key, _, end = name.partition(", ")
+    known = SIGMA_NAMES.get(end) if f"log10_{key}" == SIGMA else NAMES.get(f"log10_{name}")
+    return known or name
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, float | int):
         return f"{value:.2f}"
