@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -13,20 +14,30 @@ from normgauge.probe.search import Found, search
 
 KEEP = 6
 BUDGET = 1.0  # CPU seconds; the look at the whole batch has cost several already
+LOOKS = 2
+EXACT_OUTPUTS, ITERATED = 32, 60  # backward passes of `top_pair`: one an output up to 32, else two in 30 iterations
 
 
 def focused_search(function: Function, x: Tensor, samples: int, radius: float, **options: Any) -> Found:
-    """`search` from the samples with the steepest rough slopes; the others keep their rough lower bound.
+    """`search` from the samples with the steepest slopes.
 
-    The rough slope is max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with
-    few outputs. ``function`` must accept part of the batch.
+    Where the Jacobians of all samples fit the budget, they are computed. Otherwise the rough slope of each is
+    max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with few outputs; the
+    samples that are not searched keep it as their lower bound. ``function`` must accept part of the batch.
     """
     if samples <= 2 * KEEP:
         return search(function, x, samples, radius, **options)
     network = SampleMap(function, x, samples, options.get("output_axis", 0))
     if network.samples != samples:
         return search(function, x, samples, radius, **options)
+    begun = time.process_time()
     rough = _looks(network)
+    passes = network.outputs if network.outputs <= EXACT_OUTPUTS else ITERATED
+    if (time.process_time() - begun) / LOOKS * passes < BUDGET:
+        every = search(function, x, samples, 0.0, **options)
+        if not radius:
+            return every
+        rough = every.log_lower.exp()
     best = rough.topk(KEEP).indices.sort().values
     found = search(function, x[best], KEEP, radius, **{"budget_seconds": BUDGET, **options})
     lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
