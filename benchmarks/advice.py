@@ -2,7 +2,7 @@
 
     python benchmarks/advice.py [--count 20] [--first-seed 1000] [--no-training] [--json FILE]
 
-The thresholds were tuned on seeds below 1000; the default seeds were not looked at before. A hit names the planted
+The thresholds were tuned on seeds below 1000, none of them on the default seeds. A hit names the planted
 kind and the planted layer; "first" is a hit that is also the first problem listed.
 """
 

@@ -145,6 +145,8 @@ ACTIVATIONS = [
     RuleCase("activation.exponential", lambda x: x.exp(), (1, 3), ("point",)),
     RuleCase("activation.steep_at_zero", lambda x: (x.sigmoid() + 0.5).log(), (2, 3)),
     RuleCase("activation.steep_at_zero", lambda x: x.sqrt(), at(2.0, 2, 3), ("point",)),
+    RuleCase("activation.log_of_one_more", lambda x: x.log1p(), at(2.0, 2, 3), ("point",)),
+    RuleCase("activation.log_of_one_more", lambda x: x.abs().log1p(), (2, 3)),
     RuleCase("activation.power", lambda x: x.square(), (1, 3), ("point",)),
     RuleCase("activation.power", lambda x: x.tanh() ** 3, (2, 3)),
     RuleCase("softmax.softmax", lambda: nn.Softmax(1), at(0.3, 2, 2), EVERYWHERE),

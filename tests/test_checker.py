@@ -292,9 +292,41 @@ def test_main_in_this_process(net, tmp_path, monkeypatch, capsys):
 
 def test_the_fields_of_a_file_must_repeat_its_first_reading(net):
     several = {**net[0], "readings": net}
-    assert [label for label, _ in checker.readings_of(json.dumps(several))] == ["point: ", "ball:0.1: ", "global: "]
-    items = checker.readings_of(json.dumps({**several, "log10_upper": 0.0}))
-    assert len(items) == 4 and consistency.check(items[-1][1]) != []
+    assert [label for label, _ in checker.readings_of(several)] == ["point: ", "ball:0.1: ", "global: "]
+    assert checker.check_file(several) == checker.check_file(several, consistency.check) == []
+    for key in set(several) - {"schema", "readings"}:
+        gone = {name: value for name, value in several.items() if name != key}
+        assert checker.check_file(gone) == [f"{key}: missing at the top of the file"]
+        changed = checker.check_file({**several, key: "something else"})
+        assert len(changed) == 1 and changed[0].startswith(f"{key}: not the same at the top of the file")
+
+
+def test_a_top_level_without_its_scope_is_still_held_against_the_first_reading(net):
+    edited = {**net[0], "log10_upper": -9.0, "readings": net}
+    del edited["scope"]
+    assert checker.check_file(edited) == ["scope: missing at the top of the file"]
+    only = {"schema": 1, "log10_upper": -9.0, "labels": ["a"], "readings": net}
+    assert checker.check_file(only) == ["normgauge: missing at the top of the file"]
+    later = {**net[0], "readings": [{**net[0], "later": 1}, *net[1:]]}
+    assert checker.check_file(later) == ["later: missing at the top of the file"]
+    assert checker.check_file({**later, "later": 2})[0].endswith("file (2) and in the first of its readings (1)")
+    first = {key: value for key, value in net[0].items() if key != "witness"}
+    assert checker.unlike({**net[0], "readings": [first]}) == "witness: missing in the first of its readings"
+
+
+def test_a_collection_repeats_nothing_and_has_a_schema(net):
+    collection = {"labels": ["a"] * 3, "accuracy": {}, "output_change": {}, "readings": net}
+    assert checker.check_file({"schema": 1, **collection}) == []
+    assert checker.check_file(collection) == ["schema: expected 1 at the top of the file, got null"]
+    assert checker.check_file({"schema": 2, **collection}) == ["schema: expected 1 at the top of the file, got 2"]
+    assert checker.unlike({"schema": 1, "readings": None}).startswith("readings: expected a list")
+    assert checker.check_file({"schema": 1, "readings": [3]})[0].startswith("expected a reading of schema 1")
+
+
+@pytest.mark.parametrize("value", [10**400, 1e6], ids=["no float", "a loss beyond powers"])
+def test_numbers_too_large_are_told_not_raised(net, value):
+    data = {**net[0], "log10_loss": {**net[0]["log10_loss"], "l1_sum": value}}
+    assert any("a field of the wrong kind, derived" in finding for finding in consistency.check(data))
 
 
 def test_a_slope_above_the_bound_is_accepted_only_if_the_reading_says_so(net):

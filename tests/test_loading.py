@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from normgauge.errors import LoadError
-from normgauge.loading import load_batch, load_model
+from normgauge.loading import find_batch, load_batch, load_model
 from normgauge.zoo import cifar_resnet
 
 NET = """\
@@ -68,6 +68,20 @@ def test_a_function_in_a_file_with_its_neighbours(net):
     assert load_batch(f"{net}:batch").shape == (2, 3)
     assert isinstance(load_model(f"{net}:ready"), nn.Linear)
     assert load_batch(f"{net}:number") == 3
+
+
+def test_a_batch_is_found_before_it_is_drawn(net, tmp_path):
+    draw = find_batch(f"{net}:fails")
+    with pytest.raises(LoadError, match="raised RuntimeError: no luck"):
+        draw()
+    np.save(tmp_path / "a.npy", np.ones((2, 3)))
+    kept = find_batch(str(tmp_path / "a.npy"))
+    (tmp_path / "a.npy").unlink()
+    assert kept().shape == (2, 3)
+    assert find_batch("zoo:digits")().shape == (100, 64)
+    for spec, message in ((f"{net}:nowhere", "has no 'nowhere'"), (f"{net}:wants", "one that needs size")):
+        assert message in refusal(find_batch, spec)
+    assert "known: digits" in refusal(find_batch, "zoo:letters")
 
 
 def test_a_callable_of_a_package(tmp_path, monkeypatch):

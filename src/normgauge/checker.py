@@ -23,6 +23,11 @@ Part = Callable[[Row], Iterator[str]]
 INF = math.inf
 ROUNDING = 1e-9  # sums of a thousand float64 numbers below 1,000 err by less
 CUT = 4.3e-5  # 1e-4 in natural logarithms: a slope above its bound by less is autograd's rounding, and is cut to it
+FIELDS = (  # of a reading; the first of several is repeated at the top of its file
+    *("normgauge", "model", "mode", "scope", "evidence", "log10_upper", "log10_folded", "log10_lower", "unknown"),
+    *("unbounded", "published", "layers", "samples", "log10_loss", "log10_displacement", "gauges", "notes", "input"),
+    *("seconds", "witness", "rules", "proof"),
+)
 AGREEMENT = math.log10(0.9)  # a Jacobian counts where a difference quotient confirms nine tenths of it
 
 
@@ -41,7 +46,7 @@ def check(reading: Any, parts: Sequence[Part] | None = None) -> list[str]:
             wrong += part(reading)
         except KeyError as key:
             wrong.append(f"the field {key} is missing")
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError) as error:
             wrong.append(f"a field of the wrong kind, {part.__name__}: {error}")
         if wrong and part is graph:  # a broken graph cannot be followed
             break
@@ -157,16 +162,55 @@ def differ(what: str, stored: float, again: float, within: float = ROUNDING, *, 
         yield f"{what}: stored {stored:.9g}, {'at most' if above else 'recomputed'} {again:.9g}"
 
 
-def readings_of(text: str) -> list[tuple[str, Any]]:
-    """The readings of a file, each with its scope: one, or several under ``readings``."""
-    data = json.loads(text, parse_constant=lambda word: f"the bare word {word}")  # no number: it will be named
+def parse(text: str) -> Any:
+    """What a file holds.
+
+    Raises:
+        ValueError: when it is no JSON.
+    """
+    if not text.strip():
+        raise ValueError("the file is empty")
+    try:
+        return json.loads(text, parse_constant=lambda word: f"the bare word {word}")  # no number: it will be named
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"no JSON: {error}; was the file cut?") from None
+
+
+def unlike(data: Any) -> str:
+    """What is wrong with a file of several readings as a whole, in one sentence; empty where nothing is.
+
+    Its own fields, where it has any of a reading, repeat the first of its readings: both places are read by someone.
+    """
     if not isinstance(data, dict) or "readings" not in data:
+        return ""
+    if not isinstance(data["readings"], list) or not data["readings"]:
+        return f"readings: expected a list of at least one reading, got {json.dumps(data['readings']):.40}"
+    if data.get("schema") != 1:
+        return f"schema: expected 1 at the top of the file, got {json.dumps(data.get('schema')):.40}"
+    first = data["readings"][0] if isinstance(data["readings"][0], dict) else {}
+    fields = [key for key in dict.fromkeys((*FIELDS, *first)) if key in data or key in first]
+    if not any(key in data for key in fields if key != "schema"):
+        return ""  # a collection: nothing is repeated
+    for key in fields:
+        if key not in data or key not in first:
+            return f"{key}: missing {'at the top of the file' if key in first else 'in the first of its readings'}"
+        if data[key] != first[key]:
+            top, own = (f" ({value!r})" * isinstance(value, str | int | float) for value in (data[key], first[key]))
+            return f"{key}: not the same at the top of the file{top} and in the first of its readings{own}"
+    return ""
+
+
+def readings_of(data: Any) -> list[tuple[str, Any]]:
+    """The readings of a file, each with its scope to begin a sentence with: one, or several under ``readings``."""
+    if not isinstance(data, dict) or not isinstance(data.get("readings"), list):
         return [("", data)]
-    own = {key: value for key, value in data.items() if key != "readings"}
-    items = list(data["readings"]) or [None]
-    if "scope" in own and own != items[0]:  # the file's own fields repeat its first reading
-        items.append(own)
-    return [(f"{item.get('scope')}: " if isinstance(item, dict) else "", item) for item in items]
+    return [(f"{item.get('scope')}: " if isinstance(item, dict) else "", item) for item in data["readings"]]
+
+
+def check_file(data: Any, each: Callable[[Any], list[str]] = check) -> list[str]:
+    """What is wrong with a file, a sentence each: the file as a whole, and ``each`` of its readings."""
+    whole = unlike(data)
+    return [whole] * bool(whole) + [label + said for label, item in readings_of(data) for said in each(item)]
 
 
 def main() -> int:
@@ -174,10 +218,9 @@ def main() -> int:
     failed = 0
     for name in sys.argv[1:]:
         try:
-            items = readings_of(Path(name).read_text("utf-8"))
-            wrong = [label + sentence for label, item in items for sentence in check(item)]
-        except (OSError, TypeError, ValueError) as error:
-            wrong = [f"expected a JSON file with readings: {error}"]
+            wrong = check_file(parse(Path(name).read_text("utf-8")))
+        except (OSError, ValueError) as error:
+            wrong = [f"expected a JSON file with readings: {error.strerror if isinstance(error, OSError) else error}"]
         print("\n".join(f"{name}: {sentence}" for sentence in wrong or ["verified, without the weights"]))
         failed |= bool(wrong)
     return failed

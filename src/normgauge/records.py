@@ -203,14 +203,21 @@ def _first(preferred: float | None, otherwise: float) -> float:
 
 
 def findings(parts: Composition) -> tuple[list[Finding], list[Finding]]:
-    """The steps without a bound: those without a rule, and those that provably have none."""
+    """The steps without a bound: those without a rule, and those that provably have none.
+
+    Behind a step without a rule nothing is proved: an infinite gain there may be its echo and is not listed.
+    """
     unknown: dict[str, Finding] = {}
     unbounded: dict[str, Finding] = {}
+    behind: set[int] = set()
     for step in parts.trace.steps:
+        echo = any(value.index in behind for value in step.inputs)
         for out in step.outputs:
             transfer = parts.transfers[out.index]
+            if transfer.unknown or echo:
+                behind.add(out.index)
             if transfer.unknown:
                 unknown.setdefault(step.name, Finding(step.name, transfer.unknown))
-            elif transfer.unbounded and any(bool((g.log == INF).any()) for g in transfer.gains):
+            elif not echo and transfer.unbounded and any(bool((g.log == INF).any()) for g in transfer.gains):
                 unbounded.setdefault(step.name, Finding(step.name, transfer.unbounded))
     return list(unknown.values()), list(unbounded.values())

@@ -319,7 +319,12 @@ class Session:
         if found - upper < ROUNDING:
             notes.append(f"the slope found exceeded the bound by rounding ({found - upper:.0e}) and was cut down to it")
             return upper
-        notes.append("a slope was found above the upper bound: one of them is wrong; please report this network")
+        if self.trace.branches:
+            notes.append(
+                "a slope was found above the upper bound: another branch of the model's control flow is steeper"
+            )
+        else:
+            notes.append("a slope was found above the upper bound: one of them is wrong; please report this network")
         return found
 
     def embedding_notes(self) -> list[str]:

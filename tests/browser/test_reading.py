@@ -102,6 +102,51 @@ def test_no_width_scrolls_sideways_or_shrinks_the_text(visit):
         assert overlapping(texts) == [], width
 
 
+def eventually(page, holds, tries: int = 50) -> bool:
+    """Whether it holds within five seconds; the page's policy forbids playwright's own way to wait for a condition."""
+    for _ in range(tries):
+        if holds():
+            return True
+        page.wait_for_timeout(100)
+    return False
+
+
+def endless_name(length: int = 300):
+    made = residual()
+    layers = [replace(r, name="encoder." * (length // 8) + r.name, note="a long note " * 12) for r in made.layers]
+    return replace(made, layers=tuple(layers), proof=None)
+
+
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_a_long_name_leaves_numbers_and_note_on_the_screen(visit, width):
+    page = visit(endless_name(), width).page
+    row = page.locator("tr[data-tip]").first
+    last = row.locator("td").last.bounding_box()
+    assert last["x"] + last["width"] <= width
+    name = row.locator("th").evaluate("(n) => [...n.children].map((c) => c.getBoundingClientRect().height)")
+    assert sum(name) < 60  # at most two lines
+    assert row.locator("th").get_attribute("title") == row.locator("th").text_content()
+    region = page.locator(".scroll", has=page.locator("table.layers"))
+    assert region.evaluate("(n) => n.scrollWidth - n.clientWidth") <= 0
+
+
+def test_a_table_that_goes_on_beyond_the_edge_says_so_and_scrolls_by_keyboard(visit):
+    page = visit(endless_name(), 400).page
+    region = page.locator(".scroll.cut", has=page.locator("table.layers"))
+    region.wait_for()
+    shown = "(n) => getComputedStyle(n.querySelector('caption'), '::before').content"
+    assert "Scroll sideways" in region.evaluate(shown)
+    assert "gradient" in region.evaluate("(n) => getComputedStyle(n).backgroundImage")
+    region.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    assert eventually(page, lambda: region.evaluate("(n) => n.scrollLeft") > 60)
+    name = region.locator("tbody th").first.bounding_box()
+    assert 0 <= name["x"] <= 20 and name["width"] < 190  # the name stays, the numbers pass under it
+    page.set_viewport_size({"width": 1400, "height": 800})
+    assert eventually(page, lambda: page.locator(".scroll.cut").count() == 0)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])
 def test_the_first_screen_holds_verdict_waterfall_and_bracket(visit, width, height):
     page = visit(scopes(), width).page

@@ -71,6 +71,8 @@ def test_exit_codes(advise):
     assert advise("build", "--no-facts", "--fail-on-problem")[0] == 0
     code, _, err = advise("odd", "--no-facts", "--strict")
     assert code == 2 and "special_bessel_j0" in err
+    code, _, err = advise("broken", batch="nowhere")
+    assert code == 1 and "has no 'nowhere'" in err  # of two mistakes the batch's is told first: nothing was built
     code, _, err = advise("build", batch=None)
     assert code == 1 and "a batch is needed" in err
 

@@ -57,3 +57,10 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["demo", "--out", str(tmp_path / "file" / "out")]) == 1
     assert "cannot make the folder" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_is_told_before_training(tmp_path, capsys):
+    (tmp_path / "report.html").mkdir()
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+    assert f"cannot write {tmp_path / 'report.html'}: Is a directory" in capsys.readouterr().err
+    assert not (tmp_path / "readings.json").exists()

@@ -98,7 +98,7 @@ def test_scopes_that_do_not_meet_are_a_mistake(diff, files, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "Expecting value"),
+        ("", "the file is empty"),
         ("{", "Expecting property name"),
         ('{"schema": 9, "normgauge": "7.0"}', "written by normgauge 7.0; open it with that version"),
         ('{"schema": 1}', "lacks the field 'model'"),
@@ -126,12 +126,32 @@ def test_what_is_no_reading_takes_one_line(diff, files, tmp_path, content, messa
 def test_what_cannot_be_read_or_written_takes_one_line(diff, files, tmp_path, a, b, options, message):
     code, _, err = diff(tmp_path / a, tmp_path / b, *options)
     assert code == 1 and err.startswith("normgauge: ") and err.count("\n") == 1 and message in err
+    assert "Errno" not in err
 
 
-def test_a_limit_that_is_no_number(capsys):
+def test_a_file_whose_top_level_does_not_repeat_its_first_reading(diff, files):
+    data = json.loads(files[1].read_text())
+    del data["scope"]
+    files[1].write_text(json.dumps({**data, "log10_upper": 0.0}))
+    code, out, err = diff(*files)
+    assert (code, out) == (1, "") and err == f"normgauge: {files[1]}: scope: missing at the top of the file\n"
+
+
+@pytest.mark.parametrize(("limit", "message"), [("inf", "expected a finite number"), ("x", "a number, got 'x'")])
+def test_a_limit_that_is_no_number(capsys, limit, message):
     with pytest.raises(SystemExit) as ended:
-        main(["diff", "a", "b", "--fail-above", "inf"])
-    assert ended.value.code == 1 and "expected a finite number" in capsys.readouterr().err
+        main(["diff", "a", "b", "--fail-above", limit])
+    assert ended.value.code == 1 and message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("options", [[], ["--json", "-"]], ids=["tables", "json"])
+def test_a_full_disk_is_one_line(files, options):
+    command = [sys.executable, "-m", "normgauge", "diff", *map(str, files), *options]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "normgauge: cannot write to standard output: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", ["diff", "verify"])

@@ -47,6 +47,13 @@ def fails():
             raise RuntimeError("the forward of the user")
     return Fails()
 
+def big():
+    print("build ran")
+    return build()
+
+def wants(size):
+    return torch.randn(size, 4)
+
 def interrupted():
     raise KeyboardInterrupt
 
@@ -180,6 +187,14 @@ def test_a_mistake_is_one_line_and_exit_code_one(gauge, model, options, batch, m
     assert code == 1
     assert told.startswith("normgauge: ") and told.count("\n") == 1
     assert message.lower() in told.lower()
+
+
+@pytest.mark.parametrize("batch", ["nowhere", "wants", None])
+def test_a_wrong_batch_is_told_before_the_model_is_built(gauge, batch):
+    code, _, err = gauge("big", batch=batch)
+    assert code == 1 and "build ran" not in err and err.count("normgauge: ") == 1
+    code, _, err = gauge("big", "--batch", "nowhere.npy", batch=None)
+    assert code == 1 and "build ran" not in err and "no such file" in err
 
 
 def test_an_interrupt_is_quiet(gauge):

@@ -13,7 +13,7 @@ import pytest
 
 from normgauge.cli import main
 from normgauge.cli.gauge import judge, to_json
-from normgauge.cli.output import write_json, write_text
+from normgauge.cli.output import check_targets, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Finding
@@ -51,6 +51,27 @@ def test_strict_lists_every_unknown_part_once(capsys):
 def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path):
     with pytest.raises(InputError, match=r"cannot write .*No such file"):
         write_text("x", str(tmp_path / "none" / "a.txt"))
+
+
+def test_a_target_is_tried_and_left_as_it_was(tmp_path):
+    (tmp_path / "there").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "led to")
+    check_targets(None, "-", "/dev/null", *(str(tmp_path / name) for name in ("there", "new", "link")))
+    assert (tmp_path / "there").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
+
+
+def test_a_pipe_is_not_opened_to_try_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    check_targets(str(tmp_path / "pipe"))  # without a reader, opening it would wait for ever
+
+
+@pytest.mark.parametrize("target", ["{}", "{}/none/a.html", "/proc/x.html"], ids=["folder", "no folder", "refused"])
+def test_a_target_that_cannot_be_opened_is_told_before_the_work(tmp_path, capsys, target):
+    target = target.format(tmp_path)
+    for command in (["gauge", "none.py:build", "--html"], ["report", "none.json", "--html"], ["verify", "a", "--json"]):
+        assert main([*command, target]) == 1
+        assert capsys.readouterr().err.startswith(f"normgauge: cannot write {target}: ")
 
 
 def test_nan_never_reaches_a_file(tmp_path):
@@ -128,7 +149,8 @@ def test_report_refuses_what_is_no_reading_in_one_line(tmp_path, capsys, content
         (["gauge"], "the following arguments are required: MODEL"),
         (["gauge", "m", "--mode", "test"], "invalid choice"),
         (["gauge", "m", "--width", "0"], "expected a positive number"),
-        (["gauge", "m", "--width", "x"], "invalid"),
+        (["gauge", "m", "--width", "x"], "argument --width: expected a number, got 'x'"),
+        (["gauge", "m", "--fail-above", "x"], "argument --fail-above: expected a number, got 'x'"),
         (["gauge", "m", "--fail-above", "nan"], "expected a finite number"),
     ],
 )
@@ -140,7 +162,7 @@ def test_a_wrong_argument_is_exit_code_one_and_one_line(capsys, arguments, messa
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [[], ["gauge"], ["rules"], ["report"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["gauge"], ["rules"], ["explain"], ["report"], ["demo"]])
 def test_help_teaches(capsys, command):
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
@@ -149,6 +171,9 @@ def test_help_teaches(capsys, command):
     assert "normgauge" in text and ("examples:" in text or "first steps:" in text)
     if command == ["gauge"]:
         assert "RUNS" in text and "execute nothing" in text
+        assert "the widest scope measured counts" in " ".join(text.split())
+    if command == ["demo"]:
+        assert "one to two minutes" in text
 
 
 def test_version(capsys):

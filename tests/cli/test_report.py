@@ -36,6 +36,20 @@ def test_figures_are_written_beside_the_page(tmp_path, capsys, saved):
     assert capsys.readouterr().out == f"{out}: 1 reading\n{figures}: 3 files\n"
 
 
+def test_without_the_converter_the_drawings_come_as_svg_and_a_line_says_why(tmp_path, capsys, saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)  # an import of it fails
+    out, figures = tmp_path / "a.html", tmp_path / "figures"
+    arguments = [saved, "--html", str(out), "--figures", str(figures)]
+    assert main(["report", *arguments]) == 0
+    assert sorted(path.name for path in figures.iterdir()) == ["bracket.svg", "sigma.svg", "waterfall.svg"]
+    said = capsys.readouterr()
+    need = "PNG figures need a converter: pip install normgauge[plot]"
+    assert (said.out, said.err) == (f"{out}: 1 reading\n{figures}: 3 files\nSVG only. {need}\n", "")
+    assert main(["report", *arguments, "--figure-format", "svg"]) == 0
+    assert need not in capsys.readouterr().out
+    assert need in refused(capsys, *arguments, "--figure-format", "png")
+
+
 def test_a_file_beside_is_a_row_of_the_bracket(tmp_path, saved):
     out = tmp_path / "a.html"
     assert main(["report", saved, "--html", str(out), "--beside", saved]) == 0

@@ -56,7 +56,12 @@ def test_findings_come_one_a_line_with_their_scope(verify, tmp_path, measured):
 def test_the_fields_beside_several_readings_are_checked_too(verify, tmp_path, measured):
     (tmp_path / "a.json").write_text(json.dumps({**measured, "log10_upper": 0.0}))
     code, out, _ = verify(tmp_path / "a.json")
-    assert code == 1 and "point: log10_upper: stored 0, recomputed" in out
+    assert code == 1 and out.count("\n") == 1
+    assert f"{tmp_path / 'a.json'}: log10_upper: not the same at the top of the file (0.0) and in the first" in out
+    gone = {key: value for key, value in {**measured, "log10_upper": 0.0}.items() if key != "scope"}
+    (tmp_path / "a.json").write_text(json.dumps(gone))
+    code, out, _ = verify(tmp_path / "a.json")
+    assert code == 1 and out == f"{tmp_path / 'a.json'}: scope: missing at the top of the file\n"
 
 
 def test_json(verify, tmp_path, measured):
@@ -82,12 +87,12 @@ def test_an_older_reading_is_refused_with_its_writer(verify, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "Expecting value"),
+        ("", "the file is empty"),
         ("{", "was the file cut?"),
         ("[]", "got schema None written by something that is not normgauge"),
         ('{"schema": 9, "normgauge": "7.0"}', "got schema 9 written by normgauge 7.0"),
-        ('{"readings": []}', "got schema None"),
-        ('{"readings": 3}', "was the file cut?"),
+        ('{"readings": []}', "expected a list of at least one reading, got []"),
+        ('{"readings": 3}', "expected a list of at least one reading, got 3"),
         ('{"schema": 1, "proof": {}}', "the field 'model' is missing"),
     ],
     ids=["empty", "cut", "a list", "another schema", "no readings", "a number of readings", "a field is missing"],

@@ -179,3 +179,63 @@ def test_a_model_with_a_constant_for_each_sample_is_not_followed_with_one_sample
     torch.manual_seed(0)
     reading = gauge(Shifted(), torch.randn(5, 6), scope="global")
     assert [record.log_reached for record in reading.layers] == [None] * len(reading.layers)
+
+
+class Lambda(nn.Module):
+    """A function of a linear map's output."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x):
+        return self.function(self.linear(x))
+
+
+def test_sign_is_flat_at_the_samples_and_jumps_elsewhere():
+    torch.manual_seed(0)
+    model, x = Lambda(lambda h: torch.sign(h) * torch.log1p(h.abs())), torch.randn(5, 4)
+    point, ball = readings(model, x, ("point", "ball:0.1"))
+    steepest = max(torch.linalg.matrix_norm(torch.func.jacrev(model)(row), 2).item() for row in x)
+    assert point.log_lower == pytest.approx(math.log(steepest), abs=1e-5) and point.log_lower <= point.log_upper < 2
+    assert point.unbounded == () and any("sign is discontinuous" in f.why for f in ball.unbounded)
+
+
+@pytest.mark.parametrize("name", ["sign", "floor", "ceil", "round"])
+def test_a_step_function_at_its_jump_is_not_flat(name):
+    jumps = torch.full((1, 4), 0.5 if name == "round" else 0.0)
+
+    class Step(nn.Module):
+        def forward(self, x):
+            return getattr(torch, name)(x * 1.0)
+
+    assert gauge(Step(), jumps, scope="point", search=False).log_upper == math.inf
+    assert gauge(Step(), jumps + 0.2, scope="point", search=False).log_upper == -math.inf
+
+
+def test_behind_an_unknown_step_nothing_is_called_proved():
+    torch.manual_seed(0)
+    model = Lambda(lambda h: torch.special.erfcx(h) * h)
+    reading = gauge(model, torch.randn(3, 4), scope="global", search=False)
+    assert [f.name for f in reading.unknown] == ["special_erfcx"] and reading.unbounded == ()
+
+
+def test_a_forward_without_gradients_is_said_and_its_slopes_are_found_by_secants():
+    torch.manual_seed(0)
+    model = Lambda(torch.no_grad()(lambda h: 3 * h))
+    model.forward = torch.no_grad()(model.forward)
+    point, ball = readings(model, torch.randn(3, 4), ("point", "ball:0.1"))
+    assert point.log_lower == -math.inf and any("torch.no_grad" in note for note in point.notes)
+    assert ball.log_lower > ball.log_upper - 1.0
+
+
+def test_a_steeper_branch_of_the_models_own_is_named_as_the_reason():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return 5 * x if x.sum() > 0 else x * 1.0
+
+    reading = gauge(Branching(), torch.full((1, 3), -0.1), scope="global")
+    assert reading.evidence == "estimated" and reading.log_lower > reading.log_upper
+    assert any("another branch" in note for note in reading.notes)
+    assert any("in the model's forward looked at data" in note for note in reading.notes)
+    assert "above that number; the notes say why" in str(reading).replace("\n", " ")

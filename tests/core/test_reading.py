@@ -69,10 +69,10 @@ def test_infinities_are_spelled_and_nan_is_refused():
     ("damage", "message"),
     [
         ({"schema": 2}, "schema 1, got schema 2"),
-        ({"log10_upper": None}, "null where a bound must stand"),
-        ({"evidence": "hearsay"}, "wrong kind.*hearsay"),
-        ({"layers": 3}, "wrong kind"),
-        ({"unknown": [{"title": "x"}]}, "wrong kind"),
+        ({"log10_upper": None}, 'wrong kind: log10_upper: expected a number, "inf" or "-inf", got null'),
+        ({"evidence": "hearsay"}, 'evidence: expected one of proved.*got "hearsay"'),
+        ({"layers": 3}, "layers: expected a list, got 3"),
+        ({"unknown": [{"title": "x"}]}, r"lacks the field 'unknown\[0\].name'"),
     ],
 )
 def test_a_damaged_reading_is_refused_in_words(damage, message):
@@ -98,6 +98,21 @@ def test_a_file_that_is_no_reading_is_refused(tmp_path, content):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ReadingError, match="No such file"):
         Reading.load(tmp_path / "none.json")
+
+
+def test_of_several_readings_in_a_file_the_first_is_loaded(tmp_path):
+    point, everywhere = reading().to_json(), reading(scope=Scope.parse("global")).to_json()
+    for file in ({**point, "readings": [point, everywhere]}, {"schema": 1, "readings": [point, everywhere]}):
+        (tmp_path / "a.json").write_text(json.dumps(file))
+        assert str(Reading.load(tmp_path / "a.json").scope) == "point"
+    (tmp_path / "a.json").write_text(json.dumps({**everywhere, "readings": [point, everywhere]}))
+    with pytest.raises(ReadingError, match="scope: not the same at the top of the file"):
+        Reading.load(tmp_path / "a.json")
+
+
+def test_totals_in_decades():
+    made = reading()
+    assert (made.log10_upper, made.log10_folded, made.log10_lower) == pytest.approx((2.0, 2.5, 1.25))
 
 
 def test_gap_and_its_owner():

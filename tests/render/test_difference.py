@@ -27,6 +27,11 @@ def test_growth_and_its_cause():
     assert verdict(shrunk)[0].startswith("B's bound at the samples is 7.94 times smaller than A's")
 
 
+def test_parts_that_go_against_the_change_are_named_too():
+    mixed = compare(chain({"f.0": 1.0, "f.1": 1.0}), chain({"f.0": 1.9, "f.1": 0.6}))
+    assert verdict(mixed)[1] == "Its largest parts come from f.0 (+0.90), f.1 (-0.40)."
+
+
 def test_many_small_parts_are_not_called_most_of_it():
     names = [f"f.{i}" for i in range(10)]
     many = compare(chain(dict.fromkeys(names, 0.0)), chain(dict.fromkeys(names, 0.1)))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import builtins
 import math
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from normgauge.core.spelled import LN10
 from normgauge.errors import InputError, ReadingError
 from normgauge.render.bracket import Row, bracket
-from normgauge.render.figures import save, standalone
+from normgauge.render.figures import available, save, standalone
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import NARROW, WIDE
 from normgauge.render.theme import DARK, LIGHT, NOTEBOOK, figure_css, page_css
@@ -26,7 +26,7 @@ def nodes(drawing: str, tag: str, kind: str = "") -> list[ElementTree.Element]:
 
 
 def words(drawing: str) -> list[str]:
-    return [node.text or "" for node in nodes(drawing, "text")]
+    return ["".join(node.itertext()) for node in nodes(drawing, "text")]
 
 
 @pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
@@ -83,15 +83,24 @@ def test_a_thousand_layers_share_bars_and_stay_small():
 def test_layers_are_named_where_there_is_room():
     assert {"stem Linear", "add", "block"} <= set(words(waterfall(residual())))
     assert {"blocks.0", "blocks.1", "blocks.9"} <= set(words(waterfall(deep(40))))
-    assert "blocks.0" not in words(waterfall(deep(1000)))
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
+def test_the_first_and_the_last_layer_are_named_where_no_other_is(shape):
+    names = words(waterfall(deep(1000), shape))
+    assert {"blocks.0", "blocks.249"} <= set(names) and "blocks.1" not in names
+    layers = tuple(layer(f"stage{i}", "Linear", 0.1, i, log_cumulative=0.1) for i in range(15))
+    assert {"stage0", "stage14"} <= set(words(waterfall(reading(layers=layers), NARROW)))
+    alone = (layer("a" * 300, "Linear", 0.1, 0, log_cumulative=0.1),)
+    assert [w for w in words(waterfall(reading(layers=alone), shape)) if w.startswith("aa")] != []
 
 
 @pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
 def test_the_bracket_draws_every_row_from_found_to_folded(shape):
     rows = [Row("here", residual(), "now"), Row("there", residual(log_upper=3 * LN10), "beside")]
     drawing = bracket(rows, shape)
-    bars = nodes(drawing, "rect", "strong")[:2]
-    assert float(bars[1].get("width", "0")) / float(bars[0].get("width", "1")) == pytest.approx(1.75 / 0.35, rel=0.02)
+    own, other = nodes(drawing, "rect", "strong")[0], nodes(drawing, "rect", "reference")[0]
+    assert float(other.get("width", "0")) / float(own.get("width", "1")) == pytest.approx(1.75 / 0.35, rel=0.02)
     assert {"here", "there", "17.8 to 39.8", "17.8 to 1,000"} <= set(words(drawing))
     assert len(nodes(drawing, "g", "beside")) == 1
 
@@ -99,7 +108,38 @@ def test_the_bracket_draws_every_row_from_found_to_folded(shape):
 def test_the_bracket_runs_off_the_edge_where_there_is_no_end():
     drawing = bracket([Row("open", endless()), Row("none found", residual(log_lower=-math.inf))])
     assert len(nodes(drawing, "polygon", "open")) == 2
-    assert "17.8 to infinite" in words(drawing) and "0 to 39.8" in words(drawing)
+    assert "17.8, no finite bound" in words(drawing) and "0 to 39.8" in words(drawing)
+    assert [len(nodes(drawing, "line", kind)) for kind in ("found", "balanced")] == [
+        2,
+        2,
+    ]  # one a row less, and the key
+
+
+def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_any():
+    alone, compared = (bracket([Row("a", residual()), Row("b", residual(), kind)]) for kind in ("", "beside"))
+    for name in ("found", "balanced", "the truth lies between", "up to folded", "layer by layer"):
+        assert name in words(alone)
+    assert "for comparison" in words(compared) and "for comparison" not in words(alone)
+    upright = [n for n in nodes(alone, "line", "solid") if n.get("x1") == n.get("x2")]
+    assert len(upright) == 2 * 2 + 2  # two a row and two in the key
+
+
+def test_no_finite_bound_is_an_arrow_and_not_a_line():
+    for shape in (WIDE, NARROW):
+        drawing = waterfall(endless(), shape)
+        assert nodes(drawing, "line", "balanced") == []
+        assert len(nodes(drawing, "polygon", "endless")) == len(nodes(drawing, "line", "endless")) == 1
+        assert "the truth lies here" not in words(drawing)
+        assert "the truth lies here or above: no finite bound" in words(drawing)
+    assert "no finite bound" in words(waterfall(endless())) and "∞" not in waterfall(endless())
+    assert nodes(waterfall(residual()), "polygon", "endless") == []
+
+
+def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
+    drawing = bracket([Row("a", residual(log_upper=15.06 * LN10))])
+    assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["15.06"]
+    assert "17.8 to 1015.06" in words(drawing)
+    assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")
 
 
 def test_sigma_is_drawn_from_smallest_to_largest_beside_the_least_it_can_be():
@@ -148,17 +188,14 @@ def test_several_readings_get_names_that_differ(tmp_path):
 
 
 def test_without_the_converter_png_says_what_to_install(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "vl_convert":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    assert available() == ("svg", "png")
+    monkeypatch.setitem(sys.modules, "vl_convert", None)  # an import of it fails
+    assert available() == ("svg",)
     assert save(residual(), tmp_path, ["svg"])
-    with pytest.raises(InputError, match=r"pip install normgauge\[plot\]"):
-        save(residual(), tmp_path, ["png"])
+    for formats in (["png"], ["svg", "png"]):
+        with pytest.raises(InputError, match=r"pip install normgauge\[plot\]"):
+            save(residual(), tmp_path / "none", formats)
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(("formats", "shown"), [(["pdf"], "pdf"), ([], "none")])

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -122,6 +123,34 @@ def test_the_most_sensitive_samples_come_first(tmp_path):
     assert shown == [str(i) for i in range(19, 11, -1)]
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (16, "The 8 of 16 samples with the steepest slopes found."),
+        (8, "All 8 samples, the steepest slope found first."),
+        (1, '</summary><ul class="cards">'),
+    ],
+)
+def test_the_samples_shown_are_counted(tmp_path, count, told):
+    samples = tuple({"index": i, "log10_lower": 0.1 * i} for i in range(count))
+    assert told in written(tmp_path, residual(samples=samples))
+
+
+def test_a_page_of_several_groups_counts_readings_and_not_networks(tmp_path):
+    page = written(tmp_path, [*scopes(), residual()], labels=["a: point", "a: ball:0.1", "a: global", "b"])
+    assert "<p>4 readings</p></header>" in page
+
+
+def test_a_long_name_is_cut_in_two_and_told_in_full(tmp_path):
+    name = "encoder." * 40 + "head"
+    layers = (*residual().layers[:-1], replace(residual().layers[-1], name=name))
+    page = written(tmp_path, residual(layers=layers, proof=None))
+    split = f'<th scope="row" title="{name}"><span class="head">{name[:-13]}</span><span>.encoder.head</span></th>'
+    assert split in page and '<th scope="row">stem</th>' in page
+    layers = (replace(residual().layers[0], name="x" * 50),)
+    assert f"<span>{'x' * 16}</span></th>" in written(tmp_path, residual(layers=layers, proof=None))
+
+
 def test_scopes_of_one_network_share_a_section_and_a_bracket(tmp_path):
     page = written(tmp_path, scopes())
     assert re.findall(r'data-tab="([^"]+)"', page) == ["At the samples", "Within 0.1", "Everywhere"]
@@ -200,7 +229,10 @@ def test_every_term_is_in_the_glossary(tmp_path):
 def test_a_deep_network_folds_and_stays_small(tmp_path):
     page = written(tmp_path, deep(1000))
     assert page.count('<tr class="fold"') == 1 and "blocks.0 … blocks.249" in page
-    assert "250 blocks of 4 layers; gains and shares are sums" in page
+    assert "250 blocks of 4 layers; gains and shares are sums, slacks do not add up" in page
+    (summary,) = re.findall(r'<tr class="fold".*?</tr>', page)
+    cells = re.findall(r"<td>(.*?)</td>", summary)
+    assert cells[2] == "25.00" and cells[7] == ""  # gain and slack; the name is no td
     assert len(page.encode()) < 2_000_000
 
 

@@ -46,5 +46,16 @@ def test_a_legend_wraps_and_says_how_high_it_is():
     assert (low, high) == (20, 40) and len(one) == len(two) == 4
 
 
+def test_a_tick_in_the_legend_is_upright():
+    (tick, _), _ = svg.legend([("tick found", "found")], 0, 0, 900)
+    assert 'class="found" x1="6.5" y1="2.0" x2="6.5" y2="16.0"' in tick
+
+
+def test_exponents_are_raised_and_what_follows_comes_down_again():
+    shown = svg.text(0, 0, "10^-1.50 to 10^20 & 110^3")
+    first = '>10<tspan class="sup" dy="-4">-1.50</tspan><tspan dy="4"> to 10</tspan>'
+    assert shown.endswith(f'{first}<tspan class="sup" dy="-4">20</tspan><tspan dy="4"> &amp; 110^3</tspan></text>')
+
+
 def test_everything_written_is_escaped():
     assert "<b>" not in svg.text(0, 0, "<b>") and "<b>" not in svg.drawing(1, 1, "wide", "<b>", [])

@@ -15,7 +15,8 @@ from tests.made import reading
 def test_a_proved_bound_in_two_sentences():
     assert verdict(reading(notes=())) == [
         "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
-        "A slope of 17.8 was found, so the truth lies within 0.75 decades, most of it owned by head (Linear).",
+        "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; most slack has head "
+        "(Linear), 0.43.",
     ]
 
 
@@ -29,7 +30,9 @@ def test_a_number_that_is_only_estimated_says_so():
 
 def test_nothing_found_and_nothing_bounded():
     assert verdict(reading(log_lower=-math.inf))[1] == "No slope above zero was found."
-    assert verdict(reading(log_upper=math.inf))[1] == "A slope of 17.8 was found; above it nothing is ruled out."
+    assert verdict(reading(log_upper=math.inf))[1] == (
+        "The largest Jacobian norm found there is 17.8; above it nothing is ruled out."
+    )
 
 
 def test_a_long_list_of_findings_is_cut():
@@ -41,7 +44,7 @@ def test_a_long_list_of_findings_is_cut():
 def test_what_weights_and_normalizers_do():
     told = balance_sentence(reading())
     assert told is not None
-    assert "multiply to 10^1.75 (56.2) and the 1 normalizer to 10^-0.50 (0.316)" in told
+    assert "gains give 10^1.75 (56.2) and those of 1 normalizer 10^-0.50 (0.316)" in told
     assert balance_sentence(reading(layers=())) is None
 
 

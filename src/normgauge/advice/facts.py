@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from normgauge.advice.remark import Remark, Severity
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import factor
+from normgauge.render.numbers import factor, plural
 
 LISTED = 3
 
@@ -28,8 +28,8 @@ def control(reading: Reading) -> Iterator[Remark]:
     yield Remark(
         "control",
         most.name,
-        f"of {len(norms)} normalizers these multiply a small change by least at the samples: {told}. This ranks them "
-        "with the weights as they are written; a rescaling that leaves the function alone can change it. "
+        f"of {plural(len(norms), 'normalizer')} these multiply a small change by least at the samples: {told}. This "
+        "ranks them with the weights as they are written; a rescaling that leaves the function alone can change it. "
         f'reading.without("{most.name}") measures the network without one.',
         {r.name: r.gain.hi / LN10 for r in norms[:LISTED]},
         Severity.FACT,

@@ -10,6 +10,7 @@ import torch
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import DEAD_UNITS
 from normgauge.advice.view import View
+from normgauge.core.reading import Finding
 from normgauge.records import findings
 
 SILENT = {"ReLU", "relu", "relu_", "ReLU6", "relu6"}  # exactly 0, with slope 0, for a whole half line
@@ -67,6 +68,13 @@ def diverged(view: View) -> Iterator[Remark]:
 def unbounded_parts(view: View) -> Iterator[Remark]:
     """Parts for which no bound is known, and parts that provably have none, at the samples."""
     unknown, unbounded = findings(view.parts)
+    unbounded += [
+        Finding(step.name, f"{step.kind} jumps between the samples and is flat at them, so that no gradient passes")
+        for step in view.session.trace.steps
+        if (rule := view.parts.rules[step.index]) is not None
+        and rule.id == "activation.jump"
+        and bool((view.parts.transfers[step.outputs[0].index].gains[0].log == -math.inf).all())
+    ]
     depth = {step.name: step.index for step in reversed(view.session.trace.steps)}
     for kind, found, act in (
         ("unknown part", unknown, "Give it a rule with rules=REGISTRY.extended({...}) to have it measured."),

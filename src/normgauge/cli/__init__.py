@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from normgauge.cli import advise, demo, diff, gauge, report, rules, verify
+from normgauge.cli import advise, demo, diff, explain, gauge, report, rules, verify
 from normgauge.errors import NormgaugeError
 from normgauge.version import __version__
 
@@ -15,6 +15,7 @@ COMMANDS = {
     "gauge": gauge,
     "advise": advise,
     "rules": rules,
+    "explain": explain,
     "report": report,
     "diff": diff,
     "verify": verify,
@@ -28,6 +29,7 @@ first steps:
   normgauge gauge net.py:build --batch net.py:batch       measure your own
   normgauge advise net.py:build --batch net.py:batch      what is wrong with it, and what to do
   normgauge diff before.json after.json                   what changed, by layer
+  normgauge explain reading.json layer                    all that a saved reading knows about one layer
   normgauge rules                                         what is known about each layer, with formula and source
 
 exit codes:

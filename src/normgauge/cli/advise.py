@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from normgauge.cli.output import check_targets, standard_output, write_json
 from normgauge.cli.progress import progress_bar
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, load_batch, load_model
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
 
 if TYPE_CHECKING:
     from normgauge.advice import Advice
@@ -75,15 +75,14 @@ def run(args: argparse.Namespace) -> int:
 
 def look(args: argparse.Namespace) -> Advice:
     """The advice for the model named."""
-    if args.batch is None:
-        load_batch(None)  # says what is missing before a large model is loaded
     with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
-        model, batch = load_model(args.model), load_batch(args.batch)
+        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
+        model = load_model(args.model)
         from normgauge.advice import advise
 
         return advise(
             model,
-            batch,
+            batch(),
             facts=not args.no_facts,
             mode=args.mode,
             input=args.input,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HELP = "train five small networks and compare them"
 EXAMPLES = """\
 examples:
-  normgauge demo                     about a minute; writes demo-output/report.html and readings.json
+  normgauge demo                     one to two minutes; writes demo-output/report.html and readings.json
   normgauge demo --quick --out tmp   a few seconds, badly trained networks
 """
 
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, gauge, rescale, tell."""
     folder = _folder(args.out)
-    check_targets(args.json)
+    check_targets(args.json, str(folder / "readings.json"), str(folder / "report.html"))
     from normgauge.cli.demo_networks import measure, one_thread
 
     with one_thread(), progress_bar() as progress:
@@ -133,7 +133,7 @@ def _show(networks: Sequence[Trained], twins: Sequence[Twin], words: Sequence[st
 
 def _to_json(networks: Sequence[Trained], twins: Sequence[Twin]) -> dict[str, Any]:
     items = [(f"{n.name}, {r.scope}", r) for n in networks for r in (n.point, n.everywhere)]
-    items += [(f"BatchNorm, {t.name}", t.reading) for t in twins]
+    items += [(f"BatchNorm, {t.name}, no search", t.reading) for t in twins]
     return {
         "schema": 1,
         "accuracy": {n.name: n.accuracy for n in networks},

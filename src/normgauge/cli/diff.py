@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from pathlib import Path
 
 from normgauge import reference
+from normgauge.cli.arguments import finite, readings_at
 from normgauge.cli.gauge import ABOVE, OK
 from normgauge.cli.output import check_targets, standard_output, write_json
-from normgauge.cli.report import read
 from normgauge.core.compare import Difference, matched
-from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
 from normgauge.render.difference import blocks, verdict
@@ -41,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the comparison as JSON; - for standard output")
     parser.add_argument("--all", action="store_true", help="print every layer that moved")
     parser.add_argument(
-        "--fail-above", metavar="DECADES", type=_finite, help="exit code 3 when an upper bound grew by more decades"
+        "--fail-above", metavar="DECADES", type=finite, help="exit code 3 when an upper bound grew by more decades"
     )
 
 
@@ -69,13 +67,6 @@ def run(args: argparse.Namespace) -> int:
     return judge(differences, args.fail_above)
 
 
-def readings_at(name: str) -> list[Reading]:
-    """The readings of a file or a reference."""
-    if name.startswith(reference.PREFIX):
-        return reference.load(name)
-    return [reading for _, reading in read(Path(name))]
-
-
 def judge(differences: list[Difference], limit: float | None) -> int:
     """The exit code, with one line on standard error where a bound grew too much."""
     grown = [d for d in differences if limit is not None and d.growth / LN10 > limit]
@@ -83,10 +74,3 @@ def judge(differences: list[Difference], limit: float | None) -> int:
         shown = "has no finite value any more" if math.isinf(d.growth) else f"grew by {d.growth / LN10:.4g} decades"
         print(f"normgauge: the upper bound, scope {d.a.scope}, {shown}; allowed are {limit:g}", file=sys.stderr)
     return ABOVE if grown else OK
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a finite number, got {text}")
-    return value

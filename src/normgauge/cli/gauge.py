@@ -14,12 +14,13 @@ import sys
 from typing import Any
 
 from normgauge import reference
+from normgauge.cli.arguments import finite, positive
 from normgauge.cli.output import check_targets, standard_output, write_json, write_page
 from normgauge.cli.progress import progress_bar
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, load_batch, load_model
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
 from normgauge.render.difference import beside
 
 HELP = "measure one network"
@@ -55,7 +56,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
     parser.add_argument(
-        "--fail-above", metavar="LOG10", type=_finite, help="exit code 3 when log10 of the upper bound exceeds this"
+        "--fail-above",
+        metavar="LOG10",
+        type=finite,
+        help="exit code 3 when log10 of the upper bound exceeds this; the widest scope measured counts, which is "
+        "global without --scope: give --scope to choose it",
     )
     parser.add_argument("--no-balance", action="store_true", help="stop at the folded bound: faster, looser")
     parser.add_argument("--no-search", action="store_true", help="no search for large slopes beyond the samples")
@@ -71,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"what is normal for {', '.join(reference.names())}",
     )
     parser.add_argument(
-        "--width", metavar="W", type=_positive, default=1e-3, help="relative width of a norm's enclosure"
+        "--width", metavar="W", type=positive, default=1e-3, help="relative width of a norm's enclosure"
     )
 
 
@@ -104,15 +109,14 @@ def run(args: argparse.Namespace) -> int:
 
 def measure(args: argparse.Namespace, scopes: tuple[str, ...]) -> list[Reading]:
     """One reading for each scope."""
-    if args.batch is None:
-        load_batch(None)  # says what is missing before a large model is loaded
     with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
-        model, batch = load_model(args.model), load_batch(args.batch)
+        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
+        model = load_model(args.model)
         from normgauge.measure import readings
 
         return readings(
             model,
-            batch,
+            batch(),
             scopes=scopes,
             mode=args.mode,
             balance=not args.no_balance,
@@ -144,17 +148,3 @@ def judge(found: list[Reading], strict: bool, limit: float | None) -> int:
         print(f"normgauge: the upper bound, scope {last.scope}, is {shown}, above 10^{limit:g}", file=sys.stderr)
         return ABOVE
     return OK
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a finite number, got {text}")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _finite(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
-    return value

@@ -17,28 +17,45 @@ from normgauge.errors import InputError
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Standard output; a closed pipe ends the writing, not the command, so that its exit code still tells."""
+    """Standard output; a closed pipe ends the writing, not the command, so that its exit code still tells.
+
+    Raises:
+        InputError: when it cannot be written for another reason, such as a full disk.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # σ on a terminal that has none is no reason to fail
     try:
         yield sys.stdout
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at exit, to nowhere
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(f"cannot write to standard output: {error.strerror}") from None
 
 
 def check_targets(*targets: str | None) -> None:
     """Refuse a file that cannot be written before any work is done for it.
 
     Raises:
-        InputError: when its folder does not exist, or it is a folder itself.
+        InputError: when it cannot be opened; it is left as it was, or not there.
     """
     for target in targets:
-        if target in (None, "-"):
+        if target is None or target == "-":
             continue
-        path = Path(str(target))
-        if path.is_dir() or not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: give a file in a folder that exists")
+        try:
+            _try_open(Path(target))
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror}; give a file in a folder that exists") from None
+
+
+def _try_open(path: Path) -> None:
+    there = path.exists()
+    if there and not (path.is_file() or path.is_dir()):
+        return  # the reader of a pipe would take the first opening and closing for all there is
+    with path.open("ab"):
+        pass
+    if not there:
+        path.resolve().unlink()  # of a link that led nowhere, what it leads to
 
 
 def write_text(text: str, target: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from normgauge import reference
 from normgauge.cli.output import check_targets, write_json, write_page, write_text
 from normgauge.core.reading import Reading
+from normgauge.core.stored import items_of, read_json
 from normgauge.errors import ReadingError
-from normgauge.render.figures import FORMATS, save
+from normgauge.render.figures import FORMATS, NO_PNG, available, save
 from normgauge.render.numbers import plural
 
 HELP = "write an HTML page from saved readings"
@@ -21,7 +21,7 @@ examples:
   normgauge report a.json --beside resnet20 --beside b.json
       a reference that comes with normgauge, and the readings of a file, as further rows of the bracket
   normgauge report a.json --figures figures
-      every figure as SVG and PNG besides; PNG needs `pip install normgauge[plot]`
+      every figure as SVG besides, and as PNG after `pip install normgauge[plot]`
 """
 
 
@@ -38,7 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--figures", metavar="DIR", help="write every figure into this folder as well")
     parser.add_argument(
-        "--figure-format", action="append", choices=FORMATS, help="svg or png; both where it is not given"
+        "--figure-format",
+        action="append",
+        choices=FORMATS,
+        help="svg or png; both, as far as possible, where it is not given",
     )
     parser.add_argument(
         "--json", metavar="FILE", help="write all of them into one JSON file as well; - for standard output"
@@ -53,8 +56,10 @@ def run(args: argparse.Namespace) -> int:
     write_page(readings, args.html, labels, beside)
     said = [f"{args.html}: {plural(len(readings), 'reading')}"]
     if args.figures is not None:
-        drawn = save(readings, args.figures, args.figure_format or FORMATS, labels=labels)
+        drawn = save(readings, args.figures, args.figure_format or available(), labels=labels)
         said.append(f"{args.figures}: {plural(len(drawn), 'file')}")
+        if not args.figure_format and "png" not in available():
+            said.append(f"SVG only. {NO_PNG}")
     if args.json is not None:
         everything = {"schema": 1, "labels": labels, "readings": [reading.to_json() for reading in readings]}
         write_json(everything, args.json)
@@ -76,16 +81,11 @@ def read(path: Path) -> list[tuple[str, Reading]]:
     Raises:
         ReadingError: when the file is no reading.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ReadingError(f"expected a JSON file with readings at {path}, got {error}") from None
-    items = data.get("readings", [data]) if isinstance(data, dict) else [data]
-    if items == []:
-        raise ReadingError(f"{path}: expected at least one reading, got an empty list")
+    data = read_json(path)
+    items = items_of(data, path)
     try:
         readings = [Reading.from_json(item) for item in items]
-        labels = data.get("labels", [str(reading.scope) for reading in readings])
+        labels = data.get("labels") or [str(reading.scope) for reading in readings]
         return [(f"{path.stem}: {label}", reading) for label, reading in zip(labels, readings, strict=True)]
     except (ReadingError, TypeError, ValueError) as error:
         raise ReadingError(f"{path}: {error}") from None

@@ -7,13 +7,11 @@ and run alone, as python src/normgauge/checker.py reading.json. Neither torch no
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 from normgauge import checker, consistency, reference
 from normgauge.cli.output import check_targets, write_json, write_text
-from normgauge.errors import ReadingError
+from normgauge.core.stored import read_json
 from normgauge.render.numbers import plural
 
 HELP = "check saved readings without the network"
@@ -44,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
     findings: dict[str, list[str]] = {}
     counts = {}
     for name in args.files:
-        items = stored(name)
-        counts[name] = len(items)
-        findings[name] = [label + sentence for label, item in items for sentence in consistency.check(item)]
+        data = stored(name)
+        counts[name] = len(checker.readings_of(data))
+        findings[name] = checker.check_file(data, consistency.check)
     wrong = any(findings.values())
     if args.json is not None:
         write_json({"schema": 1, "verified": not wrong, "findings": findings, "checked": CHECKED}, args.json)
@@ -59,17 +57,6 @@ def run(args: argparse.Namespace) -> int:
     return int(wrong)
 
 
-def stored(name: str) -> list[tuple[str, Any]]:
-    """The readings of a file or a reference as they are stored, each with a label to begin a sentence with.
-
-    Raises:
-        ReadingError: when the file cannot be read or is no JSON.
-    """
-    if name.startswith(reference.PREFIX):
-        return checker.readings_of(json.dumps(reference.content(name)))
-    try:
-        return checker.readings_of(Path(name).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ReadingError(f"expected a JSON file with readings at {name}, got {error.strerror}") from None
-    except (TypeError, ValueError) as error:
-        raise ReadingError(f"expected a JSON file with readings at {name}, got {error}; was the file cut?") from None
+def stored(name: str) -> Any:
+    """What a file or a reference holds, not looked at any further."""
+    return reference.content(name) if name.startswith(reference.PREFIX) else read_json(name)

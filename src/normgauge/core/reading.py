@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.interval import LogInterval
+from normgauge.core.kinds import check_kinds
 from normgauge.core.proof import Proof
 from normgauge.core.spelled import LN10, from_log10, spell, to_log10
+from normgauge.core.stored import read_items
 from normgauge.errors import ReadingError
 from normgauge.version import __version__
 
@@ -139,6 +141,10 @@ class LayerRecord:
         )
 
 
+def _witness(data: Mapping[str, Any]) -> Witness:
+    return Witness(data["where"], data["input_change"], data["output_change"])
+
+
 def _interval(ends: Mapping[str, Any]) -> LogInterval:
     lo, hi = _number(ends["lower"]), _number(ends["upper"])
     return LogInterval(min(lo, hi), hi)
@@ -212,6 +218,11 @@ class Reading:
     def log10_upper(self) -> float:
         """The upper bound in decades."""
         return self.log_upper / LN10
+
+    @property
+    def log10_folded(self) -> float:
+        """The bound before balancing, in decades."""
+        return self.log_folded / LN10
 
     @property
     def log10_lower(self) -> float:
@@ -328,7 +339,7 @@ class Reading:
         """Rebuild a reading; the inverse of `to_json`.
 
         Raises:
-            ReadingError: for another schema or a missing field, which is named.
+            ReadingError: for another schema, and for a field that is missing or of the wrong kind, which is named.
         """
         schema = data.get("schema") if isinstance(data, Mapping) else None
         if schema != SCHEMA:
@@ -336,35 +347,31 @@ class Reading:
                 f"expected a reading of schema {SCHEMA}, got schema {schema!r} written by {_writer(data)}; "
                 f"open it with that version, or measure again with normgauge {__version__}"
             )
-        try:
-            return cls(
-                model=data["model"],
-                mode=data["mode"],
-                scope=Scope.parse(data["scope"]),
-                evidence=Evidence(data["evidence"]),
-                log_upper=_number(data["log10_upper"]),
-                log_folded=_number(data["log10_folded"]),
-                log_lower=_number(data["log10_lower"]),
-                unknown=tuple(Finding(**f) for f in data["unknown"]),
-                unbounded=tuple(Finding(**f) for f in data["unbounded"]),
-                published=_unspelled(data["published"]),
-                layers=tuple(LayerRecord.from_json(r) for r in data["layers"]),
-                samples=tuple(_unspelled(s) for s in data["samples"]),
-                loss=_unspelled(data["log10_loss"]),
-                displacement=from_log10(data["log10_displacement"]),
-                gauges=tuple(data["gauges"]),
-                notes=tuple(data["notes"]),
-                input_name=data["input"],
-                seconds=data["seconds"],
-                witness=None if data.get("witness") is None else Witness(**data["witness"]),
-                rules=data.get("rules", {}),
-                proof=None if data.get("proof") is None else Proof.from_json(data["proof"]),
-                version=data.get("normgauge", "0.1.0"),
-            )
-        except KeyError as missing:
-            raise ReadingError(f"the reading lacks the field {missing}; was the file cut or edited?") from None
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ReadingError(f"the reading holds a field of the wrong kind: {error}; was the file edited?") from None
+        check_kinds(data)
+        return cls(
+            model=data["model"],
+            mode=data["mode"],
+            scope=Scope.parse(data["scope"]),
+            evidence=Evidence(data["evidence"]),
+            log_upper=_number(data["log10_upper"]),
+            log_folded=_number(data["log10_folded"]),
+            log_lower=_number(data["log10_lower"]),
+            unknown=tuple(Finding(f["name"], f["why"]) for f in data["unknown"]),
+            unbounded=tuple(Finding(f["name"], f["why"]) for f in data["unbounded"]),
+            published=_unspelled(data["published"]),
+            layers=tuple(LayerRecord.from_json(r) for r in data["layers"]),
+            samples=tuple(_unspelled(s) for s in data["samples"]),
+            loss=_unspelled(data["log10_loss"]),
+            displacement=from_log10(data["log10_displacement"]),
+            gauges=tuple(data["gauges"]),
+            notes=tuple(data["notes"]),
+            input_name=data["input"],
+            seconds=data["seconds"],
+            witness=None if data.get("witness") is None else _witness(data["witness"]),
+            rules=data.get("rules", {}),
+            proof=None if data.get("proof") is None else Proof.from_json(data["proof"]),
+            version=data.get("normgauge", "0.1.0"),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the reading as JSON."""
@@ -372,16 +379,12 @@ class Reading:
 
     @classmethod
     def load(cls, path: str | Path) -> Reading:
-        """Read what `save` wrote.
+        """Read what `save` wrote, or the first of several readings in one file.
 
         Raises:
             ReadingError: for a file that cannot be read or is no reading.
         """
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ReadingError(f"expected a JSON file with a reading at {path}, got {error}") from None
-        return cls.from_json(data)
+        return cls.from_json(read_items(path)[0])
 
 
 def _writer(data: Any) -> str:
@@ -390,10 +393,7 @@ def _writer(data: Any) -> str:
 
 
 def _number(value: float | str) -> float:
-    number = from_log10(value)
-    if number is None:
-        raise ReadingError("the reading has null where a bound must stand; was the file edited?")
-    return number
+    return float(value) * LN10
 
 
 def _spelled(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ executes nothing.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normgauge.errors import InputError, LoadError
-from normgauge.loading.code import resolve
+from normgauge.loading.code import find, resolve
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,6 +69,20 @@ def load_batch(spec: str | None) -> Any:
 
     Returns:
         The batch.
+    """
+    return find_batch(spec)()
+
+
+def find_batch(spec: str | None) -> Callable[[], Any]:
+    """What will give the batch that ``spec`` names: files are read now, a function is found now and called later.
+
+    So a mistake in its name is told before a model is built, and the model is built before the batch is drawn.
+
+    Args:
+        spec: as for `load_batch`.
+
+    Returns:
+        A function without arguments.
 
     Raises:
         LoadError: when there is none.
@@ -79,8 +94,10 @@ def load_batch(spec: str | None) -> Any:
     if spec.startswith("zoo:"):
         return _zoo_batch(spec.removeprefix("zoo:"))
     if Path(spec).suffix in (*WEIGHT_FILES, ".npy"):
-        return read_tensors(Path(spec))
-    return first_batch(resolve(spec, f"batch {spec!r}: expected {BATCH_FORMS}"))
+        tensors = read_tensors(Path(spec))
+        return lambda: tensors
+    make = find(spec, f"batch {spec!r}: expected {BATCH_FORMS}")
+    return lambda: first_batch(make())
 
 
 def _zoo_model(spec: str) -> nn.Module:
@@ -98,9 +115,9 @@ def _zoo_model(spec: str) -> nn.Module:
     return model
 
 
-def _zoo_batch(name: str) -> Any:
+def _zoo_batch(name: str) -> Callable[[], Any]:
     from normgauge.zoo import DATASETS
 
     if name not in DATASETS:
         raise LoadError(f"no data set called {name!r} in the zoo; known: {', '.join(DATASETS)}")
-    return DATASETS[name]("test", limit=ZOO_SAMPLES).inputs
+    return lambda: DATASETS[name]("test", limit=ZOO_SAMPLES).inputs

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,23 @@ def resolve(spec: str, expected: str, ready: type | None = None) -> Any:
     Raises:
         LoadError: when there is no such object.
     """
+    return find(spec, expected, ready)()
+
+
+def find(spec: str, expected: str, ready: type | None = None) -> Callable[[], Any]:
+    """What will give the object at ``place:name``; its module is imported now, a function is called later.
+
+    Args:
+        spec: what was given.
+        expected: the error message for anything else.
+        ready: as for `resolve`.
+
+    Returns:
+        A function without arguments.
+
+    Raises:
+        LoadError: when there is no such object, or it is a function that needs arguments.
+    """
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
         raise LoadError(expected)
@@ -37,8 +55,9 @@ def resolve(spec: str, expected: str, ready: type | None = None) -> Any:
         own = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
         raise LoadError(f"{spec}: {place} has no {name!r}; its functions: {', '.join(own) or 'none'}") from None
     if not callable(found) or (ready is not None and isinstance(found, ready)):
-        return found
-    return _call(found, spec)
+        return lambda: found
+    _check_arguments(found, spec)
+    return lambda: _call(found, spec)
 
 
 def one_line(error: BaseException) -> str:
@@ -46,7 +65,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
 
 
-def _call(function: Any, spec: str) -> Any:
+def _check_arguments(function: Any, spec: str) -> None:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # builtins may have no signature; the call itself will tell
@@ -55,6 +74,9 @@ def _call(function: Any, spec: str) -> Any:
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
     if required:
         raise LoadError(f"{spec}: expected a function without arguments, got one that needs {', '.join(required)}")
+
+
+def _call(function: Any, spec: str) -> Any:
     try:
         return function()
     except NormgaugeError:

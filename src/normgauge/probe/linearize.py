@@ -127,6 +127,11 @@ class Linearization:
         """The outputs at the points, (samples, outputs)."""
         return self._output.detach()
 
+    @property
+    def tracked(self) -> bool:
+        """Whether autograd followed the network at all; it does not through torch.no_grad."""
+        return self._output.requires_grad
+
     def pull(self, left: Tensor) -> Tensor:
         """Jᵀu for the rows u of ``left``; NaN where the output diverged, whatever its derivative claims."""
         if not self._output.requires_grad:

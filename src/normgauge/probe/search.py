@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -116,9 +117,10 @@ def search(
     generator = torch.Generator().manual_seed(seed)
     points = domain.jitter(network.start, random_rows(network.start, generator))
     tell("jacobians", 0.0)
-    pair = top_pair(network.at(points), random_rows(points, generator))
+    here = network.at(points)
+    pair = top_pair(here, random_rows(points, generator))
     if radius == 0:
-        return _at_points(network, points, pair)
+        return _at_points(network, points, pair) if here.tracked else _untracked(network)
     at_start = confirmed(network, points, pair)
     chains = Chains.begin(points, pair)
     cost = time.process_time() - begun
@@ -134,6 +136,12 @@ def search(
     far = domain.project(points + domain.unit_step[:, None] * along)
     met.append(secant_slopes(network, points, far))
     return _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
+
+
+def _untracked(network: SampleMap) -> Found:
+    nothing = torch.full((network.samples,), -math.inf, dtype=torch.float64)
+    why = "none at the samples: autograd does not follow the output (does the forward run under torch.no_grad?)"
+    return Found(nothing, -math.inf, why, network.calls, 0)
 
 
 def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:

@@ -60,10 +60,11 @@ def _cause(difference: Difference) -> str:
         return "Nothing that counts has changed."
     if difference.rest is None:
         return "It cannot be divided among the layers: the networks are wired differently, or a gain is infinite."
-    same_way = [(name, share) for name, share in difference.parts if share * difference.growth > 0][:NAMED]
-    told = ", ".join(f"{name} ({signed(share)})" for name, share in same_way)
-    half = math.fsum(share for _, share in same_way) / difference.growth > 0.5
-    return f"{'Most of it comes' if half else 'Its largest parts come'} from {told}."
+    largest = [(name, share) for name, share in difference.parts if abs(share) >= SAME][:NAMED] or difference.parts[:1]
+    told = ", ".join(f"{name} ({signed(share)})" for name, share in largest)
+    one_way = all(share * difference.growth > 0 for _, share in largest)
+    half = math.fsum(share for _, share in largest) / difference.growth > 0.5
+    return f"{'Most of it comes' if one_way and half else 'Its largest parts come'} from {told}."
 
 
 def signed(log_value: float | None) -> str:

@@ -111,7 +111,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     reach = [("from the input to its output", record.log_cumulative), ("from there to the end", record.log_to_output)]
     place = [f"{words} {_most(log)}" for words, log in reach if log is not None]
     if place:
-        items.append(("place", f"{', '.join(place)}; nothing folded."))
+        items.append(("place", f"{', '.join(place)} (layer by layer, before folding)."))
     items += [("seen", text) for text in (_seen(reading, record),) if text]
     if record.log_weight_lipschitz is not None:
         items.append(("weights", f"the output moves with its weights {_most(record.log_weight_lipschitz)}."))
@@ -131,7 +131,9 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
         return "no bound is known for what it does to a small change."
     surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and gain.hi - gain.lo > 0.01 * LN10
     somewhere = f", and somewhere by {power(gain.lo)} or more" if surely else ""
-    return f"it stretches a small change {_most(gain.hi)}{somewhere}."
+    several = any(len(s.inputs) > 1 for s in reading.proof.steps if s.layer == record.name) if reading.proof else False
+    what = "a small change of one of its inputs" if several else "a small change"
+    return f"it stretches {what} {_most(gain.hi)}{somewhere}."
 
 
 def _seen(reading: Reading, record: LayerRecord) -> str:
@@ -145,7 +147,7 @@ def _seen(reading: Reading, record: LayerRecord) -> str:
         parts.append(f"the steepest direction found at a sample is here {grown}")
     if record.log_slack is not None and record.gain.hi < math.inf:
         more = f"{factor(record.log_slack)} times" if record.log_slack > 0.005 else "just"
-        parts.append(f"the bound allows {more} what the layer did to it")
+        parts.append(f"in the weights of the balanced bound, its share allows {more} what was seen")
     return f"{'; '.join(parts)}." if parts else ""
 
 

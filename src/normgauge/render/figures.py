@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError, ReadingError
@@ -21,6 +22,7 @@ from normgauge.render.theme import LIGHT, figure_css
 from normgauge.render.waterfall import waterfall
 
 FORMATS = ("svg", "png")
+NO_PNG = "PNG figures need a converter: pip install normgauge[plot]"
 SCALE = 2.0  # pixels of a PNG for each unit of the drawing
 
 
@@ -53,6 +55,8 @@ def save(
     wrong = [name for name in formats if name not in FORMATS]
     if wrong or not formats:
         raise InputError(f"figures: expected the formats svg, png or both, got {', '.join(wrong) or 'none'}")
+    if "png" in formats:
+        _converter()  # before anything is written
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -63,6 +67,15 @@ def save(
         ]
     except OSError as error:
         raise InputError(f"cannot write figures to {target}: {error.strerror}; give another folder") from None
+
+
+def available() -> tuple[str, ...]:
+    """The formats that can be written here: PNG only with the converter."""
+    try:
+        _converter()
+    except InputError:
+        return ("svg",)
+    return FORMATS
 
 
 def standalone(drawing: str) -> str:
@@ -103,11 +116,13 @@ def _write(path: Path, content: str) -> Path:
 
 
 def _png(content: str) -> bytes:
+    made: bytes = _converter().svg_to_png(content, scale=SCALE)
+    return made
+
+
+def _converter() -> ModuleType:
     try:
         import vl_convert
     except ImportError:
-        raise InputError(
-            "PNG figures need a converter: pip install normgauge[plot], or ask for svg figures only"
-        ) from None
-    made: bytes = vl_convert.svg_to_png(content, scale=SCALE)
-    return made
+        raise InputError(f"{NO_PNG}, or ask for svg figures only") from None
+    return vl_convert

@@ -21,6 +21,7 @@ MEANINGS = {
     "slack": "what the gain allows over what the layer did to that direction",
     "σ": "smallest and largest √(variance + ε)",
 }
+LONG, TAIL = 36, 16  # a name longer than this is cut on the screen, its last parts are kept
 TEXT_COLUMNS = frozenset({"layer", "kind", "note"})
 
 
@@ -70,9 +71,19 @@ def _row(record: LayerRecord, place: int, key: str, inside: str) -> str:
     )
     return (
         f'<tr id="{key}{place}" class="{tone(record)}" data-rule="{escape(record.rule)}" '
-        f'data-tip="{escape(tip(record))}"{inside}><td>{place + 1}</td><th scope="row">{escape(record.name)}</th>'
+        f'data-tip="{escape(tip(record))}"{inside}><td>{place + 1}</td>{_name(record.name)}'
         f"<td>{escape(record.kind)}</td>{_cells(numbers)}<td>{escape(record.note)}</td></tr>"
     )
+
+
+def _name(name: str) -> str:
+    """The cell with a row's name; of a long one the style sheet cuts the head, since the end tells layers apart."""
+    if len(name) <= LONG:
+        return f'<th scope="row">{escape(name)}</th>'
+    dot = name.find(".", len(name) - TAIL, -1)
+    at = len(name) - TAIL if dot < 0 else dot
+    head, tail = escape(name[:at]), escape(name[at:])
+    return f'<th scope="row" title="{escape(name)}"><span class="head">{head}</span><span>{tail}</span></th>'
 
 
 def _cells(numbers: Sequence[str]) -> str:
@@ -93,11 +104,12 @@ def _summary(records: Sequence[LayerRecord], fold: Fold, index: int) -> str:
         _sum([r.log_balanced for r in members]),
         decades(members[-1].log_cumulative),
         decades(members[-1].log_reached),
-        _sum([r.log_slack for r in members]),
+        "",  # slacks of branches side by side do not add up to anything
     )
-    told = f"{fold.count} blocks of {plural(len(members) // fold.count, 'layer')}; gains and shares are sums"
+    blocks = f"{fold.count} blocks of {plural(len(members) // fold.count, 'layer')}"
+    told = f"{blocks}; gains and shares are sums, slacks do not add up"
     return (
-        f'<tr class="fold" data-fold="{index}"><td>{fold.start + 1}</td><th scope="row">{escape(fold.label)}</th>'
+        f'<tr class="fold" data-fold="{index}"><td>{fold.start + 1}</td>{_name(fold.label)}'
         f"<td>×{fold.count}</td>{_cells(numbers)}<td></td><td>{told}</td></tr>"
     )
 

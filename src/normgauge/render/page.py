@@ -101,7 +101,7 @@ def _hash(content: str) -> str:
 
 def _subtitle(groups: Sequence[Group]) -> str:
     if len(groups) > 1:
-        return f"{plural(len(groups), 'network')}, {plural(sum(len(g.readings) for g in groups), 'reading')}"
+        return plural(sum(len(group.readings) for group in groups), "reading")
     first = groups[0].readings[0]
     label = groups[0].label
     name = first.model if label == first.model else f"{label} ({first.model})"

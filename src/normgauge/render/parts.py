@@ -62,8 +62,13 @@ def samples(reading: Reading) -> str:
     if not ranked:
         return ""
     cards = "".join(_card(sample) for sample in ranked)
-    rest = f"The {len(ranked)} most sensitive of {plural(len(reading.samples), 'sample')}." if len(ranked) > 1 else ""
-    return f'<p>{rest}</p><ul class="cards">{cards}</ul>'
+    count = len(reading.samples)
+    told = (
+        f"<p>The {len(ranked)} of {plural(count, 'sample')} with the steepest slopes found.</p>"
+        if count > len(ranked)
+        else f"<p>All {plural(count, 'sample')}, the steepest slope found first.</p>"
+    )
+    return f'{told if count > 1 else ""}<ul class="cards">{cards}</ul>'
 
 
 def _card(sample: Mapping[str, Any]) -> str:

@@ -7,11 +7,14 @@ follow the page's theme, bars that can be hovered and focused, and text that sta
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 FONT = 13.0
+RAISED = 4  # pixels an exponent stands above its base
+POWER = re.compile(r"(?<=\b10)\^(-?\d+(?:\.\d+)?)")
 NARROW_LETTERS, WIDE_LETTERS = frozenset("ijltf.,:;'|!()[]· "), frozenset("mwMW@%…−")
 
 
@@ -42,7 +45,7 @@ class Shape:
 
 
 WIDE = Shape("wide", 960, 250, 40, 176, 240)
-NARROW = Shape("narrow", 380, 168, 32, 98, 80)
+NARROW = Shape("narrow", 380, 160, 32, 98, 80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,19 @@ def drawing(width: float, height: float, kind: str, label: str, parts: Sequence[
 
 
 def text(x: float, y: float, content: str, kind: str = "soft", anchor: str = "start") -> str:
-    """A line of text."""
+    """A line of text, with powers of ten raised as on the page."""
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{place}>{escape(content)}</text>'
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{place}>{_raised(content)}</text>'
+
+
+def _raised(content: str) -> str:
+    """Escaped, with the exponents of ``10^1.5`` as superscripts; ``baseline-shift`` is not drawn by every browser."""
+    first, *rest = POWER.split(content)
+    shown = escape(first)
+    for exponent, after in zip(rest[::2], rest[1::2], strict=True):
+        shown += f'<tspan class="sup" dy="-{RAISED}">{exponent}</tspan>'
+        shown += f'<tspan dy="{RAISED}">{escape(after)}</tspan>' if after else ""
+    return shown
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -139,7 +152,10 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: float) -> tuple[list[str], float]:
-    """Swatches with words, in as many lines as needed; also the height taken."""
+    """Swatches with words, in as many lines as needed; also the height taken.
+
+    A kind that begins with ``line`` is drawn as a level line, one that begins with ``tick`` as an upright one.
+    """
     parts, x, row = [], left, 0
     for kind, words in entries:
         needed = 18 + text_width(words, 12) + 14
@@ -148,6 +164,8 @@ def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: flo
         middle = y + 20 * row + 9
         if kind.startswith("line"):
             parts.append(line(x, middle, x + 13, middle, kind.removeprefix("line ")))
+        elif kind.startswith("tick"):
+            parts.append(line(x + 6.5, middle - 7, x + 6.5, middle + 7, kind.removeprefix("tick ")))
         else:
             parts.append(box(x, middle - 5, 13, 10, kind))
         parts.append(text(x + 18, middle + 4, words, "key"))

@@ -6,6 +6,7 @@ import math
 
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
+from normgauge.core.spelled import LN10
 from normgauge.render.numbers import decades, factor, plural, power, where
 
 LISTED = 4
@@ -31,15 +32,21 @@ def upper_sentence(reading: Reading) -> str:
 
 
 def bracket_sentence(reading: Reading) -> str:
-    """Where the truth lies: the largest slope found, the gap, and the layer that owns most of it."""
+    """Where the truth lies: the largest slope found, the gap, and the layer with the largest part in it."""
     if reading.log_lower == -math.inf:
         return "No slope above zero was found."
-    found = f"A slope of {factor(reading.log_lower)} was found"
+    at_point = reading.scope.kind == "point"
+    kind = "The largest Jacobian norm found there is" if at_point else "The largest slope found is"
+    found = f"{kind} {factor(reading.log_lower)}"
     if math.isinf(reading.gap):
         return f"{found}; above it nothing is ruled out."
+    if reading.gap < 0:
+        return f"{found}, above that number; the notes say why."
     owner = reading.gap_owner()
-    blame = f", most of it owned by {owner.name} ({owner.kind})" if owner is not None and reading.gap > 0.05 else ""
-    return f"{found}, so the truth lies within {reading.gap:.2f} decades{blame}."
+    if owner is None or reading.gap <= 0.05:
+        return f"{found}, so the truth lies within {reading.gap:.2f} decades."
+    slack = f"{owner.name} ({owner.kind}), {(owner.log_slack or 0.0) / LN10:.2f}"
+    return f"{found}, so the truth lies within {reading.gap:.2f} decades; most slack has {slack}."
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
@@ -62,8 +69,9 @@ def balance_sentence(reading: Reading) -> str | None:
     if not norms or any(math.isinf(g) for g in norms + rest):
         return None
     return (
-        f"Taken one by one, the layers multiply to {power(sum(rest))} and the {plural(len(norms), 'normalizer')} "
-        f"to {power(sum(norms))}; folded and balanced together they allow {power(reading.log_upper)}."
+        f"Multiplied one by one, branches or not, the other layers' gains give {power(sum(rest))} and those of "
+        f"{plural(len(norms), 'normalizer')} {power(sum(norms))}; folded, balanced and with branches added, the bound "
+        f"is {power(reading.log_upper)}."
     )
 
 

@@ -17,6 +17,7 @@ from normgauge.render.svg import Scale, Shape
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
 MOST_RUNS = 8  # enough names under the plot
+LEAST_NAME = 24.0  # less room than this holds no name
 KEY = (
     ("weight", "weights"),
     ("norm", "normalizers"),
@@ -24,6 +25,7 @@ KEY = (
     ("mixed", "several layers in a row"),
     ("open", "no finite gain, left out of what follows"),
     ("truth", "the truth lies here"),
+    ("truth endless", "the truth lies here or above: no finite bound"),
     ("floor", "reached for sure"),
     ("line reached", "what the steepest direction found did"),
 )
@@ -36,6 +38,11 @@ class Mark(NamedTuple):
     number: str
     level: float
     kind: str
+
+    @property
+    def words(self) -> str:
+        """Name and number, or "no finite bound"."""
+        return f"{self.name} {self.number}" if self.level < math.inf else f"{self.number} {self.name}"
 
 
 def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
@@ -65,7 +72,8 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
         *_levels(marks, axis, shape),
         *_names(reading.layers, shape, bottom - 6),
     ]
-    shown = {bar.tone for bar in drawn} | {"truth", "floor" if reading.log_lower > -math.inf else ""}
+    shown = {bar.tone for bar in drawn} | {"truth endless" if reading.log_upper == math.inf else "truth"}
+    shown |= {"floor"} if reading.log_lower > -math.inf else set()
     shown |= {"line reached"} if any(value is not None for value in reached) else set()
     swatches, taken = svg.legend([e for e in KEY if e[0] in shown], bottom + 4, shape.left, shape.width - 4)
     return svg.drawing(shape.width, bottom + taken + 6, shape.name, describe(reading), [*parts, *swatches])
@@ -73,18 +81,19 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
 
 def describe(reading: Reading) -> str:
     """The figure in one sentence."""
-    levels = ", ".join(f"{name} {number}" for name, number, *_ in _marks(reading))
+    levels = ", ".join(mark.words for mark in _marks(reading))
     return f"Log10 gain by depth, {where(reading.scope)}: {plural(len(reading.layers), 'layer')}; {levels}."
 
 
 def _marks(reading: Reading) -> list[Mark]:
     """The levels named at the right. An infinite product is left out: the balanced bound says as much."""
     one_by_one = product(reading)
-    known = [("balanced", reading.log_upper, "balanced"), ("found", reading.log_lower, "found")]
+    upper = "bound" if reading.log_upper == math.inf else "balanced"
+    known = [(upper, reading.log_upper, "balanced"), ("found", reading.log_lower, "found")]
     if one_by_one is not None and one_by_one < math.inf:
         known.insert(0, ("layer by layer", one_by_one, "product"))
     return [
-        Mark(name, "∞" if log == math.inf else decades(log), log / LN10, kind)
+        Mark(name, "no finite" if log == math.inf else decades(log), log / LN10, kind)
         for name, log, kind in known
         if log > -math.inf
     ]
@@ -155,31 +164,58 @@ def _levels(marks: Sequence[Mark], axis: Scale, shape: Shape) -> Iterator[str]:
     gap, edge = (17.0 if shape.wide else 31.0), shape.width - shape.right
     low = TOP + shape.height - (0 if shape.wide else 14)
     places = svg.spread([axis.at(mark.level) for mark in ordered], gap, TOP + 2, low)
-    for (name, number, value, kind), y in zip(ordered, places, strict=True):
-        level = axis.at(value)
-        if kind != "product":
-            yield svg.line(shape.left, level, edge, level, kind)
-        yield svg.line(edge + 1, level, edge + 9, y, f"{kind} lead")
-        if shape.wide:
-            yield svg.text(edge + 13, y + 4, f"{name} {number}", "ink" if kind == "balanced" else "soft")
+    for mark, y in zip(ordered, places, strict=True):
+        level = axis.at(mark.level)
+        if mark.level == math.inf:  # an arrow off the top: a line would look like a bound
+            yield svg.line(edge, axis.at(ordered[-1].level), edge, level, "endless")
+            yield svg.arrow(edge, level, 0, -1, "endless")
         else:
-            yield svg.text(edge + 11, y + 2, number, "ink") + svg.text(edge + 11, y + 15, name, "tiny")
+            yield svg.line(shape.left, level, edge, level, mark.kind) if mark.kind != "product" else ""
+            yield svg.line(edge + 1, level, edge + 9, y, f"{mark.kind} lead")
+        if shape.wide:
+            yield svg.text(edge + 13, y + 4, mark.words, "ink" if mark.kind == "balanced" else "soft")
+        else:
+            yield svg.text(edge + 11, y + 2, mark.number, "ink") + svg.text(edge + 11, y + 15, mark.name, "tiny")
 
 
 def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[str]:
-    """Names of layers, or of the modules they belong to, under the plot wherever there is room."""
+    """Names of layers, or of the modules they belong to, wherever there is room; the first and the last anyway."""
     runs, modules = _runs(records)
+    taken: list[tuple[float, float]] = []
     for run in runs:
-        first = records[run[0]]
         left, right = (_place(shape, len(records), i) for i in (run[0], run[-1] + 1))
-        module = first.name if len(run) == 1 else modules[run[0]]
-        plain = len(run) > 1 or first.kind.lower() in module.lower()
-        for words in (module if plain else f"{module} {first.kind}", module):
+        if run[0]:
+            yield svg.line(left, y - 14, left, y - 10, "zero")
+        for words in _called(records[run[0]], modules[run[0]] if len(run) > 1 else ""):
             if svg.text_width(words, 12) + 8 <= right - left:
                 yield svg.text((left + right) / 2, y, words, "tiny", "middle")
+                taken.append((left, right))
                 break
-        if len(runs) > 1 and run[0]:
-            yield svg.line(left, y - 14, left, y - 10, "zero")
+    yield from _ends(_outer(records, runs, modules), taken, shape, y)
+
+
+def _called(record: LayerRecord, module: str) -> list[str]:
+    """What a run may be called, the longest first: its module, or its only layer with and without the kind."""
+    plain = module or record.name
+    return [plain] if module or record.kind.lower() in plain.lower() else [f"{plain} {record.kind}", plain]
+
+
+def _outer(records: Sequence[LayerRecord], runs: Sequence[Sequence[int]], modules: Sequence[str]) -> list[str]:
+    """What the first and the last run are called; the layers themselves where one run holds them all."""
+    if len(runs) == 1:
+        return [record.name for record in (records[0], *records[1:][-1:])]
+    return [records[run[0]].name if len(run) == 1 else modules[run[0]] for run in (runs[0], runs[-1])]
+
+
+def _ends(names: Sequence[str], taken: Sequence[tuple[float, float]], shape: Shape, y: float) -> Iterator[str]:
+    """First and last name, shortened, where they are not drawn yet and something of them fits."""
+    left, right = shape.left, shape.width - shape.right
+    middle = (left + right) / 2
+    rooms = [(taken[0][0] if taken else middle) - left, right - (taken[-1][1] if taken else middle)]
+    for name, room, x, anchor in zip(names, rooms, (left, right), ("start", "end"), strict=False):
+        shown = svg.fit(name, room - 6)
+        if room > LEAST_NAME and (shown == name or len(shown) >= 5):
+            yield svg.text(x, y, shown, "tiny", anchor)
 
 
 def _runs(records: Sequence[LayerRecord]) -> tuple[list[list[int]], list[str]]:

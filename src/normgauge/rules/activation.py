@@ -257,6 +257,14 @@ def maximum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return entry_by_entry(step, incoming, ctx, (step.get(0, "input"), step.get(1, "other")))
 
 
+FLAT = {  # where each of these steps jumps
+    "sign": lambda x: x == 0,
+    "floor": lambda x: x == x.round(),
+    "ceil": lambda x: x == x.round(),
+    "round": lambda x: (2 * x == (2 * x).round()) & (x != x.round()),
+}
+
+
 @rules.add(
     nn.Hardshrink,
     F.hardshrink,
@@ -299,9 +307,13 @@ def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     no constant exists: |f(x) − f(x')| stays put while |x − x'| → 0
 
-    Holds:  everywhere; at a single point the map is treated alike.
+    Holds:  on a ball and everywhere. At a single point sign, floor, ceil and round are flat unless they jump there.
     Source: definition.
     """
+    plain = step.kind in FLAT and len(step.args) + len(step.kwargs) == 1  # round has decimals
+    if plain and ctx.scope.kind == "point" and not bool(FLAT[step.kind](step.inputs[0].tensor).any()):
+        zero, flat = ctx.full(0.0), ctx.full(-INF)
+        return Transfer((Gain(flat),), radius=zero, row=zero, worked=equal(f"{step.kind} is flat at the samples", flat))
     if step.kind == "threshold" or isinstance(step.module, nn.Threshold):
         limit, fill = (option(step, 1, "threshold", 0.0), option(step, 2, "value", 0.0))
         if limit == fill:  # x if x > t else t: a shifted ReLU
@@ -357,6 +369,21 @@ def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Source: derivative, decreasing in x.
     """
     return steep(step.kind, incoming[0])
+
+
+@rules.add(torch.log1p, torch.Tensor.log1p)
+def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """log(1 + x).
+
+    ‖J‖ ≤ 1/(1 + a), where a = inf x
+
+    Holds:  where the input stays above a > −1; not Lipschitz otherwise.
+    Source: derivative, decreasing in x.
+    """
+    flow = incoming[0]
+    room = (1 + flow.low).clamp_min(0.0) * (1 - 1e-12)
+    found = ranged(room.log(), flow.high.clamp_min(-1.0).log1p(), 1 / room, flow, "1/(1 + inf x) = 1/{}", room)
+    return _refuse_infinite(found, "log1p of an input that is not bounded away from −1")
 
 
 def steep(kind: str, flow: Flow) -> Transfer:

@@ -224,7 +224,7 @@ class Tape(TorchFunctionMode):
 
     def escape(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A number leaves the tensors: a branch is only noted, anything else cannot be followed."""
-        where = self.path[-1] if self.path else "the model"
+        where = (self.path[-1] if self.path else "") or "the model's forward"
         if name == "__bool__":
             self.branches = True
             self.notes.append(f"Python control flow in {where} looked at data; the bound holds for the branch taken.")

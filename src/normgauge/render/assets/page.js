@@ -68,8 +68,9 @@ const prepare = (table) => {
   }
   for (const row of folds) {
     const head = row.cells[1];
-    const button = make("button", head.textContent, { type: "button" });
-    head.replaceChildren(button);
+    const button = make("button", "", { type: "button" });
+    button.append(...head.childNodes);
+    head.append(button);
     button.addEventListener("click", () => {
       if (!open.delete(row.dataset.fold)) open.add(row.dataset.fold);
       show();
@@ -94,6 +95,15 @@ const prepare = (table) => {
   table.parentElement.before(tools);
   arrange();
 };
+
+// Say where a table goes on beyond the edge, besides the style sheet's shadow.
+const cut = new ResizeObserver((changes) => {
+  for (const { target } of changes) {
+    const region = target.closest(".scroll");
+    region.classList.toggle("cut", region.scrollWidth > region.clientWidth + 1);
+  }
+});
+for (const region of document.querySelectorAll(".scroll")) [region, region.firstElementChild].forEach((n) => cut.observe(n));
 
 // One tab a scope.
 for (const group of document.querySelectorAll(".group")) {

@@ -1,0 +1,43 @@
+"""Files of readings as they are stored: one, or several under ``readings``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from normgauge.checker import parse, unlike
+from normgauge.errors import ReadingError
+
+
+def read_json(path: str | Path) -> Any:
+    """What a file holds.
+
+    Raises:
+        ReadingError: when it cannot be read or is no JSON.
+    """
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        why = error.strerror
+    except UnicodeDecodeError:
+        why = "bytes that are no text"
+    except ValueError as error:
+        why = str(error)
+    raise ReadingError(f"expected a JSON file with readings at {path}: {why}")
+
+
+def items_of(data: Any, name: str | Path) -> list[Any]:
+    """The readings of a file, all under its key ``readings`` or the one it is.
+
+    Raises:
+        ReadingError: when it has none, or its own fields do not repeat the first of several.
+    """
+    wrong = unlike(data)
+    if wrong:
+        raise ReadingError(f"{name}: {wrong}")
+    return list(data["readings"]) if isinstance(data, dict) and "readings" in data else [data]
+
+
+def read_items(path: str | Path) -> list[Any]:
+    """The readings of a file, as they are stored."""
+    return items_of(read_json(path), path)

@@ -1,0 +1,120 @@
+"""A stored reading with any one value replaced by another kind is refused in words, or can still be shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from normgauge import reference
+from normgauge.core.kinds import check_kinds
+from normgauge.core.reading import Reading
+from normgauge.errors import ReadingError
+from normgauge.render.page import report
+
+LEAKS = ("NoneType", "object", "argument", "not subscriptable", "unexpected", "str'", "dict'", "list'")
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, Any]:
+    data: dict[str, Any] = copy.deepcopy(reference.content("mlp-batchnorm")["readings"][1])
+    data["samples"] = data["samples"][:2]
+    data["unknown"] = [{"name": "a", "why": "b"}]
+    return data
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in the data; of a list its first item stands for all."""
+    if path:
+        yield path
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from places(value, (*path, key))
+    elif isinstance(node, list) and node:
+        yield from places(node[0], (*path, 0))
+
+
+def changed(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    result = copy.deepcopy(data)
+    node: Any = result
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    return result
+
+
+def refusal(data: Any) -> str:
+    try:
+        Reading.from_json(data)
+    except ReadingError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "x", 3, 2.5, True, [], {}, [None], {"a": None}, math.nan, 10**400],
+    ids=["null", "text", "whole", "number", "true", "list", "object", "a null", "of null", "NaN", "huge"],
+)
+def test_no_value_of_another_kind_gets_past(stored, tmp_path, value):
+    refused = 0
+    for path in places(stored):
+        data = changed(stored, path, value)
+        said = refusal(data)
+        if said:
+            refused += 1
+            assert str(path[0]) in said and "\n" not in said
+            assert not any(word in said.replace("an object", "") for word in LEAKS), said
+            continue
+        reading = Reading.from_json(data)
+        json.dumps(reading.to_json(), allow_nan=False)
+        assert str(reading)
+        if len(path) == 1:
+            report([reading], tmp_path / "a.html")
+    assert refused > 30
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [
+        *((name, "a text") for name in ("model", "mode", "normgauge", "input", "scope")),
+        *((name, "a list") for name in ("notes", "gauges", "layers", "samples", "unknown", "unbounded")),
+        *((name, "an object") for name in ("rules", "seconds", "published", "log10_loss")),
+        ("evidence", "one of proved"),
+        ("log10_lower", "a number"),
+    ],
+)
+def test_null_is_refused_with_the_field_and_the_kind(stored, field, kind):
+    with pytest.raises(ReadingError, match=f"{field}: expected {kind}.*, got null; was the file edited"):
+        check_kinds({**stored, field: None})
+
+
+def test_a_place_deep_inside_is_named(stored):
+    data = changed(stored, ("layers", 0, "log10_gain", "upper"), "high")
+    with pytest.raises(ReadingError, match=r'layers\[0\].log10_gain.upper: expected a number.*got "high"'):
+        check_kinds(data)
+    with pytest.raises(ReadingError, match=r"notes\[0\]: expected a text, got \[1, 1"):
+        check_kinds({**stored, "notes": [[1] * 50]})
+    with pytest.raises(ReadingError, match="mode: expected a text, got object"):
+        check_kinds({**stored, "mode": object()})
+    with pytest.raises(ReadingError, match="scope: expected point, global or ball:RADIUS"):
+        check_kinds({**stored, "scope": "ball:-1"})
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("sources",), []), (("steps",), []), (("steps", 0, "inputs"), [7]), (("steps", 0, "log10_folded"), [[]])],
+    ids=["no source", "no steps", "an input nobody made", "no gains"],
+)
+def test_a_proof_that_cannot_be_followed_is_refused(stored, path, value):
+    with pytest.raises(ReadingError, match=r"the reading.s proof cannot be followed: proof"):
+        check_kinds(changed(stored, ("proof", *path), value))
+
+
+def test_fields_of_later_versions_and_those_an_old_one_lacks(stored):
+    old = {key: value for key, value in stored.items() if key not in ("normgauge", "witness", "rules", "proof")}
+    assert Reading.from_json({**old, "of a later version": 3}).version == "0.1.0"
