@@ -46,7 +46,7 @@ def test_every_number_of_a_layer_is_on_its_row(drawn_by):
 def test_the_bracket_names_upper_lower_gap_and_owner(drawn_by):
     shown = text(reading())
     assert "log10 upper 2.00 (folded 2.50), lower 1.25, gap 0.75 decades" in shown
-    assert "most slack has head (Linear), 0.43" in " ".join(shown.split())
+    assert "head (Linear) has the most slack, 0.43" in " ".join(shown.split())
 
 
 def test_several_scopes_give_labelled_totals_with_the_point_first(drawn_by):

@@ -15,8 +15,8 @@ from tests.made import reading
 def test_a_proved_bound_in_two_sentences():
     assert verdict(reading(notes=())) == [
         "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
-        "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; most slack has head "
-        "(Linear), 0.43.",
+        "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; head (Linear) "
+        "has the most slack, 0.43.",
     ]
 
 

@@ -45,8 +45,8 @@ def bracket_sentence(reading: Reading) -> str:
     owner = reading.gap_owner()
     if owner is None or reading.gap <= 0.05:
         return f"{found}, so the truth lies within {reading.gap:.2f} decades."
-    slack = f"{owner.name} ({owner.kind}), {(owner.log_slack or 0.0) / LN10:.2f}"
-    return f"{found}, so the truth lies within {reading.gap:.2f} decades; most slack has {slack}."
+    slack = f"{owner.name} ({owner.kind}) has the most slack, {(owner.log_slack or 0.0) / LN10:.2f}"
+    return f"{found}, so the truth lies within {reading.gap:.2f} decades; {slack}."
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
