@@ -148,3 +148,10 @@ def test_a_negative_radius_is_refused() -> None:
     for radius in (-1.0, math.nan):
         with pytest.raises(InputError, match="radius"):
             search(lambda x: x, gaussian(2, 3), 2, radius)
+
+
+def test_beside_a_singular_point_no_slope_is_reported_that_the_network_does_not_have():
+    """A standard deviation of nearly equal numbers: autograd divides rounding by rounding there."""
+    x = torch.full((3, 3), 0.7, dtype=torch.float64)
+    found = search(lambda h: h.std(1, keepdim=True, unbiased=False), x, 3, 1e-4, steps=64)
+    assert 0.9 / math.sqrt(3) < math.exp(found.log_best) <= (1 + 1e-5) / math.sqrt(3)

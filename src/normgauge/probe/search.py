@@ -153,7 +153,7 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     exact = norms(network.at(network.start).pull(pair.left)) * (1 - network.rounding)
     sigma = torch.minimum(pair.sigma, torch.where(exact.isfinite(), exact, 0.0))
     shown = confirmed(network, points, pair)
-    sigma = torch.where(shown.slope > 0, sigma, 0.0)
+    sigma = torch.minimum(sigma, shown.slope)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
     return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))

@@ -11,6 +11,7 @@ from normgauge.probe.jacobian import TopPair
 from normgauge.probe.linearize import SampleMap, norms, unit
 
 AGREEMENT = 0.1
+SMOOTH = 1e-6  # what curvature may take from a difference quotient
 HALVINGS = 14
 NOISE = (1e-15, 1e-12, 1e-9)  # moves far below a secant's length, as parts of the point's norm
 
@@ -35,20 +36,25 @@ def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Slopes:
         pair: the Jacobian's pairs there.
 
     Returns:
-        σ where some step h agrees within a tenth, with h and uᵀ(f(x + h v) − f(x)) of the step that agrees best.
+        σ, or the quotient where that is smaller, if some step h agrees within a tenth; with h and the rise
+        uᵀ(f(x + h v) − f(x)), less its rounding error, of the first step that does.
     """
     here = network.values(points)
+    noise = 8 * torch.finfo(here.dtype).eps * norms(here)
     run, rise = network.steps(points), torch.zeros_like(pair.sigma)
+    agreed = torch.zeros_like(pair.sigma, dtype=torch.bool)
     for shrink in (1.0, 1e-2, 1e2, 1e-4, 1e-5):
         step = (network.steps(points) * shrink).clamp(max=network.reach)
         moved = network.values(points + step[:, None] * pair.right)
-        found = ((moved - here) * pair.left).sum(1)
-        better = (found / step - pair.sigma).abs() < (rise / run - pair.sigma).abs()
+        found = ((moved - here) * pair.left).sum(1) - noise
+        better = ~agreed & ((found / step - pair.sigma).abs() < (rise / run - pair.sigma).abs())
         run, rise = torch.where(better, step, run), torch.where(better, found, rise)
         agreed = (rise / run - pair.sigma).abs() <= AGREEMENT * pair.sigma
         if bool(agreed.all()):
             break
-    return Slopes(torch.where(agreed, pair.sigma, 0.0), run, rise)
+    # beside a singular point autograd may be a percent too steep; the quotient is a slope the network really has
+    backed = torch.minimum(pair.sigma, rise / run * (1 + SMOOTH))
+    return Slopes(torch.where(agreed, backed, 0.0), run, rise)
 
 
 def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Tensor:
