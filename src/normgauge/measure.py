@@ -77,7 +77,7 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
     check_finite(model, call)
     failure: Exception | None = None
     for dtype, device in precisions(call.measured):
-        with untouched(model, dtype, device, chosen.mode == "train"), sdpa_kernel(SDPBackend.MATH):
+        with untouched(model, dtype, device, chosen.mode == "train", call.native), sdpa_kernel(SDPBackend.MATH):
             try:
                 with chosen.timed("trace"):
                     session = start(model, call, dtype, device, chosen)

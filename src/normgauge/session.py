@@ -357,13 +357,8 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
     Raises:
         InputError: when no path leads from the measured input to the output.
     """
-    native = (
-        call.measured.dtype
-        if call.measured.is_floating_point()
-        else next((p.dtype for p in model.parameters()), torch.float32)
-    )
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
-    copy = Call(args, kwargs, call.name, call.notes)
+    copy = dataclasses.replace(call, args=args, kwargs=kwargs)
     trace = record_call(model, args, kwargs, copy.measured, options)
     if trace.output is None or not trace.sources:
         raise InputError(
@@ -374,7 +369,7 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
                 else " (an integer input is measured from its nn.Embedding on, and none was met)"
             )
         )
-    return Session(model, copy, trace, options, dtype == torch.float64, native)
+    return Session(model, copy, trace, options, dtype == torch.float64, call.native)
 
 
 def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options) -> Trace:

@@ -239,3 +239,22 @@ def test_a_steeper_branch_of_the_models_own_is_named_as_the_reason():
     assert any("another branch" in note for note in reading.notes)
     assert any("in the model's forward looked at data" in note for note in reading.notes)
     assert "above that number; the notes say why" in str(reading).replace("\n", " ")
+
+
+def test_rms_norm_without_eps_goes_by_the_input_where_there_are_no_weights():
+    class Bare(nn.Module):
+        def forward(self, x):
+            return F.rms_norm(x * 1e-3, (8,))
+
+    torch.manual_seed(0)
+    reading = gauge(Bare(), torch.randn(4, 8).bfloat16(), scope="point")
+    assert reading.log_lower <= reading.log_upper and not any("above" in note for note in reading.notes)
+    assert reading.log_upper == pytest.approx(math.log(1e-3 / math.sqrt(torch.finfo(torch.bfloat16).eps)), abs=1e-3)
+
+
+def test_rms_norm_without_eps_behind_an_embedding_goes_by_the_weights():
+    """Seen from inside the measurement the weights are float64."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(5, 8), nn.RMSNorm(8))
+    reading = gauge(model, torch.tensor([[0, 3], [1, 2]]), scope="global", search=False)
+    assert reading.log_upper == pytest.approx(-0.5 * math.log(torch.finfo(torch.float32).eps), abs=1e-6)

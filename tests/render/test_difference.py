@@ -53,6 +53,8 @@ def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     low, high = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
     assert verdict(compare(low, high))[2].startswith("B is steeper for certain: its slope found, 7.39,")
     assert verdict(compare(high, low))[2].startswith("A is steeper for certain")
+    guessed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.ESTIMATED)
+    assert not any("for certain" in sentence for sentence in verdict(compare(guessed, high)))
     open_still = reading(log_upper=9.0, log_lower=0.9)
     assert verdict(compare(low, open_still))[2] == "The slopes found are 1.65 in A and 2.46 in B."
 

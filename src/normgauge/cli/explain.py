@@ -15,7 +15,7 @@ from normgauge.cli.output import check_targets, standard_output, write_json, wri
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.errors import ReadingError
-from normgauge.render.explain import MARGIN
+from normgauge.render.explain import find, items
 from normgauge.render.numbers import plural
 from normgauge.render.table import Grid
 
@@ -78,20 +78,9 @@ def to_json(reading: Reading, layer: str | None) -> dict[str, Any]:
     head = {"schema": 1, "model": reading.model, "scope": str(reading.scope)}
     if layer is None:
         return {**head, "layers": [{"name": record.name, "kind": record.kind} for record in reading.layers]}
-    told = sentences(reading.explain(layer))
-    return {**head, "layer": layer, "kind": reading.layer(layer).kind, "sentences": told}
-
-
-def sentences(explained: str) -> list[dict[str, str]]:
-    """The items of an explanation, each with its label and on one line; the heading is left out."""
-    items: list[dict[str, str]] = []
-    for line in explained.splitlines()[1:]:
-        label, words = line[:MARGIN].strip(), line[MARGIN:].strip()
-        if label:
-            items.append({"label": label, "sentence": words})
-        else:
-            items[-1]["sentence"] += f" {words}"
-    return items
+    record = find(reading, layer)
+    told = [{"label": label, "sentence": words} for label, words in items(reading, record)]
+    return {**head, "layer": layer, "kind": record.kind, "sentences": told}
 
 
 def _list(reading: Reading) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from operator import attrgetter
 
+from normgauge.core.bound import Evidence
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
@@ -42,11 +43,11 @@ def _growth(difference: Difference) -> str:
 
 
 def _certain(difference: Difference) -> str:
-    """Bounds do not tell which of two networks is steeper; a slope found in one above the bound of the other does."""
+    """Bounds do not tell which of two networks is steeper; a slope found in one above a proved bound does."""
     a, b = difference.a, difference.b
-    if b.log_lower > a.log_upper:
+    if b.log_lower > a.log_upper and a.evidence is Evidence.PROVED:
         return f"B is steeper for certain: its slope found, {factor(b.log_lower)}, lies above A's bound."
-    if a.log_lower > b.log_upper:
+    if a.log_lower > b.log_upper and b.evidence is Evidence.PROVED:
         return f"A is steeper for certain: its slope found, {factor(a.log_lower)}, lies above B's bound."
     return f"The slopes found are {factor(a.log_lower)} in A and {factor(b.log_lower)} in B."
 

@@ -23,15 +23,13 @@ def explain(reading: Reading, name: str) -> str:
         ReadingError: when there is no such layer; the nearest names are suggested.
     """
     record = find(reading, name)
-    told = [*_rule_items(reading, record), *_numbers(reading, record), *_advice(reading, record)]
-    return "\n".join([f"{_titled(record)}: {_grounds(record)}", *(_item(label, text) for label, text in told)])
+    told = (_item(label, text) for label, text in items(reading, record))
+    return "\n".join([f"{_titled(record)}: {_grounds(record)}", *told])
 
 
-def lines(reading: Reading, record: LayerRecord) -> list[str]:
-    """The same in brief, for a tooltip: name and kind, formula, the numbers put in, what it holds for, claim."""
-    told = dict(_rule_items(reading, record))
-    texts = [told.get("formula", ""), record.worked, told.get("holds", "")]
-    return [_titled(record), *(text for text in texts if text), _grounds(record)]
+def items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
+    """The explanation as sentences, each under a label."""
+    return [*_rule_items(reading, record), *_numbers(reading, record), *_advice(reading, record)]
 
 
 def find(reading: Reading, name: str) -> LayerRecord:

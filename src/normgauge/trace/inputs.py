@@ -22,12 +22,14 @@ class Call:
         args, kwargs: the call.
         name: what the measured input is called.
         notes: what was assumed.
+        native: the precision the model itself works in: that of the measured tensor, of the weights for an integer one.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     name: str
     notes: tuple[str, ...] = ()
+    native: torch.dtype = torch.float32
 
     @property
     def measured(self) -> Tensor:
@@ -83,7 +85,9 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
         )
     if len(tensors) > 1:
         notes.append(f"measured in {pretty(name)}; the other inputs are held fixed")
-    return Call(args, kwargs, name, tuple(notes))
+    floats = [tensors[name], *model.parameters(), torch.zeros(())]
+    native = next(tensor.dtype for tensor in floats if tensor.is_floating_point())
+    return Call(args, kwargs, name, tuple(notes), native)
 
 
 def pretty(name: str) -> str:

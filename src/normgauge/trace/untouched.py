@@ -60,12 +60,15 @@ def rms_norm_as_in(own: torch.dtype, copy: torch.dtype) -> Iterator[None]:
 
 
 @contextmanager
-def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, training: bool) -> Iterator[None]:
+def untouched(
+    model: nn.Module, dtype: torch.dtype, device: torch.device, training: bool, native: torch.dtype = torch.float32
+) -> Iterator[None]:
     """Inside, the model holds copies of its tensors in ``dtype``; afterwards it is what it was.
 
     Every module's ``__dict__`` is put aside whole, so parameters, buffers, gradients, flags, hooks and whatever
     attributes the forward sets come back as the same objects, also when the body raises. The random state is
-    restored too. Spectral normalization is held at its last estimate: in train mode every call would move the weights.
+    restored too. What depends on precision by default goes by ``native``, the model's own. Spectral normalization is
+    held at its last estimate: in train mode every call would move the weights.
     """
     modules = list(dict.fromkeys(model.modules()))
     saved = [(module, dict(module.__dict__)) for module in modules]
@@ -73,7 +76,6 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
     cpu_state = torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     copies: dict[int, Tensor] = {}
-    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     try:
         for module, state in saved:
             if isinstance(module, torch.jit.ScriptModule):  # keeps its tensors in compiled code, out of reach
@@ -87,7 +89,7 @@ def untouched(model: nn.Module, dtype: torch.dtype, device: torch.device, traini
                 if isinstance(value, Tensor):
                     module.__dict__[key] = _copy(value, copies, dtype, device)
             module.__dict__["training"] = training and not iterates(module)
-        with rms_norm_as_in(own, dtype):
+        with rms_norm_as_in(native, dtype):
             yield
     finally:
         for module, state in saved:

@@ -135,7 +135,7 @@ class Measured:
             if given and isinstance(given[0], Tensor) and isinstance(out, Tensor):
                 seen.append((given[0].detach().clone(), out.detach().clone()))
 
-        with untouched(self.model, *self.place, self.asked.get("mode") == "train"), torch.no_grad():
+        with untouched(self.model, *self.place, self.asked.get("mode") == "train", call.native), torch.no_grad():
             compiled_inside(module).register_forward_hook(note)  # goes with everything else when the model is put back
             self.model(*args, **kwargs)
         return seen
