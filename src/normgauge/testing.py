@@ -107,7 +107,7 @@ def check_rule(
             _consistent(reading, unknown)
         if pair[1].log_upper > pair[0].log_upper + SLACK:
             raise AssertionError(f"{scope}: expected balancing to lower {pair[0].log_upper}, got {pair[1].log_upper}")
-        with untouched(bench.model, torch.float64, bench.x.device, mode == "train"):
+        with untouched(bench.model, torch.float64, bench.x.device, mode == "train", bench.x.dtype):
             shares[scope] = _attacked(bench, pair[1])
     least = 0.999 if attained is True else float(attained)
     for scope, share in shares.items():

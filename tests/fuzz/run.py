@@ -141,7 +141,7 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
         model = case.body if x is not case.batch else case.model
         return start(model, use, torch.float64, torch.device("cpu"), options)
 
-    with untouched(case.model, torch.float64, torch.device("cpu"), case.mode == "train"):
+    with untouched(case.model, torch.float64, torch.device("cpu"), case.mode == "train", case.start.dtype):
         centre = traced(case.start)
         for step in centre.trace.steps:
             rule = registry.lookup(step.target)

@@ -61,7 +61,7 @@ def rms_norm_as_in(own: torch.dtype, copy: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def untouched(
-    model: nn.Module, dtype: torch.dtype, device: torch.device, training: bool, native: torch.dtype = torch.float32
+    model: nn.Module, dtype: torch.dtype, device: torch.device, training: bool, native: torch.dtype
 ) -> Iterator[None]:
     """Inside, the model holds copies of its tensors in ``dtype``; afterwards it is what it was.
 
