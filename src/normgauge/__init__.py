@@ -11,6 +11,7 @@ The folders, from the plain side up:
     checker.py   the arithmetic of a reading done again, trusting nothing; consistency.py what else it says
     reference/   readings of well-known networks, to compare with
     render/      readings in, text out: console table, HTML page, figures, verdict and explanation in words
+    store/       run files: one line a reading, readable while they are written
     zoo/         networks and data sets of the demo and the papers
     training/    one small training loop
     spectral/    operator norms of tensors as proved enclosures
@@ -23,6 +24,7 @@ The folders, from the plain side up:
     whatif/      the same network with a normalizer taken out, exchanged or put in
     measure.py   gauge(): the pipeline from model and batch to Reading
     advice/      advise(): what is wrong with a network, in sentences, and a way to follow them
+    monitor/     Monitor: proved norms, σ, gradients and alarms while a network trains
     loading/     models and batches named on the command line
     testing.py   check_rule(): the contract test for a rule of your own
     cli/         one subcommand a file
@@ -43,12 +45,14 @@ if TYPE_CHECKING:
     from normgauge.core.reading import Reading
     from normgauge.errors import NormgaugeError
     from normgauge.measure import gauge, readings
+    from normgauge.monitor import Monitor
     from normgauge.render.page import report
     from normgauge.rules import REGISTRY
 
 _HOME = {
     "advise": "normgauge.advice",
     "gauge": "normgauge.measure",
+    "Monitor": "normgauge.monitor",
     "readings": "normgauge.measure",
     "Reading": "normgauge.core.reading",
     "Scope": "normgauge.core.bound",
@@ -61,6 +65,7 @@ _HOME = {
 __all__ = [
     "REGISTRY",
     "Evidence",
+    "Monitor",
     "NormgaugeError",
     "Reading",
     "Scope",

@@ -1,0 +1,83 @@
+"""What a line of a run file holds: the columns of every layer, the totals, and what each is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "norm_lower": ("proved", "operator norm of the layer, from below"),
+    "norm_upper": ("proved", "operator norm of the layer, from above"),
+    "frobenius": ("observed", "Frobenius norm of the weight"),
+    "gradient": ("observed", "Euclidean norm of the weight's gradient"),
+    "scale_free_gradient": ("observed", "‖w‖·‖∇‖: the same whatever the scale of scale-free weights"),
+    "radial": ("observed", "cosine between weight and gradient; 0 for scale-free weights"),
+    "update": ("estimated", "length of the last optimizer step; from every eighth row of a large weight"),
+    "effective_lr": ("observed", "learning rate over the mean ‖w‖² of a scale-free group"),
+    "sigma_min": ("observed", "smallest √(σ² + ε) of a normalizer at this step"),
+    "sigma_rms": ("observed", "root mean square of √(σ² + ε)"),
+    "sigma_max": ("observed", "largest √(σ² + ε)"),
+    "gamma_max": ("observed", "largest |γ|"),
+    "folded": ("estimated", "norm of the layer with the normalizer behind it, from below; does not depend on the gauge"),
+}
+
+TOTALS: Mapping[str, tuple[str, str]] = {
+    "log10_P_w": ("proved", "product of the layers' norms, from above; depends on the gauge"),
+    "log10_P_w_lower": ("proved", "product of the layers' norms, from below; depends on the gauge"),
+    "log10_prod_inv_sigma_min": ("observed", "Π 1/σ with the smallest σ of each normalizer; depends on the gauge"),
+    "log10_prod_inv_sigma_rms": ("observed", "Π 1/σ with the root mean square σ; depends on the gauge"),
+    "log10_prod_inv_sigma_max": ("observed", "Π 1/σ with the largest σ; depends on the gauge"),
+    "log10_folded": ("estimated", "product of the folded gains, lone normalizers by max γ/σ; does not depend on the gauge"),
+    "gradient": ("observed", "Euclidean norm of all gradients together"),
+}
+
+Row = Mapping[str, float]
+
+
+def described(table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """A table as the header of a run file has it."""
+    return {name: {"evidence": evidence, "what": what} for name, (evidence, what) in table.items()}
+
+
+def totals(rows: Sequence[Row], lone: Sequence[bool]) -> dict[str, float | None]:
+    """Products over the layers, as decimal logs; None where no layer has the number.
+
+    Args:
+        rows: the finished numbers of each layer.
+        lone: whether a layer is a normalizer that was not folded into the weight in front of it.
+    """
+    found: dict[str, float | None] = {
+        "log10_P_w": log10_product(row["norm_upper"] for row in rows if "norm_upper" in row),
+        "log10_P_w_lower": log10_product(row["norm_lower"] for row in rows if "norm_lower" in row),
+    }
+    for which in ("min", "rms", "max"):
+        product = log10_product(row[f"sigma_{which}"] for row in rows if f"sigma_{which}" in row)
+        found[f"log10_prod_inv_sigma_{which}"] = None if product is None else -product
+    gains = [row["folded"] for row in rows if "folded" in row]
+    gains += [row["gain"] for row, alone in zip(rows, lone, strict=True) if alone and "gain" in row]
+    found["log10_folded"] = log10_product(gains)
+    squares = [row["gradient"] ** 2 for row in rows if "gradient" in row]
+    found["gradient"] = math.sqrt(sum(squares)) if squares else None
+    return found
+
+
+def log10_product(factors: Any) -> float | None:
+    """Decimal log of a product; None of nothing, nan of what is not a number."""
+    logs = [_log10(factor) for factor in factors]
+    return math.fsum(logs) if logs and all(map(math.isfinite, logs)) else _odd(logs)
+
+
+def _log10(factor: float) -> float:
+    if math.isnan(factor) or factor < 0.0:
+        return math.nan
+    return -math.inf if factor == 0.0 else math.log10(factor)
+
+
+def _odd(logs: list[float]) -> float | None:
+    """The sum where some terms are not finite: infinity absorbs, as in every product of gains."""
+    if not logs:
+        return None
+    if any(map(math.isnan, logs)):
+        return math.nan
+    return math.inf if math.inf in logs else -math.inf

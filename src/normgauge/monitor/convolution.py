@@ -1,0 +1,102 @@
+"""The same enclosure for a convolution: the operator as it runs, at the size of input it was seen with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.monitor.enclosure import Raw, distance, proved_norm, root_of_squares
+from normgauge.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
+from normgauge.spectral.conv_operator import padding_constant
+from normgauge.spectral.power import seeded_start
+
+WIDTH = 0.02
+"""log(upper/lower) a full refresh asks for."""
+
+
+class TrackedConv:
+    """The norm of one convolution while its kernel changes.
+
+    ‖conv(K)‖ ≤ ‖conv(K_ref)‖ + √taps·p ‖K − K_ref‖_F, since a convolution is a sum of one shifted matrix a tap, and its
+    padding has norm p (1 for zeros); from below by power iteration on one input, in float64 (a fast algorithm in float32 has no provable rounding).
+    """
+
+    def __init__(self, weight: Tensor, spec: ConvSpec) -> None:
+        self.spec = spec
+        self.spread = math.sqrt(math.prod(weight.shape[2:])) * padding_constant(spec)
+        self.reference = weight.detach().clone()
+        self.proved: Tensor | float = math.inf
+        start = seeded_start(spec.input_shape(weight), weight)
+        self.right = torch.stack((start, start))  # plain and folded direction
+
+    def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
+        """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each channel, or of all."""
+        kernel = weight.double()
+        image = apply(kernel, self.right, self.spec)
+        if scale is not None:
+            image[1] *= _per_channel(scale, image)
+        found = torch.linalg.vector_norm(image.flatten(1), dim=1)
+        if scale is not None:
+            image[1] *= _per_channel(scale, image)
+        back = apply_adjoint(kernel, image, self.spec)
+        length = torch.linalg.vector_norm(back.flatten(1), dim=1)
+        alive = (torch.isfinite(length) & (length > 0)).view(-1, *[1] * (back.ndim - 1))
+        self.right = torch.where(alive, back / length.view_as(alive), self.right)
+        return {
+            "proved": self.proved,
+            "drift": distance(weight, self.reference),
+            "frobenius": root_of_squares(weight),
+            "found": found[0],
+            "folded": found[1],
+        }
+
+    def refresh(self, weight: Tensor) -> None:
+        """Prove the operator norm of the kernel as it is now; seconds for a large layer."""
+        self.reference.copy_(weight)
+        self.proved = math.exp(conv_norm(weight.detach().cpu(), self.spec, WIDTH).log.hi) * (1 + 1e-9)
+
+    def refresh_cheaply(self, weight: Tensor) -> None:
+        """√taps·‖kernel as a matrix (out, in·taps)‖: at most √taps too large, and nothing waits for a device.
+
+        Σ_t K_t x_t = [K_1 … K_T] (x_1, …, x_T) at every place, and every pixel is seen by at most T places.
+        """
+        matrix = weight.detach().flatten(1).double()
+        upper, _ = proved_norm(matrix, seeded_start((matrix.shape[1],), matrix))
+        self.reference.copy_(weight)
+        self.proved = upper * self.spread
+
+
+def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
+    """The layer as it runs."""
+    transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
+    if isinstance(module.padding, str):
+        totals = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+        padding = [(t // 2, t - t // 2) if module.padding == "same" else (0, 0) for t in totals]
+    else:
+        padding = [(p, p) for p in module.padding]
+    return ConvSpec(
+        input_size=tuple(input_size),
+        stride=tuple(module.stride),
+        padding=tuple(padding),
+        dilation=tuple(module.dilation),
+        groups=module.groups,
+        transposed=transposed,
+        output_padding=tuple(module.output_padding) if transposed else (),
+        padding_mode=module.padding_mode,
+    )
+
+
+def is_pointwise(module: Any) -> bool:
+    """One tap, one group, no padding: the operator's norm is that of the matrix."""
+    taps = math.prod(module.kernel_size)
+    padded = isinstance(module.padding, str) or any(module.padding)
+    return taps == 1 and module.groups == 1 and (not padded or module.padding in ("same", "valid"))
+
+
+def _per_channel(scale: Tensor, image: Tensor) -> Tensor:
+    shape = (-1, *[1] * (image.ndim - 2)) if scale.ndim else ()
+    return scale.to(image.dtype).reshape(shape)

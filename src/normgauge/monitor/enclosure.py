@@ -1,0 +1,168 @@
+"""A proved enclosure of a weight's norm that is cheap to keep: exact at a reference, wider by the drift since."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from normgauge.spectral.dense import below, gram
+from normgauge.spectral.power import seeded_start
+
+ROOMS = (0.004, 0.015, 0.05, 0.2)
+"""How far above the value found the proof is tried, in turn."""
+
+ITERATIONS = 24
+"""Power iterations on the Gram matrix at a refresh: it is there, so they cost little."""
+
+CHUNK = 2**18
+"""Most numbers added up in working precision before the sum goes on in float64."""
+
+Raw = Mapping[str, "Tensor | float"]
+
+
+def working(tensor: Tensor) -> torch.dtype:
+    """The precision of the cheap steps: float64 on an accelerator (no TF32), float32 or better on a CPU."""
+    return torch.float64 if tensor.device.type == "cuda" or tensor.dtype == torch.float64 else torch.float32
+
+
+def unit_of(dtype: torch.dtype) -> float:
+    """Unit roundoff."""
+    return torch.finfo(dtype).eps / 2
+
+
+class Tracked:
+    """The norm of one matrix while it changes.
+
+    ‖W‖ ≤ ‖W_ref‖ + ‖W − W_ref‖_F, with ‖W_ref‖ from a Cholesky proof on its Gram matrix, and ‖W‖ ≥ ‖Wv‖ for a unit v
+    that one power iteration a reading keeps near the top singular direction. A second direction follows the matrix
+    folded with its normalizer, diag(s) W: estimated, from below.
+
+    Holds:  at every reading, for the weights of that reading; ``ends`` adds the rounding of every step outward.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        matrix = weight.detach().flatten(1)
+        self.reference = matrix.clone()
+        self.proved: Tensor | float = math.inf  # ‖reference‖ from above
+        start = seeded_start((2, matrix.shape[1]), matrix)
+        self.right = (start / start.norm(dim=1, keepdim=True)).to(working(matrix))  # plain and folded direction
+
+    def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
+        """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row, or of all."""
+        matrix = weight.flatten(1).to(working(weight))
+        image = self.right @ matrix.T  # rows, not columns: a product with two columns is several times slower
+        if scale is not None:
+            image[1] *= scale
+        found = torch.linalg.vector_norm(image, dim=1)
+        if scale is not None:
+            image[1] *= scale
+        self._turn(image @ matrix)
+        return {
+            "proved": self.proved,
+            "drift": distance(matrix, self.reference),
+            "frobenius": root_of_squares(matrix),
+            "found": found[0],
+            "folded": found[1],
+        }
+
+    def refresh(self, weight: Tensor) -> None:
+        """Prove the norm of the weight as it is now, and take it as the reference."""
+        self.reference.copy_(weight.flatten(1))
+        self.proved, right = proved_norm(weight.flatten(1).double(), self.right[0].double())
+        self.right[0] = right.to(self.right.dtype)
+
+    def _turn(self, back: Tensor) -> None:
+        """Take the new directions; one that died (W = 0) or overflowed stays what it was."""
+        length = torch.linalg.vector_norm(back, dim=1, keepdim=True)
+        self.right = torch.where(torch.isfinite(length) & (length > 0), back / length, self.right)
+
+
+def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:
+    """An upper bound of ‖matrix‖ that Cholesky proves, and a direction near its top; no wait on an accelerator.
+
+    The bound is a number on a CPU and stays a tensor elsewhere: there all rooms are tried, and nothing is decided on
+    the host.
+    """
+    product, error = gram(matrix)
+    wide = matrix.shape[0] < matrix.shape[1]  # then the product is over the rows
+    vector = matrix @ right if wide else right
+    for _ in range(ITERATIONS):
+        vector = product @ vector
+        vector = vector / torch.linalg.vector_norm(vector).clamp_min(torch.finfo(torch.float64).tiny)
+    top = torch.linalg.vector_norm(product @ vector)
+    direction = matrix.T @ vector if wide else vector
+    length = torch.linalg.vector_norm(direction)
+    direction = torch.where(length > 0, direction / length, right)
+    fallback = torch.linalg.vector_norm(matrix) * (1 + 1e-9)
+    if matrix.device.type == "cpu":
+        for room in ROOMS:
+            level = float(top) * (1 + room)
+            if math.isfinite(level) and bool(below(product, level)):
+                return math.sqrt(level + float(error)) * (1 + 1e-9), direction
+        return float(fallback), direction
+    upper = fallback
+    for room in reversed(ROOMS):
+        level = top * (1 + room)
+        upper = torch.where(below(product, level), torch.sqrt(level + error) * (1 + 1e-9), upper)
+    return upper, direction
+
+
+_scratch: dict[torch.dtype, Tensor] = {}
+
+
+def distance(left: Tensor, right: Tensor) -> Tensor:
+    """‖left − right‖_F without a new megabyte each time: fresh memory costs a CPU more than the subtraction."""
+    if left.device.type != "cpu" or left.dtype != right.dtype:
+        return root_of_squares(left - right)
+    held = _scratch.get(left.dtype)
+    if held is None or held.numel() < left.numel():
+        held = _scratch[left.dtype] = torch.empty(left.numel(), dtype=left.dtype)
+    room = held[: left.numel()].view(left.shape)
+    return root_of_squares(torch.sub(left, right, out=room))
+
+
+def root_of_squares(tensor: Tensor) -> Tensor:
+    """Euclidean norm; long sums in pieces, so that their rounding stays small."""
+    flat = tensor.reshape(-1)
+    if flat.numel() <= CHUNK:
+        return torch.linalg.vector_norm(flat)
+    pieces = [torch.linalg.vector_norm(piece) for piece in flat.split(CHUNK)]
+    return torch.linalg.vector_norm(torch.stack(pieces).double())
+
+
+def ends(
+    raw: Mapping[str, float],
+    terms: int,
+    entries: int,
+    unit: float,
+    spread: float = 1.0,
+    unit_of_product: float | None = None,
+) -> tuple[float, float]:
+    """Lower and upper end of the norm from the numbers of a reading, rounding included.
+
+    A sum of n terms in precision u is off by at most n·u of the sum of their sizes, in any order; so a Euclidean norm
+    by n·u/2, and a product Wv by terms·u·‖W‖_F. What underflows is smaller than √entries·2⁻⁶³.
+
+    Args:
+        raw: proved, drift, frobenius, found.
+        terms: at least those of each sum in Wv, in ‖Wv‖ and in ‖v‖.
+        entries: of the weight.
+        unit: unit roundoff of the working precision.
+        spread: ‖map‖ ≤ spread·‖weight‖_F; 1 for a matrix, √taps for a convolution.
+        unit_of_product: of the precision of Wv, where that is another.
+
+    Returns:
+        The ends; 0 and infinity where a number is not finite.
+    """
+    product = unit if unit_of_product is None else unit_of_product
+    sums = 1 + (min(entries, CHUNK) + 64) * unit
+    floor = math.sqrt(entries) * 2.0**-63
+    whole = (raw["frobenius"] * sums + floor) * spread
+    upper = min(raw["proved"] + (raw["drift"] * sums + floor) * spread, whole) * (1 + 1e-9)
+    lower = (raw["found"] - (terms + 8) * product * whole) / (1 + (2 * terms + 64) * product)
+    if math.isnan(upper) or math.isinf(raw["frobenius"]) or math.isnan(raw["found"]):
+        return 0.0, math.inf
+    return max(0.0, lower * (1 - 1e-9)), upper

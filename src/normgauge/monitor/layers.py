@@ -1,0 +1,142 @@
+"""What a monitor watches: one layer for each weight of the model, found by type and never by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils import parametrize
+
+Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
+
+CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before every name
+
+
+@dataclass(slots=True, eq=False)
+class Layer:
+    """One weight, with the module that owns it.
+
+    Attributes:
+        name: the module's name in the model, with the parameter's where it is not ``weight``.
+        module: the owner.
+        attribute: the weight's name in its owner; None for a normalizer without gain.
+        role: how it is measured.
+        tied: name of the layer that has the same weight and is measured instead, or None.
+        normalizer: index of the normalizer its output goes into directly, once that was seen.
+    """
+
+    name: str
+    module: nn.Module
+    attribute: str | None
+    role: Role
+    tied: str | None = None
+    normalizer: int | None = None
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The weight as it is now, without a graph; whole where it is sharded."""
+        if self.attribute is None:
+            return None
+        with torch.no_grad():
+            return whole(getattr(self.module, self.attribute).detach())
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient the last backward pass left, or None."""
+        if self.attribute is None:
+            return None
+        owner = getattr(self.module, self.attribute) if not self.reparametrized else None
+        gradient = None if owner is None else owner.grad
+        return None if gradient is None or gradient.is_sparse else whole(gradient.detach())
+
+    @property
+    def reparametrized(self) -> bool:
+        """Whether the weight is computed from other parameters (weight norm, spectral norm)."""
+        return self.attribute is not None and parametrize.is_parametrized(self.module, self.attribute)
+
+    def described(self) -> dict[str, Any]:
+        """The layer in the header of a run file."""
+        weight = self.weight
+        return {
+            "name": self.name,
+            "type": type(self.module).__name__,
+            "role": self.role,
+            "shape": [] if weight is None else list(weight.shape),
+            "parameters": sum(p.numel() for p in self.module.parameters(recurse=False)),
+            "tied": self.tied,
+        }
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor put together from all processes; any other as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    gathered: Tensor = tensor if gather is None else gather()
+    return gathered
+
+
+def find_layers(model: nn.Module) -> list[Layer]:
+    """Every weight of the model in the order of its modules; a weight met again is marked as tied."""
+    layers: list[Layer] = []
+    seen: dict[int, str] = {}
+    for path, module in model.named_modules():
+        for layer in _of_module(plain_name(path), module):
+            key = _identity(layer)
+            if key is not None:
+                layer.tied = seen.get(key)
+                seen.setdefault(key, layer.name)
+            layers.append(layer)
+    return layers
+
+
+def plain_name(path: str) -> str:
+    """A module's name without what wrappers put before it."""
+    parts = path.split(".")
+    return ".".join(part for part in parts if f"{part}." not in WRAPPERS or len(parts) == 1)
+
+
+def _identity(layer: Layer) -> int | None:
+    if layer.attribute is None or layer.reparametrized:
+        return None
+    return id(getattr(layer.module, layer.attribute))
+
+
+def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
+    if is_norm(module):
+        yield Layer(path, module, "weight" if isinstance(_weight(module), Tensor) else None, "norm")
+        return
+    if isinstance(module, parametrize.ParametrizationList):
+        return  # its parameters are those of the owner's weight
+    names = [name for name, _ in module.named_parameters(recurse=False)]
+    if parametrize.is_parametrized(module, "weight"):
+        names.insert(0, "weight")
+    for name in names:
+        weight = getattr(module, name)
+        role = _role(module, weight)
+        if role == "vector" and name == "bias" and "weight" in names:
+            continue  # goes with its weight
+        yield Layer(path if name == "weight" else f"{path}.{name}".lstrip("."), module, name, role)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a normalizer: torch's own, or a class of its own that calls itself RMSNorm or LayerNorm."""
+    return isinstance(module, NORMS) or (
+        type(module).__name__.endswith(("RMSNorm", "LayerNorm")) and not any(module.children())
+    )
+
+
+def _weight(module: nn.Module) -> object:
+    return getattr(module, "weight", None)
+
+
+def _role(module: nn.Module, weight: Tensor) -> Role:
+    if isinstance(module, CONVS) and weight.ndim > 2:
+        return "conv"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "embedding"
+    return "matrix" if weight.ndim == 2 else "vector"

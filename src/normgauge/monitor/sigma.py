@@ -1,0 +1,147 @@
+"""The σ of every normalizer at the steps that are read, taken from what autograd saved anyway."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
+"""Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
+
+PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Alias", "Squeeze", "Unsqueeze")
+"""Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it."""
+
+LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
+
+MOST_HOPS = 6
+
+
+@dataclass(slots=True)
+class Spread:
+    """What was seen of one normalizer's σ in one step, over all passes of that step.
+
+    Attributes:
+        inverse: 1/σ of each channel, sample or group, one tensor a pass.
+        feeding: identity of the parameter whose output goes straight into the normalizer, if any.
+    """
+
+    inverse: list[Tensor] = field(default_factory=list)
+    feeding: int | None = None
+
+
+class Listener:
+    """Hooks on the normalizers, awake only during the steps that are read.
+
+    A hook never raises into the forward pass, keeps no graph (only the small saved vector), and does nothing while a
+    compiler traces it.
+    """
+
+    def __init__(self, on_error: Callable[[Exception], None]) -> None:
+        self.awake = False
+        self.seconds = 0.0
+        self.spreads: dict[nn.Module, Spread] = {}
+        self.sizes: dict[nn.Module, tuple[int, ...]] = {}  # spatial size of each convolution's input
+        self._handles: list[Any] = []
+        self._on_error = on_error
+
+    def attach(self, norms: list[nn.Module], convs: list[nn.Module]) -> None:
+        """Listen to these modules."""
+        self._handles += [module.register_forward_hook(self._normalized) for module in norms]
+        self._handles += [module.register_forward_pre_hook(self._convolved) for module in convs]
+
+    def detach(self) -> None:
+        """Take every hook off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def forget(self) -> None:
+        """Drop what was heard in the last step."""
+        self.spreads.clear()
+
+    def _normalized(self, module: nn.Module, args: Any, output: Any) -> None:
+        if not self.awake or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        began = time.perf_counter()
+        try:
+            self._hear(module, args[0], output)
+        except Exception as error:  # a measurement must never break the forward pass
+            self._on_error(error)
+        self.seconds += time.perf_counter() - began
+
+    def _convolved(self, module: nn.Module, args: Any) -> None:
+        if not torch.compiler.is_compiling() and args and module not in self.sizes:
+            self.sizes[module] = tuple(args[0].shape[2:])
+
+    def _hear(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
+        spread = self.spreads.setdefault(module, Spread())
+        with torch.no_grad():
+            spread.inverse.append(inverse_sigma(module, given, output))
+        if spread.feeding is None:
+            spread.feeding = weight_before(given)
+
+
+def inverse_sigma(module: Any, given: Tensor, output: Tensor) -> Tensor:
+    """1/√(σ² + ε) as this pass used it: saved by autograd, from the running statistics, or computed from the input."""
+    if isinstance(module, _BatchNorm | _InstanceNorm) and not module.training and module.running_var is not None:
+        return torch.rsqrt(module.running_var + module.eps)
+    node = _behind(output.grad_fn)
+    if node is not None and node.name().startswith(SAVING):
+        saved = getattr(node, "_saved_result2", None)
+        if isinstance(saved, Tensor) and saved.numel():
+            return saved.detach()
+    return _computed(module, given.detach())
+
+
+def _computed(module: Any, given: Tensor) -> Tensor:
+    values = given.float()
+    if isinstance(module, _BatchNorm):
+        axes = (0, *range(2, values.ndim))
+        return torch.rsqrt(values.var(axes, correction=0) + module.eps)
+    if isinstance(module, _InstanceNorm):
+        return torch.rsqrt(values.var(tuple(range(2, values.ndim)), correction=0) + module.eps)
+    if isinstance(module, nn.GroupNorm):
+        grouped = values.reshape(values.shape[0], module.num_groups, -1)
+        return torch.rsqrt(grouped.var(-1, correction=0) + module.eps)
+    over = len(module.normalized_shape) if isinstance(module, nn.LayerNorm | nn.RMSNorm) else 1
+    axes = tuple(range(values.ndim - over, values.ndim))
+    rms = "RMS" in type(module).__name__
+    square = values.square().mean(axes) if rms else values.var(axes, correction=0)
+    return torch.rsqrt(square + _eps(module, given))
+
+
+def _eps(module: Any, given: Tensor) -> float:
+    for name in ("eps", "variance_epsilon"):
+        value = getattr(module, name, None)
+        if isinstance(value, float):
+            return value
+    return torch.finfo(given.dtype).eps  # torch's RMSNorm with eps=None
+
+
+def weight_before(given: Tensor) -> int | None:
+    """The parameter whose linear map made this tensor, by identity; None where something else did."""
+    node = _behind(given.grad_fn)
+    if node is None or not node.name().startswith(LINEAR):
+        return None
+    for parent, _ in node.next_functions:
+        leaf = _behind(parent)
+        variable = getattr(leaf, "variable", None)
+        if isinstance(variable, Tensor) and variable.ndim >= 2:
+            return id(variable)
+    return None
+
+
+def _behind(node: Any) -> Any:
+    """The first node that does more than move numbers."""
+    for _ in range(MOST_HOPS):
+        if node is None or node.name().removesuffix("Backward0") not in PASSING:
+            return node
+        node = node.next_functions[0][0]
+    return node
