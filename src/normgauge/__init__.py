@@ -26,6 +26,7 @@ The folders, from the plain side up:
     advice/      advise(): what is wrong with a network, in sentences, and a way to follow them
     monitor/     Monitor: proved norms, σ, gradients and alarms while a network trains
     loading/     models and batches named on the command line
+    watching/    run files followed while they grow, and the live page
     testing.py   check_rule(): the contract test for a rule of your own
     cli/         one subcommand a file
 

@@ -33,3 +33,7 @@ class LoadError(NormgaugeError):
 
 class ReadingError(NormgaugeError):
     """A stored reading cannot be understood."""
+
+
+class StoreError(NormgaugeError):
+    """A run file cannot be written, read or continued."""

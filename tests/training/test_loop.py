@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from normgauge.errors import InputError, LoadError
-from normgauge.training import Epoch, History, accuracy, train
+from normgauge.training import Epoch, History, Scores, accuracy, evaluate, train
 from normgauge.zoo import Split, digits, gpt, mlp
 
 
@@ -142,6 +143,21 @@ def test_accuracy_counts() -> None:
     assert accuracy(nn.Identity(), split, batch_size=3) == 0.75
     with pytest.raises(InputError, match="no examples"):
         accuracy(nn.Identity(), split.first(0))
+
+
+def test_loss_and_accuracy_are_means_over_all_labels() -> None:
+    split = Split(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0, 0]))
+    wrong, right = math.log1p(math.exp(2.0)), math.log1p(math.exp(-2.0))
+    scores = evaluate(nn.Identity(), split, batch_size=2)  # batches of two and one: not the mean of two means
+    assert scores == Scores(pytest.approx((right + math.log(2) + wrong) / 3), pytest.approx(2 / 3))
+    assert accuracy(nn.Identity(), split) == pytest.approx(2 / 3)
+
+
+def test_the_start_says_how_many_steps_were_done_before(tmp_path: Path, data: Split) -> None:
+    told: list[int] = []
+    for epochs in (1, 1, 3):
+        train(network(), data, epochs=epochs, batch_size=100, checkpoint=tmp_path / "run.pt", on_start=told.append)
+    assert told == [0, 3, 3]
 
 
 @pytest.mark.parametrize(

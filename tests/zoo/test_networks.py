@@ -62,9 +62,27 @@ def test_instance_norm_of_vectors_normalizes_each_group() -> None:
     torch.testing.assert_close(out.var(-1, correction=0), torch.ones(3, 4), atol=1e-3, rtol=0)
 
 
+@pytest.mark.parametrize("norm", ["batch", "layer", "group", "instance", "rms"])
+@pytest.mark.parametrize("net", ["mlp", "resnet20"])
+def test_a_gain_without_a_bias(net: str, norm: str) -> None:
+    model = build(net, norm=norm, affine="gamma", groups=4)
+    image = torch.randn(6, *((64,) if net == "mlp" else (3, 32, 32)), generator=torch.Generator().manual_seed(0))
+    train_steps(model, image, torch.arange(6) % 5)
+    names = [name.rpartition(".")[2] for name, _ in model.named_parameters() if "norm" in name or "bn" in name]
+    assert set(names) == {"weight"}
+
+
+def test_mlp_with_some_layers_normalized() -> None:
+    model = mlp((4, 8, 8, 8, 2), norm="batch", normalized=(0, 2))
+    assert ["norm" in dict(layer.named_children()) for layer in model.layers] == [True, False, True]
+    assert not any("norm" in name for name, _ in mlp((4, 8, 2), norm="batch", normalized=()).named_modules())
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"norm": "batch", "normalized": (0, 2)}, r"\[2\] are no hidden layers; there are 2"),
+        ({"norm": "batch", "affine": "beta"}, "affine='beta'"),
         ({"norm": "weight"}, "batch, layer"),
         ({"activation": "swish"}, "relu"),
         ({"norm": "group", "groups": 7}, "groups=7"),

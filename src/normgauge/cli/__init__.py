@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from normgauge.cli import advise, demo, diff, explain, gauge, report, rules, verify
+from normgauge.cli import advise, demo, diff, explain, gauge, report, reproduce, rules, sweep, verify, watch
 from normgauge.errors import NormgaugeError
 from normgauge.version import __version__
 
@@ -16,9 +16,12 @@ COMMANDS = {
     "advise": advise,
     "rules": rules,
     "explain": explain,
+    "watch": watch,
     "report": report,
     "diff": diff,
     "verify": verify,
+    "sweep": sweep,
+    "reproduce": reproduce,
     "demo": demo,
 }
 
@@ -28,6 +31,7 @@ first steps:
   normgauge demo                                          train five small networks and compare them
   normgauge gauge net.py:build --batch net.py:batch       measure your own
   normgauge advise net.py:build --batch net.py:batch      what is wrong with it, and what to do
+  normgauge watch runs/a                                  follow a training that ng.Monitor writes down
   normgauge diff before.json after.json                   what changed, by layer
   normgauge explain reading.json layer                    all that a saved reading knows about one layer
   normgauge rules                                         what is known about each layer, with formula and source

@@ -1,23 +1,35 @@
-"""Write one self-contained HTML page from saved readings; nothing is measured and torch is not loaded."""
+"""Write one self-contained HTML page from saved readings and from runs; nothing is measured and torch is not loaded."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from normgauge import reference
 from normgauge.cli.output import check_targets, write_json, write_page, write_text
 from normgauge.core.reading import Reading
 from normgauge.core.stored import items_of, read_json
-from normgauge.errors import ReadingError
+from normgauge.errors import InputError, ReadingError
 from normgauge.render.figures import FORMATS, NO_PNG, available, save
+from normgauge.render.groups import grouped
 from normgauge.render.numbers import plural
+from normgauge.render.page import body
+from normgauge.render.runs import html
+from normgauge.render.runs_console import snapshot
+from normgauge.render.runs_data import Labelled
+from normgauge.store.places import SUFFIX
+from normgauge.watching.scene import opened
 
-HELP = "write an HTML page from saved readings"
+Shown = tuple[str, Reading]
+HELP = "write an HTML page from saved readings and from runs"
 EXAMPLES = """\
 examples:
   normgauge report a.json b.json --html compare.html
       each file holds what `normgauge gauge --json FILE` or Reading.save wrote
+  normgauge report runs/a runs/b --html runs.html
+      trainings side by side: each a run file, its folder, or a folder of runs
   normgauge report a.json --beside resnet20 --beside b.json
       a reference that comes with normgauge, and the readings of a file, as further rows of the bracket
   normgauge report a.json --figures figures
@@ -27,7 +39,7 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="readings as JSON")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="readings as JSON, or runs")
     parser.add_argument("--html", metavar="FILE", default="report.html", help="the page to write (report.html)")
     parser.add_argument(
         "--beside",
@@ -49,23 +61,70 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the files and write the page."""
+    """Read the files and write the page.
+
+    Raises:
+        InputError: when options for readings stand beside runs alone.
+    """
     check_targets(args.html, args.json)
-    labels, readings = zip(*(item for name in args.files for item in read(Path(name))), strict=True)
+    runs, note = _runs([name for name in args.files if _is_run(Path(name))])
+    found = [item for name in args.files if not _is_run(Path(name)) for item in read(Path(name))]
+    labels, readings = [label for label, _ in found], [reading for _, reading in found]
+    if not readings and (args.figures is not None or args.beside):
+        raise InputError("--figures and --beside are for readings, and only runs were given; add a file of readings")
     beside = [item for name in args.beside for item in compared(name)]
-    write_page(readings, args.html, labels, beside)
-    said = [f"{args.html}: {plural(len(readings), 'reading')}"]
+    if runs:
+        kept = [*found, *(item for run in runs for item in _last_reading(run))]
+        write_text(html(runs, "normgauge report", _readings(kept, beside)), args.html)
+    else:
+        write_page(readings, args.html, labels, beside)
+    counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
+    said = [f"{args.html}: {', '.join(counts)}", *filter(None, [note])]
     if args.figures is not None:
-        drawn = save(readings, args.figures, args.figure_format or available(), labels=labels)
-        said.append(f"{args.figures}: {plural(len(drawn), 'file')}")
-        if not args.figure_format and "png" not in available():
-            said.append(f"SVG only. {NO_PNG}")
+        said += _figures(args, readings, labels)
     if args.json is not None:
         everything = {"schema": 1, "labels": labels, "readings": [reading.to_json() for reading in readings]}
-        write_json(everything, args.json)
+        write_json(everything | ({"runs": [snapshot(item) for item in runs]} if runs else {}), args.json)
     if args.json != "-":
         write_text("\n".join(said) + "\n", "-")
     return 0
+
+
+def _is_run(path: Path) -> bool:
+    """A folder, or a file of lines; readings are files that end in ``.json``."""
+    return path.is_dir() or path.suffix == SUFFIX
+
+
+def _runs(names: list[str]) -> tuple[list[Labelled], str]:
+    return opened(names) if names else ([], "")
+
+
+def _readings(kept: Sequence[Shown], beside: Sequence[Shown]) -> str:
+    """Readings as they follow runs on a page; a single one needs its name, several bring theirs."""
+    if not kept:
+        return ""
+    name = kept[0][0] if len(kept) == 1 else "Readings"
+    shown = body(grouped([reading for _, reading in kept], [label for label, _ in kept]), (), beside)
+    return f'<section class="network"><h2>{escape(name)}</h2>{shown}</section>'
+
+
+def _last_reading(item: Labelled) -> list[tuple[str, Reading]]:
+    """The last full reading in a run that can be read."""
+    for record in reversed(item.run.readings):
+        try:
+            reading = Reading.from_json(record["reading"])
+        except (ReadingError, KeyError, TypeError, ValueError):
+            continue
+        return [(f"{item.label}: full reading at step {record.get('step')}", reading)]
+    return []
+
+
+def _figures(args: argparse.Namespace, readings: Sequence[Reading], labels: Sequence[str]) -> list[str]:
+    drawn = save(readings, args.figures, args.figure_format or available(), labels=labels)
+    said = [f"{args.figures}: {plural(len(drawn), 'file')}"]
+    if not args.figure_format and "png" not in available():
+        said.append(f"SVG only. {NO_PNG}")
+    return said
 
 
 def compared(name: str) -> list[tuple[str, Reading]]:

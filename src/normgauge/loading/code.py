@@ -45,19 +45,35 @@ def find(spec: str, expected: str, ready: type | None = None) -> Callable[[], An
     Raises:
         LoadError: when there is no such object, or it is a function that needs arguments.
     """
+    found = locate(spec, expected)
+    if not callable(found) or (ready is not None and isinstance(found, ready)):
+        return lambda: found
+    _check_arguments(found, spec)
+    return lambda: _call(found, spec)
+
+
+def locate(spec: str, expected: str) -> Any:
+    """The object at ``place:name`` itself; its module is imported now.
+
+    Args:
+        spec: what was given.
+        expected: the error message for what is no ``place:name``.
+
+    Returns:
+        The object.
+
+    Raises:
+        LoadError: when there is no such object.
+    """
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
         raise LoadError(expected)
     module = _from_file(Path(place)) if place.endswith(".py") else _from_package(place)
     try:
-        found = getattr(module, name)
+        return getattr(module, name)
     except AttributeError:
         own = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
         raise LoadError(f"{spec}: {place} has no {name!r}; its functions: {', '.join(own) or 'none'}") from None
-    if not callable(found) or (ready is not None and isinstance(found, ready)):
-        return lambda: found
-    _check_arguments(found, spec)
-    return lambda: _call(found, spec)
 
 
 def one_line(error: BaseException) -> str:

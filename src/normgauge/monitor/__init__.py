@@ -1,11 +1,16 @@
 """Watch a network while it trains.
 
+opening.py      what is refused, and the header
 monitor.py      Monitor: the face, the schedule, the run file
 instruments.py  what is measured at a reading: layers.py finds the weights, enclosure.py and convolution.py keep proved
                 norms, sigma.py listens to the normalizers, fetch.py brings numbers from a device without waiting
 columns.py      what a line holds and what each number is worth
-watch.py        which numbers deserve an alarm
+watch.py        which numbers deserve an alarm: signs/ has one kind a file, thresholds.py the numbers, seen.py what is
+                shown,
+                surroundings.py hears the input and reads the optimizer
 budget.py       how much time may be taken
+distributed.py  several processes as one; pooling.py puts their numbers together
+growth.py       parameters that come later
 """
 
 from __future__ import annotations

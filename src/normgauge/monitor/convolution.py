@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.monitor.enclosure import Raw, distance, proved_norm, root_of_squares
@@ -22,7 +23,8 @@ class TrackedConv:
     """The norm of one convolution while its kernel changes.
 
     ‖conv(K)‖ ≤ ‖conv(K_ref)‖ + √taps·p ‖K − K_ref‖_F, since a convolution is a sum of one shifted matrix a tap, and its
-    padding has norm p (1 for zeros); from below by power iteration on one input, in float64 (a fast algorithm in float32 has no provable rounding).
+    padding has norm p (1 for zeros); from below by power iteration on one input, in float64 (a fast algorithm in
+    float32 has no provable rounding).
     """
 
     def __init__(self, weight: Tensor, spec: ConvSpec) -> None:
@@ -30,7 +32,14 @@ class TrackedConv:
         self.spread = math.sqrt(math.prod(weight.shape[2:])) * padding_constant(spec)
         self.reference = weight.detach().clone()
         self.proved: Tensor | float = math.inf
-        start = seeded_start(spec.input_shape(weight), weight)
+        self._shape = spec.input_shape(weight)
+        taps = math.prod(weight.shape[2:])
+        self.terms = max(weight.shape[:2]) * taps + math.prod(self._shape) + math.prod(spec.output_shape(weight))
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with new directions, after the old ones died or overflowed."""
+        start = seeded_start(self._shape, self.reference)
         self.right = torch.stack((start, start))  # plain and folded direction
 
     def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
@@ -43,9 +52,7 @@ class TrackedConv:
         if scale is not None:
             image[1] *= _per_channel(scale, image)
         back = apply_adjoint(kernel, image, self.spec)
-        length = torch.linalg.vector_norm(back.flatten(1), dim=1)
-        alive = (torch.isfinite(length) & (length > 0)).view(-1, *[1] * (back.ndim - 1))
-        self.right = torch.where(alive, back / length.view_as(alive), self.right)
+        self.right = F.normalize(back.flatten(1), dim=1).view_as(back)
         return {
             "proved": self.proved,
             "drift": distance(weight, self.reference),

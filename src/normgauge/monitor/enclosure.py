@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.spectral.dense import below, gram
@@ -16,6 +17,9 @@ ROOMS = (0.004, 0.015, 0.05, 0.2)
 
 ITERATIONS = 24
 """Power iterations on the Gram matrix at a refresh: it is there, so they cost little."""
+
+EAGER, TURN = 16, 3
+"""The directions turn at each of the first readings, then at every third: weights move slowly."""
 
 CHUNK = 2**18
 """Most numbers added up in working precision before the sum goes on in float64."""
@@ -37,7 +41,7 @@ class Tracked:
     """The norm of one matrix while it changes.
 
     ‖W‖ ≤ ‖W_ref‖ + ‖W − W_ref‖_F, with ‖W_ref‖ from a Cholesky proof on its Gram matrix, and ‖W‖ ≥ ‖Wv‖ for a unit v
-    that one power iteration a reading keeps near the top singular direction. A second direction follows the matrix
+    that power iterations at readings keep near the top singular direction. A second direction follows the matrix
     folded with its normalizer, diag(s) W: estimated, from below.
 
     Holds:  at every reading, for the weights of that reading; ``ends`` adds the rounding of every step outward.
@@ -47,37 +51,39 @@ class Tracked:
         matrix = weight.detach().flatten(1)
         self.reference = matrix.clone()
         self.proved: Tensor | float = math.inf  # ‖reference‖ from above
-        start = seeded_start((2, matrix.shape[1]), matrix)
-        self.right = (start / start.norm(dim=1, keepdim=True)).to(working(matrix))  # plain and folded direction
+        self._readings = 0
+        self.right = self.folded = matrix  # unit directions, of the matrix and of it with its normalizer
+        self.restart()
 
     def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row, or of all."""
         matrix = weight.flatten(1).to(working(weight))
-        image = self.right @ matrix.T  # rows, not columns: a product with two columns is several times slower
+        plain, folded = torch.mv(matrix, self.right), torch.mv(matrix, self.folded)
         if scale is not None:
-            image[1] *= scale
-        found = torch.linalg.vector_norm(image, dim=1)
-        if scale is not None:
-            image[1] *= scale
-        self._turn(image @ matrix)
+            folded = folded * scale
+        found, gain = torch.linalg.vector_norm(plain), torch.linalg.vector_norm(folded)
+        self._readings += 1
+        if self._readings <= EAGER or self._readings % TURN == 0:
+            self.right = F.normalize(torch.mv(matrix.T, plain), dim=0)
+            self.folded = F.normalize(torch.mv(matrix.T, folded if scale is None else folded * scale), dim=0)
         return {
             "proved": self.proved,
             "drift": distance(matrix, self.reference),
             "frobenius": root_of_squares(matrix),
-            "found": found[0],
-            "folded": found[1],
+            "found": found,
+            "folded": gain,
         }
 
     def refresh(self, weight: Tensor) -> None:
         """Prove the norm of the weight as it is now, and take it as the reference."""
         self.reference.copy_(weight.flatten(1))
-        self.proved, right = proved_norm(weight.flatten(1).double(), self.right[0].double())
-        self.right[0] = right.to(self.right.dtype)
+        self.proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
+        self.right = right.to(self.right.dtype)
 
-    def _turn(self, back: Tensor) -> None:
-        """Take the new directions; one that died (W = 0) or overflowed stays what it was."""
-        length = torch.linalg.vector_norm(back, dim=1, keepdim=True)
-        self.right = torch.where(torch.isfinite(length) & (length > 0), back / length, self.right)
+    def restart(self) -> None:
+        """Begin with new directions, after the old ones died (W was 0) or overflowed."""
+        start = seeded_start((self.reference.shape[1],), self.reference)
+        self.right = self.folded = start.to(working(self.reference))
 
 
 def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:
@@ -110,26 +116,20 @@ def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:
     return upper, direction
 
 
-_scratch: dict[torch.dtype, Tensor] = {}
-
-
 def distance(left: Tensor, right: Tensor) -> Tensor:
-    """‖left − right‖_F without a new megabyte each time: fresh memory costs a CPU more than the subtraction."""
-    if left.device.type != "cpu" or left.dtype != right.dtype:
-        return root_of_squares(left - right)
-    held = _scratch.get(left.dtype)
-    if held is None or held.numel() < left.numel():
-        held = _scratch[left.dtype] = torch.empty(left.numel(), dtype=left.dtype)
-    room = held[: left.numel()].view(left.shape)
-    return root_of_squares(torch.sub(left, right, out=room))
+    """‖left − right‖_F; long sums in pieces."""
+    if left.device.type != "cpu":
+        return root_of_squares(left.to(working(left)) - right)
+    return torch.dist(left, right) if left.numel() <= CHUNK else root_of_squares(left - right)
 
 
 def root_of_squares(tensor: Tensor) -> Tensor:
-    """Euclidean norm; long sums in pieces, so that their rounding stays small."""
-    flat = tensor.reshape(-1)
-    if flat.numel() <= CHUNK:
-        return torch.linalg.vector_norm(flat)
-    pieces = [torch.linalg.vector_norm(piece) for piece in flat.split(CHUNK)]
+    """Euclidean norm in the working precision; long sums in pieces on a CPU, so that their rounding stays small."""
+    if tensor.device.type != "cpu":
+        return torch.linalg.vector_norm(tensor, dtype=working(tensor))
+    if tensor.numel() <= CHUNK:
+        return torch.linalg.vector_norm(tensor)
+    pieces = [torch.linalg.vector_norm(piece) for piece in tensor.reshape(-1).split(CHUNK)]
     return torch.linalg.vector_norm(torch.stack(pieces).double())
 
 

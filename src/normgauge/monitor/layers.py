@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
@@ -29,6 +30,7 @@ class Layer:
         role: how it is measured.
         tied: name of the layer that has the same weight and is measured instead, or None.
         normalizer: index of the normalizer its output goes into directly, once that was seen.
+        held: weight and gradient put together from all processes for one reading, where they are sharded.
     """
 
     name: str
@@ -37,44 +39,73 @@ class Layer:
     role: Role
     tied: str | None = None
     normalizer: int | None = None
+    held: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def weight(self) -> Tensor | None:
         """The weight as it is now, without a graph; whole where it is sharded."""
+        if self.held is not None:
+            return self.held[0]
         if self.attribute is None:
             return None
+        parameter = self.module._parameters.get(self.attribute)  # a plain look-up: this runs for every layer
+        if parameter is not None:
+            return whole(parameter.detach())
         with torch.no_grad():
             return whole(getattr(self.module, self.attribute).detach())
 
     @property
     def gradient(self) -> Tensor | None:
         """The gradient the last backward pass left, or None."""
+        if self.held is not None:
+            return self.held[1]
         if self.attribute is None:
             return None
-        owner = getattr(self.module, self.attribute) if not self.reparametrized else None
+        owner = self.module._parameters.get(self.attribute)
         gradient = None if owner is None else owner.grad
-        return None if gradient is None or gradient.is_sparse else whole(gradient.detach())
+        if gradient is None:
+            return None
+        return gradient.detach().to_dense() if gradient.is_sparse else whole(gradient.detach())
 
     @property
     def reparametrized(self) -> bool:
         """Whether the weight is computed from other parameters (weight norm, spectral norm)."""
         return self.attribute is not None and parametrize.is_parametrized(self.module, self.attribute)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight; nothing where there is none."""
+        if self.attribute is None:
+            return ()
+        weight = self.module._parameters.get(self.attribute)  # sharded ones say their whole shape
+        return tuple(getattr(self.module, self.attribute).shape if weight is None else weight.shape)
+
+    def size(self) -> float:
+        """Frobenius norm of the weight; waits for its device."""
+        weight = self.weight
+        return 0.0 if weight is None or not weight.numel() else float(torch.linalg.vector_norm(weight.float()))
+
     def described(self) -> dict[str, Any]:
         """The layer in the header of a run file."""
-        weight = self.weight
         return {
             "name": self.name,
-            "type": type(self.module).__name__,
+            "type": class_name(self.module),
             "role": self.role,
-            "shape": [] if weight is None else list(weight.shape),
+            "shape": list(self.shape),
             "parameters": sum(p.numel() for p in self.module.parameters(recurse=False)),
             "tied": self.tied,
         }
 
 
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is spread over processes."""
+    return getattr(tensor, "full_tensor", None) is not None
+
+
 def whole(tensor: Tensor) -> Tensor:
     """A sharded tensor put together from all processes; any other as it is."""
+    if type(tensor) is Tensor:
+        return tensor
     gather = getattr(tensor, "full_tensor", None)
     gathered: Tensor = tensor if gather is None else gather()
     return gathered
@@ -92,6 +123,17 @@ def find_layers(model: nn.Module) -> list[Layer]:
                 seen.setdefault(key, layer.name)
             layers.append(layer)
     return layers
+
+
+def class_name(module: nn.Module) -> str:
+    """The class of a module, or of the network inside DistributedDataParallel and torch.compile; FSDP2 makes one."""
+    wrapped = isinstance(module, DistributedDataParallel)
+    inner = module._modules.get("module") if wrapped else module._modules.get("_orig_mod")
+    if inner is not None:
+        return class_name(inner)
+    kind = type(module)
+    sharded = len(kind.__mro__) > 1 and kind.__mro__[1].__name__ == "FSDPModule"
+    return kind.__name__.removeprefix("FSDP") if sharded else kind.__name__
 
 
 def plain_name(path: str) -> str:

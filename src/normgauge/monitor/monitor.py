@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-import platform
 import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from normgauge import store
 from normgauge.errors import InputError
 from normgauge.monitor.alarms import Alarm
 from normgauge.monitor.budget import Account
-from normgauge.monitor.columns import COLUMNS, TOTALS, described, totals
-from normgauge.monitor.fetch import Floats, Pending, fetch
+from normgauge.monitor.columns import COLUMNS, Row, totals
+from normgauge.monitor.distributed import Team
+from normgauge.monitor.fetch import Floats, Pending, Sheet, fetch
+from normgauge.monitor.growth import Inventory, unheard_sentence
 from normgauge.monitor.instruments import Instruments
-from normgauge.monitor.layers import find_layers
+from normgauge.monitor.layers import Layer, find_layers
+from normgauge.monitor.opening import check, header_of
+from normgauge.monitor.pooling import LOSS
+from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.surroundings import AROUND, Surroundings
 from normgauge.monitor.watch import Watch
-from normgauge.version import __version__
 
 log = logging.getLogger("normgauge")
 
@@ -33,11 +37,11 @@ DENSE_LINES = 200
 PATIENCE = 3
 """Failures of the instrument itself after which it stops measuring."""
 
-LOSS = -1
-"""Row of a sheet that holds the losses since the last one, by step."""
-
 FIRST_SECONDS = 1.0
 """Most time the first proofs may take when a monitor is made."""
+
+
+Sink = Callable[[Mapping[str, Any]], None]
 
 
 class Monitor:
@@ -58,8 +62,8 @@ class Monitor:
     >>> [line["step"] for line in store.read(monitor.path).steps]
     [1, 2, 3]
 
-    Call ``step`` once after each optimizer step and before the gradients are cleared. It never raises, never waits for a
-    device and keeps no graph. The file it writes is read by ``normgauge watch`` and ``normgauge report``.
+    Call ``step`` once after each optimizer step and before the gradients are cleared. It never raises, never waits for
+    a device and keeps no graph. The file it writes is read by ``normgauge watch`` and ``normgauge report``.
 
     Args:
         model: the network; wrapped in DistributedDataParallel, FSDP2 or torch.compile is fine.
@@ -67,10 +71,14 @@ class Monitor:
         budget: share of the training time that measuring may take.
         every: measure everything at every so many steps instead, whatever it costs.
         optimizer: where to read the learning rate of each parameter, when ``step`` is not told.
-        resume: go on with the newest run of this path, if there is one.
+        resume: go on with the newest run of this path, if there is one; a number is the step the training goes on from,
+            where that is not the last one written.
         batch: inputs for full readings, as ``normgauge.gauge`` takes them.
         readings: take a full reading every so many steps; it takes its own time, which ``normgauge.gauge`` shows.
         on_alarm: called with each ``Alarm``.
+        sinks: called with each record after it is written, the header first; what they raise is said once.
+        distributed: whether all processes of torch.distributed train this model together, and one file is written; by
+            default where it is wrapped in DistributedDataParallel or sharded by FSDP2.
         note: anything to keep in the header, such as the settings of the run.
 
     Raises:
@@ -86,15 +94,20 @@ class Monitor:
         *,
         every: int | None = None,
         optimizer: torch.optim.Optimizer | None = None,
-        resume: bool = False,
+        resume: bool | int = False,
         batch: Any = None,
         readings: int | None = None,
         on_alarm: Callable[[Alarm], None] | None = None,
+        sinks: Sequence[Sink] = (),
+        distributed: bool | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        _check(model, budget, every, readings, batch)
+        check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
-        self._on_alarm = on_alarm
+        self._on_alarm, self._sinks = on_alarm, list(sinks)
+        self._team = Team(model, distributed)
+        if self._team.sharded and readings is not None:
+            raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
         self._failures = 0
         self._said: set[str] = set()
         self._pending: list[Pending] = []
@@ -102,21 +115,33 @@ class Monitor:
         self._since_line: list[float] = []
         self._last_line = 0
         self._cost = 0.0  # seconds of the last reading
-        self._armed = False
+        self._armed = self._measured = False
         self._last_call: float | None = None
         share = budget / 2 if every is None else 0.0
         self._reading, self._proving = Account(share), Account(budget / 2)
-        self._instruments = Instruments(find_layers(model), optimizer, self._trouble)
-        self._watch = Watch([layer.name for layer in self._instruments.layers])
+        self._layers = find_layers(model)
+        self._inventory = Inventory(model)
+        self._team.hold(self._layers)
+        self._instruments = Instruments(self._team.measured(self._layers), optimizer, self._trouble)
+        layers = self._instruments.layers
+        self._surroundings = Surroundings(model, layers, optimizer, self._trouble)
+        self._watch = Watch(_places(layers))
         config = {"budget": budget, "every": every, "readings": readings, "user": dict(note or {})}
-        opened = store.resume if resume else store.create
-        self._writer = opened(path, self._header(config))
+        known = None if isinstance(resume, bool) else resume
+        header = header_of(model, self._layers, str(self._instruments.device), self._team.world, config)
+        self._writer = self._team.opened(
+            lambda: store.create(path, header) if resume is False else store.resume(path, header, step=known)
+        )
         self._writer.on_trouble = log.warning
-        self._number = self._writer.resumed_from or 0
+        self._number = (self._writer.resumed_from or 0) if known is None else known
         self._began = time.monotonic() - self._writer.elapsed
         self._spent = self._passed = self._proved_before = 0.0
+        self._first = self._number
+        self._tell(self._writer.header)
+        self._team.begin(self._number)
         self._instruments.prove_first(FIRST_SECONDS)
         self._arm()
+        self._team.release(self._layers)
 
     @property
     def path(self) -> str:
@@ -137,23 +162,17 @@ class Monitor:
         """
         began = time.perf_counter()
         self._number += 1
-        if self._failures <= PATIENCE:
-            try:
-                self._step(loss, lr)
-            except Exception as error:
-                self._trouble(error)
+        if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
+            self._step(loss, lr)
         self._settle(began)
 
     def close(self) -> None:
         """Write what is still on its way and end the file; the hooks come off."""
         try:
-            for pending in self._pending:
-                if pending.event is not None:
-                    pending.event.synchronize()
-                pending.deliver()
-            self._pending.clear()
+            self._flush()
             self._instruments.close()
-            self._writer.append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
+            self._surroundings.close()
+            self._append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
         except Exception as error:
             self._trouble(error)
         self._writer.close()
@@ -165,34 +184,108 @@ class Monitor:
         self.close()
 
     def _step(self, loss: Tensor | float | None, lr: float | None) -> None:
+        """Each part is guarded by itself: whatever fails, this process reads at the steps the others do."""
         if loss is not None:
-            self._losses.append((self._number, loss.detach() if isinstance(loss, Tensor) else loss))
-        if self._armed:
-            self._armed = False
-            self._measure(lr)
+            self._guarded(self._take, loss)
+        if self._armed or (self._team.alone and self._alarming(self._losses[-1:])):
+            heard, self._armed = self._armed, False
+            self._measure(lr, heard)
+        self._guarded(self._look_after)
+        if self._due():
+            self._armed = True
+            self._guarded(self._arm)
+        self._team.release(self._layers)
+
+    def _guarded(self, part: Callable[..., Any], *args: Any) -> Any:
+        """Do one part of the work; trouble is said and counted, and never reaches the training."""
+        try:
+            return part(*args)
+        except Exception as error:
+            self._trouble(error)
+            return None
+
+    def _take(self, loss: Tensor | float) -> None:
+        self._losses.append((self._number, _at_hand(loss)))
+
+    def _look_after(self) -> None:
         self._collect()
         self._prove_within_budget()
-        if self._readings and self._number % self._readings == 0:
+        if self._readings and self._number % self._readings == 0 and self._team.rank == 0:
             self._full_reading()
-        if self._due():
-            self._arm()
 
-    def _measure(self, lr: float | None) -> None:
+    def _measure(self, lr: float | None, heard: bool) -> None:
         """Read every layer, and send for the numbers."""
-        began = time.perf_counter()
+        self._measured = True
+        if not self._team.alone:
+            self._guarded(self._flush)  # what was agreed at the reading before
+            if self._team.stopped:
+                return
         event = _event(self._instruments.device)
-        sheet = self._instruments.read()
+        fresh = self._guarded(self._inventory.fresh, self._layers) or []
+        self._layers += fresh
+        self._guarded(self._team.hold, self._layers, True)
+        sheet = self._guarded(self._read, fresh, heard)
         losses, self._losses = self._losses, []
+        told = Sheet() if sheet is None else sheet
         for at, value in losses:
-            sheet.put(LOSS, str(at), value)
+            told.put(LOSS, str(at), value)
+        wish = self._team.wish(self._cost, self._debt(), self._earned_per_step())
+        layers = self._instruments.layers
+        before = self._failures
+        self._guarded(self._team.exchange, told, layers, dict(losses), self._number, wish, self._failures)
+        self._guarded(self._send, told, event, lr, sheet is not None and self._failures == before)
+
+    def _read(self, fresh: list[Layer], heard: bool) -> Sheet:
+        if fresh:
+            self._add(fresh)
+        if self._inventory.exchanged:
+            self._instruments.move(self._inventory.exchanged)
+        silent = self._instruments.unheard() if heard else []
+        if silent:
+            self._note(unheard_sentence(self._model, silent), "unheard")
+        sheet = self._instruments.read()
+        self._surroundings.read(self._instruments.layers, sheet)
+        return sheet
+
+    def _send(self, sheet: Sheet, event: Any, lr: float | None, complete: bool) -> None:
+        """Send for the numbers, and finish the line when they have come."""
         step, when = self._number, time.monotonic() - self._began
 
         def then(floats: Floats, seconds: float) -> None:
             self._cost = max(self._cost, seconds)
-            self._finish(step, when, lr, floats)
+            for rank in self._team.settle(floats, self._instruments.layers, PATIENCE):
+                self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
+            if complete and self._team.rank == 0:
+                self._finish(step, when, lr, floats)
 
         self._pending.append(fetch(sheet, then, event))
-        self._cost = time.perf_counter() - began
+
+    def _add(self, fresh: list[Layer]) -> None:
+        """Watch parameters that came since the last reading."""
+        self._instruments.add(self._team.measured(fresh))
+        self._watch = Watch(_places(self._instruments.layers))
+        described = [layer.described() for layer in fresh]
+        self._append({"kind": "layers", "step": self._number, "layers": described})
+
+    def _debt(self) -> float:
+        return self._reading.spent + self._cost - self._reading.earned
+
+    def _earned_per_step(self) -> float:
+        done = self._number - self._first
+        return self._reading.share * self._passed / done if done else 0.0
+
+    def _flush(self) -> None:
+        """Hand on everything that is still on its way."""
+        while self._pending:
+            pending = self._pending.pop(0)
+            if pending.event is not None:
+                pending.event.synchronize()
+            pending.deliver()
+
+    @staticmethod
+    def _alarming(last: list[tuple[int, Any]]) -> bool:
+        """A loss at hand that is no number is looked into at once."""
+        return bool(last) and isinstance(last[0][1], float) and not math.isfinite(last[0][1])
 
     def _collect(self) -> None:
         """Hand on what has come from the device."""
@@ -201,15 +294,34 @@ class Monitor:
 
     def _finish(self, step: int, when: float, lr: float | None, floats: Floats) -> None:
         losses = [(int(at), value) for at, value in floats.pop(LOSS, {}).items()]
+        around = floats.pop(AROUND, {})
         rows = self._instruments.finish(floats, lr)
+        beside = self._surroundings.finish(self._instruments.layers, rows, floats)
         if self._every is not None and step == self._number:
             self._instruments.narrow(rows)
         summary = totals(rows, self._instruments.lone())
+        if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
+            self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
         self._since_line += [value for _, value in losses]
-        for alarm in self._watch.observe(step, losses, rows, summary):
-            self._raise_alarm(alarm)
+        self._look(step, losses, beside, summary, lr, around)
         if self._every is not None or step <= DENSE_LINES or step - self._last_line >= step / 500:
             self._write(step, when, lr, losses[-1][1] if losses else None, rows, summary)
+
+    def _look(
+        self,
+        step: int,
+        losses: list[tuple[int, float]],
+        rows: list[Row],
+        summary: Mapping[str, float | None],
+        lr: float | None,
+        around: Mapping[str, float],
+    ) -> None:
+        """Show the reading to the watch, and hand on its alarms."""
+        pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
+        rate = lr if lr is not None else self._instruments.first_rate()
+        seen = Seen(step, losses, rows, summary, pairs, rate, around.get("input"), bool(around.get("half")))
+        for alarm in self._watch.observe(seen):
+            self._raise_alarm(alarm)
 
     def _write(
         self,
@@ -221,7 +333,7 @@ class Monitor:
         summary: Mapping[str, float | None],
     ) -> None:
         seen, self._since_line, self._last_line = self._since_line, [], step
-        self._writer.append(
+        self._append(
             {
                 "kind": "step",
                 "step": step,
@@ -239,17 +351,23 @@ class Monitor:
         """Whether the coming step is to be read."""
         if self._every is not None:
             return (self._number + 1) % self._every == 0
+        if not self._team.alone:
+            return self._team.due(self._number + 1)
         return not self._pending and self._reading.affords(self._cost)
 
     def _arm(self) -> None:
-        self._instruments.arm()
         self._armed = True
+        self._team.hold(self._layers)
+        self._instruments.arm()
+        self._surroundings.awake = True
 
     def _prove_within_budget(self) -> None:
         """One proof, for the widest enclosure that the account affords."""
-        for index in self._instruments.wanting():
-            if self._proving.affords(self._instruments.cost(index)):
-                self._proving.spend(self._instruments.refresh(index))
+        if not self._team.can_prove:
+            return
+        for row in self._instruments.proofs.wanting():
+            if self._proving.affords(self._instruments.proofs.cost(row)):
+                self._proving.spend(self._instruments.renew(row))
                 return
 
     def _settle(self, began: float) -> None:
@@ -262,21 +380,46 @@ class Monitor:
         self._passed += passed
         self._reading.earn(passed)
         self._proving.earn(passed)
-        self._reading.spend(mine - (self._proving.spent - self._proved_before))
+        reading = mine - (self._proving.spent - self._proved_before)
         self._proved_before = self._proving.spent
+        self._reading.spend(reading)
+        if self._measured:
+            self._measured, self._cost = False, reading
 
     def _full_reading(self) -> None:
         from normgauge.measure import gauge
 
-        reading = gauge(self._model, self._batch, scope="point")
-        self._writer.append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
+        model = self._model
+        if isinstance(model, DistributedDataParallel):  # its forward pass would wait for the others
+            model = model.module
+        reading = gauge(model, self._batch, scope="point")
+        self._append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
 
     def _raise_alarm(self, alarm: Alarm) -> None:
         record = {name: getattr(alarm, name) for name in ("step", "alarm", "layer", "sentence", "value", "threshold")}
-        self._writer.append({"kind": "alarm", **record})
+        self._append({"kind": "alarm", **record})
         log.warning("step %d: %s", alarm.step, alarm.sentence)
         if self._on_alarm is not None:
-            self._on_alarm(alarm)
+            try:
+                self._on_alarm(alarm)
+            except Exception as error:  # theirs, not ours: the line is still to be written
+                self._note(f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        self._writer.append(record)
+        self._tell(record)
+
+    def _tell(self, record: Mapping[str, Any]) -> None:
+        """Hand a record to the sinks; one that fails is told of once and asked again at the next record."""
+        failed: list[tuple[Sink, Exception]] = []
+        for sink in self._sinks if self._team.rank == 0 else ():
+            try:
+                sink(record)
+            except Exception as error:
+                failed.append((sink, error))
+        for sink, why in failed:
+            said = f"{type(sink).__name__} failed ({type(why).__name__}: {why}); the run file goes on."
+            self._note(said, f"sink {id(sink)}")
 
     def _trouble(self, error: Exception) -> None:
         """Something in the instrument itself failed: say it once, and stop after a few times."""
@@ -291,43 +434,18 @@ class Monitor:
             return
         self._said.add(key)
         log.warning("%s", sentence)
-        self._writer.append({"kind": "note", "step": self._number, "sentence": sentence})
-
-    def _header(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "kind": "header",
-            "format": "normgauge-run",
-            "schema": 1,
-            "run": uuid4().hex,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": {"normgauge": __version__, "torch": torch.__version__, "python": platform.python_version()},
-            "device": str(self._instruments.device),
-            "world": 1,
-            "model": {
-                "name": type(self._model).__name__,
-                "parameters": sum(p.numel() for p in self._model.parameters()),
-            },
-            "layers": [layer.described() for layer in self._instruments.layers],
-            "columns": described(COLUMNS),
-            "totals": described(TOTALS),
-            "config": dict(config),
-        }
+        self._append({"kind": "note", "step": self._number, "sentence": sentence})
 
 
-def _check(model: nn.Module, budget: float, every: int | None, readings: int | None, batch: Any) -> None:
-    if isinstance(model, nn.DataParallel):
-        raise InputError(
-            "nn.DataParallel copies the model to every device at each step, so hooks and gradients of the copies are "
-            "lost; give the model inside it (model.module), or use DistributedDataParallel."
-        )
-    if not any(True for _ in model.parameters()):
-        raise InputError(f"this {type(model).__name__} has no parameters: there is nothing to watch.")
-    if not 0.0 < budget < 1.0:
-        raise InputError(f"expected a budget between 0 and 1, such as 0.03 for three per cent; got {budget}.")
-    if every is not None and every < 1:
-        raise InputError(f"expected every >= 1 or None; got {every}.")
-    if readings is not None and (readings < 1 or batch is None):
-        raise InputError("full readings need a batch and a number of steps >= 1 between them: batch=..., readings=1000.")
+def _places(layers: Sequence[Layer]) -> list[Place]:
+    return [Place(layer.name, layer.role, layer.shape, layer.size()) for layer in layers]
+
+
+def _at_hand(loss: Tensor | float) -> Tensor | float:
+    """A loss as a float, unless that would wait for a device; never with its graph."""
+    if isinstance(loss, Tensor) and loss.device.type != "cpu":
+        return loss.detach().reshape(())
+    return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
 
 
 def _event(device: torch.device) -> Any:

@@ -15,7 +15,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
 
-PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Alias", "Squeeze", "Unsqueeze")
+PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Squeeze", "Unsqueeze")
 """Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it."""
 
 LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
@@ -56,6 +56,16 @@ class Listener:
         self._handles += [module.register_forward_hook(self._normalized) for module in norms]
         self._handles += [module.register_forward_pre_hook(self._convolved) for module in convs]
 
+    def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
+        """Note the identity of a sharded weight in each pass: it is another tensor then."""
+
+        def enter(module: nn.Module, args: Any) -> None:
+            del args
+            if not torch.compiler.is_compiling():
+                places[id(getattr(module, attribute))] = row
+
+        self._handles.append(module.register_forward_pre_hook(enter))
+
     def detach(self) -> None:
         """Take every hook off."""
         for handle in self._handles:
@@ -67,7 +77,7 @@ class Listener:
         self.spreads.clear()
 
     def _normalized(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not self.awake or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling() or not self.awake or not torch.is_grad_enabled():
             return
         began = time.perf_counter()
         try:
@@ -97,6 +107,8 @@ def inverse_sigma(module: Any, given: Tensor, output: Tensor) -> Tensor:
         saved = getattr(node, "_saved_result2", None)
         if isinstance(saved, Tensor) and saved.numel():
             return saved.detach()
+    if node is not None and node.name() == "SyncBatchNormBackward":
+        return node.saved_tensors[3].detach()  # of the batch of all processes
     return _computed(module, given.detach())
 
 

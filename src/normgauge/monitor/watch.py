@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.columns import Row
+from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.signs import CAUSES, LAST_CAUSES, SYMPTOMS
+from normgauge.monitor.thresholds import QUIET
 
 
 class Watch:
-    """Looks at every reading and remembers what it needs of the past; plain numbers only."""
+    """Looks at every reading and remembers what it needs of the past; plain numbers only.
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = list(names)
-        self._fired: set[tuple[str, str]] = set()
+    An alarm comes once for each kind and layer, and again only after its sign was absent for ``QUIET`` readings. While
+    a cause is known, its symptoms are left unsaid.
 
-    def observe(
-        self, step: int, losses: Sequence[tuple[int, float]], rows: Sequence[Row], totals: Mapping[str, float | None]
-    ) -> list[Alarm]:
-        """The new alarms of one reading.
+    Args:
+        places: the layers, in the order of the rows.
+    """
 
-        Args:
-            step: of the reading.
-            losses: (step, loss) of every step since the reading before.
-            rows: the numbers of each layer.
-            totals: of the reading.
-        """
-        del rows, totals
-        found = [
-            Alarm(at, "nan", "", f"the loss is {loss} at step {at}.", loss, math.inf)
-            for at, loss in losses
-            if not math.isfinite(loss)
-        ]
-        return [alarm for alarm in found if self._first(alarm)]
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._causes = [sign(places) for sign in CAUSES]
+        self._last_causes = [sign(places) for sign in LAST_CAUSES]
+        self._symptoms = [sign(places) for sign in SYMPTOMS]
+        self._shown: dict[tuple[str, str], int] = {}  # kind and layer to the last reading that showed it
+        self._readings = 0
+        self._cause_at = -QUIET
 
-    def _first(self, alarm: Alarm) -> bool:
-        key = (alarm.alarm, alarm.layer)
-        new = key not in self._fired
-        self._fired.add(key)
+    def observe(self, seen: Seen) -> list[Alarm]:
+        """The new alarms of one reading."""
+        self._readings += 1
+        causes = [alarm for sign in self._causes for alarm in sign.look(seen)]
+        new = self._new(causes)
+        last = [alarm for sign in self._last_causes for alarm in sign.look(seen)]
+        symptoms = [alarm for sign in self._symptoms for alarm in sign.look(seen)]
+        if new:
+            self._cause_at = self._readings
+        known = self._readings - self._cause_at < QUIET
+        if not known:
+            new += self._new(last)
+        if not known and not last:
+            new += self._new(symptoms)
+        return new
+
+    def _new(self, alarms: Iterable[Alarm]) -> list[Alarm]:
+        """Those not shown lately; all of them are noted as shown."""
+        new = []
+        for alarm in alarms:
+            key = (alarm.alarm, alarm.layer)
+            if self._readings - self._shown.get(key, -QUIET) >= QUIET:
+                new.append(alarm)
+            self._shown[key] = self._readings
         return new

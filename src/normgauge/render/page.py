@@ -64,25 +64,40 @@ def html(
     groups: Sequence[Group], title: str, lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()
 ) -> str:
     """The page as a string."""
+    return document(title, _subtitle(groups), body(groups, lead, beside))
+
+
+def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()) -> str:
+    """Everything between heading and end."""
     extra = [Row(label, reading, "beside") for label, reading in beside]
     if len(groups) == 1:
         opening = f'<p class="verdict">{parts.words(" ".join(lead))}</p>' if lead else ""
-        body = opening + _group(groups[0], "g0", extra, 2, opened=True)
+        shown = opening + _group(groups[0], "g0", extra, 2, opened=True)
     else:
-        body = overview(groups, extra, lead) + "".join(
+        shown = overview(groups, extra, lead) + "".join(
             f'<section class="network" id="g{i}"><h2>{escape(group.label)}</h2>'
             f"{_group(group, f'g{i}', [], 3, opened=False)}</section>"
             for i, group in enumerate(groups)
         )
     everything = [reading for group in groups for reading in group.readings]
-    return _document(title, _subtitle(groups), body + _back_matter(everything))
+    return shown + _back_matter(everything)
 
 
-def _document(title: str, subtitle: str, body: str) -> str:
-    style, script = page_css(), asset("page.js")
+def document(title: str, subtitle: str, content: str, assets: Sequence[str] = ("page",), connect: str = "") -> str:
+    """A whole page around its content: style, script and a content policy that allows these two and nothing else.
+
+    Args:
+        title: the heading.
+        subtitle: what stands beside it.
+        content: of the page, as HTML.
+        assets: names of the scripts it runs, one after the other; ``runs`` brings a style sheet as well.
+        connect: where the scripts may ask for new content; nowhere if it is empty.
+    """
+    style = page_css() + (asset("runs.css") if "runs" in assets else "")
+    script = "\n".join(asset(f"{name}.js") for name in assets)
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"{f'connect-src {connect}; ' if connect else ''}base-uri 'none'; form-action 'none'"
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -91,7 +106,7 @@ def _document(title: str, subtitle: str, body: str) -> str:
         f"<title>{escape(title)}</title><style>{style}</style></head><body>"
         f'<a class="skip" href="#main">Skip to the reading</a><header><h1>{escape(title)}</h1>'
         f"<p>{escape(subtitle)}</p></header>"
-        f'<main id="main">{body}</main><script>{script}</script></body></html>\n'
+        f'<main id="main">{content}</main><script>{script}</script></body></html>\n'
     )
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from normgauge.training.history import Epoch, History
-from normgauge.training.loop import accuracy, train
+from normgauge.training.loop import Scores, accuracy, evaluate, train
 
-__all__ = ["Epoch", "History", "accuracy", "train"]
+__all__ = ["Epoch", "History", "Scores", "accuracy", "evaluate", "train"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,6 +17,7 @@ from normgauge.errors import InputError
 from normgauge.training.history import Epoch, History
 from normgauge.training.resume import Run, restore, save
 
+OnStart = Callable[[int], None]  # steps done before, in the run that is resumed
 OnEpoch = Callable[[Epoch], None]
 OnStep = Callable[[int, torch.Tensor], None]  # steps done so far, loss of this one (detached)
 Progress = Callable[[int, int], None]  # steps done, steps in all
@@ -45,6 +47,7 @@ def train(
     momentum: float = 0.9,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
+    on_start: OnStart | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     progress: Progress | None = None,
@@ -66,6 +69,7 @@ def train(
         momentum: for "sgd" only.
         seed: of the shuffling and of dropout.
         checkpoint: file to write after each epoch and to resume from if it exists.
+        on_start: called once before the first step with the count of steps done before, 0 for a fresh run.
         on_epoch: called with each new epoch's record, after its checkpoint is written.
         on_step: called after each step with the count of steps so far and the loss; gradients are still there.
         progress: called after each step with the steps done and the steps in all.
@@ -92,6 +96,8 @@ def train(
     with _own_random_state(device, seed), _mode(model, training=True):
         history = restore(path, run, settings, epochs) if path is not None and path.exists() else History()
         step = len(history.epochs) * per_epoch
+        if on_start is not None:
+            on_start(step)
 
         def after_step(loss: torch.Tensor) -> None:
             nonlocal step
@@ -110,6 +116,47 @@ def train(
     return history
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How well a network does on some examples.
+
+    Attributes:
+        loss: mean cross-entropy in nats.
+        accuracy: fraction of labels that came first.
+    """
+
+    loss: float
+    accuracy: float
+
+
+def evaluate(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> Scores:
+    """Loss and accuracy in eval mode; modes are as before at the end.
+
+    Args:
+        model: the network.
+        split: inputs and labels.
+        batch_size: examples at a time.
+
+    Returns:
+        Means over all labels.
+
+    Raises:
+        InputError: if there are no examples.
+    """
+    if not split.labels.numel():
+        raise InputError("the accuracy on no examples is not defined; give at least one.")
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    hits, total = 0, 0.0
+    with torch.no_grad(), _mode(model, training=False):
+        for inputs, labels in zip(
+            torch.split(split.inputs, batch_size), torch.split(split.labels, batch_size), strict=True
+        ):
+            logits, wanted = model(inputs.to(device)), labels.to(device)
+            hits += int((logits.argmax(-1) == wanted).sum())
+            total += float(F.cross_entropy(logits.flatten(0, -2), wanted.flatten(), reduction="sum"))
+    return Scores(total / split.labels.numel(), hits / split.labels.numel())
+
+
 def accuracy(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> float:
     """Fraction of labels the model puts first, in eval mode; modes are as before at the end.
 
@@ -120,20 +167,8 @@ def accuracy(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> flo
 
     Returns:
         A number in [0, 1].
-
-    Raises:
-        InputError: if there are no examples.
     """
-    if not split.labels.numel():
-        raise InputError("the accuracy on no examples is not defined; give at least one.")
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    hits = 0
-    with torch.no_grad(), _mode(model, training=False):
-        for inputs, labels in zip(
-            torch.split(split.inputs, batch_size), torch.split(split.labels, batch_size), strict=True
-        ):
-            hits += int((model(inputs.to(device)).argmax(-1) == labels.to(device)).sum())
-    return hits / split.labels.numel()
+    return evaluate(model, split, batch_size=batch_size).accuracy
 
 
 def _one_epoch(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from normgauge.zoo.parts import Norm
+from normgauge.zoo.parts import Affine, Norm
 
 WIDTH, DEPTH, DROPOUT, DROP_PATH = 1.2, 1.4, 0.3, 0.2  # the scaling of B3
 
@@ -152,7 +152,7 @@ def efficientnet_b3(
     num_classes: int = 10,
     norm: str | None = "batch",
     *,
-    affine: bool = True,
+    affine: Affine = True,
     eps: float | None = None,
     groups: int = 8,
 ) -> EfficientNet:
@@ -161,7 +161,7 @@ def efficientnet_b3(
     Args:
         num_classes: number of outputs.
         norm: "batch", "layer", "group", "instance", "rms" or None.
-        affine: whether the normalization layers have a gain and a bias.
+        affine: whether the normalization layers have a gain and a bias; "gamma" for a gain alone.
         eps: their eps; None for the module's default.
         groups: number of groups, for "group".
 

@@ -10,15 +10,16 @@ import torch
 from torch import nn
 
 from normgauge.errors import InputError
-from normgauge.zoo.parts import Norm, activation
+from normgauge.zoo.parts import Affine, Norm, activation
 
 
 class MLP(nn.Module):
     """Hidden layers ``layers.{k}.{linear,norm,act}`` and a linear ``head``."""
 
-    def __init__(self, sizes: Sequence[int], norm: Norm, act: str) -> None:
+    def __init__(self, sizes: Sequence[int], norms: Sequence[Norm], act: str) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*(_layer(*pair, norm, act) for pair in pairwise(sizes[:-1])))
+        pairs = pairwise(sizes[:-1])
+        self.layers = nn.Sequential(*(_layer(*pair, norm, act) for pair, norm in zip(pairs, norms, strict=True)))
         self.head = nn.Linear(sizes[-2], sizes[-1])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -42,9 +43,10 @@ def mlp(
     norm: str | None = None,
     activation: str = "relu",
     *,
-    affine: bool = True,
+    affine: Affine = True,
     eps: float | None = None,
     groups: int = 8,
+    normalized: Sequence[int] | None = None,
 ) -> MLP:
     """Build a multilayer perceptron: linear, norm, activation in each hidden layer, then a linear head.
 
@@ -52,9 +54,10 @@ def mlp(
         sizes: width of the input, of each hidden layer, and of the output.
         norm: "batch", "layer", "group", "instance", "rms" or None.
         activation: name of the activation, "relu" or another of ``parts.ACTIVATIONS``.
-        affine: whether the normalization layers have a gain and a bias.
+        affine: whether the normalization layers have a gain and a bias; "gamma" for a gain alone.
         eps: their eps; None for the module's default.
         groups: number of groups, for "group" and "instance".
+        normalized: the hidden layers that get a normalization layer, counted from 0; None for all of them.
 
     Returns:
         The network.
@@ -64,4 +67,9 @@ def mlp(
     """
     if len(sizes) < 2 or min(sizes) < 1:
         raise InputError(f"sizes needs at least an input and an output width, all positive; got {tuple(sizes)}.")
-    return MLP(sizes, Norm(norm, "vector", affine, eps, groups), activation)
+    hidden = range(len(sizes) - 2)
+    strange = sorted(set(normalized or ()) - set(hidden))
+    if strange:
+        raise InputError(f"normalized={strange} are no hidden layers; there are {len(hidden)}, counted from 0.")
+    chosen, none = Norm(norm, "vector", affine, eps, groups), Norm(None, "vector")
+    return MLP(sizes, [chosen if normalized is None or k in normalized else none for k in hidden], activation)

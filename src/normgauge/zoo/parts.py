@@ -12,6 +12,7 @@ from torch import nn
 from normgauge.errors import InputError
 
 Layout = Literal["vector", "image", "tokens"]  # (N, C), (N, C, H, W), (N, T, C)
+Affine = bool | Literal["gamma"]  # gain and bias, neither, or the gain alone
 
 KINDS: dict[Layout, tuple[str, ...]] = {
     "vector": ("batch", "layer", "group", "instance", "rms"),
@@ -55,18 +56,20 @@ class Norm:
     Attributes:
         kind: one of ``KINDS[layout]``, or None for no normalization.
         layout: how the features are laid out.
-        affine: whether the layer has a gain and a bias.
+        affine: whether the layer has a gain and a bias; "gamma" for a gain alone.
         eps: added to the variance; None for the module's own default.
         groups: number of groups, for "group" and for "instance" on vectors.
     """
 
     kind: str | None
     layout: Layout
-    affine: bool = True
+    affine: Affine = True
     eps: float | None = None
     groups: int = 8
 
     def __post_init__(self) -> None:
+        if self.affine not in (True, False, "gamma"):
+            raise InputError(f"affine={self.affine!r} is not known; use True, False or 'gamma'.")
         if self.kind is not None and self.kind not in KINDS[self.layout]:
             known = ", ".join(KINDS[self.layout])
             raise InputError(
@@ -82,7 +85,15 @@ class Norm:
         Returns:
             The module; an identity where ``kind`` is None.
         """
-        affine, eps = self.affine, 1e-5 if self.eps is None else self.eps
+        layer = self._layer(features)
+        if self.affine == "gamma":
+            for part in layer.modules():
+                if "bias" in dict(part.named_parameters(recurse=False)):
+                    part.register_parameter("bias", None)
+        return layer
+
+    def _layer(self, features: int) -> nn.Module:
+        affine, eps = bool(self.affine), 1e-5 if self.eps is None else self.eps
         match self.kind, self.layout:
             case "batch", "vector":
                 return nn.BatchNorm1d(features, eps=eps, affine=affine)

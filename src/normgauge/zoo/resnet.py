@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from normgauge.errors import InputError
-from normgauge.zoo.parts import Norm
+from normgauge.zoo.parts import Affine, Norm
 
 CIFAR_DEPTHS = (20, 32, 44, 56)
 
@@ -128,7 +128,7 @@ def resnet18(
     stem: Literal["imagenet", "cifar"] = "imagenet",
     norm: str | None = "batch",
     *,
-    affine: bool = True,
+    affine: Affine = True,
     eps: float | None = None,
     groups: int = 8,
 ) -> ResNet18:
@@ -138,7 +138,7 @@ def resnet18(
         num_classes: number of outputs.
         stem: "imagenet" (7x7 stride 2 and max pooling) or "cifar" (3x3 stride 1, for images of 32 pixels).
         norm: "batch", "layer", "group", "instance", "rms" or None.
-        affine: whether the normalization layers have a gain and a bias.
+        affine: whether the normalization layers have a gain and a bias; "gamma" for a gain alone.
         eps: their eps; None for the module's default.
         groups: number of groups, for "group".
 
@@ -158,7 +158,7 @@ def cifar_resnet(
     num_classes: int = 10,
     norm: str | None = "batch",
     *,
-    affine: bool = True,
+    affine: Affine = True,
     eps: float | None = None,
     groups: int = 8,
 ) -> CifarResNet:
@@ -168,7 +168,7 @@ def cifar_resnet(
         depth: 20, 32, 44 or 56.
         num_classes: number of outputs.
         norm: "batch", "layer", "group", "instance", "rms" or None.
-        affine: whether the normalization layers have a gain and a bias.
+        affine: whether the normalization layers have a gain and a bias; "gamma" for a gain alone.
         eps: their eps; None for the module's default.
         groups: number of groups, for "group".
 

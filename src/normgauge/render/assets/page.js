@@ -103,7 +103,10 @@ const cut = new ResizeObserver((changes) => {
     region.classList.toggle("cut", region.scrollWidth > region.clientWidth + 1);
   }
 });
-for (const region of document.querySelectorAll(".scroll")) [region, region.firstElementChild].forEach((n) => cut.observe(n));
+globalThis.equipScrolls = (root) => { // a live page brings new ones
+  for (const region of root.querySelectorAll(".scroll")) [region, region.firstElementChild].forEach((n) => cut.observe(n));
+};
+equipScrolls(document);
 
 // One tab a scope.
 for (const group of document.querySelectorAll(".group")) {

@@ -1,0 +1,66 @@
+"""A run's network, with its initialization."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from experiments.than2025.plan import PlanError, Spec
+from normgauge import zoo
+
+AFFINE: dict[str, bool | str] = {"both": True, "none": False, "gamma": "gamma"}
+CLASSES = 10
+
+
+def build(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
+    """Build and initialize the network of a run; the same seed gives the same weights.
+
+    Args:
+        spec: the run.
+        shape: of one input, (channels, height, width).
+
+    Returns:
+        The network on the CPU, in training mode.
+
+    Raises:
+        PlanError: for an unknown initialization.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        model = zoo.build(spec.net, **_options(spec, shape))
+        if spec.init == "he":
+            he_normal(model, spec.gain)
+        elif spec.init != "default":
+            raise PlanError(f"init={spec.init!r} is not known; use 'he' or 'default'.")
+    return model.train()
+
+
+def he_normal(model: nn.Module, gain: float = 1.0) -> None:
+    """W ~ N(0, gain²·2/fan_in) in every linear map and convolution, biases zero."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
+            with torch.no_grad():
+                module.weight.mul_(gain)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def spread(count: int, layers: int) -> list[int]:
+    """Which of so many layers have one of so many normalizers: as evenly as can be.
+
+    >>> spread(3, 9), spread(1, 9), spread(9, 9)
+    ([1, 4, 7], [4], [0, 1, 2, 3, 4, 5, 6, 7, 8])
+    """
+    return [(2 * k + 1) * layers // (2 * count) for k in range(count)]
+
+
+def _options(spec: Spec, shape: tuple[int, ...]) -> dict[str, object]:
+    norm = None if spec.norm == "none" else spec.norm
+    common: dict[str, object] = {"norm": norm, "affine": AFFINE[spec.affine], "groups": spec.groups}
+    if spec.net != "mlp":
+        return common
+    features = int(torch.Size(shape).numel())
+    hidden = spec.depth - 1
+    sizes = (features, *[spec.width] * hidden, CLASSES)
+    return {**common, "sizes": sizes, "normalized": None if spec.normalizers < 0 else spread(spec.normalizers, hidden)}

@@ -1,0 +1,103 @@
+"""What `normgauge reproduce than2025/NAME` does: draw a figure from the committed results, or train anew and draw.
+
+`python -m experiments.than2025.reproduce --list` prints the names with a sentence each, as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from experiments.than2025 import figures, results
+from experiments.than2025.plan import PlanError
+from normgauge import NormgaugeError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Draw one figure.
+
+    Args:
+        argv: the arguments, those of the process where None.
+
+    Returns:
+        The exit code.
+    """
+    args = _parser().parse_args(argv)
+    if args.list:
+        print(json.dumps({name: (draw.__doc__ or "").strip() for name, draw in figures.ALL.items()}))
+        return 0
+    try:
+        told = train(args) if args.train else committed(args)
+    except NormgaugeError as error:
+        print(f"normgauge: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(told))
+    return 0
+
+
+def committed(args: argparse.Namespace) -> dict[str, Any]:
+    """Draw from the results that come with the checkout."""
+    told = _drawn(args.name, results.FOLDER, args.out)
+    words = "Drawn from the committed results: nothing was trained. --train trains anew."
+    return {**told, "trained": False, "words": words}
+
+
+def train(args: argparse.Namespace) -> dict[str, Any]:
+    """Train the runs of a figure, then draw it from them; a second call goes on where the first stopped."""
+    from experiments.than2025 import launch
+
+    device = args.device or _device()
+    command = ["--scale", args.scale, "--state", str(args.out / "state"), "--out", str(args.out), "--device", device]
+    command += ["--jobs", str(args.jobs), "--workers", "1", "--minutes", str(args.minutes)]
+    command += ["--data-dir", args.data_dir] if args.data_dir else []
+    command += ["--epochs", str(args.epochs)] if args.epochs else []
+    code = launch.main([*command, "--only", *(args.only or figures.NEEDS[args.name])])
+    with tarfile.open(args.out / "results.tar.gz") as archive:
+        archive.extractall(args.out, filter="data")
+    words = "Trained and drawn." if code == 0 else "The time was up before everything was done: run it again to go on."
+    return {**_drawn(args.name, args.out / "results", args.out), "trained": True, "words": words}
+
+
+def _drawn(name: str, folder: Path, out: Path) -> dict[str, Any]:
+    """Draw, and say from which runs.
+
+    Raises:
+        PlanError: when they are not there.
+    """
+    found = results.load(folder)
+    path = figures.draw(found, out, [name])[name]
+    if path is None:
+        raise PlanError(f"the runs of {name} are not in {folder}; train them with --train.")
+    used = [run for run in found.values() if run.spec.group in figures.NEEDS[name]]
+    devices = sorted({run.data["environment"]["device"] for run in used})
+    return {"figure": str(path), "runs": [run.spec.name for run in used], "devices": devices}
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="normgauge reproduce", description=__doc__)
+    made.add_argument("name", nargs="?", choices=[*figures.ALL], default="fig1")
+    made.add_argument("--list", action="store_true")
+    made.add_argument("--out", type=Path, default=Path("reproduce-output"))
+    made.add_argument("--train", action="store_true")
+    made.add_argument("--scale", default="full")
+    made.add_argument("--data-dir")
+    made.add_argument("--device")
+    made.add_argument("--jobs", type=int, default=1)
+    made.add_argument("--minutes", type=float, default=24 * 60)
+    made.add_argument("--epochs", type=int)
+    made.add_argument("--only", nargs="*")
+    return made
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,247 @@
+"""One monitor over several processes: readings at the same steps, σ and losses put together, one writer.
+
+Process 0 measures the weights and writes. The others hand in what only they have seen: the σ of their part of the batch
+and their loss. All of it goes in one gathering a reading; steps that are not read exchange nothing. Where the weights
+are sharded (FSDP2), all processes also put them together at a reading and at the step before it, in the same order.
+
+The processes must agree on when to read although each has its own clock. Each hands in the number of steps it would
+like to wait, and the largest holds, but only for the reading after next: by then the numbers have long arrived, so that
+nobody waits for them. A process whose measuring breaks says so in the same exchange and keeps taking part, and all of
+them stop together when one has failed too often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from normgauge.errors import InputError, StoreError
+from normgauge.monitor.fetch import Floats, Sheet
+from normgauge.monitor.layers import Layer, is_sharded, whole
+from normgauge.monitor.pooling import LOSS, TOLD, blank, line_of, mend, put_together, sigma_of
+
+FIRST_GAP = 10
+"""Steps from the first reading to the second: nobody knows the time of a step before."""
+
+LONGEST = 100_000
+"""Most steps between two readings."""
+
+
+@dataclass(slots=True)
+class Silent:
+    """The writer of a process that does not write."""
+
+    path: Path
+    header: dict[str, Any] = field(default_factory=dict)
+    resumed_from: int | None = None
+    elapsed: float = 0.0
+    on_trouble: Any = None
+
+    def append(self, record: Any) -> None:
+        """Write nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Team:
+    """The processes that train one model; a team of one asks nobody and changes nothing.
+
+    Args:
+        model: the network as it is trained.
+        distributed: whether the processes train it together; None looks whether it is wrapped in
+            DistributedDataParallel or sharded.
+
+    Attributes:
+        rank: of this process.
+        world: how many there are.
+        sharded: whether each process has only a part of each weight.
+        stopped: a process failed too often, or is gone: nobody measures any more.
+
+    Raises:
+        InputError: if ``distributed`` is asked for and no process group was begun.
+    """
+
+    def __init__(self, model: nn.Module, distributed: bool | None = None) -> None:
+        self.sharded = any(is_sharded(p) for p in model.parameters())
+        self._group = _group(model, self.sharded, distributed)
+        together = self._group is not None
+        self.rank = dist.get_rank(self._group) if together else 0
+        self.world = dist.get_world_size(self._group) if together else 1
+        self.stopped = self._holding = False
+        self._next, self._gap, self._last = 1, FIRST_GAP, 0
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self.world == 1
+
+    @property
+    def can_prove(self) -> bool:
+        """Whether whole weights are at hand now."""
+        return self._holding or not self.sharded
+
+    def measured(self, layers: list[Layer]) -> list[Layer]:
+        """The layers this process measures: all on process 0, the normalizers elsewhere."""
+        return layers if self.rank == 0 else [layer for layer in layers if layer.role == "norm"]
+
+    def hold(self, layers: Sequence[Layer], gradients: bool = False) -> None:
+        """Put sharded weights together; every process calls this at the same step, and keeps what it measures."""
+        if not self.sharded:
+            return
+        self._holding = True
+        gathered: dict[int, tuple[Tensor, Tensor | None] | None] = {}
+        for layer in layers:
+            if layer.attribute is None:
+                continue
+            with torch.no_grad():
+                weight = getattr(layer.module, layer.attribute)
+            if id(weight) not in gathered:  # a tied weight is put together once
+                slope = layer.module._parameters.get(layer.attribute) if gradients else None
+                both = whole(weight.detach()), None if slope is None or slope.grad is None else whole(slope.grad)
+                gathered[id(weight)] = both if self.rank == 0 or layer.role == "norm" else None
+            layer.held = gathered[id(weight)]
+
+    def release(self, layers: Sequence[Layer]) -> None:
+        """Let go of what was put together."""
+        if self._holding:
+            self._holding = False
+            for layer in layers:
+                layer.held = None
+
+    def opened(self, open_file: Callable[[], Any]) -> Any:
+        """Open the run file on process 0, and tell the others where it goes on.
+
+        Raises:
+            StoreError: on every process, if process 0 cannot write.
+        """
+        if self.alone:
+            return open_file()
+        writer, error = None, None
+        said: list[tuple[str, str, int | None, float]] = [("", "", None, 0.0)]
+        if self.rank == 0:
+            try:
+                writer = open_file()
+                said = [("", str(writer.path), writer.resumed_from, writer.elapsed)]
+            except StoreError as failed:
+                error, said = failed, [(str(failed), "", None, 0.0)]
+        dist.broadcast_object_list(said, src=self._source(), group=self._group)
+        trouble, path, resumed_from, elapsed = said[0]
+        if trouble:
+            raise error or StoreError(trouble)
+        return writer or Silent(Path(path), resumed_from=resumed_from, elapsed=elapsed)
+
+    def begin(self, number: int) -> None:
+        """The training starts behind this step, and the next one is read."""
+        self._next, self._last = number + 1, number
+
+    def due(self, number: int) -> bool:
+        """Whether this step is to be read; the same on every process."""
+        return number == self._next
+
+    def exchange(
+        self, sheet: Sheet, layers: Sequence[Layer], losses: dict[int, Any], number: int, wish: float, failures: int
+    ) -> None:
+        """Tell the others what was seen and write down what all saw together.
+
+        Numbers that cannot be packed are dropped, and raise only when the others have got their answer.
+
+        Args:
+            sheet: this process's numbers; those of the normalizers are replaced by those of all processes.
+            layers: what this process measured, in the order of the sheet's rows.
+            losses: of the steps since the last exchange.
+            number: of this step.
+            wish: steps this process would like to wait after the next reading.
+            failures: how often measuring failed here.
+        """
+        if self.alone:
+            return
+        rows = [row for row, layer in enumerate(layers) if layer.role == "norm"]
+        steps = range(self._last + 1, number + 1)
+        self._next, self._last = number + self._gap, number
+        broken = None
+        try:
+            heard, present = sigma_of(sheet, rows, self._device)
+        except Exception as error:
+            broken = error
+            heard, present = blank(rows, self._device)
+            for part in (sheet.places, sheet.numbers, sheet.spans, sheet.vectors, sheet.known):
+                part.clear()
+        given = [float(step in losses) for step in steps]
+        plain = torch.tensor([wish, float(failures), *given, *present], dtype=torch.float64)
+        mine = torch.cat([plain.to(self._device, non_blocking=True), line_of(losses, steps, self._device), heard])
+        every = torch.empty((self.world, mine.numel()), dtype=mine.dtype, device=mine.device)
+        try:
+            dist.all_gather(list(every.unbind()), mine, group=self._group)
+        except Exception:
+            self.stopped = True  # a process is gone; the training itself will say so
+            raise
+        put_together(sheet, rows, steps, every, mine)
+        if broken is not None:
+            raise broken
+
+    def wish(self, cost: float, debt: float, earned_per_step: float) -> float:
+        """Steps to wait after the next reading so that the account is even again then.
+
+        Args:
+            cost: seconds of a reading.
+            debt: seconds spent beyond what was earned, this reading included.
+            earned_per_step: seconds saved up in a step; 0 where that is not known yet.
+        """
+        if earned_per_step <= 0.0:
+            return float(FIRST_GAP)
+        at_next = debt - self._gap * earned_per_step
+        return float(min(max(math.ceil((at_next + cost) / earned_per_step), 1), LONGEST))
+
+    def settle(self, floats: Floats, layers: Sequence[Layer], patience: int) -> list[int]:
+        """Take the numbers of an exchange that have arrived, and leave those of a line.
+
+        Args:
+            floats: by row and column; changed.
+            layers: what this process measures.
+            patience: failures after which all stop.
+
+        Returns:
+            Processes whose measuring failed.
+        """
+        told = floats.pop(TOLD, None)
+        if told is None:
+            return []
+        self._gap = int(told["wish"])
+        failed = [rank for rank in range(self.world) if told[f"failures {rank}"] > 0]
+        self.stopped |= max(told[f"failures {rank}"] for rank in range(self.world)) > patience
+        given = (name.removeprefix("given ") for name, count in told.items() if name.startswith("given ") and count)
+        losses = {step: told[f"loss {step}"] for step in given}
+        if losses:
+            floats[LOSS] = losses
+        mend(floats, layers)
+        return failed
+
+    def _source(self) -> int:
+        return dist.get_global_rank(self._group, 0) if self._group is not dist.group.WORLD else 0
+
+
+def _group(model: nn.Module, sharded: bool, distributed: bool | None) -> Any:
+    """The processes that train this model together; None where it is this one alone.
+
+    Raises:
+        InputError: if they are asked for and there is no process group.
+    """
+    begun = dist.is_available() and dist.is_initialized()
+    if distributed and not begun:
+        raise InputError("distributed=True needs torch.distributed.init_process_group to be called before the Monitor.")
+    if not begun or distributed is False:
+        return None
+    wrapped = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
+    group = wrapped[0].process_group if wrapped else dist.group.WORLD
+    wanted = bool(wrapped) or sharded or distributed
+    return group if wanted and dist.get_world_size(group) > 1 else None

@@ -1,0 +1,84 @@
+"""The numbers of every normalizer at a reading: σ, γ and the gain |γ|/σ, all layers in a few operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from normgauge.monitor.fetch import Sheet
+from normgauge.monitor.layers import Layer
+from normgauge.monitor.sigma import Spread
+from normgauge.monitor.vectors import Segments
+
+Scales = dict[int, Tensor]
+
+
+class Normalizers:
+    """Measures the layers whose role is ``norm``."""
+
+    def __init__(self) -> None:
+        self._segments: Segments | None = None
+
+    def read(self, layers: Mapping[int, Layer], spreads: Mapping[nn.Module, Spread], sheet: Sheet) -> Scales:
+        """Write down σ, γ and gain of each normalizer that was heard.
+
+        Args:
+            layers: the normalizers by row.
+            spreads: what was heard of each.
+            sheet: where to write.
+
+        Returns:
+            |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
+        """
+        heard = {row: spreads.get(layer.module) or running(layer.module) for row, layer in layers.items()}
+        rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
+        if not rows:
+            return {}
+        inverses = [_one(heard[row]) for row in rows]
+        joined = torch.cat(inverses) if len(inverses) > 1 else inverses[0]
+        lengths = tuple(t.numel() for t in inverses)
+        if self._segments is None or self._segments.lengths != lengths:
+            self._segments = Segments(lengths, joined.device)
+        steepest = self._segments.reduce(joined, "max")
+        sheet.put_all(rows, "inverse_max", steepest)
+        sheet.put_all(rows, "inverse_min", self._segments.reduce(joined, "min"))
+        sheet.put_all(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
+        scales: Scales = {}
+        for place, row in enumerate(rows):
+            by_channel = isinstance(layers[row].module, _BatchNorm)
+            worst = heard[row].inverse[-1] if by_channel else steepest[place]  # type: ignore[union-attr]
+            gamma = layers[row].weight
+            scales[row] = worst if gamma is None else _scale(gamma, worst)
+            sheet.put(row, "gain", scales[row].max())
+            if gamma is not None:
+                sheet.put(row, "gamma_max", torch.linalg.vector_norm(gamma, math.inf))
+        return scales
+
+
+def running(module: nn.Module) -> Spread | None:
+    """The running statistics, where no pass was heard (a compiled model) and there are some."""
+    if isinstance(module, _NormBase) and module.running_var is not None:
+        return Spread([torch.rsqrt(module.running_var + module.eps)])
+    return None
+
+
+def groups_of(layer: Layer) -> int:
+    """How many scale-free groups a normalizer makes of the rows in front of it."""
+    if isinstance(layer.module, _BatchNorm | _InstanceNorm):
+        return layer.module.num_features
+    return layer.module.num_groups if isinstance(layer.module, nn.GroupNorm) else 1
+
+
+def _one(spread: Spread | None) -> Tensor:
+    assert spread is not None  # only those heard come here
+    parts = [t.reshape(-1) for t in spread.inverse]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _scale(gamma: Tensor, worst: Tensor) -> Tensor:
+    return (gamma * worst).abs() if gamma.ndim == 1 else torch.linalg.vector_norm(gamma, math.inf) * worst

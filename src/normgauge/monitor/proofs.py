@@ -1,0 +1,106 @@
+"""The proved norms of all layers: who is followed how, which is widest, what a new proof costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
+from normgauge.monitor.enclosure import Tracked, ends, unit_of, working
+from normgauge.monitor.layers import Layer
+
+TARGET = 0.05
+"""Relative width above which an enclosure wants a new proof."""
+
+CHEAP = 256
+"""Order up to which a proof is taken at once when everything is asked for; larger ones keep to the budget."""
+
+READINGS_PER_PROOF = 400
+"""What a proof of a convolution costs in readings of it, about; used until one was timed."""
+
+
+class Proofs:
+    """The enclosures of a model's matrices and convolutions between readings."""
+
+    def __init__(self) -> None:
+        self._tracked: dict[int, Tracked | TrackedConv] = {}
+        self._widths: dict[int, float] = {}
+        self._costs: dict[int, float] = {}
+        self._queue: list[int] | None = None
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._tracked
+
+    def follow(self, row: int, layer: Layer, weight: Tensor, size: tuple[int, ...] | None) -> None:
+        """Follow a layer from now on, if it can be: a convolution once the size of its input is known."""
+        if row in self._tracked:
+            return
+        self._queue = None
+        if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
+            self._tracked[row] = Tracked(weight)
+            self._widths[row] = math.inf
+        elif layer.role == "conv" and size is not None:
+            began = time.perf_counter()
+            tracked = self._tracked[row] = TrackedConv(weight, spec_of(layer.module, size))
+            tracked.refresh_cheaply(weight)
+            self._widths[row] = math.inf
+            self._costs[row] = READINGS_PER_PROOF * (time.perf_counter() - began)
+
+    def read(self, row: int, weight: Tensor, scale: Tensor | None) -> Mapping[str, Tensor | float]:
+        """The numbers of one layer at this reading."""
+        return self._tracked[row].read(weight, scale)
+
+    def ends(self, row: int, raw: Mapping[str, float]) -> tuple[float, float]:
+        """The enclosure that follows from the numbers, once they have been fetched."""
+        tracked = self._tracked[row]
+        if not 0.0 < raw["found"] < math.inf:
+            tracked.restart()
+        shape, unit = tracked.reference.shape, unit_of(working(tracked.reference))
+        if isinstance(tracked, Tracked):
+            lower, upper = ends(raw, shape[0] + shape[1], tracked.reference.numel(), unit)
+        else:
+            lower, upper = ends(raw, tracked.terms, tracked.reference.numel(), unit, tracked.spread, 2.0**-53)
+        self._widths[row] = upper / lower - 1 if lower else math.inf
+        self._queue = None
+        return lower, upper
+
+    def wanting(self) -> list[int]:
+        """Rows whose enclosure is wider than the target, widest first."""
+        if self._queue is None:
+            wide = [(-width, row) for row, width in self._widths.items() if width > TARGET]
+            self._queue = [row for _, row in sorted(wide)]
+        return self._queue
+
+    def cost(self, row: int) -> float:
+        """Seconds the next proof will take, as far as is known."""
+        return self._costs.get(row, 0.0)
+
+    def is_cheap(self, row: int) -> bool:
+        """Whether a proof may be taken in passing: a small matrix on a CPU."""
+        tracked = self._tracked[row]
+        small = isinstance(tracked, Tracked) and min(tracked.reference.shape) <= CHEAP
+        return small and tracked.reference.device.type == "cpu"
+
+    def renew(self, row: int, weight: Tensor) -> float:
+        """Prove the norm of one layer anew; the operator norm itself of a convolution only on a CPU.
+
+        Returns:
+            The seconds it took.
+        """
+        began = time.perf_counter()
+        tracked = self._tracked[row]
+        if isinstance(tracked, Tracked) or weight.device.type == "cpu":
+            tracked.refresh(weight)
+        else:
+            tracked.refresh_cheaply(weight)
+        self._widths[row], self._queue = 0.0, None
+        self._costs[row] = time.perf_counter() - began
+        return self._costs[row]
+
+    def narrowed(self, row: int, weight: Tensor) -> tuple[float, float]:
+        """The enclosure after a proof taken at once, on a CPU."""
+        self.renew(row, weight)
+        return self.ends(row, {name: float(value) for name, value in self.read(row, weight, None).items()})

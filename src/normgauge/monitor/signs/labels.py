@@ -1,0 +1,93 @@
+"""A loss that jumps while nothing in the network moved."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from normgauge.monitor.alarms import Alarm
+from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.signs.sign import Level, median, relative_updates
+from normgauge.monitor.thresholds import (
+    LOSS_HIGH,
+    LOSS_HIGH_SPREAD,
+    LOSS_JUMP,
+    LOSS_READINGS,
+    LOSS_SPREAD,
+    LOSS_STEADY,
+    MEMORY,
+    SCALE_KEPT,
+)
+
+_GIVEN, _RATE, _TURN, _WEIGHTS = -1, -2, -3, -4  # keys of what is no layer's σ; weights go down from the last
+
+
+class LabelNoise:
+    """Losses far above their level with the input, the σ and the steps before all as usual: the labels are left."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._count, self._mean, self._spread = 0, 0.0, 0.0
+        self._high: list[tuple[int, float]] = []
+        self._levels: dict[int, Level] = defaultdict(Level)
+        self._steady = self._was_steady = True
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Go through every loss since the last reading; at the first high one, look whether the network moved."""
+        calm, jump = not self._high, None
+        for at, loss in seen.losses:
+            self._see(at, loss)
+            jump = self._jump() or jump
+        numbers = self._numbers_of(seen)
+        if calm and (self._high or jump):
+            steady = (self._near(key, value) for key, value in numbers.items() if key != _TURN)
+            self._steady = self._was_steady and all(steady)
+        if not self._high:
+            self._was_steady = self._near(_TURN, numbers[_TURN])  # this step shows in the loss of the next
+            for key, value in numbers.items():
+                self._levels[key].see(value)
+        if jump is None or not self._steady:
+            return
+        at, before, loss = jump
+        sentence = (
+            f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while the input's size, every σ and "
+            "the steps before were as usual. The network did not change: look at the labels of these batches."
+        )
+        yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP)
+
+    def _jump(self) -> tuple[int, float, float] | None:
+        """First step, level before and mean loss of a row of high ones, if it is long and high enough."""
+        if len(self._high) < LOSS_READINGS:
+            return None
+        loss = sum(loss for _, loss in self._high) / len(self._high)
+        high = loss >= LOSS_JUMP * self._mean and loss - self._mean >= LOSS_SPREAD * self._spread
+        return (self._high[0][0], self._mean, loss) if high else None
+
+    def _see(self, at: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            return
+        away = loss - self._mean
+        high = loss > LOSS_HIGH * self._mean and away > LOSS_HIGH_SPREAD * self._spread
+        if self._count >= MEMORY and high:
+            self._high.append((at, loss))
+            if len(self._high) <= MEMORY:
+                return
+        self._high = []
+        self._count += 1
+        share = 1 / min(self._count, MEMORY)
+        self._mean += share * away
+        self._spread += share * (abs(away) - self._spread)
+
+    def _numbers_of(self, seen: Seen) -> dict[int, float | None]:
+        """Input, learning rate, median relative step, every σ and every weight's norm."""
+        numbers: dict[int, float | None] = {row: line.get("sigma_rms") for row, line in enumerate(seen.rows)}
+        numbers |= {_WEIGHTS - row: line.get("frobenius") for row, line in enumerate(seen.rows)}
+        turn = median(relative_updates(seen, self._places))
+        return {**numbers, _GIVEN: seen.given, _RATE: seen.rate, _TURN: turn}
+
+    def _near(self, key: int, value: float | None) -> bool:
+        """Whether a number keeps to its level; noisy labels give longer steps too, and rates may fall."""
+        factor = self._levels[key].factor(value)
+        within = SCALE_KEPT if key <= _WEIGHTS else LOSS_STEADY**2 if key == _TURN else LOSS_STEADY
+        return factor < within and (factor > 1 / within or key in (_RATE, _TURN))

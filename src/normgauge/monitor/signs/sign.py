@@ -1,0 +1,67 @@
+"""What every sign has: places to name, a look at each reading, and levels to compare with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from normgauge.monitor.alarms import Alarm
+from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.thresholds import MEMORY, SETTLED
+
+
+class Sign(Protocol):
+    """Looks at every reading; yields an alarm at each one that shows the sign, new or not."""
+
+    def __init__(self, places: Sequence[Place]) -> None: ...
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """The alarms this reading gives reason for."""
+        ...
+
+
+class Level:
+    """Geometric mean of a positive number over the last readings; what is not positive and finite is left out."""
+
+    __slots__ = ("count", "mean")
+
+    def __init__(self) -> None:
+        self.count, self.mean = 0, 0.0
+
+    def see(self, value: float | None) -> None:
+        """Take one more into account."""
+        if value is None or not 0.0 < value < math.inf:
+            return
+        self.count += 1
+        self.mean += (math.log(value) - self.mean) / min(self.count, MEMORY)
+
+    @property
+    def settled(self) -> bool:
+        """Whether enough was seen to compare with."""
+        return self.count >= SETTLED
+
+    @property
+    def value(self) -> float:
+        """The level; 1 before anything was seen."""
+        return math.exp(self.mean)
+
+    def factor(self, value: float | None) -> float:
+        """A number over the level; 1 where there is nothing to compare."""
+        if value is None or not self.settled or math.isnan(value):
+            return 1.0
+        return value / self.value
+
+
+def median(values: Sequence[float]) -> float | None:
+    """The middle one, None of nothing; the lower of two."""
+    return sorted(values)[(len(values) - 1) // 2] if values else None
+
+
+def relative_updates(seen: Seen, places: Sequence[Place]) -> list[float]:
+    """‖Δw‖/‖w‖ of every matrix and convolution: the angle a step turns scale-free weights by."""
+    found = []
+    for place, row in zip(places, seen.rows, strict=False):
+        if place.role in ("matrix", "conv") and row.get("frobenius") and "update" in row:
+            found.append(row["update"] / row["frobenius"])
+    return [value for value in found if math.isfinite(value)]

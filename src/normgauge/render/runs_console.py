@@ -1,0 +1,122 @@
+"""Runs in a terminal: what each says, its totals with small lines, the layers to look at, the alarms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from normgauge.render.console import Block
+from normgauge.render.numbers import plural
+from normgauge.render.runs_data import Labelled, Pairs, evidence, losses, warned
+from normgauge.render.runs_table import COLUMNS, decades, rows, short, worst
+from normgauge.render.runs_verdict import healthy, sentences
+from normgauge.render.table import Grid
+from normgauge.store.numbers import number
+
+FLAT = 1e-9
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH, WORST, ALARMS = 24, 8, 6
+TOTALS = (
+    ("loss", "loss"),
+    ("log10_folded", "log10 folded capacity"),
+    ("log10_P_w", "log10 P_w, depends on the gauge"),
+    ("log10_prod_inv_sigma_rms", "log10 Π1/σ (rms), depends on the gauge"),
+    ("gradient", "gradient norm"),
+)
+
+
+def blocks(items: Sequence[Labelled]) -> list[Block]:
+    """All of it, as what `normgauge.render.console.draw` draws."""
+    several = len(items) > 1
+    told: list[Block] = []
+    for item in items:
+        mark = "ok" if healthy(item) else "LOOK"
+        told.append(f"[{mark}] {item.label}: {' '.join(sentences(item))}")
+    return [*told, *(grid for grid in (_totals(items, several), _layers(items, several), _alarms(items)) if grid.rows)]
+
+
+def small_line(pairs: Pairs, width: int = WIDTH) -> str:
+    """The series in one row of letters; ``!`` where it is not finite.
+
+    >>> small_line([(i, float(i)) for i in range(8)], 8)
+    '▁▂▃▄▅▆▇█'
+    """
+    if not pairs:
+        return ""
+    size = max(math.ceil(len(pairs) / width), 1)
+    groups = [[value for _, value in pairs[i : i + size]] for i in range(0, len(pairs), size)]
+    means = [sum(group) / len(group) for group in groups]
+    fine = [mean for mean in means if math.isfinite(mean)]
+    low, high = min(fine, default=0.0), max(fine, default=0.0)
+    height = high - low if high - low > FLAT * abs(high) else math.inf  # rounding is no change
+    top = len(BARS) - 1
+    return "".join(BARS[round((m - low) / height * top)] if math.isfinite(m) else "!" for m in means)
+
+
+def _totals(items: Sequence[Labelled], several: bool) -> Grid:
+    lines = []
+    for name, words in TOTALS:
+        for item in items:
+            pairs = losses(item.run) if name == "loss" else item.run.total(name)
+            if pairs:
+                known = evidence(item.run, name)
+                own = (*(_spelled(name, value) for _, value in (pairs[0], pairs[-1])), small_line(pairs), known)
+                lines.append((words, *([item.label] if several else []), *own))
+    headers = ("", *(["run"] if several else []), "first", "last", "so far", "evidence")
+    shift = 1 if several else 0
+    return Grid("Totals", headers, tuple(lines), frozenset({1 + shift, 2 + shift}))
+
+
+def _spelled(name: str, value: float) -> str:
+    return f"{value:.2f}" if name.startswith("log10") else short(value)
+
+
+def _layers(items: Sequence[Labelled], several: bool) -> Grid:
+    lines = []
+    for item in items:
+        for row in worst(rows(item), max(WORST // len(items), 3)):
+            change = "·" if row.change is None else decades(row.change)
+            own = (*(short(value) for value in row.values), change, small_line(row.trend, 12), row.alarms)
+            lines.append((row.name, *([item.label] if several else []), *own))
+    headers = ("layer", *(["run"] if several else []), *(name for _, name in COLUMNS), "decades", "trend", "alarms")
+    first = 2 if several else 1
+    foot = "trend: of σ for a normalizer, of the norm (upper end, proved) for the others"
+    title = "Layers: those with alarms first, then those that changed most"
+    return Grid(title, headers, tuple(lines), frozenset(range(first, first + len(COLUMNS) + 1)), foot)
+
+
+def _alarms(items: Sequence[Labelled]) -> Grid:
+    found = sorted(((group, item.label) for item in items for group in warned(item.run)), key=lambda p: -p[0].last)
+    lines = tuple(
+        (w.layer or "the network", f"{w.first:,}", f"{w.times}", w.sentence, run) for w, run in found[:ALARMS]
+    )
+    title = f"Alarms: the latest {ALARMS} of {len(found)}" if len(found) > ALARMS else "Alarms"
+    return Grid(title, ("layer", "step", "times", "what", "run"), lines, frozenset({1, 2}))
+
+
+def snapshot(item: Labelled) -> dict[str, Any]:
+    """A run as it stands, for a script: the last line by layer, alarms and problems."""
+    run = item.run
+    last: dict[str, Any] = dict(run.steps[-1]) if run.steps else {}
+    columns = last.get("columns", {})
+    layers = [
+        {"name": name, **{column: cells[i] for column, cells in columns.items() if i < len(cells)}}
+        for i, name in enumerate(run.layers)
+    ]
+    return {
+        "run": item.label, "path": str(run.path), "model": run.header.get("model"), "step": item.last,
+        "time": last.get("time"), "loss": last.get("loss"), "lr": last.get("lr"), "ended": run.end is not None,
+        "healthy": healthy(item), "sentences": sentences(item), "lines": len(run.steps),
+        "totals": last.get("totals", {}), "alarms": list(run.alarms), "problems": list(run.problems),
+        "layers": layers,
+    }  # fmt: skip
+
+
+def headline(items: Sequence[Labelled]) -> str:
+    """What is being followed, in a few words."""
+    steps = [item.last for item in items if item.last is not None]
+    alarms = sum(len(item.run.alarms) for item in items)
+    times = [number(item.run.steps[-1].get("time")) or 0.0 for item in items if item.run.steps]
+    at = f", up to step {max(steps):,} after {max(times):,.0f} s" if steps else ""
+    return f"{plural(len(items), 'run')}{at}, {plural(alarms, 'alarm')}"

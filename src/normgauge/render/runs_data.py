@@ -1,0 +1,169 @@
+"""What the viewers of runs draw: labels, thinned series, cells of layers over time, and alarms put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from normgauge.store import Run
+from normgauge.store.lines import Record
+from normgauge.store.numbers import number
+
+POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
+EVIDENCE = {
+    "norm_lower": "proved", "norm_upper": "proved", "folded": "estimated", "log10_P_w": "proved",
+    "log10_P_w_lower": "proved", "log10_folded": "estimated",
+}  # fmt: skip
+Pairs = Sequence[tuple[int, float]]
+Band = Sequence[tuple[int, float, float]]
+Point = TypeVar("Point", tuple[int, float], tuple[int, float, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A run with the name it goes by on the page."""
+
+    label: str
+    run: Run
+
+    @property
+    def last(self) -> int | None:
+        """The last step read."""
+        return self.run.steps[-1]["step"] if self.run.steps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Alarms of one kind at one layer.
+
+    Attributes:
+        first: the step of the first of them.
+        last: the step of the last.
+        times: how many.
+        alarm: its kind.
+        layer: where; empty for the whole network.
+        sentence: what the first said.
+    """
+
+    first: int
+    last: int
+    times: int
+    alarm: str
+    layer: str
+    sentence: str
+
+
+def labelled(runs: Sequence[Run]) -> list[Labelled]:
+    """Each run with the shortest end of its path that no other run has."""
+    parts = [_parts(run) for run in runs]
+    labels = []
+    for own in parts:
+        size = next((n for n in range(1, len(own)) if sum(p[-n:] == own[-n:] for p in parts) == 1), len(own))
+        labels.append("/".join(own[-size:]))
+    return [Labelled(label, run) for label, run in zip(labels, runs, strict=True)]
+
+
+def _parts(run: Run) -> tuple[str, ...]:
+    path = run.path.absolute()
+    return path.parent.parts[1:] if path.stem == "run" else (*path.parent.parts[1:], path.stem)
+
+
+def evidence(run: Run, name: str) -> str:
+    """How a column or total is known: as the header says, or as such a quantity is known at best."""
+    for table in ("columns", "totals"):
+        known = run.header.get(table)
+        said = known.get(name) if isinstance(known, dict) else None
+        if isinstance(said, dict) and isinstance(said.get("evidence"), str):
+            return str(said["evidence"])
+    return EVIDENCE.get(name, "observed")
+
+
+def losses(run: Run) -> Pairs:
+    """The loss, as the mean over the steps since the line before where a run has it."""
+    return run.total("loss_mean") or run.total("loss")
+
+
+def thin(pairs: Pairs, most: int = POINTS) -> list[tuple[int, float]]:
+    """The series at no more than four points a bucket of steps; no peak and no hole is lost."""
+    if len(pairs) <= 4 * most:
+        return list(pairs)
+    kept: list[tuple[int, float]] = []
+    for bucket in _buckets(pairs, most):
+        odd = [i for i, (_, value) in enumerate(bucket) if not math.isfinite(value)][:1]
+        fine = [i for i, (_, value) in enumerate(bucket) if math.isfinite(value)]
+        ends = [min(fine, key=lambda i: bucket[i][1]), max(fine, key=lambda i: bucket[i][1])] if fine else []
+        kept.extend(bucket[i] for i in sorted({0, *odd, *ends, len(bucket) - 1}))
+    return kept
+
+
+def both_ends(low: Pairs, high: Pairs) -> list[tuple[int, float, float]]:
+    """Both ends of an enclosure, where both are known and finite."""
+    upper = dict(high)
+    return [(step, value, upper[step]) for step, value in low if step in upper and math.isfinite(value + upper[step])]
+
+
+def thin_band(both: Band, most: int = POINTS) -> list[tuple[int, float, float]]:
+    """A band at the widest of each bucket of steps: thinned, it still encloses."""
+    if len(both) <= 2 * most:
+        return list(both)
+    kept: list[tuple[int, float, float]] = []
+    for bucket in _buckets(both, most):
+        bottom, top = min(item[1] for item in bucket), max(item[2] for item in bucket)
+        kept.extend((step, bottom, top) for step in dict.fromkeys((bucket[0][0], bucket[-1][0])))
+    return kept
+
+
+def _buckets(points: Sequence[Point], most: int) -> list[list[Point]]:
+    """The points, cut where the steps pass equal parts of their range."""
+    first, width = points[0][0], max(points[-1][0] - points[0][0], 1)
+    cut: list[list[Point]] = [[] for _ in range(most)]
+    for point in points:
+        cut[min((point[0] - first) * most // width, most - 1)].append(point)
+    return [bucket for bucket in cut if bucket]
+
+
+def cells(record: Record, column: str, count: int) -> list[float | None]:
+    """One quantity of every layer at one step line; ``update_ratio`` is the update over the weight's norm."""
+    if column == "update_ratio":
+        pairs = zip(cells(record, "update", count), cells(record, "frobenius", count), strict=True)
+        return [None if a is None or not b else a / b for a, b in pairs]
+    found = [number(cell) for cell in record["columns"].get(column, ())[:count]]
+    return found + [None] * (count - len(found))
+
+
+def chosen(steps: Sequence[Record], first: int, last: int, most: int) -> list[Record | None]:
+    """For each of ``most`` equal parts of the range of steps the last line up to its end; None outside the run."""
+    width = max(last - first, 1)
+    picked: list[Record | None] = [None] * most
+    for record in steps:
+        picked[min((record["step"] - first) * most // width, most - 1)] = record
+    filled = [i for i, line in enumerate(picked) if line is not None]
+    for i in range(min(filled, default=0) + 1, max(filled, default=0)):
+        picked[i] = picked[i] or picked[i - 1]
+    return picked
+
+
+def warned(run: Run) -> list[Warned]:
+    """The alarms, those of one kind at one layer together, in the order in which they began."""
+    together: dict[tuple[str, str], Warned] = {}
+    for record in run.alarms:
+        step = record.get("step")
+        step = step if isinstance(step, int) else 0
+        key = (str(record.get("alarm", "alarm")), str(record.get("layer") or ""))
+        old = together.get(key)
+        sentence = str(record.get("sentence", ""))
+        together[key] = (
+            Warned(step, step, 1, *key, sentence)
+            if old is None
+            else Warned(old.first, max(step, old.last), old.times + 1, *key, old.sentence)
+        )
+    return sorted(together.values(), key=lambda w: w.first)
+
+
+def span(runs: Sequence[Labelled]) -> tuple[int, int]:
+    """The first and the last step of all runs; (0, 1) before the first line."""
+    ends = [end["step"] for item in runs if item.run.steps for end in (item.run.steps[0], item.run.steps[-1])]
+    low, high = min(ends, default=0), max(ends, default=1)
+    return (low, high) if high > low else (low, low + 1)

@@ -1,0 +1,167 @@
+"""The layers of a run: their last values, and how each came there as a small line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from normgauge.render.numbers import ABSENT, plural
+from normgauge.render.runs_data import Labelled, Pairs, cells, evidence, warned
+
+COLUMNS = (
+    ("norm_upper", "norm ≤"),
+    ("sigma_rms", "σ rms"),
+    ("folded", "folded"),
+    ("scale_free_gradient", "‖w‖·‖∇‖"),
+    ("effective_lr", "effective lr"),
+    ("update_ratio", "update / weight"),
+)
+MAIN = {"norm": "sigma_rms", "vector": "frobenius"}  # what a layer's line shows, by role; the norm of all others
+TONES = {"norm": "norm", "vector": "other"}
+POINTS, FEWER, MOST = 32, 12, 400
+SPARK_WIDTH, SPARK_HEIGHT = 88.0, 18.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One layer.
+
+    Attributes:
+        place: its number in the header.
+        name, kind, role: what it is.
+        norm_lower: the lower end of its norm.
+        values: the last value of each of ``COLUMNS``.
+        trend: what its small line shows.
+        change: how many decades that changed since the first line.
+        alarms: kinds of alarms, with the step of the first.
+    """
+
+    place: int
+    name: str
+    kind: str
+    role: str
+    norm_lower: float | None
+    values: tuple[float | None, ...]
+    trend: Pairs
+    change: float | None
+    alarms: str
+
+
+def rows(item: Labelled, points: int = POINTS) -> list[Row]:
+    """Every layer of a run, in the header's order."""
+    run, names = item.run, item.run.layers
+    if not run.steps:
+        return []
+    stride = max(len(run.steps) // points, 1)
+    sampled = [*run.steps[:-1:stride], run.steps[-1]]
+    needed = {"norm_upper", "sigma_rms", "frobenius"}
+    lines = {name: [(s["step"], cells(s, name, len(names))) for s in sampled] for name in needed}
+    now = {name: cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_lower", ""))}
+    said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(warned(run))}
+    found = []
+    for place, layer in enumerate(run.header["layers"]):
+        role = str(layer.get("role", ""))
+        trend = [(s, row[place]) for s, row in lines[MAIN.get(role, "norm_upper")] if row[place] is not None]
+        known = [(s, v) for s, v in trend if v is not None]
+        found.append(
+            Row(
+                place, names[place], str(layer.get("type", "")), role, now["norm_lower"][place],
+                tuple(now[name][place] for name, _ in COLUMNS), known, _change(known), said.get(names[place], ""),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _change(pairs: Pairs) -> float | None:
+    fine = [v for _, v in pairs if math.isfinite(v) and v > 0]
+    return math.log10(fine[-1] / fine[0]) if len(fine) > 1 else None
+
+
+def worst(found: Sequence[Row], most: int) -> list[Row]:
+    """The layers with alarms, then those that changed most."""
+    return sorted(found, key=lambda row: (not row.alarms, -abs(row.change or 0.0), row.place))[:most]
+
+
+def decades(change: float) -> str:
+    """A change with its sign; a change of nothing has none.
+
+    >>> decades(0.284), decades(-0.001)
+    ('+0.28', '0.00')
+    """
+    shown = f"{change:+.2f}"
+    return shown[1:] if float(shown) == 0 else shown
+
+
+def short(value: float | None) -> str:
+    """A value in a table."""
+    return ABSENT if value is None else f"{value:.3g}"
+
+
+def layer_table(item: Labelled, key: str, crowd: int = 1) -> str:
+    """The table as HTML; the page's script makes it sortable.
+
+    Args:
+        item: whose layers.
+        key: rows have the ids ``{key}0``, ``{key}1``, ...
+        crowd: runs on the page; the lines are drawn with fewer points where there are many layers in all.
+    """
+    count = len(item.run.layers)
+    found = rows(item, POINTS if count * crowd < 800 else FEWER)
+    if not found:
+        return ""
+    shown = found if count <= MOST else sorted(worst(found, MOST), key=lambda row: row.place)
+    heads = [("#", ""), ("layer", ""), ("kind", ""), *((n, evidence(item.run, _stored(c))) for c, n in COLUMNS)]
+    heads += [("trend, decades", "of σ for a normalizer, of the norm for the others"), ("alarms", "")]
+    head = "".join(
+        f'<th scope="col"{"" if i in (1, 2, len(heads) - 1) else " class=n"}>{escape(name)}'
+        f"{f' <small>{escape(more)}</small>' if more and i < 9 else ''}</th>"
+        for i, (name, more) in enumerate(heads)
+    )
+    cut = f"; the {MOST} with alarms or the largest changes are shown" if count > MOST else ""
+    title = f"{plural(count, 'layer')} at step {item.last:,}{cut}"
+    body = "".join(_row(row, key) for row in shown)
+    return (
+        f'<div class="scroll" role="region" aria-label="{escape(f"Layers of {item.label}")}" tabindex="0">'
+        f'<table class="sorted" id="{key}table"><caption>{escape(title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _stored(column: str) -> str:
+    return "update" if column == "update_ratio" else column
+
+
+def _row(row: Row, key: str) -> str:
+    upper = row.values[0]
+    first = short(upper) if upper is None or row.norm_lower is None else f"{upper:.4g}"
+    told = "" if row.norm_lower is None or upper is None else f' title="between {row.norm_lower:.6g} and {upper:.6g}"'
+    numbers = f'<td class="n"{told}>{first}</td>'
+    numbers += "".join(f'<td class="n">{short(value)}</td>' for value in row.values[1:])
+    change = ABSENT if row.change is None else decades(row.change)
+    tone = "open" if row.alarms else TONES.get(row.role, "weight")
+    return (
+        f'<tr id="{key}{row.place}" class="{tone}"><td class="n">{row.place + 1}</td>'
+        f'<th scope="row">{escape(row.name)}</th><td>{escape(row.kind)}</td>{numbers}'
+        f'<td class="n">{change} {spark(row.trend)}</td><td>{escape(row.alarms)}</td></tr>'
+    )
+
+
+def spark(pairs: Pairs) -> str:
+    """A small line without axes, on a logarithmic scale where all is positive."""
+    fine = [(s, v) for s, v in pairs if math.isfinite(v)]
+    if len(fine) < 2:
+        return ""
+    logs = [(s, math.log10(v)) for s, v in fine] if min(v for _, v in fine) > 0 else fine
+    low, high = min(v for _, v in logs), max(v for _, v in logs)
+    middle, half = (low + high) / 2, max((high - low) / 2, 0.02)  # a flat line looks flat
+    first, width = logs[0][0], max(logs[-1][0] - logs[0][0], 1)
+    points = " ".join(
+        f"{(s - first) / width * SPARK_WIDTH:.0f},{(1 - (v - middle) / half) * (SPARK_HEIGHT / 2 - 1) + 1:.1f}"
+        for s, v in logs
+    )
+    return (
+        f'<svg class="spark" viewBox="0 0 {SPARK_WIDTH:g} {SPARK_HEIGHT:g}" aria-hidden="true">'
+        f'<polyline points="{points}"/></svg>'
+    )

@@ -1,0 +1,129 @@
+"""The result table of a sweep: one row a point, mean ± standard deviation over its seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from normgauge.render.numbers import ABSENT
+from normgauge.render.sweep_points import Outcome, Point, measures, ranked
+from normgauge.render.table import Grid
+
+SHORT = {"log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
+ENDS = {"upper": "at most", "lower": "found"}
+
+
+def short(key: str) -> str:
+    """A dotted key without its tables.
+
+    >>> short("network.options.norm"), short("training.lr")
+    ('norm', 'lr')
+    """
+    return key.rpartition(".")[2]
+
+
+def labels(keys: Sequence[str]) -> list[str]:
+    """Short names of keys where no two are alike, whole ones elsewhere."""
+    shorts = [short(key) for key in keys]
+    return [name if shorts.count(name) == 1 else key for name, key in zip(shorts, keys, strict=True)]
+
+
+def spell(value: Any) -> str:
+    """A setting as people write it.
+
+    >>> spell(0.001), spell([64, 10]), spell("batch"), spell(True)
+    ('0.001', '64-10', 'batch', 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return "-".join(spell(item) for item in value)
+    return str(value)
+
+
+def title(measure: str) -> str:
+    """A measure as a heading."""
+    if measure in SHORT:
+        return SHORT[measure]
+    scope, _, end = measure.rpartition(".log10_")
+    return f"log10 {ENDS.get(end, end)}, {scope}" if scope else measure.replace("_", " ")
+
+
+def figure(value: float | None, measure: str) -> str:
+    """A number in the units of its measure."""
+    if value is None:
+        return ABSENT
+    if not math.isfinite(value):
+        return str(value)
+    if measure.endswith("accuracy") or measure == "gap":
+        return f"{value:.1%}"
+    return f"{value:.3g}" if measure.endswith("loss") or "log10" not in measure else f"{value:.2f}"
+
+
+def cell(point: Point, measure: str) -> str:
+    """Mean ± standard deviation; how many seeds have the number where not all that are done do."""
+    found = point.values(measure)
+    shown, spread = figure(point.mean(measure), measure), point.std(measure)
+    if spread is not None:
+        shown = f"{shown.removesuffix('%')} ± {figure(spread, measure)}"
+    return f"{shown} ({len(found)})" if found and len(found) < point.done else shown
+
+
+def main_measures(outcomes: Sequence[Outcome]) -> list[str]:
+    """The measures of the table: accuracy, gap, and the bound and slope of each scope beside the published ones."""
+    chosen = ("test_accuracy", "gap", "log10_P_w", "log10_prod_inv_sigma_rms", "alarms")
+    known = measures(outcomes)
+    scoped = [name for name in known if name.endswith((".log10_upper", ".log10_lower"))]
+    return [name for name in (*chosen[:2], *scoped, *chosen[2:]) if name in known]
+
+
+def result_grid(found: Sequence[Point], keys: Sequence[str], sort: str, name: str) -> Grid:
+    """The table; the best point first."""
+    columns = main_measures([outcome for point in found for outcome in point.outcomes])
+    if sort not in columns and any(sort in outcome.values for point in found for outcome in point.outcomes):
+        columns.insert(0, sort)
+    rows = tuple(
+        (
+            *(spell(point.settings[key]) for key in keys),
+            f"{point.done}/{len(point.outcomes)}",
+            *(cell(point, measure) for measure in columns),
+        )
+        for point in ranked(found, sort)
+    )
+    headers = (*labels(keys), "seeds", *map(title, columns))
+    footer = f"mean ± standard deviation over seeds; sorted by {title(sort)}"
+    return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer)
+
+
+def failures(outcomes: Sequence[Outcome]) -> list[str]:
+    """A sentence for each failed trial, with the last line of its error."""
+    return [
+        f"failed: {outcome.id} ({settings_words(outcome)}), {outcome.attempts} attempts: "
+        + (outcome.error.splitlines() or ["no reason given"])[-1]
+        for outcome in outcomes
+        if outcome.status == "failed"
+    ]
+
+
+def settings_words(outcome: Outcome) -> str:
+    """The varied settings and the seed on one line."""
+    named = zip(labels(list(outcome.point)), outcome.point.values(), strict=True)
+    return ", ".join([*(f"{key} {spell(value)}" for key, value in named), f"seed {outcome.seed}"])
+
+
+def csv_text(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
+    """One row a trial: id, status, varied settings, seed, every measure."""
+    stream = io.StringIO()
+    columns = measures(outcomes)
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["id", "status", *keys, "seed", "attempts", "seconds", *columns, "error"])
+    for o in outcomes:
+        numbers = [o.values.get(name, "") for name in columns]
+        settings = [spell(o.point[key]) for key in keys]
+        writer.writerow([o.id, o.status, *settings, o.seed, o.attempts, o.seconds, *numbers, o.error])
+    return stream.getvalue()

@@ -1,0 +1,147 @@
+"""What lies in a trial's folder, and how it is written: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from normgauge.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows; there, two sweeps in one folder are the user's care
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA = 1
+RECORD, RESULT, CHECKPOINT, RUN, LOG, LOCK = (
+    "trial.json",
+    "result.json",
+    "checkpoint.pt",
+    "run.jsonl",
+    "log.txt",
+    "lock",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a trial from outside.
+
+    Attributes:
+        id: of the trial.
+        settings: all of them.
+        folder: where relative paths of the settings begin.
+        status: ``new``, ``running``, ``done`` or ``failed``; what is ``running`` while no sweep runs was killed.
+        attempts: begun so far.
+        seconds: of the attempts that ended.
+        error: last lines of the last failed attempt.
+        code: a digest of the user's file that builds the network, "" where there is none.
+    """
+
+    id: str
+    settings: Mapping[str, Any]
+    folder: str
+    status: str = "new"
+    attempts: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a finished trial found.
+
+    Attributes:
+        values: numbers by name; None for what could not be measured.
+        notes: sentences about them.
+        losses: training loss of each epoch.
+    """
+
+    values: Mapping[str, float | None]
+    notes: tuple[str, ...] = ()
+    losses: tuple[float, ...] = field(default=())
+
+
+def write_record(place: Path, record: Record) -> None:
+    """Write trial.json."""
+    write_whole(place / RECORD, {"schema": SCHEMA, **asdict(record)})
+
+
+def read_record(place: Path) -> Record | None:
+    """The record of a folder; None where there is none that can be read."""
+    data = _read(place / RECORD)
+    if data is None:
+        return None
+    try:
+        return Record(**{key: value for key, value in data.items() if key != "schema"})
+    except TypeError:  # of another schema
+        return None
+
+
+def write_result(place: Path, result: Result) -> None:
+    """Write result.json: with it, the trial is done."""
+    values = {name: spelled(value) for name, value in result.values.items()}
+    losses = [spelled(loss) for loss in result.losses]
+    write_whole(place / RESULT, {"schema": SCHEMA, "values": values, "notes": list(result.notes), "losses": losses})
+
+
+def read_result(place: Path) -> Result | None:
+    """The result of a folder; None where there is none that can be read."""
+    data = _read(place / RESULT)
+    if data is None:
+        return None
+    values = {name: None if value is None else float(value) for name, value in data["values"].items()}
+    return Result(values, tuple(data["notes"]), tuple(map(float, data["losses"])))
+
+
+def spelled(value: float | None) -> float | str | None:
+    """A number as strict JSON allows it: "inf", "-inf" and "nan" are strings."""
+    return value if value is None or math.isfinite(value) else str(float(value))
+
+
+def write_whole(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON so that a kill leaves the file before or the file after."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and data.get("schema") == SCHEMA else None
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold a lock on a file; the system gives it back when the process ends, however it ends.
+
+    Args:
+        path: the file, made where it does not exist.
+        refusal: the error when another process holds it; None to wait for it instead.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: with the refusal.
+    """
+    with path.open("ab") as stream:
+        if fcntl is not None:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise InputError(str(refusal)) from None
+        yield

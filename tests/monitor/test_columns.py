@@ -1,0 +1,53 @@
+"""Totals are products over layers in decimal logs."""
+
+import math
+
+import pytest
+
+from normgauge.monitor.budget import Account
+from normgauge.monitor.columns import log10_product, totals
+
+
+def test_totals_multiply_what_each_layer_has() -> None:
+    rows = [
+        {"norm_upper": 10.0, "norm_lower": 5.0, "folded": 3.0, "gradient": 3.0},
+        {"sigma_min": 0.1, "sigma_rms": 1.0, "sigma_max": 10.0, "gain": 7.0},
+        {"norm_upper": 100.0, "norm_lower": 50.0, "folded": 2.0, "gradient": 4.0},
+        {"sigma_min": 0.01, "sigma_rms": 10.0, "sigma_max": 10.0, "gain": 5.0},
+    ]
+    found = totals(rows, [False, False, False, True])
+    assert found["log10_P_w"] == pytest.approx(3.0)
+    assert found["log10_P_w_lower"] == pytest.approx(math.log10(250.0))
+    assert found["log10_prod_inv_sigma_min"] == pytest.approx(3.0)
+    assert found["log10_prod_inv_sigma_rms"] == pytest.approx(-1.0)
+    assert found["log10_prod_inv_sigma_max"] == pytest.approx(-2.0)
+    assert found["log10_folded"] == pytest.approx(math.log10(30.0))
+    assert found["gradient"] == pytest.approx(5.0)
+
+
+def test_nothing_measured_has_no_total() -> None:
+    assert set(totals([{}], [False]).values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("factors", "expected"),
+    [([0.0, math.inf], math.inf), ([0.0, 2.0], -math.inf), ([math.inf], math.inf), ([10.0, 10.0], 2.0)],
+    ids=["absorbs", "zero", "infinite", "plain"],
+)
+def test_products_at_the_edges(factors: list[float], expected: float) -> None:
+    assert log10_product(factors) == expected
+
+
+def test_no_number_stays_none() -> None:
+    assert math.isnan(log10_product([math.nan, math.inf]))
+    assert math.isnan(log10_product([-1.0]))
+
+
+def test_an_account_never_goes_over_its_share() -> None:
+    account = Account(0.1)
+    account.earn(10.0)
+    assert account.affords(1.0) and not account.affords(1.001)
+    account.spend(0.6)
+    assert not account.affords(0.5)
+    account.earn(1.0)
+    assert account.affords(0.5)

@@ -1,0 +1,379 @@
+"""The monitor in every kind of loop: it sees what happened, changes nothing, and never breaks the training."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import normgauge as ng
+from normgauge import store
+from normgauge.monitor.instruments import Instruments
+from normgauge.monitor.sigma import Listener
+
+
+def small(norm=nn.LayerNorm):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), norm(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def data(seed=1, shape=(16, 4)):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def loop(model, monitor, steps=3, *, inputs=None, optimizer=None):
+    """The plain loop of the documentation."""
+    optimizer = optimizer or torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(data(step) if inputs is None else inputs).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        if monitor is not None:
+            monitor.step(loss=loss, lr=0.1)
+    return optimizer
+
+
+def spectral(weight):
+    return float(torch.linalg.matrix_norm(weight.detach(), 2))
+
+
+def watched(model, folder, steps=3, **options):
+    """A run of the plain loop, read back."""
+    given = options.pop("inputs", None)
+    with ng.Monitor(model, folder, every=1, **options) as monitor:
+        loop(model, monitor, steps, inputs=given)
+    return store.read(monitor.path)
+
+
+def test_accumulation_sees_the_sigma_of_all_micro_batches_and_the_update_of_one_step(tmp_path):
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        before, sigmas = model[0].weight.detach().clone(), []
+        for scale in (1.0, 100.0):
+            inputs = scale * data(3)
+            sigmas.append(torch.sqrt(model[0](inputs).detach().var(1, correction=0) + model[1].eps))
+            (model(inputs).square().mean() / 2).backward()
+        optimizer.step()
+        monitor.step()
+        moved = float((model[0].weight.detach() - before).norm())
+    run = store.read(tmp_path)
+    assert run.series("sigma_min", "1") == [(1, pytest.approx(float(torch.cat(sigmas).min()), rel=1e-4))]
+    assert run.series("sigma_max", "1") == [(1, pytest.approx(float(torch.cat(sigmas).max()), rel=1e-4))]
+    assert run.series("update", "0") == [(1, pytest.approx(moved, rel=1e-4))]
+    assert run.series("gradient", "0") == [(1, pytest.approx(float(model[0].weight.grad.norm()), rel=1e-4))]
+
+
+def test_the_sigma_of_a_step_are_its_own(tmp_path):
+    model = small()
+    model[0].requires_grad_(False)
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for scale in (100.0, 1.0):
+            loop(model, monitor, 1, inputs=scale * data(3))
+    (_, first), (_, second) = store.read(tmp_path).series("sigma_max", "1")
+    assert second < 5 < 50 < first
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+def test_gradients_of_mixed_precision_are_unscaled_and_a_skipped_step_moves_nothing(dtype, tmp_path):
+    model = small()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    plain = torch.autograd.grad(model(data(0)).square().mean(), model[0].weight)[0].norm()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for factor in (1.0, math.inf):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype):
+                loss = model(data(0)).float().square().mean()
+            scaler.scale(loss * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            monitor.step(loss=loss)
+    run = store.read(tmp_path)
+    gradients, updates = run.series("gradient", "0"), run.series("update", "0")
+    assert gradients[0][1] == pytest.approx(float(plain), rel=0.05)
+    assert not math.isfinite(gradients[1][1]) and updates[0][1] > 0 and updates[1][1] == 0
+    assert all(math.isfinite(value) for _, value in run.series("norm_upper", "0"))
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.LayerNorm], ids=["batch", "layer"])
+def test_a_compiled_model_says_which_sigma_are_missing(norm, tmp_path):
+    model = small(norm)
+    compiled = torch.compile(model, backend="eager")
+    run = watched(compiled, tmp_path, inputs=data())
+    assert run.layers == ["0", "1", "3"] and len(run.steps) == 3 and run.header["model"]["name"] == "Sequential"
+    (note,) = run.notes
+    assert "the model is compiled" in note["sentence"]
+    if norm is nn.LayerNorm:
+        assert note["sentence"].startswith("no σ of 1:") and run.series("sigma_rms", "1") == []
+    else:
+        assert "σ of 1 from running statistics" in note["sentence"]
+        rms = math.sqrt(float((model[1].running_var + model[1].eps).mean()))
+        assert run.series("sigma_rms", "1")[-1][1] == pytest.approx(rms, rel=1e-5)
+    assert all(value > 0 for _, value in run.series("gradient", "0"))
+
+
+def test_awakening_the_hooks_compiles_nothing_anew(tmp_path):
+    torch._dynamo.reset()
+    compiled = torch.compile(small(nn.BatchNorm1d), backend="eager")
+    with ng.Monitor(compiled, tmp_path, every=2) as monitor:
+        loop(compiled, monitor, 2, inputs=data())
+        count = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        loop(compiled, monitor, 4, inputs=data())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == count
+    torch._dynamo.reset()
+
+
+def test_channels_last_gives_the_same_numbers(tmp_path):
+    runs = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 2))
+        model = model.to(memory_format=layout)
+        inputs = data(1, (4, 3, 6, 6)).to(memory_format=layout)
+        runs.append(watched(model, tmp_path / str(layout), inputs=inputs))
+    for column in ("norm_lower", "gradient", "radial", "update", "sigma_min"):
+        for layer in ("0", "1"):
+            plain, last = (dict(run.series(column, layer)) for run in runs)
+            assert last == pytest.approx(plain, rel=1e-3, abs=1e-6), column
+
+
+def test_a_frozen_weight_has_a_norm_but_no_gradient(tmp_path):
+    model = small()
+    model[0].requires_grad_(False)
+    run = watched(model, tmp_path)
+    assert run.series("gradient", "0") == [] and len(run.series("norm_upper", "0")) == 3
+    assert [value for _, value in run.series("update", "0")] == [0.0] * 3
+    assert len(run.series("gradient", "3")) == 3 and not run.notes
+
+
+def test_parameters_that_come_later_are_watched(tmp_path):
+    model = small()
+    records = []
+    with ng.Monitor(model, tmp_path, every=1, sinks=[records.append]) as monitor:
+        loop(model, monitor, 2)
+        model.append(nn.Linear(2, 5))
+        model.append(nn.LayerNorm(5))
+        loop(model, monitor, 2)
+    (late,) = (record for record in records if record["kind"] == "layers")
+    assert late["step"] == 3 and [layer["name"] for layer in late["layers"]] == ["4", "5"]
+    sizes = [len(record["columns"]["norm_upper"]) for record in records if record["kind"] == "step"]
+    assert sizes == [3, 3, 5, 5]
+    last = records[-2]["columns"]
+    with ng.Monitor(model, tmp_path, every=1, resume=True) as monitor:
+        loop(model, monitor, 1)
+    run = store.read(tmp_path)
+    assert run.layers == ["0", "1", "3", "4", "5"] and [line["step"] for line in run.steps] == [1, 2, 3, 4, 5]
+    assert last["norm_upper"][3] >= spectral(model[4].weight) > last["norm_upper"][3] * 0.9
+    assert last["sigma_min"][4] > 0 and last["update"][3] > 0 and last["gradient"][3] > 0
+
+
+def test_an_exchanged_module_of_the_same_shape_is_followed(tmp_path):
+    model = small()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 2)
+        model[3] = nn.Linear(8, 2)
+        model[1] = nn.LayerNorm(8, eps=100.0)
+        nn.init.constant_(model[3].weight, 3.0)
+        loop(model, monitor, 2)
+    run = store.read(tmp_path)
+    uppers, sigmas = dict(run.series("norm_upper", "3")), dict(run.series("sigma_min", "1"))
+    assert uppers[2] < 2 < 10 < uppers[3]
+    assert sigmas[2] < 9 and 3 not in sigmas and sigmas[4] > 10  # the pass before it was noticed was not heard
+
+
+def test_tied_weights_are_measured_once(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    model[2].weight = model[0].weight
+    run = watched(model, tmp_path)
+    assert [layer["tied"] for layer in run.header["layers"]] == [None, None, "0"]
+    assert run.series("norm_upper", "2") == [] and len(run.series("norm_upper", "0")) == 3
+
+
+def test_a_weight_made_of_others_has_the_norm_of_what_runs(tmp_path):
+    model = small()
+    model[0] = parametrizations.weight_norm(model[0])
+    with torch.no_grad():
+        model[0].parametrizations.weight.original0.mul_(5)
+    run = watched(model, tmp_path)
+    true = spectral(model[0].weight)
+    lower, upper = run.series("norm_lower", "0")[-1][1], run.series("norm_upper", "0")[-1][1]
+    assert lower <= true <= upper <= 1.06 * lower
+    assert run.layers == ["0", "1", "3"]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 2)
+
+    def forward(self, given):
+        return self.head(self.rnn(given)[0])
+
+
+class Attentive(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(4), nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, given):
+        normal = self.norm(given)
+        return given + self.attention(normal, normal, normal)[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "layers"),
+    [
+        (Recurrent(), ["rnn.weight_ih_l0", "rnn.weight_hh_l0", "head"]),
+        (Attentive(), ["norm", "attention.in_proj_weight", "attention.out_proj"]),
+    ],
+    ids=["lstm", "attention"],
+)
+def test_modules_with_several_weights(model, layers, tmp_path):
+    run = watched(model, tmp_path, inputs=data(2, (3, 5, 4)))
+    assert set(layers) <= set(run.layers) and not run.notes
+    for layer in layers:
+        assert len(run.series("gradient", layer)) == 3, layer
+        if layer != "norm":
+            weight = dict(model.named_parameters())[layer if "weight" in layer else f"{layer}.weight"]
+            assert run.series("norm_upper", layer)[-1][1] >= spectral(weight)
+
+
+def test_sparse_gradients_count(tmp_path):
+    torch.manual_seed(0)
+    table, head = nn.Embedding(50, 4, sparse=True), nn.Linear(4, 2)
+    model = nn.Sequential(table, head)
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 2, inputs=torch.tensor([[1, 2, 1]]))
+    run = store.read(tmp_path)
+    dense = float(table.weight.grad.to_dense().norm())
+    assert table.weight.grad.is_sparse
+    assert run.series("gradient", "0")[-1] == (2, pytest.approx(dense, rel=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "why"),
+    [
+        (nn.DataParallel(nn.Linear(2, 2)), {}, "nn.DataParallel copies the model"),
+        (nn.ReLU(), {}, "has no parameters"),
+        (nn.Linear(2, 2), {"budget": 3.0}, "expected a budget between 0 and 1"),
+        (nn.Linear(2, 2), {"every": 0}, "expected every >= 1"),
+        (nn.Linear(2, 2), {"readings": 10}, "full readings need a batch"),
+    ],
+    ids=["data-parallel", "no-parameters", "budget", "every", "readings"],
+)
+def test_what_cannot_be_watched_is_refused(model, options, why, tmp_path):
+    with pytest.raises(ng.NormgaugeError, match=why):
+        ng.Monitor(model, tmp_path, **options)
+
+
+def test_a_path_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ng.NormgaugeError, match="cannot write"):
+        ng.Monitor(small(), tmp_path / "file" / "run")
+
+
+def test_gradients_cleared_too_early_are_noted_once(tmp_path):
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for _ in range(3):
+            model(data()).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            monitor.step()
+    notes = [note["sentence"] for note in store.read(tmp_path).notes]
+    assert len(notes) == 1 and "before zero_grad" in notes[0]
+
+
+def witness(node):
+    """A reference that dies with a node of the graph: nodes themselves take none."""
+
+    class Hook:
+        def __call__(self, gradients):
+            return None
+
+    hook = Hook()
+    node.register_prehook(hook)
+    return weakref.ref(hook)
+
+
+def test_no_graph_is_kept_alive(tmp_path):
+    model = small()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 1)
+        loss = model(data()).square().mean()
+        loss.backward()
+        monitor.step(loss=loss)
+        output = model(data())  # a pass that is heard, and read only later
+        seen = [witness(loss.grad_fn), witness(output.grad_fn)]
+        del loss, output
+        gc.collect()
+        assert [object_() for object_ in seen] == [None, None]
+
+
+def test_no_hook_is_left_after_close(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
+    monitor = ng.Monitor(model, tmp_path)
+    assert any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    monitor.close()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.LayerNorm], ids=["batch", "layer"])
+def test_the_training_is_the_same_to_the_bit(norm, tmp_path):
+    ends = []
+    for watch in (False, True):
+        torch.manual_seed(5)
+        model = nn.Sequential(nn.Linear(4, 8), norm(8), nn.Dropout(0.3), nn.Linear(8, 2))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        monitor = ng.Monitor(model, tmp_path, every=1) if watch else None
+        loop(model, monitor, 20, optimizer=optimizer)
+        ends.append((model.state_dict(), torch.get_rng_state()))
+    (plain, random), (seen, random_seen) = ends
+    assert plain.keys() == seen.keys() and torch.equal(random, random_seen)
+    assert all(torch.equal(plain[name], seen[name]) for name in plain)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Instruments, "read"), (Instruments, "arm"), (Instruments, "finish"), (Listener, "_hear")]
+)
+def test_a_fault_of_the_instrument_never_reaches_the_loop(owner, name, tmp_path, monkeypatch, caplog):
+    model = small()
+    monitor = ng.Monitor(model, tmp_path, every=1)
+
+    def broken(*args, **options):
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(owner, name, broken)
+    with caplog.at_level(logging.WARNING, "normgauge"):
+        loop(model, monitor, 8)
+    monitor.close()
+    run = store.read(tmp_path)
+    assert run.end is not None and run.end["step"] == 8
+    said = [note["sentence"] for note in run.notes if "a fault of ours" in note["sentence"]]
+    assert len(said) == 1 and "training goes on" in said[0]
+
+
+def test_a_sink_or_callback_that_raises_is_told_of_once_and_every_line_is_written(tmp_path):
+    def broken(_):
+        raise OSError("the tracker is away")
+
+    good = []
+    model = small()
+    with ng.Monitor(model, tmp_path, every=1, sinks=[broken, good.append], on_alarm=broken) as monitor:
+        loop(model, monitor, 2)
+        monitor.step(loss=math.nan)
+    run = store.read(tmp_path)
+    sentences = [note["sentence"] for note in run.notes]
+    assert sum("function failed (OSError: the tracker is away)" in s for s in sentences) == 1
+    assert sum("on_alarm raised OSError" in s for s in sentences) == 1
+    assert [line["step"] for line in run.steps] == [1, 2, 3]
+    kinds = [record["kind"] for record in good]
+    assert kinds[0] == "header" and kinds[-1] == "end" and kinds.count("step") == 3

@@ -1,0 +1,121 @@
+"""What is heard at the door of a network, and read from an optimizer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge.monitor.fetch import Floats, Sheet, fetch
+from normgauge.monitor.layers import find_layers
+from normgauge.monitor.surroundings import AROUND, Surroundings
+
+
+def unexpected(error: Exception) -> None:
+    raise error
+
+
+def numbers(sheet: Sheet) -> dict[tuple[int, str], float]:
+    found: dict[tuple[int, str], float] = {}
+
+    def take(floats: Floats, seconds: float) -> None:
+        del seconds
+        found.update({(row, name): value for row, line in floats.items() for name, value in line.items()})
+
+    fetch(sheet, take).deliver()
+    return found
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def heard(model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer | None = None):
+    layers = find_layers(model)
+    around = Surroundings(model, layers, optimizer, unexpected)
+    around.awake = True
+    model(batch)
+    sheet = Sheet()
+    around.read(layers, sheet)
+    around.close()
+    return around, layers, numbers(sheet)
+
+
+def test_the_input_and_the_running_statistics_are_measured(model):
+    batch = 3 * torch.randn(40, 6)
+    _, _, found = heard(model, batch)
+    assert found[AROUND, "input"] == pytest.approx(batch.square().mean().sqrt().item(), rel=1e-6)
+    assert found[AROUND, "half"] == 0.0
+    assert found[1, "running"] == pytest.approx(model[1].running_var.mean().item(), rel=1e-6)
+    assert (1, "batch") not in found
+
+
+def test_a_normalizer_in_eval_mode_is_compared_with_its_batch(model):
+    batch = torch.randn(40, 6)
+    model[1].eval()
+    _, _, found = heard(model, batch)
+    assert found[1, "batch"] == pytest.approx(model[0](batch).var(0, correction=0).mean().item(), rel=1e-5)
+
+
+def test_float16_is_noticed_inside_autocast(model):
+    with torch.autocast("cpu", torch.float16):
+        _, _, found = heard(model, torch.randn(16, 6))
+    assert found[AROUND, "half"] == 1.0
+
+
+def test_a_broken_input_is_seen_also_at_a_step_not_meant_to_be_read(model):
+    layers = find_layers(model)
+    around = Surroundings(model, layers, None, unexpected)
+    batch = torch.randn(16, 6)
+    batch[3, 2] = torch.nan
+    model(batch)
+    sheet = Sheet()
+    around.read(layers, sheet)
+    assert math.isnan(numbers(sheet)[AROUND, "input"])
+    around.close()
+
+
+def test_tokens_and_passes_without_gradients_leave_nothing():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    _, _, found = heard(model, torch.arange(10))
+    assert (AROUND, "input") not in found
+    with torch.no_grad():
+        _, _, found = heard(model[1], torch.randn(3, 4))
+    assert (AROUND, "input") not in found
+
+
+def test_the_settings_of_the_optimizer_go_to_their_layers(model):
+    groups = [
+        {"params": model[0].parameters(), "lr": 0.5},
+        {"params": model[1].parameters(), "weight_decay": 3.0},
+        {"params": model[3].parameters(), "betas": (0.999, 0.9999)},
+    ]
+    around, layers, _ = heard(model, torch.randn(16, 6), torch.optim.AdamW(groups, lr=0.1, weight_decay=0.01))
+    rows = around.finish(layers, [{"frobenius": 1.0}] * len(layers), {1: {"running": 2.0, "other": 5.0}})
+    assert (rows[0]["rate"], rows[0]["momentum"], rows[0]["weight_decay"]) == (0.5, 0.9, 0.01)
+    assert (rows[1]["weight_decay"], rows[1]["eps"], rows[1]["running"]) == (3.0, 1e-5, 2.0)
+    assert "other" not in rows[1]
+    assert rows[2]["momentum"] == 0.999
+    sgd = Surroundings(model, layers, torch.optim.SGD(model.parameters(), 0.1, momentum=0.7), unexpected)
+    assert sgd.finish(layers, [{}] * len(layers), {})[0]["momentum"] == 0.7
+    sgd.close()
+
+
+def test_no_hook_stays_behind(model):
+    heard(model, torch.randn(16, 6))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_failure_is_reported_and_the_pass_goes_on(model):
+    troubles: list[Exception] = []
+    layers = find_layers(model)
+    around = Surroundings(model, layers, None, troubles.append)
+    around.awake = True
+    model[1].eval()
+    around._normalize(model[1], ())
+    assert [type(trouble) for trouble in troubles] == [IndexError]
+    around.close()

@@ -1,0 +1,68 @@
+"""Many small weights at once give what each gives alone."""
+
+import pytest
+import torch
+
+from normgauge.monitor.fetch import Sheet, fetch
+from normgauge.monitor.vectors import Segments, Vectors
+
+
+def numbers(sheet: Sheet) -> dict[int, dict[str, float]]:
+    got: list[dict[int, dict[str, float]]] = []
+    fetch(sheet, lambda floats, seconds: got.append(floats)).deliver()
+    return got[0]
+
+
+def test_each_weight_gets_its_own_numbers() -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(3), torch.randn(2, 4), torch.randn(1)]
+    slopes = [torch.randn(3), None, torch.randn(1)]
+    vectors = Vectors([4, 7, 9])
+    vectors.keep([w - 0.5 for w in weights])
+    sheet = Sheet()
+    vectors.read(weights, slopes, sheet)
+    found = numbers(sheet)
+    for row, weight, slope in zip([4, 7, 9], weights, slopes, strict=True):
+        assert found[row]["frobenius"] == pytest.approx(float(weight.norm()), rel=1e-6)
+        assert found[row]["update"] == pytest.approx(0.5 * weight.numel() ** 0.5, rel=1e-5)
+        if slope is None:
+            assert "gradient" not in found[row]
+        else:
+            assert found[row]["gradient"] == pytest.approx(float(slope.norm()), rel=1e-6)
+            assert found[row]["dot"] == pytest.approx(float((slope * weight).sum()), rel=1e-5, abs=1e-7)
+
+
+def test_nothing_gives_nothing() -> None:
+    sheet = Sheet()
+    vectors = Vectors([])
+    vectors.keep([])
+    vectors.read([], [], sheet)
+    assert sheet.packed() is None and numbers(sheet) == {}
+
+
+def test_without_gradients_there_are_none() -> None:
+    sheet = Sheet()
+    Vectors([0]).read([torch.ones(4)], [None], sheet)
+    assert numbers(sheet) == {0: {"frobenius": 2.0}}
+
+
+def test_half_precision_is_widened() -> None:
+    sheet = Sheet()
+    Vectors([0]).read([torch.full((4,), 300.0, dtype=torch.float16)], [None], sheet)
+    assert numbers(sheet)[0]["frobenius"] == pytest.approx(600.0)
+
+
+def test_segments_reduce_by_part() -> None:
+    parts = Segments([2, 3], torch.device("cpu"))
+    values = torch.tensor([1.0, 5.0, 2.0, 8.0, 2.0])
+    assert parts.reduce(values, "max").tolist() == [5.0, 8.0]
+    assert parts.reduce(values, "mean").tolist() == [3.0, 4.0]
+
+
+def test_numbers_of_several_kinds_come_together() -> None:
+    sheet = Sheet()
+    sheet.put(0, "a", torch.tensor(1.5))
+    sheet.put(0, "b", torch.tensor(2.5, dtype=torch.float64))
+    sheet.put(1, "a", 3.5)
+    sheet.put_all([1, 2], "c", torch.tensor([4.5, 5.5]))
+    assert numbers(sheet) == {0: {"a": 1.5, "b": 2.5}, 1: {"a": 3.5, "c": 4.5}, 2: {"c": 5.5}}

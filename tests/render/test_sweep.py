@@ -1,0 +1,207 @@
+"""The table, the plots and the page of a sweep, from outcomes made by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from normgauge.render import sweep
+from normgauge.render.svg import NARROW, WIDE
+from normgauge.render.sweep_page import View, sweep_page
+from normgauge.render.sweep_plot import chart, heat_map, setting_axis
+from normgauge.render.sweep_points import Outcome, Point, measures, points, ranked
+
+NORM, LR = "network.options.norm", "training.lr"
+
+
+def made(norm: Any, lr: float, seed: int, status: str = "done", **values: float) -> Outcome:
+    return Outcome(f"{norm}{lr}{seed}", {NORM: norm, LR: lr}, seed, status, values, 1, 2.0)
+
+
+@pytest.fixture
+def outcomes() -> list[Outcome]:
+    return [
+        made(
+            norm,
+            lr,
+            seed,
+            test_accuracy=0.5 + 0.1 * i + 0.05 * j + 0.01 * seed,
+            **{"point.log10_upper": float(i + seed)},
+        )
+        for i, norm in enumerate(["batch", "<none>"])
+        for j, lr in enumerate([0.001, 0.01, 0.1])
+        for seed in range(2)
+    ]
+
+
+def test_points_are_trials_that_differ_in_their_seed(outcomes):
+    found = points(outcomes)
+    assert len(found) == 6 and all(len(point.outcomes) == 2 for point in found)
+    assert found[0].mean("test_accuracy") == pytest.approx(0.505)
+    assert found[0].std("test_accuracy") == pytest.approx(0.01 / 2**0.5)
+    assert measures(outcomes) == ["test_accuracy", "point.log10_upper"]
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "std"),
+    [((), None, None), ((1.0,), 1.0, None), ((1.0, 3.0), 2.0, 2**0.5), ((1.0, math.inf), math.inf, None)],
+    ids=["none", "one", "two", "infinite"],
+)
+def test_means(values, mean, std):
+    point = Point({}, tuple(made("a", 1, k, gap=value) for k, value in enumerate(values)))
+    assert point.mean("gap") == (None if mean is None else pytest.approx(mean))
+    assert point.std("gap") == (None if std is None else pytest.approx(std))
+
+
+def test_a_mean_with_nan_is_nan_and_comes_last(outcomes):
+    lost = [made("lost", 1.0, 0, test_accuracy=math.nan), made("none at all", 1.0, 0, "failed")]
+    order = ranked(points([*lost, *outcomes]), "test_accuracy")
+    assert [point.settings[NORM] for point in order][-2:] == ["lost", "none at all"]
+    assert order[0].settings == {NORM: "<none>", LR: 0.1}
+    assert ranked(points(outcomes), "point.log10_upper")[0].settings[NORM] == "batch"  # less is better
+
+
+def test_the_table(outcomes):
+    lame = made("batch", 0.001, 2, "failed")
+    partly = made("batch", 0.001, 3, test_accuracy=0.9)
+    grid = sweep.result_grid(points([*outcomes, lame, partly]), (NORM, LR), "test_accuracy", "n")
+    assert grid.headers == ("norm", "lr", "seeds", "test accuracy", "log10 at most, point")
+    assert grid.rows[0] == ("<none>", "0.1", "2/2", "70.5 ± 0.7%", "1.50 ± 0.71")
+    row = next(row for row in grid.rows if row[:2] == ("batch", "0.001"))
+    assert row[2] == "3/4" and row[4].endswith("(2)")
+    assert "sorted by test accuracy" in grid.footer
+    other = sweep.result_grid(points([made("a", 1, 0, loss_gap=2.5)]), (NORM,), "loss_gap", "n")
+    assert other.headers == ("norm", "seeds", "loss gap") and other.rows == (("a", "1/1", "2.5"),)
+
+
+@pytest.mark.parametrize(
+    ("value", "measure", "shown"),
+    [
+        (None, "gap", "·"),
+        (math.inf, "point.log10_upper", "inf"),
+        (math.nan, "test_loss", "nan"),
+        (0.1234, "gap", "12.3%"),
+        (12.345, "log10_P_w", "12.35"),
+        (0.012345, "test_loss", "0.0123"),
+        (2.0, "alarms", "2"),
+    ],
+)
+def test_numbers(value, measure, shown):
+    assert sweep.figure(value, measure) == shown
+
+
+def test_names_that_are_alike_are_told_in_full():
+    assert sweep.labels(["a.lr", "b.lr", "c.x"]) == ["a.lr", "b.lr", "x"]
+    assert sweep.title("ball:0.1.log10_lower") == "log10 found, ball:0.1"
+    assert sweep.title("log10_prod_inv_sigma_rms") == "log10 Π1/σ"
+
+
+def test_failures_are_told_by_their_last_line():
+    failed = Outcome("x", {NORM: "a"}, 3, "failed", {}, 2, 1.0, "Traceback\nValueError: no")
+    (told,) = sweep.failures([failed, made("b", 1, 0)])
+    assert told == "failed: x (norm a, seed 3), 2 attempts: ValueError: no"
+    assert "no reason given" in sweep.failures([Outcome("x", {}, 0, "failed", {})])[0]
+
+
+def test_csv(outcomes):
+    failed = Outcome("x", {NORM: 'a,"b"', LR: 1.0}, 3, "failed", {}, 2, 1.0, "two\nlines")
+    rows = list(csv.DictReader(io.StringIO(sweep.csv_text([*outcomes, failed], (NORM, LR)))))
+    assert len(rows) == 13 and rows[0]["test_accuracy"] == "0.5" and rows[0][LR] == "0.001"
+    assert rows[-1][NORM] == 'a,"b"' and rows[-1]["error"] == "two\nlines" and rows[-1]["test_accuracy"] == ""
+
+
+def parsed(drawing: str) -> ElementTree.Element:
+    return ElementTree.fromstring(drawing)
+
+
+def found(root: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
+    return root.findall(f".//{{http://www.w3.org/2000/svg}}{tag}")
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_chart_has_a_dot_a_trial_and_the_line_of_the_means(outcomes, shape):
+    root = parsed(chart(outcomes, LR, "test_accuracy", shape))
+    dots = [(float(c.get("cx", 0)), float(c.get("cy", 0))) for c in found(root, "circle")]
+    assert len(dots) == 12 and len({x for x, _ in dots}) == 3
+    assert all(0 < x < shape.width for x, _ in dots)
+    (line,) = found(root, "polyline")
+    corners = [tuple(map(float, corner.split(","))) for corner in line.get("points", "").split()]
+    assert len(corners) == 3
+    for x, y in corners:
+        heights = [cy for cx, cy in dots if cx == x]
+        assert min(heights) < y < max(heights) and y == pytest.approx(sum(heights) / len(heights), abs=0.11)
+    steps = [b[0] - a[0] for a, b in pairwise(corners)]
+    assert steps[0] == pytest.approx(steps[1], abs=0.2)  # a factor of ten is a factor of ten
+    assert "norm &lt;none&gt;, lr 0.1, seed 1: test accuracy 71.0%" in chart(outcomes, LR, "test_accuracy", shape)
+
+
+def test_random_draws_have_no_line(outcomes):
+    assert "polyline" not in chart(outcomes, LR, "test_accuracy", joined=False)
+
+
+def test_a_chart_of_nothing_is_nothing():
+    assert chart([made("a", 1, 0, gap=math.nan), made("b", 1, 0)], LR, "gap") == ""
+    assert heat_map([made("a", 1, 0, gap=math.inf)], (NORM, LR), "gap") == ""
+    assert chart([made("a", 1, 0, gap=0.0)], LR, "gap") != ""  # one dot, no range at all
+
+
+def test_axes_place_numbers_by_size_and_names_side_by_side():
+    linear, logarithmic = setting_axis([1, 2, 4], 0, 100), setting_axis([1, 10, 100], 0, 100)
+    assert linear.at(2) - linear.at(1) == pytest.approx((linear.at(4) - linear.at(2)) / 2)
+    assert logarithmic.at(10) - logarithmic.at(1) == pytest.approx(logarithmic.at(100) - logarithmic.at(10))
+    names = setting_axis(["b", "a", True], 0, 90)
+    assert [names.at(value) for value in ("b", "a", True)] == [15, 45, 75]
+    assert setting_axis([[64, 10], [64, 8, 10]], 0, 100).at([64, 8, 10]) == 75
+
+
+def test_a_heat_map_has_a_cell_a_pair_and_is_darkest_where_the_measure_is_largest(outcomes):
+    root = parsed(heat_map(outcomes, (LR, NORM), "test_accuracy"))
+    cells = found(root, "rect")
+    depths = [float(cell.get("fill-opacity", 0)) for cell in cells]
+    assert len(cells) == 6 and max(depths) == depths[-1] == 0.5 and min(depths) == depths[0] == 0.06
+    words = [text.text for text in found(root, "text")]
+    assert "50.5%" in words and "70.5%" in words and "batch" in words and "0.01" in words
+    assert heat_map([made("a", float(k), 0, gap=1.0) for k in range(20)], (LR, NORM), "gap") == ""
+
+
+VIEW = View("<b>", (NORM, LR), frozenset(), "test_accuracy", (), ("test_accuracy",), ("10^2.5 & <i>",))
+
+
+def test_the_page_is_whole_and_escapes_every_name(outcomes):
+    failed = Outcome("x", {NORM: "<u>", LR: 1.0}, 3, "failed", {}, 2, 1.0, "<script>alert(1)</script>")
+    page = sweep_page([*outcomes, failed, made("a", 1.0, 0, test_accuracy=math.inf)], VIEW)
+    assert page.startswith("<!doctype html>") and "default-src 'none'" in page
+    body = page.split("<main", 1)[1].rsplit("<script>", 1)[0]
+    assert not re.search(r"<(b|u|i|script|none)>", body) and "&lt;script&gt;alert(1)" in body
+    assert "10<sup>2.5</sup> &amp; &lt;i&gt;" in body
+    assert body.count("<figcaption>") == 3 and body.count("<svg") == 6
+    assert "a mean is over seeds and over training.lr" in body and "1 value that is not finite left out" in body
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+    assert "Failed trials" in body and "8 points, 14 trials" in page
+
+
+@pytest.mark.parametrize(("axes", "figures", "maps"), [((NORM,), 1, 0), ((NORM, LR), 1, 1), ((), 3, 1)])
+def test_the_plots_asked_for(outcomes, axes, figures, maps):
+    view = View("n", (NORM, LR), frozenset(), "test_accuracy", axes, ("test_accuracy",))
+    page = sweep_page(outcomes, view)
+    assert page.count("<figcaption>") == figures
+    assert page.count(" by network.options.norm and training.lr;") == maps
+
+
+def test_notes_are_on_the_page_and_draws_have_neither_line_nor_map(outcomes):
+    noted = Outcome("z", {NORM: "a", LR: 1.0}, 0, "done", {"test_accuracy": 0.1}, notes=("not gauged: NaN",))
+    view = View("n", (NORM, LR), frozenset({LR}), "test_accuracy", (), ("test_accuracy",))
+    page = sweep_page([*outcomes, noted], view)
+    assert "z: not gauged: NaN" in page and page.count("<figcaption>") == 2 and page.count("<polyline") == 2
+
+
+def test_a_page_of_nothing(outcomes):
+    page = sweep_page([made("a", 1, 0, "new")], VIEW)
+    assert "<svg" not in page and "Results" in page
