@@ -1,12 +1,13 @@
 """Do the monitor's alarms name what is wrong, early, and only then? Planted faults and healthy trainings.
 
-    python benchmarks/faults.py [--runs 20] [--healthy 200] [--seed 1000] [--steps 150] [--json FILE]
+    python benchmarks/faults.py [--runs 20] [--healthy 200] [--seed 3000] [--steps 150] [--json FILE]
 
 A fault is named when an alarm at or after its step has the right cause, or the right layer. Any alarm of a healthy run
 is a false one. The loss fails when the mean of its last ten steps exceeds twice its level before the fault (twice the
 first loss for a fault that is there from the start) or is not a number; the lead is that step minus the step of the
 first right alarm, over the runs whose loss fails at all. Thresholds were tuned on seeds below 1000, whose networks and
-data are drawn from other widths, depths and clusters than those of the seeds from 1000 on.
+data are drawn from other widths, depths and clusters than those of the seeds from 1000 on. A first judgement on seeds
+from 1000 showed two mistakes in the signs; after that they count as seen, and the judgement is on seeds from 3000.
 
 Everything is read at every step; beside it, on the first runs of each kind, the default budget. A second watch sees the
 same numbers without those of the optimizer.
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from faulty import FAULTS, FRESH, STEPS, Training, healthy, planted
+from faulty import FAULTS, STEPS, Training, healthy, planted
 
 import normgauge as ng
 from normgauge.monitor import Alarm
@@ -37,6 +38,9 @@ from normgauge.monitor.seen import Place, Seen
 from normgauge.monitor.watch import Watch
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
+JUDGED = 3000
+"""Seeds from here on were never looked at before the thresholds were frozen."""
+
 OF_THE_OPTIMIZER = ("rate", "momentum", "weight_decay", "decoupled")
 
 
@@ -160,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="of each kind of fault")
     parser.add_argument("--healthy", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=FRESH)
+    parser.add_argument("--seed", type=int, default=JUDGED)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--budget-runs", type=int, default=4, help="of each kind, with the default budget")
     parser.add_argument("--json", type=Path, default=RESULTS)
@@ -178,7 +182,7 @@ def main() -> None:
         few = 10 * args.budget_runs
         report["default budget"] = bench(args.budget_runs, few, args.seed, args.steps, None, stride)
     kept = json.loads(args.json.read_text()) if args.json.exists() else {}
-    kept["judged" if args.seed >= FRESH else "tuned"] = {"seed": args.seed, "steps": args.steps, **report}
+    kept["judged" if args.seed >= JUDGED else "tuned"] = {"seed": args.seed, "steps": args.steps, **report}
     kept["environment"] = {"torch": torch.__version__, "python": platform.python_version()}
     args.json.parent.mkdir(exist_ok=True)
     args.json.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")

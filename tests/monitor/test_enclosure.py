@@ -77,10 +77,14 @@ def test_readings_turn_the_direction_towards_the_top() -> None:
     weight = torch.randn(50, 50)
     weight[0] *= 3
     tracked = Tracked(weight)
+    cold = float((weight @ tracked.right).norm())
     first = enclosed(tracked, weight)[0]
-    for _ in range(30):
+    weight[0] *= -1
+    weight[1] *= 4  # the top is another row now
+    for _ in range(40):
         last = enclosed(tracked, weight)[0]
-    assert first < 0.9 * truth(weight) < 0.999 * truth(weight) <= last * 1.01
+    assert cold < 0.5 * first
+    assert 0.99 * truth(weight) <= last
 
 
 def test_folded_is_the_norm_with_the_rows_rescaled() -> None:

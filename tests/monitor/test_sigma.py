@@ -83,7 +83,7 @@ def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
     listener._hear = lambda *args: 1 / 0  # type: ignore[method-assign]
     module(torch.randn(3, 4, requires_grad=True))
     assert len(errors) == 1 and isinstance(errors[0], ZeroDivisionError)
-    listener.detach()
+    listener.awake = False
     module(torch.randn(3, 4, requires_grad=True))
     assert len(errors) == 1
 

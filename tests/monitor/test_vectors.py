@@ -66,3 +66,19 @@ def test_numbers_of_several_kinds_come_together() -> None:
     sheet.put(1, "a", 3.5)
     sheet.put_all([1, 2], "c", torch.tensor([4.5, 5.5]))
     assert numbers(sheet) == {0: {"a": 1.5, "b": 2.5}, 1: {"a": 3.5, "c": 4.5}, 2: {"c": 5.5}}
+
+
+def test_long_parts_give_the_same() -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(9000), torch.randn(70, 80)]
+    slopes = [torch.randn(9000), torch.randn(70, 80)]
+    vectors = Vectors([0, 1], whole=False)
+    vectors.keep([w + 1 for w in weights])
+    sheet = Sheet()
+    vectors.read(weights, slopes, sheet)
+    found = numbers(sheet)
+    for row, (weight, slope) in enumerate(zip(weights, slopes, strict=True)):
+        assert "frobenius" not in found[row]
+        assert found[row]["update"] == pytest.approx(weight.numel() ** 0.5, rel=1e-5)
+        assert found[row]["gradient"] == pytest.approx(float(slope.norm()), rel=1e-5)
+        assert found[row]["dot"] == pytest.approx(float((slope * weight).double().sum()), rel=1e-3)

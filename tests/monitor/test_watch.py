@@ -78,6 +78,7 @@ CAUSES = {
     "eps": ("eps_dominates", "b.1.norm", {"changed": {NORM: {"eps": 100.0, "sigma_rms": 10.02}}}, 1),
     "constant input": ("sigma_collapse", "b.1.norm", {"changed": {NORM: {"sigma_rms": 0.0032}}}, 1),
     "dead": ("dead_normalizer", "b.1.norm", {"changed": {NORM: {"frobenius": 0.0}}}, 1),
+    "gain replaced": ("gamma_jump", "b.1.norm", {"changed": {NORM: {"update": 4.0}}}, 1),
     "decay known": (
         "gamma_decay", "", {"changed": {NORM: {"frobenius": 3.4, "rate": 0.01, "weight_decay": 1.0}}}, 1,
     ),

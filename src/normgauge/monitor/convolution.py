@@ -10,10 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.monitor.enclosure import Raw, distance, proved_norm, root_of_squares
+from normgauge.monitor.enclosure import Raw, distance, first_direction, proved_norm, root_of_squares
 from normgauge.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
 from normgauge.spectral.conv_operator import padding_constant
-from normgauge.spectral.power import seeded_start
+
+WARM_UP = 3
+"""Power iterations before the first reading."""
 
 WIDTH = 0.02
 """log(upper/lower) a full refresh asks for."""
@@ -32,6 +34,8 @@ class TrackedConv:
         self.spread = math.sqrt(math.prod(weight.shape[2:])) * padding_constant(spec)
         self.reference = weight.detach().clone()
         self.proved: Tensor | float = math.inf
+        self.lost = True  # the reference says no more than the Frobenius norm does: its distance is not asked for
+        self._warm = False
         self._shape = spec.input_shape(weight)
         taps = math.prod(weight.shape[2:])
         self.terms = max(weight.shape[:2]) * taps + math.prod(self._shape) + math.prod(spec.output_shape(weight))
@@ -39,12 +43,27 @@ class TrackedConv:
 
     def restart(self) -> None:
         """Begin with new directions, after the old ones died or overflowed."""
-        start = seeded_start(self._shape, self.reference)
+        start = first_direction(self._shape, self.reference)
         self.right = torch.stack((start, start))  # plain and folded direction
 
     def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each channel, or of all."""
         kernel = weight.double()
+        found = self._turn(kernel, scale)
+        if not self._warm:
+            self._warm = True
+            for _ in range(WARM_UP):
+                found = self._turn(kernel, scale)
+        return {
+            "proved": self.proved,
+            "drift": math.inf if self.lost else distance(weight, self.reference),
+            "frobenius": root_of_squares(weight),
+            "found": found[0],
+            "folded": found[1],
+        }
+
+    def _turn(self, kernel: Tensor, scale: Tensor | None) -> Tensor:
+        """‖conv v‖ for each direction, and one power iteration of both."""
         image = apply(kernel, self.right, self.spec)
         if scale is not None:
             image[1] *= _per_channel(scale, image)
@@ -53,17 +72,12 @@ class TrackedConv:
             image[1] *= _per_channel(scale, image)
         back = apply_adjoint(kernel, image, self.spec)
         self.right = F.normalize(back.flatten(1), dim=1).view_as(back)
-        return {
-            "proved": self.proved,
-            "drift": distance(weight, self.reference),
-            "frobenius": root_of_squares(weight),
-            "found": found[0],
-            "folded": found[1],
-        }
+        return found
 
     def refresh(self, weight: Tensor) -> None:
         """Prove the operator norm of the kernel as it is now; seconds for a large layer."""
         self.reference.copy_(weight)
+        self.lost = False
         self.proved = math.exp(conv_norm(weight.detach().cpu(), self.spec, WIDTH).log.hi) * (1 + 1e-9)
 
     def refresh_cheaply(self, weight: Tensor) -> None:
@@ -72,8 +86,9 @@ class TrackedConv:
         Σ_t K_t x_t = [K_1 … K_T] (x_1, …, x_T) at every place, and every pixel is seen by at most T places.
         """
         matrix = weight.detach().flatten(1).double()
-        upper, _ = proved_norm(matrix, seeded_start((matrix.shape[1],), matrix))
+        upper, _ = proved_norm(matrix, first_direction((matrix.shape[1],), matrix))
         self.reference.copy_(weight)
+        self.lost = False
         self.proved = upper * self.spread
 
 

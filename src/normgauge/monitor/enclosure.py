@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.spectral.dense import below, gram
-from normgauge.spectral.power import seeded_start
 
 ROOMS = (0.004, 0.015, 0.05, 0.2)
 """How far above the value found the proof is tried, in turn."""
@@ -18,8 +17,8 @@ ROOMS = (0.004, 0.015, 0.05, 0.2)
 ITERATIONS = 24
 """Power iterations on the Gram matrix at a refresh: it is there, so they cost little."""
 
-EAGER, TURN = 16, 3
-"""The directions turn at each of the first readings, then at every third: weights move slowly."""
+WARM_UP, EAGER, TURN = 8, 16, 4
+"""The directions turn so often before the first reading, then at each of some, then at every fourth."""
 
 CHUNK = 2**18
 """Most numbers added up in working precision before the sum goes on in float64."""
@@ -47,10 +46,14 @@ class Tracked:
     Holds:  at every reading, for the weights of that reading; ``ends`` adds the rounding of every step outward.
     """
 
+    spread = 1.0
+    """‖map‖ ≤ spread·‖weight‖_F."""
+
     def __init__(self, weight: Tensor) -> None:
         matrix = weight.detach().flatten(1)
         self.reference = matrix.clone()
         self.proved: Tensor | float = math.inf  # ‖reference‖ from above
+        self.lost = True  # the reference says no more than the Frobenius norm does: its distance is not asked for
         self._readings = 0
         self.right = self.folded = matrix  # unit directions, of the matrix and of it with its normalizer
         self.restart()
@@ -58,17 +61,17 @@ class Tracked:
     def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row, or of all."""
         matrix = weight.flatten(1).to(working(weight))
-        plain, folded = torch.mv(matrix, self.right), torch.mv(matrix, self.folded)
-        if scale is not None:
-            folded = folded * scale
-        found, gain = torch.linalg.vector_norm(plain), torch.linalg.vector_norm(folded)
+        if not self._readings:
+            for _ in range(WARM_UP):
+                self._turn(matrix, scale)
+        found = torch.linalg.vector_norm(torch.mv(matrix, self.right))
+        gain = found if scale is None else torch.linalg.vector_norm(torch.mv(matrix, self.folded) * scale)
         self._readings += 1
         if self._readings <= EAGER or self._readings % TURN == 0:
-            self.right = F.normalize(torch.mv(matrix.T, plain), dim=0)
-            self.folded = F.normalize(torch.mv(matrix.T, folded if scale is None else folded * scale), dim=0)
+            self._turn(matrix, scale)
         return {
             "proved": self.proved,
-            "drift": distance(matrix, self.reference),
+            "drift": math.inf if self.lost else distance(matrix, self.reference),
             "frobenius": root_of_squares(matrix),
             "found": found,
             "folded": gain,
@@ -77,13 +80,27 @@ class Tracked:
     def refresh(self, weight: Tensor) -> None:
         """Prove the norm of the weight as it is now, and take it as the reference."""
         self.reference.copy_(weight.flatten(1))
+        self.lost = False
         self.proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
         self.right = right.to(self.right.dtype)
 
+    def _turn(self, matrix: Tensor, scale: Tensor | None) -> None:
+        """One power iteration of each direction."""
+        self.right = F.normalize(torch.mv(matrix.T, torch.mv(matrix, self.right)), dim=0)
+        if scale is not None:
+            image = torch.mv(matrix, self.folded) * scale
+            self.folded = F.normalize(torch.mv(matrix.T, image * scale), dim=0)
+
     def restart(self) -> None:
         """Begin with new directions, after the old ones died (W was 0) or overflowed."""
-        start = seeded_start((self.reference.shape[1],), self.reference)
+        start = first_direction((self.reference.shape[1],), self.reference)
         self.right = self.folded = start.to(working(self.reference))
+
+
+def first_direction(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """A unit vector in float64 that looks random, made where it is used: copying one to a device would wait."""
+    count = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64, device=like.device)
+    return F.normalize(torch.cos(count * count * 1.6180339887), dim=0).reshape(shape)
 
 
 def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:

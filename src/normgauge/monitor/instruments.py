@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from normgauge.monitor.columns import Row
-from normgauge.monitor.enclosure import distance, root_of_squares
-from normgauge.monitor.fetch import Floats, Sheet
+from normgauge.monitor.convolution import TrackedConv, spec_of
+from normgauge.monitor.enclosure import root_of_squares
+from normgauge.monitor.fetch import Floats, Sheet, fetch
 from normgauge.monitor.layers import Layer, is_sharded
 from normgauge.monitor.normalizers import Normalizers, groups_of
 from normgauge.monitor.proofs import Proofs
@@ -38,8 +39,7 @@ class Instruments:
     ) -> None:
         self.layers: list[Layer] = []
         self.proofs = Proofs()
-        self._previous: dict[int, Tensor] = {}
-        self._vectors = Vectors([])
+        self._vectors, self._samples = Vectors([]), Vectors([])
         self._normalizers = Normalizers()
         self._norms: dict[int, Layer] = {}
         self._places: dict[int, int] = {}
@@ -94,16 +94,11 @@ class Instruments:
         """The coming step will be read: listen, and keep what its update will be compared with."""
         self._listener.awake = True
         small, large = self._parted()
-        if self._vectors.rows != [row for row, _ in small]:
+        if self._vectors.rows != [row for row, _ in small] or self._samples.rows != [row for row, _ in large]:
             self._vectors = Vectors([row for row, _ in small])
+            self._samples = Vectors([row for row, _ in large], whole=False)
         self._vectors.keep([weight for _, weight in small])
-        for row, weight in large:
-            sample = _sample(weight)
-            kept = self._previous.get(row)
-            if kept is None or kept.shape != sample.shape or kept.device != sample.device:
-                self._previous[row] = sample.clone()
-            else:
-                kept.copy_(sample)
+        self._samples.keep([_sample(weight) for _, weight in large])
 
     def read(self) -> Sheet:
         """Measure every layer as it is now."""
@@ -112,8 +107,8 @@ class Instruments:
         self._pair()
         scales = self._normalizers.read(self._norms, self._listener.spreads, sheet)
         small, large = self._parted()
-        if self._vectors.rows == [row for row, _ in small]:
-            self._vectors.read([w for _, w in small], [self.layers[row].gradient for row, _ in small], sheet)
+        self._slopes(self._vectors, small, sheet)
+        self._slopes(self._samples, [(row, _sample(weight)) for row, weight in large], sheet)
         for row, weight in large:
             layer = self.layers[row]
             if layer.role == "conv" and row not in self.proofs:
@@ -124,7 +119,6 @@ class Instruments:
                     sheet.put(row, column, value)
             else:
                 sheet.put(row, "frobenius", root_of_squares(_wide(weight)))
-            self._slopes(row, weight, sheet)
         self._listener.forget()
         return sheet
 
@@ -155,6 +149,18 @@ class Instruments:
                 return
             self.renew(row)
 
+    def warm_up(self) -> None:
+        """Run once what a reading runs, so that an accelerator loads its kernels before the first step."""
+        if self.device.type != "cuda":
+            return
+        convs = [(layer, layer.weight) for layer in self.layers if layer.role == "conv" and layer.weight is not None]
+        for layer, weight in convs[:1]:
+            conv = TrackedConv(weight, spec_of(layer.module, [64] * (weight.ndim - 2)))
+            conv.read(weight, None)
+            conv.refresh_cheaply(weight)
+        self._vectors.keep([])
+        fetch(self.read(), lambda floats, seconds: None)
+
     def lone(self) -> list[bool]:
         """Which layers are normalizers with no weight straight in front of them."""
         folded = {layer.normalizer for layer in self.layers}
@@ -166,19 +172,28 @@ class Instruments:
 
     def _row(self, row: int, layer: Layer, raw: dict[str, float], lr: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
+        part = self._part(row)
+        if part > 1.0:  # from a sample of the rows
+            line |= {name: math.sqrt(part) * line[name] for name in ("gradient", "update") if name in line}
         if "found" in raw:
             line["norm_lower"], line["norm_upper"] = self.proofs.ends(row, raw)
         if "inverse_max" in raw:
             line["sigma_min"], line["sigma_max"] = _inverse(raw["inverse_max"]), _inverse(raw["inverse_min"])
             line["sigma_rms"] = math.sqrt(raw["square"])
         if "gradient" in raw:
-            line["scale_free_gradient"] = raw["frobenius"] * raw["gradient"]
-            line["radial"] = raw["dot"] / line["scale_free_gradient"] if line["scale_free_gradient"] else 0.0
+            line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
+            line["radial"] = part * raw["dot"] / line["scale_free_gradient"] if line["scale_free_gradient"] else 0.0
         rate = None if layer.normalizer is None else lr if lr is not None else self._rate(layer)
         if rate is not None and layer.normalizer is not None and "frobenius" in raw:
             groups = groups_of(self.layers[layer.normalizer])
             line["effective_lr"] = _inverse(raw["frobenius"] ** 2 / (rate * groups)) if rate else 0.0
         return line
+
+    def _part(self, row: int) -> float:
+        """Rows of a weight for each row that is sampled."""
+        shape = self.layers[row].shape
+        sampled = len(shape) > 1 and math.prod(shape) > SAMPLED
+        return shape[0] / -(-shape[0] // 8) if sampled else 1.0
 
     def _weights(self) -> Iterator[tuple[int, Tensor]]:
         for row, layer in enumerate(self.layers):
@@ -208,17 +223,13 @@ class Instruments:
             if spread is not None and spread.feeding in self._places:
                 self.layers[self._places[spread.feeding]].normalizer = row
 
-    def _slopes(self, row: int, weight: Tensor, sheet: Sheet) -> None:
-        sample = _sample(weight)
-        part = weight.shape[0] / sample.shape[0] if weight.ndim else 1.0
-        gradient = self.layers[row].gradient
-        if gradient is not None and gradient.shape == weight.shape:
-            slope = _wide(_sample(gradient))
-            sheet.put(row, "gradient", root_of_squares(slope) * math.sqrt(part))
-            sheet.put(row, "dot", (_wide(sample) * slope).sum() * part)
-        kept = self._previous.get(row)
-        if kept is not None and kept.shape == sample.shape:
-            sheet.put(row, "update", distance(_wide(sample), _wide(kept)) * math.sqrt(part))
+    def _slopes(self, vectors: Vectors, weights: Weights, sheet: Sheet) -> None:
+        """Gradient, radial part and update of all these weights together."""
+        if vectors.rows != [row for row, _ in weights]:
+            return  # others came since the step before: they are in the next reading
+        gradients = [self.layers[row].gradient for row, _ in weights]
+        sampled = [None if gradient is None else _sample(gradient) for gradient in gradients]
+        vectors.read([weight for _, weight in weights], sampled, sheet)
 
     def _rate(self, layer: Layer) -> float | None:
         if self._optimizer is None or layer.attribute is None:

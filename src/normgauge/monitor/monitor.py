@@ -31,6 +31,12 @@ from normgauge.monitor.watch import Watch
 
 log = logging.getLogger("normgauge")
 
+READING, PROVING = 0.5, 0.1
+"""Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
+
+SPARSE, GAP = 100, 10
+"""After so many steps, readings within a budget are at least so many steps apart: more would show nothing new."""
+
 DENSE_LINES = 200
 """Every reading of this many first steps is written; then lines are at least step/500 apart."""
 
@@ -117,8 +123,8 @@ class Monitor:
         self._cost = 0.0  # seconds of the last reading
         self._armed = self._measured = False
         self._last_call: float | None = None
-        share = budget / 2 if every is None else 0.0
-        self._reading, self._proving = Account(share), Account(budget / 2)
+        self._reading = Account(budget * READING if every is None else 0.0)
+        self._proving = Account(budget * PROVING)
         self._layers = find_layers(model)
         self._inventory = Inventory(model)
         self._team.hold(self._layers)
@@ -139,7 +145,9 @@ class Monitor:
         self._first = self._number
         self._tell(self._writer.header)
         self._team.begin(self._number)
+        self._last_reading = self._number
         self._instruments.prove_first(FIRST_SECONDS)
+        self._instruments.warm_up()
         self._arm()
         self._team.release(self._layers)
 
@@ -215,7 +223,7 @@ class Monitor:
 
     def _measure(self, lr: float | None, heard: bool) -> None:
         """Read every layer, and send for the numbers."""
-        self._measured = True
+        self._measured, self._last_reading = True, self._number
         if not self._team.alone:
             self._guarded(self._flush)  # what was agreed at the reading before
             if self._team.stopped:
@@ -353,7 +361,8 @@ class Monitor:
             return (self._number + 1) % self._every == 0
         if not self._team.alone:
             return self._team.due(self._number + 1)
-        return not self._pending and self._reading.affords(self._cost)
+        soon = self._number - self._first > SPARSE and self._number + 1 - self._last_reading < GAP
+        return not soon and not self._pending and self._reading.affords(self._cost)
 
     def _arm(self) -> None:
         self._armed = True

@@ -18,8 +18,8 @@ TARGET = 0.05
 CHEAP = 256
 """Order up to which a proof is taken at once when everything is asked for; larger ones keep to the budget."""
 
-READINGS_PER_PROOF = 400
-"""What a proof of a convolution costs in readings of it, about; used until one was timed."""
+DEARER = 20
+"""What the operator norm of a convolution costs in cheap bounds, about; used until one was timed."""
 
 
 class Proofs:
@@ -43,11 +43,8 @@ class Proofs:
             self._tracked[row] = Tracked(weight)
             self._widths[row] = math.inf
         elif layer.role == "conv" and size is not None:
-            began = time.perf_counter()
-            tracked = self._tracked[row] = TrackedConv(weight, spec_of(layer.module, size))
-            tracked.refresh_cheaply(weight)
+            self._tracked[row] = TrackedConv(weight, spec_of(layer.module, size))
             self._widths[row] = math.inf
-            self._costs[row] = READINGS_PER_PROOF * (time.perf_counter() - began)
 
     def read(self, row: int, weight: Tensor, scale: Tensor | None) -> Mapping[str, Tensor | float]:
         """The numbers of one layer at this reading."""
@@ -64,6 +61,7 @@ class Proofs:
         else:
             lower, upper = ends(raw, tracked.terms, tracked.reference.numel(), unit, tracked.spread, 2.0**-53)
         self._widths[row] = upper / lower - 1 if lower else math.inf
+        tracked.lost = tracked.lost or raw["proved"] + tracked.spread * raw["drift"] > tracked.spread * raw["frobenius"]
         self._queue = None
         return lower, upper
 
@@ -85,20 +83,24 @@ class Proofs:
         return small and tracked.reference.device.type == "cpu"
 
     def renew(self, row: int, weight: Tensor) -> float:
-        """Prove the norm of one layer anew; the operator norm itself of a convolution only on a CPU.
+        """Prove the norm of one layer anew.
+
+        A convolution gets the cheap bound first and its operator norm itself later, and that only on a CPU.
 
         Returns:
             The seconds it took.
         """
         began = time.perf_counter()
         tracked = self._tracked[row]
-        if isinstance(tracked, Tracked) or weight.device.type == "cpu":
-            tracked.refresh(weight)
-        else:
+        cheap = isinstance(tracked, TrackedConv) and (weight.device.type != "cpu" or row not in self._costs)
+        if isinstance(tracked, TrackedConv) and cheap:
             tracked.refresh_cheaply(weight)
+        else:
+            tracked.refresh(weight)
         self._widths[row], self._queue = 0.0, None
-        self._costs[row] = time.perf_counter() - began
-        return self._costs[row]
+        seconds = time.perf_counter() - began
+        self._costs[row] = DEARER * seconds if cheap and weight.device.type == "cpu" else seconds
+        return seconds
 
     def narrowed(self, row: int, weight: Tensor) -> tuple[float, float]:
         """The enclosure after a proof taken at once, on a CPU."""

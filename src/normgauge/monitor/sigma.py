@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+
+from normgauge.monitor.hooks import Hooks
 
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
@@ -44,17 +47,27 @@ class Listener:
     """
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        self.awake = False
         self.seconds = 0.0
         self.spreads: dict[nn.Module, Spread] = {}
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}  # spatial size of each convolution's input
-        self._handles: list[Any] = []
+        self._hooks = Hooks()
         self._on_error = on_error
+
+    @property
+    def awake(self) -> bool:
+        """Whether the coming passes are heard."""
+        return self._hooks.on
+
+    @awake.setter
+    def awake(self, value: bool) -> None:
+        self._hooks.put_on() if value else self._hooks.rest()
 
     def attach(self, norms: list[nn.Module], convs: list[nn.Module]) -> None:
         """Listen to these modules."""
-        self._handles += [module.register_forward_hook(self._normalized) for module in norms]
-        self._handles += [module.register_forward_pre_hook(self._convolved) for module in convs]
+        for module in norms:
+            self._hooks.add(partial(module.register_forward_hook, self._normalized))
+        for module in convs:
+            self._hooks.add(partial(module.register_forward_pre_hook, self._convolved))
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
         """Note the identity of a sharded weight in each pass: it is another tensor then."""
@@ -64,13 +77,11 @@ class Listener:
             if not torch.compiler.is_compiling():
                 places[id(getattr(module, attribute))] = row
 
-        self._handles.append(module.register_forward_pre_hook(enter))
+        self._hooks.add(partial(module.register_forward_pre_hook, enter))
 
     def detach(self) -> None:
         """Take every hook off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.take_off()
 
     def forget(self) -> None:
         """Drop what was heard in the last step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from normgauge.monitor.columns import Row
 from normgauge.monitor.fetch import Floats, Sheet
+from normgauge.monitor.hooks import Hooks
 from normgauge.monitor.layers import Layer
 
 AROUND = -2
@@ -35,25 +37,33 @@ class Surroundings:
         optimizer: torch.optim.Optimizer | None,
         on_error: Callable[[Exception], None],
     ) -> None:
-        self.awake = False
         self._optimizer, self._on_error = optimizer, on_error
         self._groups: dict[int, int] = {}  # parameter, by identity, to its group of the optimizer
         self._settings: list[dict[str, float]] = []
         self._given: Tensor | None = None
         self._half = False
         self._frozen: dict[nn.Module, Tensor] = {}  # mean σ² of the batch, of normalizers that do not use it
-        self._handles = [model.register_forward_pre_hook(self._enter, with_kwargs=True)]
+        self._door = model.register_forward_pre_hook(self._enter, with_kwargs=True)  # always on: see there
+        self._hooks = Hooks()
         first = next((layer.module for layer in layers if layer.role in ("matrix", "conv")), None)
         if first is not None:
-            self._handles.append(first.register_forward_hook(self._first_product))
-        batch_norms = [layer.module for layer in layers if isinstance(layer.module, _BatchNorm)]
-        self._handles += [module.register_forward_pre_hook(self._normalize) for module in batch_norms]
+            self._hooks.add(partial(first.register_forward_hook, self._first_product))
+        for module in (layer.module for layer in layers if isinstance(layer.module, _BatchNorm)):
+            self._hooks.add(partial(module.register_forward_pre_hook, self._normalize))
+
+    @property
+    def awake(self) -> bool:
+        """Whether the coming passes are heard."""
+        return self._hooks.on
+
+    @awake.setter
+    def awake(self, value: bool) -> None:
+        self._hooks.put_on() if value else self._hooks.rest()
 
     def close(self) -> None:
         """Take the hooks off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.take_off()
+        self._door.remove()
         self._given = None
 
     def read(self, layers: Sequence[Layer], sheet: Sheet) -> None:

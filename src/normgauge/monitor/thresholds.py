@@ -66,6 +66,9 @@ EPS_USUAL = 1e-2
 GAMMA_DEAD = 0.3
 """‖γ‖ against its level."""
 
+GAMMA_JUMP = 0.7
+"""‖Δγ‖ of one step against the level of ‖γ‖."""
+
 GAMMA_SHRUNK = 0.6
 """‖γ‖ against its start, for all normalizers of a network."""
 

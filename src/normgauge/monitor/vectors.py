@@ -9,6 +9,9 @@ from torch import Tensor
 
 from normgauge.monitor.fetch import Sheet
 
+LONG = 4096
+"""Mean length of parts above which each gets a sum of its own."""
+
 
 class Segments:
     """Which numbers of a concatenation belong together.
@@ -20,7 +23,9 @@ class Segments:
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
         self.lengths = tuple(lengths)
-        self._sizes = torch.tensor(self.lengths, device=device)
+        sizes = torch.tensor(self.lengths)
+        # From pinned memory nothing waits for the device.
+        self._sizes = sizes.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sizes.to(device)
 
     def reduce(self, values: Tensor, how: str) -> Tensor:
         """Maximum, minimum, mean or sum of each part."""
@@ -28,20 +33,23 @@ class Segments:
 
 
 class Vectors:
-    """The small weights of a model that no enclosure follows: gains, biases, embeddings of few entries.
+    """Weights measured all at once: small ones, or samples of large ones.
 
     Args:
         rows: of the sheet, one for each weight.
+        whole: whether they are whole weights, and so have a norm to write down.
     """
 
-    def __init__(self, rows: Sequence[int]) -> None:
+    def __init__(self, rows: Sequence[int], *, whole: bool = True) -> None:
         self.rows = list(rows)
+        self._whole = whole
         self._segments: Segments | None = None
         self._kept: Tensor | None = None
+        self._room: dict[str, Tensor] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Remember the weights as they are, for the update."""
-        self._kept = _joined(weights) if weights else None
+        self._kept = self._joined("kept", weights) if weights else None
 
     def read(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
         """Write down norm, gradient, radial part and update of each."""
@@ -50,24 +58,45 @@ class Vectors:
         lengths = tuple(w.numel() for w in weights)
         if self._segments is None or self._segments.lengths != lengths:
             self._segments = Segments(lengths, weights[0].device)
-        total = self._segments.reduce
-        joined = _joined(weights)
-        sheet.put_all(self.rows, "frobenius", total(joined.square(), "sum").sqrt())
+        joined = self._joined("weights", weights)
+        if self._whole:
+            sheet.put_all(self.rows, "frobenius", self._sums(joined, joined).sqrt())
         if self._kept is not None and self._kept.shape == joined.shape:
-            sheet.put_all(self.rows, "update", total((joined - self._kept).square(), "sum").sqrt())
+            moved = torch.sub(joined, self._kept, out=self._kept)
+            sheet.put_all(self.rows, "update", self._sums(moved, moved).sqrt())
+            self._kept = None
         with_slope = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not with_slope:
             return
-        zero = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
-        slope = _joined(zero)
+        filled = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
+        slope = self._joined("gradients", filled)
         rows = [self.rows[i] for i in with_slope]
-        norms, dots = total(slope.square(), "sum").sqrt(), total(slope * joined, "sum")
+        norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, joined)
         if len(rows) < len(self.rows):
             norms, dots = norms[with_slope], dots[with_slope]
         sheet.put_all(rows, "gradient", norms)
         sheet.put_all(rows, "dot", dots)
 
+    def _sums(self, left: Tensor, right: Tensor) -> Tensor:
+        """Σ left·right over each part; torch adds segments up one by one, so that long ones go to a fast dot."""
+        assert self._segments is not None  # read() made them
+        lengths = list(self._segments.lengths)
+        if left.device.type == "cpu" and left.numel() > LONG * len(lengths):
+            return torch.stack(
+                [torch.dot(x, y) for x, y in zip(left.split(lengths), right.split(lengths), strict=True)]
+            )
+        return self._segments.reduce(torch.mul(left, right, out=self._space("products", left)), "sum")
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    flat = torch.cat([t.reshape(-1) for t in tensors])
-    return flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+    def _joined(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
+        """One vector of all numbers, in memory of its own that is used again."""
+        wide = tensors[0].dtype if tensors[0].dtype in (torch.float32, torch.float64) else torch.float32
+        like = torch.empty(0, dtype=wide, device=tensors[0].device)
+        room = self._space(name, like, sum(t.numel() for t in tensors))
+        return torch.cat([t.reshape(-1).to(wide) for t in tensors], out=room)
+
+    def _space(self, name: str, like: Tensor, count: int | None = None) -> Tensor:
+        count = like.numel() if count is None else count
+        held = self._room.get(name)
+        if held is None or (held.numel(), held.dtype, held.device) != (count, like.dtype, like.device):
+            held = self._room[name] = torch.empty(count, dtype=like.dtype, device=like.device)
+        return held

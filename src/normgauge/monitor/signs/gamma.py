@@ -9,7 +9,7 @@ from normgauge.monitor.alarms import Alarm
 from normgauge.monitor.columns import Row
 from normgauge.monitor.seen import Place, Seen
 from normgauge.monitor.signs.sign import Level
-from normgauge.monitor.thresholds import GAMMA_DEAD, GAMMA_DECAY, GAMMA_SHRUNK, GAMMA_TOUCHED, SETTLED
+from normgauge.monitor.thresholds import GAMMA_DEAD, GAMMA_DECAY, GAMMA_JUMP, GAMMA_SHRUNK, GAMMA_TOUCHED, SETTLED
 
 
 class Gains:
@@ -31,6 +31,9 @@ class Gains:
             if factor < GAMMA_DEAD:
                 yield self._dead(seen, place.name, size, self._levels[row].value)
                 continue
+            step = self._levels[row].factor(seen.rows[row].get("update", 0.0)) if self._levels[row].settled else 0.0
+            if step > GAMMA_JUMP:
+                yield self._jump(seen, place.name, step)
             self._levels[row].see(size)
             if self._levels[row].count == 1:
                 self._starts[row] = size
@@ -45,6 +48,13 @@ class Gains:
             "loaded state)."
         )
         return Alarm(seen.step, "dead_normalizer", name, sentence, size / level, GAMMA_DEAD)
+
+    def _jump(self, seen: Seen, name: str, step: float) -> Alarm:
+        sentence = (
+            f"{name}: γ changed by {step:.0%} of its norm in the step at {seen.step}. It was overwritten, or zeroed "
+            "and driven back by an exploding gradient: look at what writes to γ, and at the σ behind it."
+        )
+        return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP)
 
     def _decay(self, seen: Seen, left: dict[int, float]) -> Iterator[Alarm]:
         """Weight decay on γ: known from the optimizer, else inferred when all of them shrink."""

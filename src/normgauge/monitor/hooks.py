@@ -1,0 +1,54 @@
+"""Hooks that are on a module only while someone listens: one that only sleeps still costs microseconds a call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Register = Callable[[], Any]
+
+
+class Hooks:
+    """Hooks that go on and come off together."""
+
+    def __init__(self) -> None:
+        self._registers: list[Register] = []
+        self._handles: list[Any] = []
+        self._on = False
+
+    @property
+    def on(self) -> bool:
+        """Whether they are meant to be heard."""
+        return self._on
+
+    def add(self, register: Register) -> None:
+        """One more, given by what puts it on and returns its handle."""
+        self._registers.append(register)
+        if self._handles:
+            self._handles.append(register())
+
+    def put_on(self) -> None:
+        """Put all of them on, once."""
+        self._on = True
+        if not self._handles:
+            self._handles = [register() for register in self._registers]
+
+    def rest(self) -> None:
+        """Take all of them off; where something is compiled they stay, since a change of hooks compiles it anew."""
+        self._on = False
+        if not _compiled():
+            self.take_off()
+
+    def take_off(self) -> None:
+        """Take all of them off for good."""
+        self._on = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+def _compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return bool(counters) and counters["frames"]["total"] > 0
