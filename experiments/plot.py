@@ -1,16 +1,21 @@
-"""Line plots as SVG that follow the reader's light or dark screen; standard library only."""
+"""Line plots as SVG that follow the reader's light or dark screen; standard library only.
+
+Logarithmic panels take decimal logarithms and write powers of ten at their ticks.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from html import escape
 
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 400, 250  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 54, 34
+HEAD = 56  # the title and what is under it
 HUES = (
     ("#0b5cad", "#7ab8ff"),
     ("#c8553d", "#e8795f"),
@@ -21,6 +26,9 @@ HUES = (
     ("#b0307a", "#f080b8"),
     ("#00797a", "#4fc5c5"),
 )
+FEW = 2.5  # decades on an axis below which 2 and 5 are written too
+PLAIN = 5.7  # decimal log of what fits beside an axis as a plain number
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # depth, first layer to last
 RAMP = (("#9cc9e8", "#24506e"), ("#5a9fd0", "#3a7ba8"), ("#2b6cb0", "#5fa8dc"), ("#1b4178", "#9fd0f5"))
 
@@ -35,6 +43,7 @@ class Line:
         hue: which colour, counted from 0; a fraction of depth in [0, 1] where ``ramp``.
         dashed: drawn dashed.
         marks: a dot at every point.
+        joined: a line through the points.
         ramp: coloured by depth.
         band: lowest and highest value at each point, drawn as whiskers.
     """
@@ -46,46 +55,55 @@ class Line:
     marks: bool = False
     ramp: bool = False
     band: tuple[tuple[float, float, float], ...] = ()
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes.
+
+    Attributes:
+        y: "log" for decimal logs, "%" for shares, "" for plain numbers.
+        rules: horizontal lines with a word.
+        ticks: named places on the x axis.
+        floor: nothing below it is shown.
+    """
 
     title: str
     lines: tuple[Line, ...]
     x: str = "epoch"
     y: str = ""
-    rules: tuple[tuple[float, str], ...] = ()  # horizontal lines with a word
-    ticks: tuple[tuple[float, str], ...] = field(default=())  # named places on the x axis
+    rules: tuple[tuple[float, str], ...] = ()
+    ticks: tuple[tuple[float, str], ...] = ()
+    floor: float = -math.inf
 
 
-def figure(title: str, panels: Sequence[Panel], *, columns: int = 3, note: str = "") -> str:
+def figure(title: str, panels: Sequence[Panel], *, columns: int = 3, below: str = "") -> str:
     """Panels in a grid under one title.
 
     Args:
         title: what the figure shows, one line.
         panels: row by row.
         columns: panels a row.
-        note: a sentence under it.
+        below: a smaller line under the title.
 
     Returns:
         One SVG document.
     """
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = columns * WIDTH, 34 + rows * HEIGHT + (24 if note else 0)
+    width, height = columns * WIDTH, HEAD + rows * HEIGHT + 6
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape(title)}"><style>{_css()}</style>',
+        f'<defs><clipPath id="in"><path d="M{LEFT} {TOP}H{WIDTH}V{HEIGHT - BOTTOM}H{LEFT}z"/></clipPath></defs>',
         f'<rect class="bg" width="{width}" height="{height}"/>',
         f'<text class="head" x="14" y="24">{escape(title)}</text>',
+        f'<text class="soft" x="14" y="43">{escape(below)}</text>' if below else "",
     ]
     for k, panel in enumerate(panels):
         row, column = divmod(k, columns)
-        body.append(f'<g transform="translate({column * WIDTH},{34 + row * HEIGHT})">{_panel(panel)}</g>')
-    if note:
-        body.append(f'<text class="soft" x="14" y="{height - 9}">{escape(note)}</text>')
+        body.append(f'<g transform="translate({column * WIDTH},{HEAD + row * HEIGHT})">{_panel(panel)}</g>')
     return "".join([*body, "</svg>\n"])
 
 
@@ -97,17 +115,17 @@ def _panel(panel: Panel) -> str:
     parts = [f'<text class="title" x="{LEFT}" y="16">{escape(panel.title)}</text>']
     if not xs or not ys:
         return "".join([*parts, f'<text class="soft" x="{LEFT}" y="80">no runs</text>'])
-    (x0, x1), (y0, y1) = _span(xs), _padded(*_span(ys))
+    (x0, x1), (y0, y1) = _span(xs), _padded(*_span([max(y, panel.floor) for y in ys]))
     place = _Place(x0, x1, y0, y1)
     parts += _axes(panel, place)
     parts += _legend([line for line in lines if line.label])
-    for value, word in panel.rules:
-        y = place.y(value)
-        parts.append(f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(
-            f'<text class="tiny" x="{WIDTH - RIGHT - 2}" y="{y - 3:.1f}" text-anchor="end">{escape(word)}</text>'
-        )
-    parts += [_curve(line, place) for line in lines]
+    for value, _ in panel.rules:
+        parts.append(f'<path class="rule" d="M{LEFT} {place.y(value):.1f}H{WIDTH - RIGHT}"/>')
+    parts.append('<g clip-path="url(#in)">' if math.isfinite(panel.floor) else "<g>")
+    parts += [*(_curve(line, place) for line in lines), "</g>"]
+    for value, word in panel.rules:  # above the curves, with a halo
+        x, y = WIDTH - RIGHT - 2, place.y(value) - 3
+        parts.append(f'<text class="tiny halo" x="{x}" y="{y:.1f}" text-anchor="end">{escape(word)}</text>')
     return "".join(parts)
 
 
@@ -128,10 +146,10 @@ class _Place:
 
 
 def _axes(panel: Panel, place: _Place) -> Iterable[str]:
-    for value in ticks(place.y0, place.y1):
+    for value, word in _labels(panel.y, place.y0, place.y1):
         y = place.y(value)
         yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        yield f'<text class="tiny" x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>'
+        yield f'<text class="tiny" x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{word}</text>'
     named = panel.ticks or [(v, _number(v)) for v in ticks(place.x0, place.x1) if panel.x != "epoch" or v == int(v)]
     for value, word in named:
         x = place.x(value)
@@ -139,18 +157,23 @@ def _axes(panel: Panel, place: _Place) -> Iterable[str]:
     yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
     middle = (LEFT + WIDTH - RIGHT) / 2
     yield f'<text class="tiny" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(panel.x)}</text>'
-    if panel.y:
-        yield (
-            f'<text class="tiny" transform="translate(13,{(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
-            f'text-anchor="middle">{escape(panel.y)}</text>'
-        )
+
+
+def _labels(kind: str, low: float, high: float) -> list[tuple[float, str]]:
+    """Places on the y axis with what is written there."""
+    if kind == "log":
+        plain = high - low < FEW and high < PLAIN
+        return [(value, power(value, plain=plain)) for value in decades(low, high)]
+    if kind == "%":
+        return [(value, f"{100 * value:g} %".replace("-", "−")) for value in ticks(low, high)]
+    return [(value, _number(value)) for value in ticks(low, high)]
 
 
 def _legend(lines: Sequence[Line]) -> Iterable[str]:
     """Swatches with words, in at most two rows under the title."""
     x, y = LEFT, 31
     for line in lines:
-        wide = 22 + 6.1 * len(line.label) + 8
+        wide = 22 + 6.6 * len(line.label) + 8
         if x + wide > WIDTH and x > LEFT:
             x, y = LEFT, y + 14
         dash = " dash" if line.dashed else ""
@@ -161,12 +184,9 @@ def _legend(lines: Sequence[Line]) -> Iterable[str]:
 
 def _curve(line: Line, place: _Place) -> str:
     hue = _hue(line)
-    path = "L".join(f"{place.x(x):.1f} {place.y(y):.1f}" for x, y in line.points)
-    parts = (
-        [f'<path class="line {hue}{" dash" if line.dashed else ""}{" thin" if line.ramp else ""}" d="M{path}"/>']
-        if path
-        else []
-    )
+    path = _path([(place.x(x), place.y(y)) for x, y in line.points]) if line.joined else ""
+    extra = f"{' dash' if line.dashed else ''}{' thin' if line.ramp else ''}"
+    parts = [f'<path class="line {hue}{extra}" d="{path}"/>'] if path else []
     parts += [
         f'<path class="line thin {hue}" d="M{place.x(x):.1f} {place.y(low):.1f}V{place.y(high):.1f}"/>'
         for x, low, high in line.band
@@ -174,6 +194,16 @@ def _curve(line: Line, place: _Place) -> str:
     if line.marks:
         parts += [f'<circle class="{hue}" cx="{place.x(x):.1f}" cy="{place.y(y):.1f}" r="3"/>' for x, y in line.points]
     return "".join(parts)
+
+
+def _path(points: Sequence[Point]) -> str:
+    """Steps from point to point, in tenths of a pixel: shorter to write than places, and no error adds up."""
+    tenths = [(round(10 * x), round(10 * y)) for x, y in points]
+    if not tenths:
+        return ""
+    moves = [(x - a, y - b) for (a, b), (x, y) in itertools.pairwise(tenths)]
+    first = f"M{tenths[0][0] / 10:g} {tenths[0][1] / 10:g}"
+    return first + "".join(f"l{x / 10:g}{'' if y < 0 else ' '}{y / 10:g}" for x, y in moves)
 
 
 def _hue(line: Line) -> str:
@@ -185,7 +215,7 @@ def _hue(line: Line) -> str:
 def _finite(line: Line) -> Line:
     kept = tuple((x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y))
     band = tuple(row for row in line.band if all(map(math.isfinite, row)))
-    return Line(line.label, kept, line.hue, line.dashed, line.marks, line.ramp, band)
+    return replace(line, points=kept, band=band)
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
@@ -211,6 +241,34 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(k * step, 12) + 0.0 for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def decades(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis between two decimal logs: whole decades, 1, 2 and 5, or round numbers, as it widens.
+
+    >>> decades(-3.2, 12), [round(10**k) for k in decades(1.9, 2.9)], [round(10**k, 1) for k in decades(-0.1, 0.15)]
+    ([0.0, 5.0, 10.0], [100, 200, 500], [0.8, 1.0, 1.2, 1.4])
+    """
+    if high - low >= FEW:
+        return [value for value in ticks(low, high) if value == int(value)]
+    if high - low < 0.5:
+        return [math.log10(value) for value in ticks(10**low, 10**high)]
+    whole = range(math.floor(low), math.ceil(high) + 1)
+    fine = (k + math.log10(m) for k in whole for m in (1, 2, 5))
+    return [value for value in fine if low <= value <= high]
+
+
+def power(log: float, *, plain: bool) -> str:
+    """What is written for a decimal log: as a plain number where that is asked for and short.
+
+    >>> power(3, plain=True), power(3, plain=False), power(-25, plain=True), power(math.log10(0.5), plain=True)
+    ('1,000', '10³', '10⁻²⁵', '0.5')
+    """
+    if log == 0 or (plain and -2.5 < log < PLAIN):
+        return f"{float(f'{10**log:.3g}'):,g}"
+    whole = math.floor(log + 1e-9)
+    lead = round(10 ** (log - whole))
+    return ("" if lead == 1 else f"{lead}·") + "10" + str(whole).translate(RAISED)
+
+
 def _number(value: float) -> str:
     return f"{value:g}".replace("-", "−")
 
@@ -223,7 +281,7 @@ def _css() -> str:
     def base(ground: str, ink: str, soft: str, grid: str, axis: str) -> str:
         return (
             f".bg{{fill:{ground}}}text{{fill:{soft}}}.head,.title{{fill:{ink}}}.grid{{stroke:{grid}}}"
-            f".axis,.rule{{stroke:{axis}}}"
+            f".axis,.rule{{stroke:{axis}}}.halo{{stroke:{ground}}}"
         )
 
     return (
@@ -231,6 +289,7 @@ def _css() -> str:
         ".head{font-size:16px;font-weight:600}.title{font-weight:600}.tiny{font-size:11px}.soft{font-size:12px}"
         ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}.thin{stroke-width:1}.dash{stroke-dasharray:5 4}"
         ".grid,.axis,.rule{fill:none;stroke-width:1}.rule{stroke-dasharray:2 3}"
+        ".halo{paint-order:stroke;stroke-width:4px}"
         + base("#ffffff", "#1b1f24", "#545d68", "#e3e7ec", "#8b949e")
         + colours(0)
         + "@media (prefers-color-scheme:dark){"

@@ -42,7 +42,7 @@ class Gauge:
         """Everything measured at the end of an epoch; decimal logs where the key says so."""
         with exact():
             norms = [self.power.norm(m) for m in self.matrices]
-            frobenius = [m.module.weight.detach().norm() for m in self.matrices]
+            frobenius = [m.module.weight.detach().double().norm() for m in self.matrices]
             columns, totals = self.normalizers(norms)
             columns |= {"norm": _numbers(norms), "frobenius": _numbers(frobenius)}
             slopes = self.slopes()
@@ -144,9 +144,9 @@ def _three(values: torch.Tensor) -> list[torch.Tensor]:
 def _products(site: Site, gamma: torch.Tensor, sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """‖γ/σ‖₂ (the slide's) and max γ/σ (the true constant); per-sample normalizers: rms and smallest σ of the batch."""
     if running_sigma(site.module) is not None or not site.normalizes:
-        ratio = gamma / sigma
+        ratio = gamma.double() / sigma
         return ratio.norm(), ratio.max()
-    return gamma.norm() / sigma.square().mean().sqrt(), gamma.max() / sigma.min()
+    return gamma.double().norm() / sigma.square().mean().sqrt(), gamma.max() / sigma.min()
 
 
 def _totals(rows: list[list[float]]) -> dict[str, float]:

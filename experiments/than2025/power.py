@@ -13,56 +13,71 @@ from torch.nn import functional as F
 from experiments.than2025.layers import Matrix
 
 FIRST, AGAIN = 40, 12  # iterations for a new vector, and for one kept from the last epoch
+FRESH = 0.1  # of the first vector, mixed in
 
 
 class Power:
     """Largest singular values of one network's linear maps, with and without a factor on each output channel.
 
-    ‖diag(s) W‖ by v ← Wᵀ diag(s)² W v / ‖·‖; the vectors are kept between calls.
+    ‖diag(s) W‖ by v ← Wᵀ diag(s)² W v / ‖·‖; the vectors are kept between calls. Weights are divided by their largest
+    entry first: decay can shrink a layer until the squares of its entries underflow. A little of the first vector is
+    mixed in each time, since the channel a kept vector has settled on may have died.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.vectors: dict[tuple[str, bool], torch.Tensor] = {}
+        self.first: dict[tuple[str, bool], torch.Tensor] = {}
         self.seed = seed
 
     @torch.no_grad()
     def norm(self, matrix: Matrix, scale: torch.Tensor | None = None) -> torch.Tensor:
-        """An estimate from below of ‖diag(scale) W‖, a scalar on the device of the weight."""
+        """An estimate from below of ‖diag(scale) W‖, a scalar on the device of the weight; zero for zero weights."""
         key = (matrix.name, scale is not None)
-        weight = matrix.module.weight
-        if key not in self.vectors:
-            draw = torch.Generator().manual_seed(self.seed)
-            self.vectors[key] = torch.randn(1, *matrix.shape, generator=draw).to(weight.device)
-            rounds = FIRST
-        else:
-            rounds = AGAIN
-        v = self.vectors[key]
-        v = v / v.norm()
-        size = v.new_zeros(())
-        for _ in range(rounds):
-            u = apply(matrix.module, v)
-            if scale is not None:
-                u = u * (scale if u.ndim == 2 else scale.view(1, -1, 1, 1))
-            size = u.norm()
-            if scale is not None:
-                u = u * (scale if u.ndim == 2 else scale.view(1, -1, 1, 1))
-            v = adjoint(matrix.module, u, (1, *matrix.shape))
-            v = v / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
+        weight, size = _by_largest(matrix.module.weight)
+        factor, more = _by_largest(torch.ones((), device=weight.device) if scale is None else scale)
+        if scale is not None and weight.ndim == 4:
+            factor = factor.view(1, -1, 1, 1)
+        v, rounds = self._start(key, matrix, weight.device)
+        u = v.new_zeros(())
+        for k in range(rounds):
+            if k:
+                v = _unit(adjoint(matrix.module, weight, u * factor, (1, *matrix.shape)))
+            u = apply(matrix.module, weight, v) * factor
         self.vectors[key] = v
-        return size
+        return u.norm() * size * more
+
+    def _start(self, key: tuple[str, bool], matrix: Matrix, device: torch.device) -> tuple[torch.Tensor, int]:
+        """A unit vector to begin with, and for how many rounds."""
+        if key in self.vectors:
+            return _unit(self.vectors[key] + FRESH * self.first[key]), AGAIN
+        draw = torch.Generator().manual_seed(self.seed)
+        self.first[key] = _unit(torch.randn(1, *matrix.shape, generator=draw).to(device))
+        return self.first[key], FIRST
 
 
-def apply(module: nn.Linear | nn.Conv2d, v: torch.Tensor) -> torch.Tensor:
-    """W v, without the bias."""
+def _unit(v: torch.Tensor) -> torch.Tensor:
+    return v / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
+
+
+def _by_largest(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values over the largest of them, and that."""
+    largest = values.detach().abs().max()
+    return values.detach() / largest.clamp_min(torch.finfo(values.dtype).tiny), largest
+
+
+def apply(module: nn.Linear | nn.Conv2d, weight: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """W v for a module with another weight, without the bias."""
     if isinstance(module, nn.Linear):
-        return F.linear(v, module.weight)
-    return F.conv2d(v, module.weight, None, module.stride, module.padding, module.dilation, module.groups)
+        return F.linear(v, weight)
+    return F.conv2d(v, weight, None, module.stride, module.padding, module.dilation, module.groups)
 
 
-def adjoint(module: nn.Linear | nn.Conv2d, u: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def adjoint(
+    module: nn.Linear | nn.Conv2d, weight: torch.Tensor, u: torch.Tensor, shape: tuple[int, ...]
+) -> torch.Tensor:
     """Wᵀ u for an input of the given shape."""
     if isinstance(module, nn.Linear):
-        return u @ module.weight
+        return u @ weight
     return torch.nn.grad.conv2d_input(
-        list(shape), module.weight, u, module.stride, module.padding, module.dilation, module.groups
+        list(shape), weight, u, module.stride, module.padding, module.dilation, module.groups
     )

@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.than2025 import figures, results
+from experiments.than2025.findings import FINDINGS
 from experiments.than2025.plan import PlanError
 from normgauge import NormgaugeError
 
@@ -41,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def committed(args: argparse.Namespace) -> dict[str, Any]:
     """Draw from the results that come with the checkout."""
-    told = _drawn(args.name, results.FOLDER, args.out)
+    told = _drawn(args.name, results.FOLDER, args.out, FINDINGS)
     words = "Drawn from the committed results: nothing was trained. --train trains anew."
     return {**told, "trained": False, "words": words}
 
@@ -62,17 +64,18 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     return {**_drawn(args.name, args.out / "results", args.out), "trained": True, "words": words}
 
 
-def _drawn(name: str, folder: Path, out: Path) -> dict[str, Any]:
+def _drawn(name: str, folder: Path, out: Path, findings: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Draw, and say from which runs.
 
     Raises:
         PlanError: when they are not there.
     """
     found = results.load(folder)
-    path = figures.draw(found, out, [name])[name]
+    path = figures.draw(found, out, [name], findings)[name]
     if path is None:
         raise PlanError(f"the runs of {name} are not in {folder}; train them with --train.")
-    used = [run for run in found.values() if run.spec.group in figures.NEEDS[name]]
+    needed = figures.NEEDS[name]
+    used = [run for run in found.values() if run.spec.group in needed or run.spec.name in needed]
     devices = sorted({run.data["environment"]["device"] for run in used})
     return {"figure": str(path), "runs": [run.spec.name for run in used], "devices": devices}
 

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+COLUMNS = 3  # digits: the numbers of single layers are for plots, and there are many
+
 
 def write_json(path: Path, content: Any) -> None:
-    """Write compact JSON with five digits a number."""
+    """Write compact JSON: five digits a number, three in the columns of single layers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     partial.write_text(json.dumps(short(content), allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -23,14 +25,14 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def short(value: Any) -> Any:
-    """The same data with floats cut to five digits and non-finite ones spelled out."""
+def short(value: Any, digits: int = 5) -> Any:
+    """The same data with floats cut to a few digits and non-finite ones spelled out."""
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else str(value)
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {key: short(item) for key, item in value.items()}
+        return {key: short(item, COLUMNS if key == "columns" else digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [short(item) for item in value]
+        return [short(item, digits) for item in value]
     return value
 
 

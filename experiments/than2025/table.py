@@ -5,33 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from experiments.than2025 import results
 from experiments.than2025.results import Curve, Result
 
 README = Path(__file__).with_name("README.md")
-HEADERS = (
-    "network",
-    "optimizer",
-    "epochs",
-    "train",
-    "test",
-    "P_w",
-    "P_w, Frobenius",
-    "Π1/σ min",
-    "Π1/σ rms",
-    "Π1/σ max",
-    "Π‖γ/σ‖₂",
-    "balanced, everywhere",
-    "balanced, at samples",
-    "data Jacobian",
-    "σ < 1",
-)
-GROUPS = ("nets", "optimizers", "efficientnet", "decay")
-NETS = {"resnet18": "ResNet-18", "mlp": "MLP", "efficientnet_b3": "EfficientNet-B3"}
+Results = Mapping[str, Result]
+NETS = {"resnet18": "ResNet-18", "mlp": "MLP", "efficientnet_b3": "EfficientNet-B3", "resnet20": "ResNet-20"}
+DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "digits": "digits"}
 OPTIMIZERS = {"adam": "Adam, L2", "adamw": "AdamW", "sgd": "SGD"}
+MAIN = ("nets", "optimizers", "efficientnet", "decay")
+LEVEL = 0.5  # training accuracy at which gaps are compared
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,12 +33,28 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("results", nargs="?", type=Path, default=results.FOLDER)
     parser.add_argument("--readme", type=Path, default=README)
     args = parser.parse_args(argv)
-    found = results.load(args.results)
     text = args.readme.read_text(encoding="utf-8")
-    for name, table in {"nets": nets(found), "others": others(found), "count": count(found)}.items():
+    for name, table in tables(results.load(args.results)).items():
         text = between(text, name, table)
     args.readme.write_text(text, encoding="utf-8")
     return 0
+
+
+def tables(found: Results) -> dict[str, str]:
+    """Every table by the name of its markers."""
+    themes: dict[str, tuple[tuple[str, ...], Callable[[Result], str]]] = {
+        "norms": (("norms", "resnet20-norms", "mlp-norms"), lambda r: r.spec.norm),
+        "affine": (("affine",), lambda r: {"gamma": "γ only", "none": "neither"}[r.spec.affine]),
+        "groups": (("groups",), lambda r: f"{r.spec.groups} of {r.spec.width // r.spec.groups} features"),
+        "widths": (("widths",), lambda r: str(r.spec.width)),
+        "data": (("data",), lambda r: f"{DATA[r.spec.data]}, {r.spec.norm}"),
+        "sweeps": (
+            tuple(f"{net}-{what}" for net in ("mlp", "resnet20") for what in ("batch", "lr", "init", "init-default")),
+            _swept,
+        ),
+    }
+    made = {name: themed(found, groups, label) for name, (groups, label) in themes.items()}
+    return {"nets": nets(found), "count": count(found), "trend": trend(found), "below": below(found), **made}
 
 
 def between(text: str, name: str, table: str) -> str:
@@ -69,95 +71,165 @@ def between(text: str, name: str, table: str) -> str:
     return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
-def nets(found: Mapping[str, Result]) -> str:
+def nets(found: Results) -> str:
     """Network by optimizer, last epoch; decimal logs but for accuracies."""
-    runs = sorted((r for r in found.values() if r.spec.group in GROUPS), key=lambda r: [*NETS].index(r.spec.net))
-    return grid(HEADERS, [[NETS[r.spec.net], _optimizer(r), *_numbers(r)] for r in runs])
-
-
-def others(found: Mapping[str, Result]) -> str:
-    """Every other run but those over seeds."""
-    skip = (*GROUPS, "count", "count-layer")
-    runs = [r for r in found.values() if r.spec.group not in skip]
-    return grid(("run", *HEADERS[2:]), [[r.spec.name, *_numbers(r)] for r in runs])
-
-
-def count(found: Mapping[str, Result]) -> str:
-    """Number of normalizers: mean and standard deviation over seeds."""
-    cells: dict[tuple[str, int], list[Result]] = {}
-    for run in found.values():
-        if run.spec.group in ("count", "count-layer"):
-            cells.setdefault((run.spec.norm, run.spec.normalizers), []).append(run)
-    rows = []
-    for (norm, number), some in sorted(cells.items()):
-        columns = [
-            [r.score("train")[-1][1] for r in some],
-            [r.score("test")[-1][1] for r in some],
-            [r.gap()[-1][1] for r in some],
-            [_end(r.total("log10_P_w")) for r in some],
-            [_end(r.total("log10_prod_inv_sigma_rms")) for r in some],
-            [_end(r.reading("point")) for r in some],
-            [_end(r.log_total("jacobian_max")) for r in some],
+    headers = ["network", "optimizer", "epochs", "train", "test", "P_w", "P_w Frobenius", "Π1/σ min", "Π1/σ rms"]
+    headers += ["Π1/σ max", "Π‖γ/σ‖₂", "Π max γ/σ", "folded", "balanced", "data Jacobian", "σ < 1"]
+    keys = ("prod_inv_sigma_min", "prod_inv_sigma_rms", "prod_inv_sigma_max", "prod_l2", "prod_max")
+    rows = [
+        [
+            NETS[r.spec.net],
+            _optimizer(r),
+            *_scores(r),
+            _product(r, "log10_P_w"),
+            _product(r, "log10_P_w_frobenius"),
+            *(_product(r, f"log10_{key}") if r.normalizers else "–" for key in keys),
+            _read(r, "point", "folded"),
+            _read(r, "point"),
+            _slope(r),
+            _below_one(r),
         ]
-        rows.append(
-            [
-                norm,
-                str(number),
-                str(len(some)),
-                *(_spread(values, 3 if k < 3 else 2) for k, values in enumerate(columns)),
-            ]
-        )
-    headers = (
-        "normalizer",
-        "how many of 9",
-        "seeds",
-        "train",
-        "test",
-        "gap",
-        "P_w",
-        "Π1/σ rms",
-        "balanced, at samples",
-        "data Jacobian",
-    )
-    return grid(headers, rows)
+        for r in _main(found)
+    ]
+    return grid(headers, rows, words=2)
 
 
-def grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; numbers to the right."""
+def themed(found: Results, groups: Sequence[str], label: Callable[[Result], str]) -> str:
+    """The runs of some groups, last epoch."""
+    headers = ("network", "run", "epochs", "train", "test", "P_w", "Π1/σ rms", "balanced, at samples")
+    rows = [
+        [
+            NETS[r.spec.net],
+            label(r),
+            *_scores(r),
+            _product(r, "log10_P_w"),
+            _product(r, "log10_prod_inv_sigma_rms") if r.normalizers else "–",
+            _read(r, "point"),
+            _read(r, "global"),
+            _slope(r),
+            _below_one(r),
+        ]
+        for r in found.values()
+        if r.spec.group in groups
+    ]
+    return grid((*headers, "balanced, everywhere", "data Jacobian", "σ < 1"), rows, words=2)
+
+
+def count(found: Results) -> str:
+    """Number of normalizers: mean and standard deviation over seeds."""
+    cells: dict[int, list[Result]] = {}
+    for run in found.values():
+        if run.spec.group == "count":
+            cells.setdefault(run.spec.normalizers, []).append(run)
+    columns: dict[str, Callable[[Result], float]] = {
+        "train, %": lambda r: 100 * _end(r.score("train")),
+        "test, %": lambda r: 100 * _end(r.score("test")),
+        "gap, points": lambda r: 100 * _end(r.gap()),
+        f"gap at train {LEVEL:.0%}": lambda r: 100 * r.gap_at(LEVEL),
+        "P_w": lambda r: _end(r.total("log10_P_w")),
+        "Π1/σ rms": lambda r: _end(r.total("log10_prod_inv_sigma_rms")),
+        "balanced": lambda r: _end(r.reading("point")),
+        "data Jacobian": lambda r: _end(r.log_total("jacobian_max")),
+    }
+    rows = [
+        [str(number), str(len(some)), *(_spread([value(r) for r in some], key) for key, value in columns.items())]
+        for number, some in sorted(cells.items())
+    ]
+    return grid(("normalizers", "seeds", *columns), rows, words=0)
+
+
+def trend(found: Results) -> str:
+    """How the gap and the accuracy go with the number of normalizers: correlation and slope with standard errors."""
+    runs = [r for r in found.values() if r.spec.group == "count"]
+    values: dict[str, Callable[[Result], float]] = {
+        "gap, last epoch": lambda r: _end(r.gap()),
+        f"gap when training accuracy is {LEVEL:.0%}": lambda r: r.gap_at(LEVEL),
+        "the same, without the nets of no normalizer": lambda r: r.gap_at(LEVEL) if r.spec.normalizers else math.nan,
+        "test accuracy, last epoch": lambda r: _end(r.score("test")),
+        "training accuracy, last epoch": lambda r: _end(r.score("train")),
+    }
+    rows = []
+    for what, value in values.items():
+        pairs = [(float(r.spec.normalizers), v) for r in runs if math.isfinite(v := value(r))]
+        if len({x for x, _ in pairs}) > 1 and len(pairs) > 2:
+            r, error, slope, slope_error = correlation(pairs)
+            points = f"{100 * slope:+.2f} ± {100 * slope_error:.2f}"
+            rows.append([what, str(len(pairs)), f"{r:+.2f} ± {error:.2f}".replace("-", "−"), points.replace("-", "−")])
+    return grid(("against the number of normalizers", "runs", "correlation", "points a normalizer"), rows, words=1)
+
+
+def below(found: Results) -> str:
+    """The share of normalizers with σ < 1 at the end, and over the epochs against the gap."""
+    rows = []
+    for r in _main(found):
+        if r.normalizers:
+            pairs = [(a, b) for (_, a), (_, b) in zip(r.share_below_one()[1:], r.gap()[1:], strict=True)]
+            moves = len({a for a, _ in pairs}) > 1 and len(pairs) > 2
+            over = "{:+.2f} ± {:.2f}".format(*correlation(pairs)[:2]).replace("-", "−") if moves else "–"
+            rows.append([NETS[r.spec.net], _optimizer(r), _below_one(r), f"{100 * _end(r.gap()):.1f}", over])
+    return grid(("network", "optimizer", "σ < 1", "gap, points", "correlation over the epochs"), rows, words=2)
+
+
+def correlation(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
+    """Pearson's r with its standard error √((1 − r²)/(n − 2)), and the slope with its own."""
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+    r = statistics.correlation(xs, ys)
+    error = math.sqrt(max(0.0, 1 - r * r) / (len(pairs) - 2))
+    unit = statistics.stdev(ys) / statistics.stdev(xs)
+    return r, error, r * unit, error * unit
+
+
+def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int) -> str:
+    """A Markdown table; the first so many columns are words, the rest numbers to the right."""
     if not rows:
         return "No results yet."
-    words = 1 if headers[0] == "run" else 2 if headers[1] == "optimizer" else 1
     rule = [*["---"] * words, *["---:"] * (len(headers) - words)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (headers, rule, *rows))
 
 
-def _numbers(run: Result) -> list[str]:
-    totals = ("P_w", "P_w_frobenius", "prod_inv_sigma_min", "prod_inv_sigma_rms", "prod_inv_sigma_max", "prod_l2")
-    normalizers = len(run.data["names"]["normalizers"])
-    logs = [_log(_end(run.total(f"log10_{key}"))) if normalizers or key.startswith("P_w") else "–" for key in totals]
+def _main(found: Results) -> list[Result]:
+    """The runs of the main table, network by network."""
+    return sorted((r for r in found.values() if r.spec.group in MAIN), key=lambda r: [*NETS].index(r.spec.net))
+
+
+def _scores(run: Result) -> list[str]:
     epochs = f"{run.last['epoch']}{'' if run.data['finished'] else ' (cut)'}{' (diverged)' if run.diverged else ''}"
-    return [
-        epochs,
-        f"{run.last['train'][1]:.1%}",
-        f"{run.last['test'][1]:.1%}",
-        *logs,
-        _read(run, "global"),
-        _read(run, "point"),
-        _log(_end(run.log_total("jacobian_max"))),
-        f"{run.last['totals']['below_one']} of {normalizers}" if normalizers else "–",
-    ]
+    return [epochs, f"{100 * run.last['train'][1]:.1f}", f"{100 * run.last['test'][1]:.1f}"]
 
 
-def _read(run: Result, scope: str) -> str:
+def _product(run: Result, key: str) -> str:
+    """The last value; of the full reading where one was taken at the last epoch."""
+    read = dict(run.published(key))
+    return _log(read.get(run.last["epoch"], _end(run.total(key))))
+
+
+def _read(run: Result, scope: str, key: str = "upper") -> str:
     """The bound of the last reading, with its epoch where that is not the run's last."""
-    curve = run.reading(scope)
+    curve = run.reading(scope, key)
     late = not curve or curve[-1][0] == run.last["epoch"]
     return _log(_end(curve)) + ("" if late else f" (epoch {curve[-1][0]:g})")
+
+
+def _slope(run: Result) -> str:
+    """The data Jacobian; 0 where the output no longer depends on the input."""
+    return _log(_end(run.log_total("jacobian_max"))) if run.last["totals"]["jacobian_max"] else "−∞"
+
+
+def _below_one(run: Result) -> str:
+    return f"{run.last['totals']['below_one']} of {run.normalizers}" if run.normalizers else "–"
 
 
 def _optimizer(run: Result) -> str:
     name = OPTIMIZERS[run.spec.optimizer]
     return f"{name.split(',')[0]}, no decay" if run.spec.decay == 0 else f"{name} {run.spec.decay:g}"
+
+
+def _swept(run: Result) -> str:
+    """What a run of a sweep sets."""
+    what = run.spec.group.split("-", 1)[1]
+    if what == "init":
+        return f"He × {run.spec.gain:g}"
+    return {"batch": f"batch {run.spec.batch}", "lr": f"lr {run.spec.lr:g}", "init-default": "default init"}[what]
 
 
 def _end(curve: Curve) -> float:
@@ -168,12 +240,12 @@ def _log(value: float) -> str:
     return "–" if math.isnan(value) else "∞" if value == math.inf else f"{value:.2f}".replace("-", "−")
 
 
-def _spread(values: list[float], digits: int) -> str:
+def _spread(values: list[float], key: str) -> str:
     kept = [v for v in values if math.isfinite(v)]
-    if not kept:
-        return "–"
-    text = f"{statistics.fmean(kept):.{digits}f} ± {statistics.pstdev(kept):.{digits}f}"
-    return text.replace("-", "−")
+    digits = 1 if "%" in key or "gap" in key else 2
+    if len(kept) < 2:
+        return "–" if not kept else f"{kept[0]:.{digits}f}"
+    return f"{statistics.fmean(kept):.{digits}f} ± {statistics.stdev(kept):.{digits}f}".replace("-", "−")
 
 
 if __name__ == "__main__":

@@ -109,6 +109,38 @@ def test_power_iteration_finds_the_norm(module: nn.Linear | nn.Conv2d, shape: tu
     assert found == pytest.approx(truth, rel=1e-3)
 
 
+def test_power_iteration_of_a_layer_that_has_shrunk_to_nothing() -> None:
+    """Squares of such entries underflow in float32."""
+    draw = torch.Generator().manual_seed(0)
+    module = nn.Linear(6, 5, bias=False)
+    nn.init.normal_(module.weight, generator=draw)
+    matrix, power, scale = Matrix("m", module, (6,)), Power(), torch.rand(5, generator=draw) + 0.5
+    wanted = float(torch.linalg.matrix_norm(module.weight, 2))
+    folded = float(torch.linalg.matrix_norm(scale[:, None] * module.weight, 2))
+    for size in (1.0, 1e-12, 1e-25):
+        with torch.no_grad():
+            module.weight.mul_(size / 1.0)
+        assert float(power.norm(matrix)) == pytest.approx(wanted * size, rel=1e-2, abs=0)
+        assert float(power.norm(matrix, scale)) == pytest.approx(folded * size, rel=1e-2, abs=0)
+        with torch.no_grad():
+            module.weight.div_(size)
+    with torch.no_grad():
+        module.weight.zero_()
+    assert float(power.norm(matrix)) == 0 and float(power.norm(matrix, scale)) == 0
+
+
+def test_power_iteration_leaves_a_channel_that_has_died() -> None:
+    module = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.weight[:, 0, 1, 1] = torch.tensor([9.0, 1.0, 2.0, 1.0])
+    matrix, power = Matrix("m", module, (4, 5, 5)), Power()
+    assert float(power.norm(matrix)) == pytest.approx(9, rel=1e-3)
+    with torch.no_grad():
+        module.weight[0] = 1e-20
+    assert float(power.norm(matrix)) == pytest.approx(2, rel=1e-2)
+
+
 @pytest.mark.parametrize("norm", ["batch", "layer", "rms", "none"])
 def test_a_record_agrees_with_the_instrument(specs: dict[str, plan.Spec], digits: data.Data, norm: str) -> None:
     model = nets.build(replace(specs["nets/mlp-adam"], norm=norm), digits.shape)

@@ -49,7 +49,7 @@ def test_trained_anew(
     assert (options.scale, options.device, options.only, options.state) == (
         "digits",
         "cpu",
-        ["nets"],
+        ["nets/resnet18-adam", "optimizers/resnet18-adam-none", "nets/mlp-adam"],
         tmp_path / "state",
     )
     assert plan.select(plan.load(scale=options.scale), options.only)

@@ -50,5 +50,5 @@ class Hooks:
 
 def _compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters) and counters["frames"]["total"] > 0

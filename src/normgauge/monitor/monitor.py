@@ -31,7 +31,7 @@ from normgauge.monitor.watch import Watch
 
 log = logging.getLogger("normgauge")
 
-READING, PROVING = 0.5, 0.1
+READING, PROVING = 0.35, 0.05
 """Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
 
 SPARSE, GAP = 100, 10

@@ -1,0 +1,129 @@
+"""The committed results, figures, tables and sentences belong together."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.than2025 import figures, results, table
+from experiments.than2025.findings import FINDINGS
+from experiments.than2025.plan import load as load_plan
+from experiments.than2025.results import Result
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Result]:
+    return results.load()
+
+
+def last(run: Result, key: str) -> float:
+    return run.total(key)[-1][1]
+
+
+def test_results_are_whole(found: dict[str, Result]) -> None:
+    for name, run in found.items():
+        assert run.spec.name == name
+        assert run.data["environment"]["device"] == "NVIDIA H200"
+        assert [e["epoch"] for e in run.epochs] == list(range(len(run.epochs)))
+        assert run.data["finished"] == (len(run.epochs) == run.spec.epochs + 1)
+        assert not run.diverged
+        assert all("error" not in reading for reading in run.data["readings"].values())
+    assert sum(path.stat().st_size for path in results.FOLDER.glob("*.json")) < 6 * 2**20
+
+
+def test_every_run_of_the_plan_is_there_with_the_settings_of_the_plan(found: dict[str, Result]) -> None:
+    planned = {spec.name: spec for spec in load_plan()}
+    assert set(planned) == set(found)
+    for name, run in found.items():
+        assert {**run.spec.to_json(), "order": 0} == {**planned[name].to_json(), "order": 0}
+    cut = {name for name, run in found.items() if not run.data["finished"]}
+    assert len(cut) == 6 and all(name.startswith("resnet20-") for name in cut)
+
+
+def test_every_finished_run_was_read_at_its_end(found: dict[str, Result]) -> None:
+    for run in found.values():
+        taken = [epoch for epoch, _ in run.reading("point")]
+        if run.data["finished"]:
+            assert taken == list(run.spec.readings) and taken[-1] == run.spec.epochs
+    for name in ("nets", "optimizers", "decay"):
+        assert all(run.last["epoch"] == 100 for run in found.values() if run.spec.group == name)
+    assert all(run.last["epoch"] >= 20 for run in found.values() if run.spec.group == "efficientnet")
+
+
+def test_proved_bounds_hold_over_the_slopes_found(found: dict[str, Result]) -> None:
+    for run in found.values():
+        for (_, upper), (_, lower) in zip(run.reading("point"), run.reading("point", "lower"), strict=True):
+            assert lower <= upper + 1e-4
+
+
+@pytest.mark.parametrize("name", [*figures.ALL])
+def test_figures_are_fresh_and_small(found: dict[str, Result], name: str, tmp_path: Path) -> None:
+    drawn = figures.draw(found, tmp_path, [name], FINDINGS)[name]
+    assert drawn is not None
+    kept = figures.FIGURES / f"{name}.svg"
+    assert kept.read_text(encoding="utf-8") == drawn.read_text(encoding="utf-8"), (
+        "python -m experiments.than2025.figures"
+    )
+    assert kept.stat().st_size < 100_000
+    titles = [panel.title for panel in figures.ALL[name](found)] + [
+        line.label for panel in figures.ALL[name](found) for line in panel.lines
+    ]
+    for word in ("P_w", "σ", "balanced", "Jacobian"):
+        assert any(word in title for title in titles) or "products" in " ".join(titles), (name, word)
+    assert all(panel.lines for panel in figures.ALL[name](found))
+
+
+def test_no_figure_is_left_over() -> None:
+    assert {path.stem for path in figures.FIGURES.glob("*")} == set(figures.ALL)
+
+
+def test_the_tables_of_the_readme_are_fresh(found: dict[str, Result]) -> None:
+    text = fresh = table.README.read_text(encoding="utf-8")
+    for name, made in table.tables(found).items():
+        assert made != "No results yet."
+        fresh = table.between(fresh, name, made)
+    assert fresh == text, "python -m experiments.than2025.table"
+
+
+def test_the_readme_links_every_figure() -> None:
+    text = table.README.read_text(encoding="utf-8")
+    assert set(re.findall(r"\(figures/(\w+)\.svg\)", text)) == set(figures.ALL)
+
+
+def test_findings_fit_above_their_figures() -> None:
+    assert set(FINDINGS) == set(figures.ALL)
+    assert all(40 < len(sentence) < 130 for sentence in FINDINGS.values())
+
+
+def test_the_numbers_of_the_findings(found: dict[str, Result]) -> None:
+    """Spans between the five optimizers of ResNet-18, as the first sentence of the README and a title say."""
+    five = [r for r in found.values() if r.spec.net == "resnet18" and r.spec.epochs == 100]
+    assert len(five) == 5
+
+    def span(values: list[float]) -> float:
+        return max(values) - min(values)
+
+    weights = [dict(r.published("log10_P_w"))[100] for r in five]
+    assert round(span(weights)) == 89 and round(max(weights)) == 27 and round(min(weights)) == -62
+    assert round(span([last(r, "log10_prod_inv_sigma_rms") for r in five])) == 31
+    assert round(span([r.reading("point")[-1][1] for r in five]), 1) == 1.8
+    assert round(span([r.log_total("jacobian_max")[-1][1] for r in five]), 1) == 1.2
+    tests = [r.last["test"][1] for r in five]
+    assert round(min(tests), 2) == 0.71 and round(max(tests), 2) == 0.76
+    below = {r.spec.name: r.last["totals"]["below_one"] for r in five}
+    assert below["nets/resnet18-adam"] == 15 and below["optimizers/resnet18-adam-none"] == 1
+    both, neither = found["norms/resnet18-batch"], found["affine/resnet18-none"]
+    assert round(last(both, "log10_prod_inv_sigma_rms") - last(neither, "log10_prod_inv_sigma_rms"), 1) == 12.5
+    assert abs(both.reading("point")[-1][1] - neither.reading("point")[-1][1]) < 0.13
+    efficient = found["efficientnet/efficientnet_b3-adam"].published("log10_P_w")
+    assert round(efficient[0][1] - efficient[-1][1]) == 153
+
+
+def test_networks_that_did_not_train_are_those_named(found: dict[str, Result]) -> None:
+    dead = {name for name, run in found.items() if run.last["test"][1] < 0.15}
+    assert dead == {"groups/groups64", "groups/groups256", "widths/width4", "widths/width1024"}
+    for name in dead:
+        assert all(abs(e["train"][0] - math.log(10)) < 0.03 for e in found[name].epochs[1:])
