@@ -228,7 +228,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "slide": ("nets/resnet18-adam", "optimizers/resnet18-adam-none", *EFFICIENT.values()),
     "optimizers": ("nets", "optimizers", "efficientnet", "decay"),
     "norms": ("norms", "mlp-norms", "resnet20-norms"),
-    "affine": ("affine", "norms", "mlp-norms"),
+    "affine": ("affine", "norms/resnet18-batch", "mlp-norms/mlp-batch"),
     "groups": ("groups",),
     "widths": ("widths",),
     "data": ("data",),

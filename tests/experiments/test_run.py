@@ -249,8 +249,10 @@ def test_a_reading_that_fails_is_written_down(
 
 
 def test_numbers_are_short_and_strict(tmp_path: Path) -> None:
-    store.write_json(tmp_path / "a" / "b.json", {"x": [1 / 3, float("inf"), 7], "y": float("nan")})
+    store.write_json(
+        tmp_path / "a" / "b.json", {"x": [1 / 3, float("inf"), 7], "y": float("nan"), "columns": {"z": [2 / 3]}}
+    )
     text = (tmp_path / "a" / "b.json").read_text(encoding="utf-8")
-    assert text == '{"x":[0.33333,"inf",7],"y":"nan"}\n'
+    assert text == '{"x":[0.33333,"inf",7],"y":"nan","columns":{"z":[0.667]}}\n'
     assert store.claim(tmp_path / "c" / "d") and not store.claim(tmp_path / "c" / "d")
     shutil.rmtree(tmp_path / "a")

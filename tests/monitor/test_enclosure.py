@@ -5,7 +5,19 @@ import math
 import pytest
 import torch
 
-from normgauge.monitor.enclosure import CHUNK, Tracked, distance, ends, proved_norm, root_of_squares, unit_of, working
+from normgauge.monitor.enclosure import (
+    CHUNK,
+    Tracked,
+    _on_device,
+    distance,
+    ends,
+    first_direction,
+    proved_norm,
+    root_of_squares,
+    unit_of,
+    working,
+)
+from normgauge.spectral.dense import gram
 from normgauge.spectral.power import seeded_start
 
 
@@ -119,3 +131,17 @@ def test_long_sums_go_in_pieces() -> None:
     assert float(root_of_squares(long)) == pytest.approx(float(long.double().norm()), rel=1e-6)
     assert root_of_squares(long).dtype == torch.float64
     assert float(distance(long, torch.zeros_like(long))) == pytest.approx(float(long.double().norm()), rel=1e-6)
+
+
+def test_what_a_device_proves_is_what_the_host_proves() -> None:
+    """The path without decisions, run here on the CPU."""
+    torch.manual_seed(0)
+    matrix = torch.randn(40, 30, dtype=torch.float64)
+    product, error = gram(matrix)
+    start = first_direction((30,), matrix)
+    fallback = torch.linalg.vector_norm(matrix)
+    upper, direction = _on_device(product, error, start, fallback)
+    assert truth(matrix) <= float(upper) <= 1.03 * truth(matrix)
+    assert float((matrix @ direction).norm()) >= 0.99 * truth(matrix)
+    broken, _ = _on_device(product * math.nan, error, start, fallback)
+    assert math.isnan(float(broken)) or float(broken) == float(fallback)

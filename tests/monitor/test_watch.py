@@ -255,3 +255,11 @@ def test_numbers_that_are_missing_are_no_trouble():
     for step in range(1, 50):
         empty = replace(reading(step), rows=[{} for _ in PLACES], totals={}, losses=[], rate=None, given=None)
         assert watch.observe(empty) == []
+
+
+def test_a_loss_near_zero_may_double():
+    watch = watched()
+    for step in range(1, 60):
+        after(watch, 1, loss=0.5 * 0.8**step)
+    low = 0.5 * 0.8**59
+    assert said(after(watch, 8, loss=3 * low)) == []

@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         write_json({"schema": 1, **told}, args.json)
     if args.json != "-":
         with standard_output() as stream:
-            stream.write(f"{told['words']}\nWritten: {told['figure']} ({len(told['runs'])} runs)\n")
+            count = len(told["runs"])
+            stream.write(f"{told['words']}\nWritten: {told['figure']} ({count} run{'' if count == 1 else 's'})\n")
     return 0
 
 

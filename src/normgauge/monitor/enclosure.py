@@ -113,25 +113,32 @@ def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:
     wide = matrix.shape[0] < matrix.shape[1]  # then the product is over the rows
     vector = matrix @ right if wide else right
     fallback = torch.linalg.vector_norm(matrix) * (1 + 1e-9)
-    upper: Tensor | float = fallback
-    if matrix.device.type == "cpu":
-        upper = float(fallback)
-        for room in ROOMS:
-            vector, top = _iterated(product, vector)  # what fails is tried again with a better direction
-            level = float(top) * (1 + room)
-            if math.isfinite(level) and bool(below(product, level)):
-                upper = math.sqrt(level + float(error)) * (1 + 1e-9)
-                break
-    else:
-        for _ in range(2):
-            vector, top = _iterated(product, vector)
-        for room in reversed(ROOMS):
-            level = top * (1 + room)
-            fallback = torch.where(below(product, level), torch.sqrt(level + error) * (1 + 1e-9), fallback)
-        upper = fallback
+    prove = _on_host if matrix.device.type == "cpu" else _on_device
+    upper, vector = prove(product, error, vector, fallback)
     direction = matrix.T @ vector if wide else vector
     length = torch.linalg.vector_norm(direction)
     return upper, torch.where(length > 0, direction / length, right)
+
+
+def _on_host(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -> tuple[float, Tensor]:
+    """Room after room, each with a better direction, until one is proved."""
+    for room in ROOMS:
+        vector, top = _iterated(product, vector)
+        level = float(top) * (1 + room)
+        if math.isfinite(level) and bool(below(product, level)):
+            return math.sqrt(level + float(error)) * (1 + 1e-9), vector
+    return float(fallback), vector
+
+
+def _on_device(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -> tuple[Tensor, Tensor]:
+    """All rooms, the smallest that is proved; the host learns nothing."""
+    vector, _ = _iterated(product, vector)
+    vector, top = _iterated(product, vector)
+    upper = fallback
+    for room in reversed(ROOMS):
+        level = top * (1 + room)
+        upper = torch.where(below(product, level), torch.sqrt(level + error) * (1 + 1e-9), upper)
+    return upper, vector
 
 
 def _iterated(product: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:

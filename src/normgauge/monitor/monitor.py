@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
@@ -16,38 +15,25 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge import store
 from normgauge.errors import InputError
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.budget import Account
-from normgauge.monitor.columns import COLUMNS, Row, totals
+from normgauge.monitor.columns import Row, totals
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.fetch import Floats, Pending, Sheet, fetch
 from normgauge.monitor.growth import Inventory, unheard_sentence
 from normgauge.monitor.instruments import Instruments
+from normgauge.monitor.journal import Journal, Sink
 from normgauge.monitor.layers import Layer, find_layers
 from normgauge.monitor.opening import check, header_of
 from normgauge.monitor.pooling import LOSS
+from normgauge.monitor.schedule import Schedule
 from normgauge.monitor.seen import Place, Seen
 from normgauge.monitor.surroundings import AROUND, Surroundings
 from normgauge.monitor.watch import Watch
-
-log = logging.getLogger("normgauge")
-
-READING, PROVING = 0.35, 0.05
-"""Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
-
-SPARSE, GAP = 100, 10
-"""After so many steps, readings within a budget are at least so many steps apart: more would show nothing new."""
-
-DENSE_LINES = 200
-"""Every reading of this many first steps is written; then lines are at least step/500 apart."""
 
 PATIENCE = 3
 """Failures of the instrument itself after which it stops measuring."""
 
 FIRST_SECONDS = 1.0
 """Most time the first proofs may take when a monitor is made."""
-
-
-Sink = Callable[[Mapping[str, Any]], None]
 
 
 class Monitor:
@@ -110,21 +96,13 @@ class Monitor:
     ) -> None:
         check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
-        self._on_alarm, self._sinks = on_alarm, list(sinks)
         self._team = Team(model, distributed)
         if self._team.sharded and readings is not None:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
         self._failures = 0
-        self._said: set[str] = set()
         self._pending: list[Pending] = []
         self._losses: list[tuple[int, Any]] = []
-        self._since_line: list[float] = []
-        self._last_line = 0
-        self._cost = 0.0  # seconds of the last reading
-        self._armed = self._measured = False
-        self._last_call: float | None = None
-        self._reading = Account(budget * READING if every is None else 0.0)
-        self._proving = Account(budget * PROVING)
+        self._armed = False
         self._layers = find_layers(model)
         self._inventory = Inventory(model)
         self._team.hold(self._layers)
@@ -133,19 +111,17 @@ class Monitor:
         self._surroundings = Surroundings(model, layers, optimizer, self._trouble)
         self._watch = Watch(_places(layers))
         config = {"budget": budget, "every": every, "readings": readings, "user": dict(note or {})}
-        known = None if isinstance(resume, bool) else resume
         header = header_of(model, self._layers, str(self._instruments.device), self._team.world, config)
-        self._writer = self._team.opened(
+        known = None if isinstance(resume, bool) else resume
+        writer = self._team.opened(
             lambda: store.create(path, header) if resume is False else store.resume(path, header, step=known)
         )
-        self._writer.on_trouble = log.warning
-        self._number = (self._writer.resumed_from or 0) if known is None else known
-        self._began = time.monotonic() - self._writer.elapsed
-        self._spent = self._passed = self._proved_before = 0.0
-        self._first = self._number
-        self._tell(self._writer.header)
+        heard = sinks if self._team.rank == 0 else ()
+        self._journal = Journal(writer, heard, on_alarm, sparse=every is None)
+        self._number = (writer.resumed_from or 0) if known is None else known
+        self._began = time.monotonic() - writer.elapsed
+        self._schedule = Schedule(budget, every, self._number)
         self._team.begin(self._number)
-        self._last_reading = self._number
         self._instruments.prove_first(FIRST_SECONDS)
         self._instruments.warm_up()
         self._arm()
@@ -154,12 +130,12 @@ class Monitor:
     @property
     def path(self) -> str:
         """The file being written."""
-        return str(self._writer.path)
+        return self._journal.path
 
     @property
     def share(self) -> float:
         """Seconds spent measuring over seconds passed since the first step."""
-        return self._spent / self._passed if self._passed else 0.0
+        return self._schedule.share
 
     def step(self, loss: Tensor | float | None = None, lr: float | None = None) -> None:
         """One optimizer step is done.
@@ -172,7 +148,7 @@ class Monitor:
         self._number += 1
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
-        self._settle(began)
+        self._schedule.settle(began, self._instruments.hook_seconds)
 
     def close(self) -> None:
         """Write what is still on its way and end the file; the hooks come off."""
@@ -180,10 +156,10 @@ class Monitor:
             self._flush()
             self._instruments.close()
             self._surroundings.close()
-            self._append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
+            self._journal.append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
         except Exception as error:
             self._trouble(error)
-        self._writer.close()
+        self._journal.close()
 
     def __enter__(self) -> Monitor:
         return self
@@ -223,7 +199,7 @@ class Monitor:
 
     def _measure(self, lr: float | None, heard: bool) -> None:
         """Read every layer, and send for the numbers."""
-        self._measured, self._last_reading = True, self._number
+        self._schedule.reads(self._number)
         if not self._team.alone:
             self._guarded(self._flush)  # what was agreed at the reading before
             if self._team.stopped:
@@ -237,7 +213,7 @@ class Monitor:
         told = Sheet() if sheet is None else sheet
         for at, value in losses:
             told.put(LOSS, str(at), value)
-        wish = self._team.wish(self._cost, self._debt(), self._earned_per_step())
+        wish = self._team.wish(self._schedule.cost, *self._schedule.wish(self._number))
         layers = self._instruments.layers
         before = self._failures
         self._guarded(self._team.exchange, told, layers, dict(losses), self._number, wish, self._failures)
@@ -260,7 +236,7 @@ class Monitor:
         step, when = self._number, time.monotonic() - self._began
 
         def then(floats: Floats, seconds: float) -> None:
-            self._cost = max(self._cost, seconds)
+            self._schedule.cost = max(self._schedule.cost, seconds)
             for rank in self._team.settle(floats, self._instruments.layers, PATIENCE):
                 self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
             if complete and self._team.rank == 0:
@@ -273,14 +249,7 @@ class Monitor:
         self._instruments.add(self._team.measured(fresh))
         self._watch = Watch(_places(self._instruments.layers))
         described = [layer.described() for layer in fresh]
-        self._append({"kind": "layers", "step": self._number, "layers": described})
-
-    def _debt(self) -> float:
-        return self._reading.spent + self._cost - self._reading.earned
-
-    def _earned_per_step(self) -> float:
-        done = self._number - self._first
-        return self._reading.share * self._passed / done if done else 0.0
+        self._journal.append({"kind": "layers", "step": self._number, "layers": described})
 
     def _flush(self) -> None:
         """Hand on everything that is still on its way."""
@@ -310,10 +279,14 @@ class Monitor:
         summary = totals(rows, self._instruments.lone())
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
-        self._since_line += [value for _, value in losses]
         self._look(step, losses, beside, summary, lr, around)
-        if self._every is not None or step <= DENSE_LINES or step - self._last_line >= step / 500:
-            self._write(step, when, lr, losses[-1][1] if losses else None, rows, summary)
+        record = {
+            "step": step,
+            "time": round(when, 3),
+            "lr": lr if lr is not None else self._instruments.first_rate(),
+            "totals": {**summary, "seconds": round(self._schedule.cost, 5), "share": round(self.share, 5)},
+        }
+        self._journal.line(record, [value for _, value in losses], rows)
 
     def _look(
         self,
@@ -329,40 +302,13 @@ class Monitor:
         rate = lr if lr is not None else self._instruments.first_rate()
         seen = Seen(step, losses, rows, summary, pairs, rate, around.get("input"), bool(around.get("half")))
         for alarm in self._watch.observe(seen):
-            self._raise_alarm(alarm)
-
-    def _write(
-        self,
-        step: int,
-        when: float,
-        lr: float | None,
-        loss: float | None,
-        rows: list[Any],
-        summary: Mapping[str, float | None],
-    ) -> None:
-        seen, self._since_line, self._last_line = self._since_line, [], step
-        self._append(
-            {
-                "kind": "step",
-                "step": step,
-                "time": round(when, 3),
-                "loss": loss,
-                "loss_mean": sum(seen) / len(seen) if seen else None,
-                "loss_max": max(seen) if seen else None,
-                "lr": lr if lr is not None else self._instruments.first_rate(),
-                "totals": {**summary, "seconds": round(self._cost, 5), "share": round(self.share, 5)},
-                "columns": {name: [_rounded(name, row.get(name)) for row in rows] for name in COLUMNS},
-            }
-        )
+            self._journal.alarm(alarm)
 
     def _due(self) -> bool:
         """Whether the coming step is to be read."""
-        if self._every is not None:
-            return (self._number + 1) % self._every == 0
-        if not self._team.alone:
+        if self._every is None and not self._team.alone:
             return self._team.due(self._number + 1)
-        soon = self._number - self._first > SPARSE and self._number + 1 - self._last_reading < GAP
-        return not soon and not self._pending and self._reading.affords(self._cost)
+        return self._schedule.due(self._number + 1) and (self._every is not None or not self._pending)
 
     def _arm(self) -> None:
         self._armed = True
@@ -375,25 +321,9 @@ class Monitor:
         if not self._team.can_prove:
             return
         for row in self._instruments.proofs.wanting():
-            if self._proving.affords(self._instruments.proofs.cost(row)):
-                self._proving.spend(self._instruments.renew(row))
+            if self._schedule.proving.affords(self._instruments.proofs.cost(row)):
+                self._schedule.proving.spend(self._instruments.renew(row))
                 return
-
-    def _settle(self, began: float) -> None:
-        """Book the time of this call, and earn a share of what passed since the last one."""
-        now = time.perf_counter()
-        mine = now - began + self._instruments.hook_seconds
-        self._spent += mine
-        passed = 0.0 if self._last_call is None else now - self._last_call
-        self._last_call = now
-        self._passed += passed
-        self._reading.earn(passed)
-        self._proving.earn(passed)
-        reading = mine - (self._proving.spent - self._proved_before)
-        self._proved_before = self._proving.spent
-        self._reading.spend(reading)
-        if self._measured:
-            self._measured, self._cost = False, reading
 
     def _full_reading(self) -> None:
         from normgauge.measure import gauge
@@ -402,33 +332,7 @@ class Monitor:
         if isinstance(model, DistributedDataParallel):  # its forward pass would wait for the others
             model = model.module
         reading = gauge(model, self._batch, scope="point")
-        self._append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
-
-    def _raise_alarm(self, alarm: Alarm) -> None:
-        record = {name: getattr(alarm, name) for name in ("step", "alarm", "layer", "sentence", "value", "threshold")}
-        self._append({"kind": "alarm", **record})
-        log.warning("step %d: %s", alarm.step, alarm.sentence)
-        if self._on_alarm is not None:
-            try:
-                self._on_alarm(alarm)
-            except Exception as error:  # theirs, not ours: the line is still to be written
-                self._note(f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
-
-    def _append(self, record: Mapping[str, Any]) -> None:
-        self._writer.append(record)
-        self._tell(record)
-
-    def _tell(self, record: Mapping[str, Any]) -> None:
-        """Hand a record to the sinks; one that fails is told of once and asked again at the next record."""
-        failed: list[tuple[Sink, Exception]] = []
-        for sink in self._sinks if self._team.rank == 0 else ():
-            try:
-                sink(record)
-            except Exception as error:
-                failed.append((sink, error))
-        for sink, why in failed:
-            said = f"{type(sink).__name__} failed ({type(why).__name__}: {why}); the run file goes on."
-            self._note(said, f"sink {id(sink)}")
+        self._journal.append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
 
     def _trouble(self, error: Exception) -> None:
         """Something in the instrument itself failed: say it once, and stop after a few times."""
@@ -439,11 +343,7 @@ class Monitor:
         self._note(sentence, f"{type(error).__name__}: {error}")
 
     def _note(self, sentence: str, key: str) -> None:
-        if key in self._said:
-            return
-        self._said.add(key)
-        log.warning("%s", sentence)
-        self._append({"kind": "note", "step": self._number, "sentence": sentence})
+        self._journal.note(self._number, sentence, key)
 
 
 def _places(layers: Sequence[Layer]) -> list[Place]:
@@ -463,12 +363,3 @@ def _event(device: torch.device) -> Any:
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event
-
-
-def _rounded(name: str, value: float | None) -> float | None:
-    """Ends of an enclosure stay ends when they are written with six digits."""
-    if value is None:
-        return None
-    if name == "norm_lower":
-        return store.rounded_down(value)
-    return store.rounded_up(value) if name == "norm_upper" else value

@@ -96,6 +96,9 @@ STATISTICS_STILL = 20
 LOSS_JUMP, LOSS_SPREAD = 1.3, 3.5
 """Factor of the mean of some losses in a row against their level, and how many usual spreads above it."""
 
+LOSS_MATERIAL = 0.1
+"""And at least this part of the loss the run began with: a loss that is nearly zero doubles for no reason."""
+
 LOSS_HIGH, LOSS_HIGH_SPREAD = 1.15, 2.0
 """The same for each of them."""
 

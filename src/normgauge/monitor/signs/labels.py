@@ -13,11 +13,13 @@ from normgauge.monitor.thresholds import (
     LOSS_HIGH,
     LOSS_HIGH_SPREAD,
     LOSS_JUMP,
+    LOSS_MATERIAL,
     LOSS_READINGS,
     LOSS_SPREAD,
     LOSS_STEADY,
     MEMORY,
     SCALE_KEPT,
+    SETTLED,
 )
 
 _GIVEN, _RATE, _TURN, _WEIGHTS = -1, -2, -3, -4  # keys of what is no layer's σ; weights go down from the last
@@ -28,7 +30,7 @@ class LabelNoise:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)
-        self._count, self._mean, self._spread = 0, 0.0, 0.0
+        self._count, self._mean, self._spread, self._start = 0, 0.0, 0.0, 0.0
         self._high: list[tuple[int, float]] = []
         self._levels: dict[int, Level] = defaultdict(Level)
         self._steady = self._was_steady = True
@@ -61,7 +63,8 @@ class LabelNoise:
         if len(self._high) < LOSS_READINGS:
             return None
         loss = sum(loss for _, loss in self._high) / len(self._high)
-        high = loss >= LOSS_JUMP * self._mean and loss - self._mean >= LOSS_SPREAD * self._spread
+        rise = loss - self._mean
+        high = loss >= LOSS_JUMP * self._mean and rise >= max(LOSS_SPREAD * self._spread, LOSS_MATERIAL * self._start)
         return (self._high[0][0], self._mean, loss) if high else None
 
     def _see(self, at: int, loss: float) -> None:
@@ -77,6 +80,8 @@ class LabelNoise:
         self._count += 1
         share = 1 / min(self._count, MEMORY)
         self._mean += share * away
+        if self._count <= SETTLED:
+            self._start = self._mean
         self._spread += share * (abs(away) - self._spread)
 
     def _numbers_of(self, seen: Seen) -> dict[int, float | None]:

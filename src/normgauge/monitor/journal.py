@@ -1,0 +1,108 @@
+"""What a monitor says: lines of the run file, the same records for sinks, sentences for the log; each trouble once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from normgauge import store
+from normgauge.monitor.alarms import Alarm
+from normgauge.monitor.columns import COLUMNS, Row
+
+log = logging.getLogger("normgauge")
+
+DENSE_LINES, FINENESS = 200, 500
+"""Every reading of so many first steps is written; then lines are at least step/500 apart, and the file stays small."""
+
+Sink = Callable[[Mapping[str, Any]], None]
+
+
+class Journal:
+    """Writes records and hands them to sinks; never raises.
+
+    Args:
+        writer: the open run file.
+        sinks: called with each record, the header first.
+        on_alarm: called with each alarm.
+        sparse: whether lines become rarer as the run grows.
+    """
+
+    def __init__(
+        self, writer: Any, sinks: Sequence[Sink], on_alarm: Callable[[Alarm], None] | None, *, sparse: bool
+    ) -> None:
+        self._writer, self._sinks, self._on_alarm, self._sparse = writer, list(sinks), on_alarm, sparse
+        self._said: set[str] = set()
+        self._losses: list[float] = []
+        self._last_line = 0
+        writer.on_trouble = log.warning
+        self._tell(writer.header, 0)
+
+    @property
+    def path(self) -> str:
+        """The file being written."""
+        return str(self._writer.path)
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write a record and hand it on."""
+        self._writer.append(record)
+        self._tell(record, record["step"])
+
+    def line(self, record: Mapping[str, Any], losses: Sequence[float], rows: Sequence[Row]) -> None:
+        """Write a reading, unless the last line is too near; losses go into the next line that is written."""
+        self._losses += losses
+        step = record["step"]
+        if self._sparse and step > DENSE_LINES and step - self._last_line < step / FINENESS:
+            return
+        seen, self._losses, self._last_line = self._losses, [], step
+        of_losses = {
+            "loss": seen[-1] if losses else None,
+            "loss_mean": sum(seen) / len(seen) if seen else None,
+            "loss_max": max(seen) if seen else None,
+        }
+        columns = {name: [_rounded(name, row.get(name)) for row in rows] for name in COLUMNS}
+        self.append({"kind": "step", **record, **of_losses, "columns": columns})
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Say an alarm in the file, in the log and to whoever asked."""
+        self.append({"kind": "alarm", **asdict(alarm)})
+        log.warning("step %d: %s", alarm.step, alarm.sentence)
+        if self._on_alarm is not None:
+            try:
+                self._on_alarm(alarm)
+            except Exception as error:  # theirs, not ours: the line is still to be written
+                self.note(alarm.step, f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
+
+    def note(self, step: int, sentence: str, key: str) -> None:
+        """Say something once, in the file and in the log."""
+        if key in self._said:
+            return
+        self._said.add(key)
+        log.warning("%s", sentence)
+        self.append({"kind": "note", "step": step, "sentence": sentence})
+
+    def _tell(self, record: Mapping[str, Any], step: int) -> None:
+        """Hand a record to the sinks; one that fails is told of once and asked again at the next record."""
+        failed: list[tuple[Sink, Exception]] = []
+        for sink in self._sinks:
+            try:
+                sink(record)
+            except Exception as error:
+                failed.append((sink, error))
+        for sink, why in failed:
+            said = f"{type(sink).__name__} failed ({type(why).__name__}: {why}); the run file goes on."
+            self.note(step, said, f"sink {id(sink)}")
+
+
+def _rounded(name: str, value: float | None) -> float | None:
+    """Ends of an enclosure stay ends when they are written with six digits."""
+    if value is None:
+        return None
+    if name == "norm_lower":
+        return store.rounded_down(value)
+    return store.rounded_up(value) if name == "norm_upper" else value
