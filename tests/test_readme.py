@@ -29,8 +29,11 @@ def test_the_code_runs(tmp_path, monkeypatch, capsys):
     model = nn.Sequential()
     model.add_module("layer3", block)
     names = {"model": model, "batch": torch.randn(5, 4, generator=torch.Generator().manual_seed(0))}
+    names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": torch.tensor(1.0)}
     for code in PYTHON:
         exec(compile(code, "README.md", "exec"), names)
+    names["monitor"].close()
+    assert (tmp_path / "runs" / "a" / "run.jsonl").exists()
     assert "BatchNorm1d" in capsys.readouterr().out
     written = set(re.findall(r"\"(\w+\.(?:json|html))\"", re.sub(r"#.*", "", "".join(PYTHON))))
     assert written

@@ -27,6 +27,8 @@ The folders, from the plain side up:
     monitor/     Monitor: proved norms, σ, gradients and alarms while a network trains
     loading/     models and batches named on the command line
     watching/    run files followed while they grow, and the live page
+    adapters/    callbacks and sinks for other people's tools
+    sweep/       many trainings from one file, here or on a cluster
     testing.py   check_rule(): the contract test for a rule of your own
     cli/         one subcommand a file
 
