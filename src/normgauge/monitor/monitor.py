@@ -144,8 +144,10 @@ class Monitor:
             loss: of this step; a tensor is not waited for.
             lr: the learning rate, where it is the same for all parameters and no optimizer was given.
         """
-        began = time.perf_counter()
         self._number += 1
+        if self._resting() and self._guarded(self._take, loss):
+            return
+        began = time.perf_counter()
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
         self._schedule.settle(began, self._instruments.hook_seconds)
@@ -169,9 +171,9 @@ class Monitor:
 
     def _step(self, loss: Tensor | float | None, lr: float | None) -> None:
         """Each part is guarded by itself: whatever fails, this process reads at the steps the others do."""
-        if loss is not None:
+        if not self._losses or self._losses[-1][0] != self._number:
             self._guarded(self._take, loss)
-        if self._armed or (self._team.alone and self._alarming(self._losses[-1:])):
+        if self._armed or (self._team.alone and self._alarming()):
             heard, self._armed = self._armed, False
             self._measure(lr, heard)
         self._guarded(self._look_after)
@@ -188,8 +190,17 @@ class Monitor:
             self._trouble(error)
             return None
 
-    def _take(self, loss: Tensor | float) -> None:
-        self._losses.append((self._number, _at_hand(loss)))
+    def _resting(self) -> bool:
+        """Whether nothing is to be done at this step but to note its loss: most steps, so this is quick."""
+        if self._armed or self._pending or self._readings or not self._team.alone:
+            return False
+        return self._schedule.rests(self._number)
+
+    def _take(self, loss: Tensor | float | None) -> bool:
+        """Note the loss of this step; whether it is as a loss should be."""
+        if loss is not None:
+            self._losses.append((self._number, _at_hand(loss)))
+        return not self._alarming()
 
     def _look_after(self) -> None:
         self._collect()
@@ -259,10 +270,10 @@ class Monitor:
                 pending.event.synchronize()
             pending.deliver()
 
-    @staticmethod
-    def _alarming(last: list[tuple[int, Any]]) -> bool:
+    def _alarming(self) -> bool:
         """A loss at hand that is no number is looked into at once."""
-        return bool(last) and isinstance(last[0][1], float) and not math.isfinite(last[0][1])
+        loss = self._losses[-1][1] if self._losses else 0.0
+        return isinstance(loss, float) and not math.isfinite(loss)
 
     def _collect(self) -> None:
         """Hand on what has come from the device."""

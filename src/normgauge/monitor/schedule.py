@@ -13,6 +13,13 @@ SPARSE, GAP = 100, 10
 """After so many steps, readings within a budget are at least so many steps apart: more would show nothing new."""
 
 
+IDLE = 2e-4
+"""Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps."""
+
+LOOK = 5
+"""Then the accounts are looked at only at every so many steps."""
+
+
 class Schedule:
     """Books the time that measuring takes against the time that passes.
 
@@ -44,6 +51,10 @@ class Schedule:
         """A reading is being taken at this step."""
         self._read_now, self._last = True, step
 
+    def rests(self, step: int) -> bool:
+        """Whether neither a reading nor a proof is thought of at this step."""
+        return self._every is None and step - self._first > SPARSE and step % LOOK != 0
+
     def due(self, step: int) -> bool:
         """Whether this coming step is to be read."""
         if self._every is not None:
@@ -69,6 +80,7 @@ class Schedule:
         self.proving.earn(passed)
         reading = mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
-        self._reading.spend(reading)
+        if self._read_now or reading > IDLE:
+            self._reading.spend(reading)
         if self._read_now:
             self._read_now, self.cost = False, reading

@@ -1,0 +1,83 @@
+"""Readings come as often as the budget allows, and no oftener."""
+
+import pytest
+
+from normgauge.monitor import schedule
+from normgauge.monitor.schedule import GAP, LOOK, READING, SPARSE, Schedule
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(schedule, "time", made)
+    return made
+
+
+def run(plan: Schedule, clock: Clock, steps: int, step_seconds: float, reading_seconds: float) -> list[int]:
+    """Train with steps of one length and readings of another; the steps that were read."""
+    read, armed = [], True
+    for step in range(1, steps + 1):
+        clock.now += step_seconds
+        if plan.rests(step) and not armed:
+            continue
+        began = clock.now
+        if armed:
+            plan.reads(step)
+            read.append(step)
+            clock.now += reading_seconds
+        plan.settle(began, 0.0)
+        armed = plan.due(step + 1)
+    return read
+
+
+def test_readings_keep_to_their_part_of_the_budget(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    read = run(plan, clock, 5000, 0.01, 0.02)
+    spent = 0.02 * len(read) / (5000 * 0.01)
+    assert 0.8 * 0.03 * READING < spent <= 0.03 * READING + 0.001
+    assert plan.share == pytest.approx(spent, rel=0.02)
+
+
+def test_cheap_readings_come_no_oftener_than_useful(clock: Clock) -> None:
+    read = run(Schedule(0.03, None, 0), clock, 1000, 1.0, 1e-3)
+    assert read[: SPARSE - 1] == [1, *range(3, SPARSE + 1)]  # at step 1 no time has passed yet
+    gaps = [b - a for a, b in zip(read[SPARSE + 1 :], read[SPARSE + 2 :], strict=False)]
+    assert gaps and min(gaps) >= GAP and max(gaps) < GAP + LOOK
+
+
+def test_every_is_kept_whatever_it_costs(clock: Clock) -> None:
+    plan = Schedule(0.03, 7, 0)
+    read = run(plan, clock, 50, 0.01, 1.0)
+    assert read == [1, 7, 14, 21, 28, 35, 42, 49]
+    assert plan.share > 0.9
+
+
+def test_idle_calls_do_not_starve_readings(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    for _ in range(1000):
+        clock.now += 0.001
+        began = clock.now
+        clock.now += 5e-5
+        plan.settle(began, 0.0)
+    assert plan.due(2000) and plan.share == pytest.approx(5e-5 / 1.05e-3, rel=0.01)
+
+
+def test_the_wish_says_what_is_missing(clock: Clock) -> None:
+    plan = Schedule(0.1, None, 10)
+    run(plan, clock, 1, 0.5, 0.2)
+    missing, earned = plan.wish(11)
+    assert missing == pytest.approx(0.4) and earned == 0.0
+    clock.now += 1.0
+    plan.settle(clock.now, 0.0)
+    missing, earned = plan.wish(12)
+    assert earned == pytest.approx(0.1 * READING / 2, rel=1e-6) and missing == pytest.approx(0.4 - 2 * earned)
