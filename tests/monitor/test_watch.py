@@ -142,10 +142,12 @@ def test_one_high_loss_is_no_label_noise():
         assert watch.observe(reading(step, 2.5 if step % 10 == 0 else 0.5)) == []
 
 
-def test_losses_between_readings_count():
+def test_labels_are_blamed_only_where_the_network_was_seen_all_the_while():
+    far = reading(40)
+    assert watched().observe(replace(far, losses=[(step, 2.5) for step in range(31, 41)])) == []
     watch = watched()
-    seen = reading(40)
-    assert said(watch.observe(replace(seen, losses=[(step, 2.5) for step in range(31, 41)]))) == [("label_noise", "")]
+    pairs = [replace(reading(step), losses=[(step - 1, 2.5), (step, 2.5)]) for step in (32, 34)]
+    assert [said(watch.observe(pair)) for pair in pairs] == [[], [("label_noise", "")]]
 
 
 def test_a_level_that_lasts_becomes_the_usual_one():

@@ -105,6 +105,9 @@ LOSS_HIGH, LOSS_HIGH_SPREAD = 1.15, 2.0
 LOSS_READINGS = 4
 """How many in a row."""
 
+LOSS_APART = 2
+"""Most steps between readings for the labels to be blamed: in more, the network may have changed and come back."""
+
 LOSS_STEADY = 3.0
 """Factor within which the network's own numbers must stay for the labels to be the cause."""
 

@@ -10,6 +10,7 @@ from normgauge.monitor.alarms import Alarm
 from normgauge.monitor.seen import Place, Seen
 from normgauge.monitor.signs.sign import Level, median, relative_updates
 from normgauge.monitor.thresholds import (
+    LOSS_APART,
     LOSS_HIGH,
     LOSS_HIGH_SPREAD,
     LOSS_JUMP,
@@ -34,10 +35,12 @@ class LabelNoise:
         self._high: list[tuple[int, float]] = []
         self._levels: dict[int, Level] = defaultdict(Level)
         self._steady = self._was_steady = True
+        self._step = 0
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Go through every loss since the last reading; at the first high one, look whether the network moved."""
         calm, jump = not self._high, None
+        near, self._step = seen.step - self._step <= LOSS_APART, seen.step
         for at, loss in seen.losses:
             self._see(at, loss)
             jump = self._jump() or jump
@@ -49,12 +52,12 @@ class LabelNoise:
             self._was_steady = self._near(_TURN, numbers[_TURN])  # this step shows in the loss of the next
             for key, value in numbers.items():
                 self._levels[key].see(value)
-        if jump is None or not self._steady:
+        if jump is None or not self._steady or not near:
             return
         at, before, loss = jump
         sentence = (
             f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while the input's size, every σ and "
-            "the steps before were as usual. The network did not change: look at the labels of these batches."
+            "the steps before were as usual. Nothing that was measured changed: look at the labels of these batches."
         )
         yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP)
 
