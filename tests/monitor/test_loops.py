@@ -377,3 +377,16 @@ def test_a_sink_or_callback_that_raises_is_told_of_once_and_every_line_is_writte
     assert [line["step"] for line in run.steps] == [1, 2, 3]
     kinds = [record["kind"] for record in good]
     assert kinds[0] == "header" and kinds[-1] == "end" and kinds.count("step") == 3
+
+
+def test_a_model_that_changes_its_precision_is_followed_anew(tmp_path):
+    model = nn.Sequential(nn.Conv1d(4, 6, 3, padding=1), nn.BatchNorm1d(6), nn.Flatten(), nn.Linear(30, 2))
+    given = data(shape=(8, 4, 5))
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 2, inputs=given)
+        model.double()
+        loop(model, monitor, 3, inputs=given.double())
+    run = store.read(tmp_path)
+    assert [line["step"] for line in run.steps] == [1, 2, 3, 4, 5] and not run.notes
+    lower, upper = (run.series(name, "3")[-1][1] for name in ("norm_lower", "norm_upper"))
+    assert lower <= spectral(model[3].weight) <= upper

@@ -61,7 +61,7 @@ class Vectors:
         joined = self._joined("weights", weights)
         if self._whole:
             sheet.put_all(self.rows, "frobenius", self._sums(joined, joined).sqrt())
-        if self._kept is not None and self._kept.shape == joined.shape:
+        if self._kept is not None and _alike(self._kept, joined):
             moved = torch.sub(joined, self._kept, out=self._kept)
             sheet.put_all(self.rows, "update", self._sums(moved, moved).sqrt())
             self._kept = None
@@ -100,3 +100,7 @@ class Vectors:
         if held is None or (held.numel(), held.dtype, held.device) != (count, like.dtype, like.device):
             held = self._room[name] = torch.empty(count, dtype=like.dtype, device=like.device)
         return held
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    return (left.shape, left.dtype, left.device) == (right.shape, right.dtype, right.device)
