@@ -70,3 +70,14 @@ def test_the_header_describes_a_layer() -> None:
     assert layer.described() == {
         "name": "0", "type": "Linear", "role": "matrix", "shape": [2, 3], "parameters": 8, "tied": None
     }  # fmt: skip
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.zeros(5, 4))
+        self.W = nn.Parameter(torch.zeros(5, 4))
+
+
+def test_a_parameter_that_may_be_added_has_no_operator_norm() -> None:
+    assert roles(Positions()) == {"p": "vector", "W": "matrix"}

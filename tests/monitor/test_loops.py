@@ -263,7 +263,7 @@ def test_sparse_gradients_count(tmp_path):
         (nn.DataParallel(nn.Linear(2, 2)), {}, "nn.DataParallel copies the model"),
         (nn.ReLU(), {}, "has no parameters"),
         (nn.Linear(2, 2), {"budget": 3.0}, "expected a budget between 0 and 1"),
-        (nn.Linear(2, 2), {"every": 0}, "expected every >= 1"),
+        (nn.Linear(2, 2), {"every": 0}, "expected every to be a whole number"),
         (nn.Linear(2, 2), {"readings": 10}, "full readings need a batch"),
     ],
     ids=["data-parallel", "no-parameters", "budget", "every", "readings"],
@@ -390,3 +390,68 @@ def test_a_model_that_changes_its_precision_is_followed_anew(tmp_path):
     assert [line["step"] for line in run.steps] == [1, 2, 3, 4, 5] and not run.notes
     lower, upper = (run.series(name, "3")[-1][1] for name in ("norm_lower", "norm_upper"))
     assert lower <= spectral(model[3].weight) <= upper
+
+
+def test_the_gradient_of_a_large_weight_is_whole_and_the_total_has_the_biases(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7000, 10), nn.LayerNorm(10), nn.Linear(10, 300))
+    inputs, wanted = torch.randn(16, 7000), torch.randint(1, 4, (16,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(inputs), wanted)
+            loss.backward()
+            before = model[0].weight.detach().clone()
+            optimizer.step()
+            monitor.step(loss=loss, lr=0.01)
+    run = store.read(tmp_path)
+    assert run.series("gradient", "0")[-1][1] == pytest.approx(float(model[0].weight.grad.norm()), rel=1e-5)
+    moved = float((model[0].weight.detach() - before).norm())
+    assert run.series("update", "0")[-1][1] == pytest.approx(moved, rel=1e-4)
+    everything = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters()))
+    assert run.total("gradient")[-1][1] == pytest.approx(everything, rel=1e-5)
+
+
+def test_the_radial_part_belongs_to_the_weight_before_the_step(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8, eps=1e-12), nn.ReLU(), nn.Linear(8, 2)
+    ).double()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 3, inputs=data().double())
+    assert all(abs(value) < 1e-9 for _, value in store.read(tmp_path).series("radial", "0"))
+
+
+def test_a_broken_bias_is_seen_at_its_layer(tmp_path):
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = model(data()).square().mean()
+            loss.backward()
+            model[3].bias.grad.fill_(math.nan)
+            optimizer.step()
+            monitor.step(loss=loss, lr=0.1)
+    run = store.read(tmp_path)
+    assert math.isnan(run.series("gradient", "3")[0][1])
+    assert [(alarm["step"], alarm["layer"]) for alarm in run.alarms] == [(2, "3")]
+
+
+def test_weights_that_never_move_are_noticed(tmp_path):
+    model = small()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for _ in range(12):
+            model.zero_grad()
+            loss = model(data()).square().mean()
+            loss.backward()
+            monitor.step(loss=loss, lr=0.1)
+    assert [alarm["alarm"] for alarm in store.read(tmp_path).alarms] == ["no_update"]
+
+
+def test_nothing_is_called_folded_without_every_sigma(tmp_path):
+    model = torch.compile(small(), backend="eager")
+    run = watched(model, tmp_path, steps=2)
+    assert run.total("log10_folded") == [] and run.series("folded", "0") == []
+    assert run.series("norm_lower", "0")

@@ -130,7 +130,7 @@ def count_gatherings() -> list[int]:
 def measuring_broken(here: bool) -> Iterator[None]:
     real = Instruments.read
 
-    def broken(self: Any) -> None:
+    def broken(self: Any, *turns: int) -> None:
         raise RuntimeError("no numbers here")
 
     if here:

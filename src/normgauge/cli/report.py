@@ -140,6 +140,8 @@ def read(path: Path) -> list[tuple[str, Reading]]:
     Raises:
         ReadingError: when the file is no reading.
     """
+    if not path.exists():
+        raise ReadingError(f"nothing at {path}: expected readings as JSON, a run file, its folder, or a folder of runs")
     data = read_json(path)
     items = items_of(data, path)
     try:

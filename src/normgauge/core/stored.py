@@ -17,8 +17,10 @@ def read_json(path: str | Path) -> Any:
     """
     try:
         return parse(Path(path).read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        why = f"{error.strerror}; folders of runs are for `normgauge watch` and `normgauge report`"
     except OSError as error:
-        why = error.strerror
+        why = str(error.strerror)
     except UnicodeDecodeError:
         why = "bytes that are no text"
     except ValueError as error:

@@ -10,16 +10,22 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "norm_lower": ("proved", "operator norm of the layer, from below"),
     "norm_upper": ("proved", "operator norm of the layer, from above"),
     "frobenius": ("observed", "Frobenius norm of the weight"),
-    "gradient": ("estimated", "Euclidean norm of the weight's gradient; from every eighth row of a large weight"),
-    "scale_free_gradient": ("estimated", "‖w‖·‖∇‖: the same whatever the scale of scale-free weights"),
-    "radial": ("estimated", "cosine between weight and gradient, 0 for scale-free weights; sampled as the gradient is"),
+    "gradient": ("observed", "Euclidean norm of the weight's gradient"),
+    "scale_free_gradient": ("observed", "‖w‖·‖∇‖: the same whatever the scale of scale-free weights"),
+    "radial": (
+        "estimated",
+        "cosine between gradient and the weight before the step, 0 for scale-free ones; sampled as the update",
+    ),
     "update": ("estimated", "length of the last optimizer step; from every eighth row of a large weight"),
     "effective_lr": ("observed", "learning rate over the mean ‖w‖² of a scale-free group"),
     "sigma_min": ("observed", "smallest √(σ² + ε) of a normalizer at this step"),
     "sigma_rms": ("observed", "root mean square of √(σ² + ε)"),
     "sigma_max": ("observed", "largest √(σ² + ε)"),
     "gamma_max": ("observed", "largest |γ|"),
-    "folded": ("estimated", "norm of the layer with the normalizer behind it, from below; free of the gauge"),
+    "folded": (
+        "estimated",
+        "norm of the layer with the normalizer behind it, from below; free of the scale in front of it",
+    ),
 }
 
 TOTALS: Mapping[str, tuple[str, str]] = {
@@ -28,8 +34,11 @@ TOTALS: Mapping[str, tuple[str, str]] = {
     "log10_prod_inv_sigma_min": ("observed", "Π 1/σ with the smallest σ of each normalizer; depends on the gauge"),
     "log10_prod_inv_sigma_rms": ("observed", "Π 1/σ with the root mean square σ; depends on the gauge"),
     "log10_prod_inv_sigma_max": ("observed", "Π 1/σ with the largest σ; depends on the gauge"),
-    "log10_folded": ("estimated", "product of the folded gains, lone normalizers by max γ/σ; free of the gauge"),
-    "gradient": ("estimated", "Euclidean norm of all gradients together"),
+    "log10_folded": (
+        "estimated",
+        "product of the folded gains, lone normalizers by max γ/σ; free of the scale in front of them",
+    ),
+    "gradient": ("observed", "Euclidean norm of all gradients together, biases too; not those of computed weights"),
 }
 
 Row = Mapping[str, float]
@@ -57,7 +66,7 @@ def totals(rows: Sequence[Row], lone: Sequence[bool]) -> dict[str, float | None]
     gains = [row["folded"] for row in rows if "folded" in row]
     gains += [row["gain"] for row, alone in zip(rows, lone, strict=True) if alone and "gain" in row]
     found["log10_folded"] = log10_product(gains)
-    squares = [row["gradient"] ** 2 for row in rows if "gradient" in row]
+    squares = [row[name] ** 2 for row in rows for name in ("gradient", "bias_gradient") if name in row]
     found["gradient"] = math.sqrt(sum(squares)) if squares else None
     return found
 

@@ -35,7 +35,6 @@ class TrackedConv:
         self.reference = weight.detach().clone()
         self.proved: Tensor | float = math.inf
         self.lost = True  # the reference says no more than the Frobenius norm does: its distance is not asked for
-        self._warm = False
         self._shape = spec.input_shape(weight)
         taps = math.prod(weight.shape[2:])
         self.terms = max(weight.shape[:2]) * taps + math.prod(self._shape) + math.prod(spec.output_shape(weight))
@@ -45,15 +44,15 @@ class TrackedConv:
         """Begin with new directions, after the old ones died or overflowed."""
         start = first_direction(self._shape, self.reference)
         self.right = torch.stack((start, start))  # plain and folded direction
+        self._cold = True
 
-    def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
+    def read(self, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each channel, or of all."""
         kernel = weight.double()
         found = self._turn(kernel, scale)
-        if not self._warm:
-            self._warm = True
-            for _ in range(WARM_UP):
-                found = self._turn(kernel, scale)
+        for _ in range(WARM_UP if self._cold else min(turns, 2) - 1):
+            found = self._turn(kernel, scale)
+        self._cold = False
         return {
             "proved": self.proved,
             "drift": math.inf if self.lost else distance(weight, self.reference),

@@ -110,13 +110,15 @@ class Team:
                 both = whole(weight.detach()), None if slope is None or slope.grad is None else whole(slope.grad)
                 gathered[id(weight)] = both if self.rank == 0 or layer.role == "norm" else None
             layer.held = gathered[id(weight)]
+            bias = layer.module._parameters.get("bias") if gradients and layer.attribute == "weight" else None
+            layer.held_bias = None if bias is None or bias.grad is None else whole(bias.grad.detach())
 
     def release(self, layers: Sequence[Layer]) -> None:
         """Let go of what was put together."""
         if self._holding:
             self._holding = False
             for layer in layers:
-                layer.held = None
+                layer.held = layer.held_bias = None
 
     def opened(self, open_file: Callable[[], Any]) -> Any:
         """Open the run file on process 0, and tell the others where it goes on.

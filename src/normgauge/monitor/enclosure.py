@@ -17,8 +17,8 @@ ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
 ITERATIONS = 24
 """Power iterations on the Gram matrix at a refresh: it is there, so they cost little."""
 
-WARM_UP, EAGER, TURN = 8, 16, 4
-"""The directions turn so often before the first reading, then at each of some, then at every fourth."""
+WARM_UP = 8
+"""How often the directions turn before the first reading."""
 
 CHUNK = 2**18
 """Most numbers added up in working precision before the sum goes on in float64."""
@@ -54,21 +54,18 @@ class Tracked:
         self.reference = matrix.clone()
         self.proved: Tensor | float = math.inf  # ‖reference‖ from above
         self.lost = True  # the reference says no more than the Frobenius norm does: its distance is not asked for
-        self._readings = 0
+        self._cold = True
         self.right = self.folded = matrix  # unit directions, of the matrix and of it with its normalizer
         self.restart()
 
-    def read(self, weight: Tensor, scale: Tensor | None) -> Raw:
+    def read(self, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row, or of all."""
         matrix = weight.flatten(1).to(working(weight))
-        if not self._readings:
-            for _ in range(WARM_UP):
-                self._turn(matrix, scale)
+        for _ in range(WARM_UP if self._cold else turns):
+            self._turn(matrix, scale)
+        self._cold = False
         found = torch.linalg.vector_norm(torch.mv(matrix, self.right))
         gain = found if scale is None else torch.linalg.vector_norm(torch.mv(matrix, self.folded) * scale)
-        self._readings += 1
-        if self._readings <= EAGER or self._readings % TURN == 0:
-            self._turn(matrix, scale)
         return {
             "proved": self.proved,
             "drift": math.inf if self.lost else distance(matrix, self.reference),
@@ -95,6 +92,7 @@ class Tracked:
         """Begin with new directions, after the old ones died (W was 0) or overflowed."""
         start = first_direction((self.reference.shape[1],), self.reference)
         self.right = self.folded = start.to(working(self.reference))
+        self._cold = True
 
 
 def first_direction(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -19,13 +19,13 @@ from normgauge.monitor.proofs import Proofs
 from normgauge.monitor.sigma import Listener
 from normgauge.monitor.vectors import Vectors
 
-SAMPLED = 65536
-"""Entries above which gradient, radial part and update are taken from every eighth row: they prove nothing."""
+SAMPLED, STRIDE, FEW = 65536, 8, 128
+"""Entries above which radial part and update are taken from every eighth row, and rows below which they are not."""
 
 SMALL = 8192
 """Entries up to which weights that no enclosure follows are measured all at once."""
 
-PLAIN = ("frobenius", "gradient", "update", "gamma_max", "gain", "folded")
+PLAIN = ("frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded")
 """Numbers that go into a line as they were fetched."""
 
 Weights = list[tuple[int, Tensor]]
@@ -39,10 +39,11 @@ class Instruments:
     ) -> None:
         self.layers: list[Layer] = []
         self.proofs = Proofs()
-        self._vectors, self._samples = Vectors([]), Vectors([])
+        self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._normalizers = Normalizers()
         self._norms: dict[int, Layer] = {}
         self._places: dict[int, int] = {}
+        self._deaf = False
         self._optimizer = optimizer
         self._listener = Listener(on_error)
         self.add(layers)
@@ -98,24 +99,25 @@ class Instruments:
             self._vectors = Vectors([row for row, _ in small])
             self._samples = Vectors([row for row, _ in large], whole=False)
         self._vectors.keep([weight for _, weight in small])
-        self._samples.keep([_sample(weight) for _, weight in large])
+        self._samples.keep([self._sample(row, weight) for row, weight in large])
 
-    def read(self) -> Sheet:
-        """Measure every layer as it is now."""
+    def read(self, turns: int = 1) -> Sheet:
+        """Measure every layer as it is now; directions that were left alone for some steps turn more than once."""
         self._listener.awake = False
         sheet = Sheet()
         self._pair()
         scales = self._normalizers.read(self._norms, self._listener.spreads, sheet)
         small, large = self._parted()
         self._slopes(self._vectors, small, sheet)
-        self._slopes(self._samples, [(row, _sample(weight)) for row, weight in large], sheet)
+        self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
+        self._read_biases(sheet)
         for row, weight in large:
             layer = self.layers[row]
             if layer.role == "conv" and row not in self.proofs:
                 self.proofs.follow(row, layer, weight, self._listener.sizes.get(layer.module))
             if row in self.proofs:
                 scale = None if layer.normalizer is None else scales.get(layer.normalizer)
-                for column, value in self.proofs.read(row, weight, scale).items():
+                for column, value in self.proofs.read(row, weight, scale, turns).items():
                     sheet.put(row, column, value)
             else:
                 sheet.put(row, "frobenius", root_of_squares(_wide(weight)))
@@ -128,6 +130,7 @@ class Instruments:
 
     def finish(self, floats: Floats, lr: float | None) -> list[Row]:
         """The numbers of a line from those fetched, rounding outward."""
+        self._deaf = any("gain" not in floats.get(row, {}) for row in self._norms)
         return [self._row(row, layer, floats.get(row, {}), lr) for row, layer in enumerate(self.layers)]
 
     def narrow(self, rows: list[Row]) -> None:
@@ -172,9 +175,12 @@ class Instruments:
 
     def _row(self, row: int, layer: Layer, raw: dict[str, float], lr: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
-        part = self._part(row)
-        if part > 1.0:  # from a sample of the rows
-            line |= {name: math.sqrt(part) * line[name] for name in ("gradient", "update") if name in line}
+        if "update" in line:
+            line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows
+        if not math.isfinite(line.get("bias_gradient", 0.0)):
+            line["gradient"] = math.nan  # a broken bias is seen at its layer
+        if self._deaf:
+            line.pop("folded", None)  # without every σ it would not be folded
         if "found" in raw:
             line["norm_lower"], line["norm_upper"] = self.proofs.ends(row, raw)
         if "inverse_max" in raw:
@@ -182,7 +188,8 @@ class Instruments:
             line["sigma_rms"] = math.sqrt(raw["square"])
         if "gradient" in raw:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
-            line["radial"] = part * raw["dot"] / line["scale_free_gradient"] if line["scale_free_gradient"] else 0.0
+            size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", 0.0)
+            line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
         rate = None if layer.normalizer is None else lr if lr is not None else self._rate(layer)
         if rate is not None and layer.normalizer is not None and "frobenius" in raw:
             groups = groups_of(self.layers[layer.normalizer])
@@ -192,8 +199,16 @@ class Instruments:
     def _part(self, row: int) -> float:
         """Rows of a weight for each row that is sampled."""
         shape = self.layers[row].shape
-        sampled = len(shape) > 1 and math.prod(shape) > SAMPLED
-        return shape[0] / -(-shape[0] // 8) if sampled else 1.0
+        return shape[0] / -(-shape[0] // STRIDE) if self._is_sampled(row) else 1.0
+
+    def _is_sampled(self, row: int) -> bool:
+        """Whether every eighth row stands for all: not for embeddings and heads, whose rows differ."""
+        layer = self.layers[row]
+        shape = layer.shape
+        return layer.role != "embedding" and len(shape) > 1 and math.prod(shape) > SAMPLED and shape[0] >= FEW
+
+    def _sample(self, row: int, weight: Tensor) -> Tensor:
+        return weight[::STRIDE] if self._is_sampled(row) else weight
 
     def _weights(self) -> Iterator[tuple[int, Tensor]]:
         for row, layer in enumerate(self.layers):
@@ -227,9 +242,25 @@ class Instruments:
         """Gradient, radial part and update of all these weights together."""
         if vectors.rows != [row for row, _ in weights]:
             return  # others came since the step before: they are in the next reading
-        gradients = [self.layers[row].gradient for row, _ in weights]
-        sampled = [None if gradient is None else _sample(gradient) for gradient in gradients]
+        gradients = {row: self.layers[row].gradient for row, _ in weights}
+        if vectors is self._samples:
+            for row, gradient in gradients.items():
+                if gradient is not None:
+                    sheet.put(row, "gradient", root_of_squares(_wide(gradient)))
+        sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
         vectors.read([weight for _, weight in weights], sampled, sheet)
+
+    def _read_biases(self, sheet: Sheet) -> None:
+        """Gradients of the biases that go with a weight, for the total."""
+        found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
+        slopes = {row: slope for row, slope in found.items() if slope is not None}
+        if not slopes:
+            return
+        if self._biases.rows != list(slopes):
+            self._biases = Vectors(list(slopes))
+        norms = Sheet()
+        self._biases.read(list(slopes.values()), [None] * len(slopes), norms)
+        sheet.put_all(list(slopes), "bias_gradient", norms.vectors[0])
 
     def _rate(self, layer: Layer) -> float | None:
         if self._optimizer is None or layer.attribute is None:
@@ -248,11 +279,6 @@ def _at_hand(rate: Tensor | float) -> float | None:
 
 def _inverse(value: float) -> float:
     return 1 / value if value else math.inf
-
-
-def _sample(weight: Tensor) -> Tensor:
-    """The rows whose change is followed: all of a small weight, every eighth of a large one."""
-    return weight[::8] if weight.numel() > SAMPLED and weight.ndim > 1 else weight
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -16,6 +16,9 @@ Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+WEIGHTS = ("W", "w", "kernel")
+"""Names, besides those with "weight" in them, of matrices that multiply; others may be added, as positions are."""
+
 WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before every name
 
 
@@ -31,6 +34,7 @@ class Layer:
         tied: name of the layer that has the same weight and is measured instead, or None.
         normalizer: index of the normalizer its output goes into directly, once that was seen.
         held: weight and gradient put together from all processes for one reading, where they are sharded.
+        held_bias: the same for the gradient of the bias that goes with it.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Layer:
     tied: str | None = None
     normalizer: int | None = None
     held: tuple[Tensor, Tensor | None] | None = None
+    held_bias: Tensor | None = None
 
     @property
     def weight(self) -> Tensor | None:
@@ -66,6 +71,14 @@ class Layer:
         if gradient is None:
             return None
         return gradient.detach().to_dense() if gradient.is_sparse else whole(gradient.detach())
+
+    @property
+    def bias_gradient(self) -> Tensor | None:
+        """The gradient of the bias that goes with the weight, or None."""
+        if self.held is not None:
+            return self.held_bias
+        bias = self.module._parameters.get("bias") if self.attribute == "weight" else None
+        return None if bias is None or bias.grad is None or is_sharded(bias) else bias.grad.detach()
 
     @property
     def reparametrized(self) -> bool:
@@ -159,7 +172,7 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
         names.insert(0, "weight")
     for name in names:
         weight = getattr(module, name)
-        role = _role(module, weight)
+        role = _role(module, name, weight)
         if role == "vector" and name == "bias" and "weight" in names:
             continue  # goes with its weight
         yield Layer(path if name == "weight" else f"{path}.{name}".lstrip("."), module, name, role)
@@ -176,9 +189,9 @@ def _weight(module: nn.Module) -> object:
     return getattr(module, "weight", None)
 
 
-def _role(module: nn.Module, weight: Tensor) -> Role:
+def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
     if isinstance(module, CONVS) and weight.ndim > 2:
         return "conv"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return "embedding"
-    return "matrix" if weight.ndim == 2 else "vector"
+    return "matrix" if weight.ndim == 2 and (name in WEIGHTS or "weight" in name) else "vector"

@@ -238,7 +238,7 @@ class Monitor:
         silent = self._instruments.unheard() if heard else []
         if silent:
             self._note(unheard_sentence(self._model, silent), "unheard")
-        sheet = self._instruments.read()
+        sheet = self._instruments.read(self._schedule.turns)
         self._surroundings.read(self._instruments.layers, sheet)
         return sheet
 

@@ -32,8 +32,8 @@ def check(model: nn.Module, budget: float, every: int | None, readings: int | No
         raise InputError(f"this {type(model).__name__} has no parameters: there is nothing to watch.")
     if not 0.0 < budget < 1.0:
         raise InputError(f"expected a budget between 0 and 1, such as 0.03 for three per cent; got {budget}.")
-    if every is not None and every < 1:
-        raise InputError(f"expected every >= 1 or None; got {every}.")
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise InputError(f"expected every to be a whole number of steps, at least 1, or None; got {every!r}.")
     if readings is not None and (readings < 1 or batch is None):
         raise InputError("full readings need a batch and a number of steps between them: batch=..., readings=1000.")
 
@@ -55,7 +55,7 @@ def header_of(
         "format": "normgauge-run",
         "schema": 1,
         "run": uuid4().hex,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
         "versions": {"normgauge": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "device": device,
         "world": world,

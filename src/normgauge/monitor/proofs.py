@@ -48,14 +48,14 @@ class Proofs:
             self._tracked[row] = TrackedConv(weight, spec_of(layer.module, size))
             self._widths[row] = math.inf
 
-    def read(self, row: int, weight: Tensor, scale: Tensor | None) -> Mapping[str, Tensor | float]:
+    def read(self, row: int, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Mapping[str, Tensor | float]:
         """The numbers of one layer at this reading; a weight of another device, type or shape is followed anew."""
         known = self._tracked[row].reference
         same = known.device == weight.device and known.dtype == weight.dtype and known.numel() == weight.numel()
         if not same:
             del self._tracked[row]
             self.follow(row, self._how[row][0], weight, self._how[row][1])
-        return self._tracked[row].read(weight, scale)
+        return self._tracked[row].read(weight, scale, turns)
 
     def ends(self, row: int, raw: Mapping[str, float]) -> tuple[float, float]:
         """The enclosure that follows from the numbers, once they have been fetched."""

@@ -13,6 +13,9 @@ SPARSE, GAP = 100, 10
 """After so many steps, readings within a budget are at least so many steps apart: more would show nothing new."""
 
 
+TURNS = 4
+"""How often directions turn at a reading that is not the step after the last one."""
+
 IDLE = 2e-4
 """Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps."""
 
@@ -31,6 +34,7 @@ class Schedule:
     Attributes:
         cost: seconds of the last reading, on the host or on the device, whichever was longer.
         proving: the account of proofs.
+        turns: how often directions turn at the reading that is being taken.
     """
 
     def __init__(self, budget: float, every: int | None, first: int) -> None:
@@ -41,6 +45,7 @@ class Schedule:
         self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
         self._read_now = False
+        self.turns = 1
 
     @property
     def share(self) -> float:
@@ -49,6 +54,7 @@ class Schedule:
 
     def reads(self, step: int) -> None:
         """A reading is being taken at this step."""
+        self.turns = 1 if step - self._last <= 1 else TURNS
         self._read_now, self._last = True, step
 
     def rests(self, step: int) -> bool:

@@ -21,6 +21,9 @@ DATA_JUMP = 8.0
 DATA_LARGE, DATA_SMALL = 30.0, 1e-3
 """Root mean square of an input no network is made for, when it comes from the start."""
 
+STILL_READINGS = 10
+"""Readings in a row without any movement."""
+
 MOMENTUM = 0.995
 """Momentum, or first beta, that averages over more than two hundred steps."""
 

@@ -61,20 +61,27 @@ class Vectors:
         joined = self._joined("weights", weights)
         if self._whole:
             sheet.put_all(self.rows, "frobenius", self._sums(joined, joined).sqrt())
-        if self._kept is not None and _alike(self._kept, joined):
-            moved = torch.sub(joined, self._kept, out=self._kept)
+        before = self._kept if self._kept is not None and _alike(self._kept, joined) else None
+        self._slopes(joined if before is None else before, weights, gradients, sheet)
+        if before is not None:
+            moved = torch.sub(joined, before, out=before)
             sheet.put_all(self.rows, "update", self._sums(moved, moved).sqrt())
-            self._kept = None
+        self._kept = None
+
+    def _slopes(self, at: Tensor, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
+        """Gradients, and their products with the weights they belong to: those before the step."""
         with_slope = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not with_slope:
             return
         filled = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
         slope = self._joined("gradients", filled)
         rows = [self.rows[i] for i in with_slope]
-        norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, joined)
+        norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, at)
         if len(rows) < len(self.rows):
             norms, dots = norms[with_slope], dots[with_slope]
-        sheet.put_all(rows, "gradient", norms)
+        if self._whole:
+            sheet.put_all(rows, "gradient", norms)
+        sheet.put_all(rows, "sampled_gradient", norms)
         sheet.put_all(rows, "dot", dots)
 
     def _sums(self, left: Tensor, right: Tensor) -> Tensor:

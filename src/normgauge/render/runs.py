@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -10,20 +10,23 @@ from normgauge.errors import InputError, StoreError
 from normgauge.render import parts
 from normgauge.render.numbers import plural
 from normgauge.render.page import document
-from normgauge.render.runs_data import Labelled, Pairs, both_ends, evidence, labelled, losses, span, thin, warned
+from normgauge.render.runs_curves import curves
+from normgauge.render.runs_data import Labelled, called, labelled, noted, span, warned
 from normgauge.render.runs_heat import heat_maps
-from normgauge.render.runs_plots import COLOURS, Curve, Plot, figure
+from normgauge.render.runs_plots import COLOURS
 from normgauge.render.runs_table import layer_table
 from normgauge.render.runs_verdict import healthy, sentences
 from normgauge.render.table import Grid
 from normgauge.store import Run
 
 LISTED = 60
-Curves = Callable[[int, Labelled], list[Curve]]
-SIGMA = "log10_prod_inv_sigma"
+NOTED = 2  # notes on the first screen
 TERMS = (
-    ("folded capacity", "Sum over layers of log10 of the norm of a linear map together with the normalizer behind it. "
-     "It does not depend on the gauge: rescaling weights that a normalizer undoes leaves it alone."),
+    ("folded product", "The product over layers of the norm of a linear map together with the normalizer behind it. "
+     "The scale of weights in front of a normalizer leaves it alone; a rescaling across a ReLU, or of γ against the "
+     "next layer, moves it. It is a product over layers, not a bound through skips."),
+    ("norm", "The operator norm of a layer, from its lower to its upper end. Lines, maps and trends show the lower "
+     "end, which is tight; the upper end has slack between two proofs."),
     ("P_w, Π1/σ", "The product of the layers' operator norms, and of the inverse standard deviations. Both depend on "
      "the gauge; they move while the network computes the same function."),
     ("band", "Both ends of what is known: the truth of a norm lies inside it. For Π1/σ, from the largest to the "
@@ -90,7 +93,7 @@ def pieces(items: Sequence[Labelled]) -> dict[str, str]:
     """The sections by their ids; a live page exchanges those that changed."""
     return {
         "piece-verdict": _verdict(items),
-        "piece-curves": _curves(items),
+        "piece-curves": curves(items),
         "piece-maps": _maps(items),
         "piece-layers": _layers(items),
         "piece-notes": _notes(items),
@@ -108,7 +111,17 @@ def _verdict(items: Sequence[Labelled]) -> str:
         good = healthy(item)
         state = f'<span class="badge {"good" if good else "bad"}">{"no alarm" if good else "look here"}</span>'
         told.append(f'<p class="verdict">{state} {name}{parts.words(" ".join(sentences(item)))}</p>')
+        told.append(_noted(item, NOTED if len(items) == 1 else 1))
     return "".join(told) + _alarms(items)
+
+
+def _noted(item: Labelled, most: int) -> str:
+    """The latest notes, where nobody has to look for them."""
+    found = noted(item.run)
+    if not found:
+        return ""
+    more = f' <a href="#piece-notes">{len(found) - most} more below</a>' if len(found) > most else ""
+    return f'<p class="noted"><span class="badge note">note</span> {escape(" ".join(found[-most:]))}{more}</p>'
 
 
 def _alarms(items: Sequence[Labelled]) -> str:
@@ -117,7 +130,7 @@ def _alarms(items: Sequence[Labelled]) -> str:
     if not found:
         return ""
     rows = tuple(
-        (f"{w.first:,}", w.layer or "the network", w.alarm, w.sentence, str(w.times), f"{w.last:,}", label)
+        (f"{w.first:,}", called(w.layer) or "the network", w.alarm, w.sentence, str(w.times), f"{w.last:,}", label)
         for label, w in found[:LISTED]
     )
     more = f", the first {LISTED} of {len(found)}" if len(found) > LISTED else ""
@@ -125,53 +138,6 @@ def _alarms(items: Sequence[Labelled]) -> str:
     kept = len(headers) if len(items) > 1 else len(headers) - 1
     grid = Grid(f"Alarms{more}", headers[:kept], tuple(row[:kept] for row in rows), frozenset({4, 5}))
     return f'<div class="alarms">{parts.html_table(grid)}</div>'
-
-
-def _curves(items: Sequence[Labelled]) -> str:
-    reach = span(items)
-    marks = [(w["step"], i) for i, item in enumerate(items) for w in item.run.alarms if isinstance(w.get("step"), int)]
-    several = len(items) > 1
-    key = [(f"line curve c{i % COLOURS}", item.label) for i, item in enumerate(items)] if several else []
-    alarm = [("tick alarm", "alarm")] if marks else []
-
-    def plot(caption: str, unit: str, curve: Curves, more: Sequence[tuple[str, str]] = ()) -> str:
-        curves = [c for i, item in enumerate(items) for c in curve(i, item)]
-        return figure(Plot(caption, unit, curves, reach, marks, [*key, *more, *alarm]))
-
-    known = evidence(items[0].run, "log10_folded")
-    kinds = [("line curve plain", "P_w"), ("line curve plain dashed", "Π1/σ (rms)")]
-    return (
-        '<div class="plots">'
-        + plot("Loss (observed)", "loss", lambda i, item: [Curve(f"{item.label} loss", i, thin(losses(item.run)))])
-        + plot(
-            f"Folded capacity ({known}); does not depend on the gauge",
-            "log10",
-            lambda i, item: [_simple(i, item, "log10_folded")],
-        )
-        + plot(
-            f"P_w ({evidence(items[0].run, 'log10_P_w')}) and Π1/σ "
-            f"({evidence(items[0].run, f'{SIGMA}_rms')}): depend on the gauge",
-            "log10",
-            _products,
-            kinds,
-        )
-        + plot("Gradient norm (observed)", "‖∇‖", lambda i, item: [_simple(i, item, "gradient")])
-        + "</div>"
-    )
-
-
-def _simple(index: int, item: Labelled, name: str) -> Curve:
-    return Curve(f"{item.label} {name}", index, thin(item.run.total(name)))
-
-
-def _products(index: int, item: Labelled) -> list[Curve]:
-    total = item.run.total
-    upper: Pairs = total("log10_P_w")
-    ends = both_ends(total(f"{SIGMA}_max"), total(f"{SIGMA}_min"))
-    return [
-        Curve(f"{item.label} P_w", index, thin(upper), both_ends(total("log10_P_w_lower"), upper)),
-        Curve(f"{item.label} Π1/σ", index, thin(total(f"{SIGMA}_rms")), ends, "dashed"),
-    ]
 
 
 def _maps(items: Sequence[Labelled]) -> str:
@@ -196,9 +162,8 @@ def _notes(items: Sequence[Labelled]) -> str:
     told = []
     for item in items:
         name = f"{item.label}: " if len(items) > 1 else ""
-        told += [f"{name}{problem}." for problem in item.run.problems]
         told += [f"{name}resumed at step {r.get('step')}." for r in item.run.resumes]
-        told += [f"{name}{note.get('sentence', '')}" for note in item.run.notes]
+        told += [f"{name}{sentence}" for sentence in noted(item.run)]
     listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in told[:LISTED])
     rest = f"<li>and {len(told) - LISTED} more</li>" if len(told) > LISTED else ""
     notes = f"<h2>Notes</h2><ul>{listed}{rest}</ul>" if told else ""

@@ -8,22 +8,24 @@ from typing import Any
 
 from normgauge.render.console import Block
 from normgauge.render.numbers import plural
-from normgauge.render.runs_data import Labelled, Pairs, evidence, losses, warned
-from normgauge.render.runs_table import COLUMNS, decades, rows, short, worst
+from normgauge.render.runs_data import Labelled, Pairs, called, losses, noted, total_evidence, warned
+from normgauge.render.runs_ends import log_enclosure
+from normgauge.render.runs_table import COLUMNS, decades, rows, short, spelled, worst
 from normgauge.render.runs_verdict import healthy, sentences
 from normgauge.render.table import Grid
 from normgauge.store.numbers import number
 
 FLAT = 1e-9
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH, WORST, ALARMS = 24, 8, 6
+WIDTH, WORST, ALARMS, NOTES = 24, 8, 6, 5
 TOTALS = (
     ("loss", "loss"),
-    ("log10_folded", "log10 folded capacity"),
-    ("log10_P_w", "log10 P_w, depends on the gauge"),
+    ("log10_folded", "log10 folded product"),
+    ("log10_P_w_lower", "log10 P_w, depends on the gauge"),
     ("log10_prod_inv_sigma_rms", "log10 Π1/σ (rms), depends on the gauge"),
     ("gradient", "gradient norm"),
 )
+UPPER = {"log10_P_w_lower": "log10_P_w"}  # the other end of a total
 
 
 def blocks(items: Sequence[Labelled]) -> list[Block]:
@@ -33,7 +35,18 @@ def blocks(items: Sequence[Labelled]) -> list[Block]:
     for item in items:
         mark = "ok" if healthy(item) else "LOOK"
         told.append(f"[{mark}] {item.label}: {' '.join(sentences(item))}")
+    told += [line for item in items for line in _notes(item, several, max(NOTES // len(items), 1))]
     return [*told, *(grid for grid in (_totals(items, several), _layers(items, several), _alarms(items)) if grid.rows)]
+
+
+def _notes(item: Labelled, several: bool, most: int) -> list[str]:
+    """The latest notes and problems of a run; newest last, as in a log."""
+    found = noted(item.run)
+    if not found:
+        return []
+    of = f" of {item.label}" if several else ""
+    count = f", the last {most} of {len(found)}" if len(found) > most else ""
+    return [f"Notes{of}{count}:", *(f"  {sentence}" for sentence in found[-most:])]
 
 
 def small_line(pairs: Pairs, width: int = WIDTH) -> str:
@@ -60,15 +73,18 @@ def _totals(items: Sequence[Labelled], several: bool) -> Grid:
         for item in items:
             pairs = losses(item.run) if name == "loss" else item.run.total(name)
             if pairs:
-                known = evidence(item.run, name)
-                own = (*(_spelled(name, value) for _, value in (pairs[0], pairs[-1])), small_line(pairs), known)
+                upper = dict(item.run.total(UPPER.get(name, "")))
+                ends = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
+                own = (*ends, small_line(pairs), total_evidence(item.run, name))
                 lines.append((words, *([item.label] if several else []), *own))
     headers = ("", *(["run"] if several else []), "first", "last", "so far", "evidence")
     shift = 1 if several else 0
     return Grid("Totals", headers, tuple(lines), frozenset({1 + shift, 2 + shift}))
 
 
-def _spelled(name: str, value: float) -> str:
+def _spelled(name: str, value: float, upper: float | None) -> str:
+    if name in UPPER:
+        return log_enclosure(value, upper)
     return f"{value:.2f}" if name.startswith("log10") else short(value)
 
 
@@ -77,11 +93,11 @@ def _layers(items: Sequence[Labelled], several: bool) -> Grid:
     for item in items:
         for row in worst(rows(item), max(WORST // len(items), 3)):
             change = "·" if row.change is None else decades(row.change)
-            own = (*(short(value) for value in row.values), change, small_line(row.trend, 12), row.alarms)
+            own = (*spelled(row), change, small_line(row.trend, 12), row.alarms)
             lines.append((row.name, *([item.label] if several else []), *own))
     headers = ("layer", *(["run"] if several else []), *(name for _, name in COLUMNS), "decades", "trend", "alarms")
     first = 2 if several else 1
-    foot = "trend: of σ for a normalizer, of the norm (upper end, proved) for the others"
+    foot = "trend: of σ for a normalizer, of the norm's lower end for the others"
     title = "Layers: those with alarms first, then those that changed most"
     return Grid(title, headers, tuple(lines), frozenset(range(first, first + len(COLUMNS) + 1)), foot)
 
@@ -89,14 +105,14 @@ def _layers(items: Sequence[Labelled], several: bool) -> Grid:
 def _alarms(items: Sequence[Labelled]) -> Grid:
     found = sorted(((group, item.label) for item in items for group in warned(item.run)), key=lambda p: -p[0].last)
     lines = tuple(
-        (w.layer or "the network", f"{w.first:,}", f"{w.times}", w.sentence, run) for w, run in found[:ALARMS]
+        (called(w.layer) or "the network", f"{w.first:,}", f"{w.times}", w.sentence, run) for w, run in found[:ALARMS]
     )
     title = f"Alarms: the latest {ALARMS} of {len(found)}" if len(found) > ALARMS else "Alarms"
     return Grid(title, ("layer", "step", "times", "what", "run"), lines, frozenset({1, 2}))
 
 
 def snapshot(item: Labelled) -> dict[str, Any]:
-    """A run as it stands, for a script: the last line by layer, alarms and problems."""
+    """A run as it stands, for a script: the last line by layer, alarms, notes and problems."""
     run = item.run
     last: dict[str, Any] = dict(run.steps[-1]) if run.steps else {}
     columns = last.get("columns", {})
@@ -108,8 +124,8 @@ def snapshot(item: Labelled) -> dict[str, Any]:
         "run": item.label, "path": str(run.path), "model": run.header.get("model"), "step": item.last,
         "time": last.get("time"), "loss": last.get("loss"), "lr": last.get("lr"), "ended": run.end is not None,
         "healthy": healthy(item), "sentences": sentences(item), "lines": len(run.steps),
-        "totals": last.get("totals", {}), "alarms": list(run.alarms), "problems": list(run.problems),
-        "layers": layers,
+        "totals": last.get("totals", {}), "alarms": list(run.alarms), "notes": list(run.notes),
+        "problems": list(run.problems), "layers": layers,
     }  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from normgauge.store.numbers import number
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
 EVIDENCE = {
     "norm_lower": "proved", "norm_upper": "proved", "folded": "estimated", "log10_P_w": "proved",
-    "log10_P_w_lower": "proved", "log10_folded": "estimated",
+    "log10_P_w_lower": "proved", "log10_folded": "estimated", "gradient": "estimated", "update": "estimated",
+    "scale_free_gradient": "estimated",
 }  # fmt: skip
 Pairs = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
@@ -70,14 +71,34 @@ def _parts(run: Run) -> tuple[str, ...]:
     return path.parent.parts[1:] if path.stem == "run" else (*path.parent.parts[1:], path.stem)
 
 
-def evidence(run: Run, name: str) -> str:
+def evidence(run: Run, name: str, tables: Sequence[str] = ("columns", "totals")) -> str:
     """How a column or total is known: as the header says, or as such a quantity is known at best."""
-    for table in ("columns", "totals"):
+    for table in tables:
         known = run.header.get(table)
         said = known.get(name) if isinstance(known, dict) else None
         if isinstance(said, dict) and isinstance(said.get("evidence"), str):
             return str(said["evidence"])
     return EVIDENCE.get(name, "observed")
+
+
+def total_evidence(run: Run, name: str) -> str:
+    """How a total is known; ``gradient`` is the name of a column, too."""
+    return evidence(run, name, ("totals", "columns"))
+
+
+def called(layer: str) -> str:
+    """A layer in a sentence: one that is only a number, as in ``nn.Sequential``, needs a word in front.
+
+    >>> called("3"), called("blocks.3")
+    ('layer 3', 'blocks.3')
+    """
+    return f"layer {layer}" if layer.isdecimal() else layer
+
+
+def noted(run: Run) -> list[str]:
+    """What the run and its reader have to say about it, once each, newest last."""
+    told = [f"step {note.get('step')}: {note.get('sentence', '')}".rstrip(".") + "." for note in run.notes]
+    return list(dict.fromkeys([*told, *(f"{problem}." for problem in run.problems)]))
 
 
 def losses(run: Run) -> Pairs:

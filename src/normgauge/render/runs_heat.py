@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from html import escape
 
 from normgauge.render import svg
-from normgauge.render.runs_data import Labelled, cells, chosen, evidence, warned
+from normgauge.render.runs_data import Labelled, called, cells, chosen, evidence, warned
 from normgauge.render.runs_png import ABSENT, LEVELS, NOT_FINITE, picture
 from normgauge.render.svg import Scale, Shape
 
 QUANTITIES = (
-    ("norm_upper", "operator norm, upper end"),
-    ("sigma_rms", "σ, root mean square"),
-    ("scale_free_gradient", "scale-free gradient ‖w‖·‖∇‖"),
-    ("effective_lr", "effective learning rate"),
-    ("update_ratio", "update over weight"),
+    ("norm_lower", "norm, lower end"),
+    ("sigma_rms", "σ rms"),
+    ("scale_free_gradient", "‖w‖·‖∇‖"),
+    ("effective_lr", "effective lr"),
+    ("update_ratio", "update / weight"),
 )
 BINS, ROWS, CELLS = 140, 256, 24_000
 WIDE = Shape("wide", 960, 0, 170, 14, 0)
@@ -109,7 +109,12 @@ def _figure(
     place = {name: i for i, name in enumerate(names)}
     alarms = [(w.first, place.get(w.layer)) for w in warned(item.run)]
     shown = Map(names, pixels, alarms)
-    data = {"names": names, "bins": len(pixels[0]), "low": round(ends[0], 4), "high": round(ends[1], 4)}
+    data = {
+        "names": list(map(called, names)),
+        "bins": len(pixels[0]),
+        "low": round(ends[0], 4),
+        "high": round(ends[1], 4),
+    }
     told = escape(json.dumps({**data, "first": span[0], "last": span[1]}, ensure_ascii=False))
     packed = base64.b64encode(b"".join(pixels)).decode()
     address = picture(pixels)

@@ -9,9 +9,10 @@ from html import escape
 
 from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.runs_data import Labelled, Pairs, cells, evidence, warned
+from normgauge.render.runs_ends import enclosure
 
 COLUMNS = (
-    ("norm_upper", "norm ≤"),
+    ("norm_lower", "norm"),  # shown with its upper end, which has slack between two proofs
     ("sigma_rms", "σ rms"),
     ("folded", "folded"),
     ("scale_free_gradient", "‖w‖·‖∇‖"),
@@ -31,7 +32,7 @@ class Row:
     Attributes:
         place: its number in the header.
         name, kind, role: what it is.
-        norm_lower: the lower end of its norm.
+        norm_upper: the upper end of its norm.
         values: the last value of each of ``COLUMNS``.
         trend: what its small line shows.
         change: how many decades that changed since the first line.
@@ -42,7 +43,7 @@ class Row:
     name: str
     kind: str
     role: str
-    norm_lower: float | None
+    norm_upper: float | None
     values: tuple[float | None, ...]
     trend: Pairs
     change: float | None
@@ -56,18 +57,18 @@ def rows(item: Labelled, points: int = POINTS) -> list[Row]:
         return []
     stride = max(len(run.steps) // points, 1)
     sampled = [*run.steps[:-1:stride], run.steps[-1]]
-    needed = {"norm_upper", "sigma_rms", "frobenius"}
+    needed = {"norm_lower", "sigma_rms", "frobenius"}
     lines = {name: [(s["step"], cells(s, name, len(names))) for s in sampled] for name in needed}
-    now = {name: cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_lower", ""))}
+    now = {name: cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
     said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(warned(run))}
     found = []
     for place, layer in enumerate(run.header["layers"]):
         role = str(layer.get("role", ""))
-        trend = [(s, row[place]) for s, row in lines[MAIN.get(role, "norm_upper")] if row[place] is not None]
+        trend = [(s, row[place]) for s, row in lines[MAIN.get(role, "norm_lower")] if row[place] is not None]
         known = [(s, v) for s, v in trend if v is not None]
         found.append(
             Row(
-                place, names[place], str(layer.get("type", "")), role, now["norm_lower"][place],
+                place, names[place], str(layer.get("type", "")), role, now["norm_upper"][place],
                 tuple(now[name][place] for name, _ in COLUMNS), known, _change(known), said.get(names[place], ""),
             )
         )  # fmt: skip
@@ -99,6 +100,11 @@ def short(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.3g}"
 
 
+def spelled(row: Row) -> list[str]:
+    """The values of a row; the norm with both its ends."""
+    return [enclosure(row.values[0], row.norm_upper), *(short(value) for value in row.values[1:])]
+
+
 def layer_table(item: Labelled, key: str, crowd: int = 1) -> str:
     """The table as HTML; the page's script makes it sortable.
 
@@ -113,7 +119,7 @@ def layer_table(item: Labelled, key: str, crowd: int = 1) -> str:
         return ""
     shown = found if count <= MOST else sorted(worst(found, MOST), key=lambda row: row.place)
     heads = [("#", ""), ("layer", ""), ("kind", ""), *((n, evidence(item.run, _stored(c))) for c, n in COLUMNS)]
-    heads += [("trend, decades", "of σ for a normalizer, of the norm for the others"), ("alarms", "")]
+    heads += [("trend, decades", "of σ for a normalizer, of the norm's lower end for the others"), ("alarms", "")]
     head = "".join(
         f'<th scope="col"{"" if i in (1, 2, len(heads) - 1) else " class=n"}>{escape(name)}'
         f"{f' <small>{escape(more)}</small>' if more and i < 9 else ''}</th>"
@@ -134,11 +140,7 @@ def _stored(column: str) -> str:
 
 
 def _row(row: Row, key: str) -> str:
-    upper = row.values[0]
-    first = short(upper) if upper is None or row.norm_lower is None else f"{upper:.4g}"
-    told = "" if row.norm_lower is None or upper is None else f' title="between {row.norm_lower:.6g} and {upper:.6g}"'
-    numbers = f'<td class="n"{told}>{first}</td>'
-    numbers += "".join(f'<td class="n">{short(value)}</td>' for value in row.values[1:])
+    numbers = "".join(f'<td class="n">{value}</td>' for value in spelled(row))
     change = ABSENT if row.change is None else decades(row.change)
     tone = "open" if row.alarms else TONES.get(row.role, "weight")
     return (

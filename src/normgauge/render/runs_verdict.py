@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from normgauge.render.numbers import plural
-from normgauge.render.runs_data import Labelled, evidence, losses, warned
+from normgauge.render.runs_data import Labelled, called, losses, total_evidence, warned
+from normgauge.render.runs_ends import log_enclosure
+from normgauge.store.numbers import number
 
 MOVED = 0.1  # decades below which a total is said to stay where it is
 
@@ -16,10 +18,12 @@ def healthy(item: Labelled) -> bool:
 
 
 def sentences(item: Labelled) -> list[str]:
-    """The state of a run: alarms first, then loss, then capacity, then whether it goes on."""
+    """The state of a run: alarms first, then loss, then the products, then whether it goes on."""
     if not item.run.steps:
         return ["The run has a header and no step yet."]
-    return [sentence for sentence in (_alarms(item), _loss(item), _capacity(item), _state(item)) if sentence]
+    return [
+        sentence for sentence in (_alarms(item), _loss(item), _folded(item), _norms(item), _state(item)) if sentence
+    ]
 
 
 def _alarms(item: Labelled) -> str:
@@ -27,10 +31,14 @@ def _alarms(item: Labelled) -> str:
     if not groups:
         return f"No alarm up to step {item.last:,}."
     first = groups[0]
-    where = f" in {first.layer}" if first.layer else ""
+    where = f" in {called(first.layer)}" if first.layer else ""
     said = f"{plural(len(item.run.alarms), 'alarm')}, the first at step {first.first:,}{where}: {first.sentence}"
     layers = dict.fromkeys(group.layer for group in groups[1:] if group.layer and group.layer != first.layer)
-    more = f" Later also {', '.join(list(layers)[:3])}{' and others' if len(layers) > 3 else ''}." if layers else ""
+    more = (
+        f" Later also {', '.join(map(called, list(layers)[:3]))}{' and others' if len(layers) > 3 else ''}."
+        if layers
+        else ""
+    )
     return said.rstrip(". ") + "." + more
 
 
@@ -47,15 +55,25 @@ def _loss(item: Labelled) -> str:
     return f"The loss {'fell' if now < start else 'rose'} from {start:.3g} at step {first:,} to {now:.3g}."
 
 
-def _capacity(item: Labelled) -> str:
+def _folded(item: Labelled) -> str:
     folded = [(step, value) for step, value in item.run.total("log10_folded") if math.isfinite(value)]
     if not folded:
         return ""
     start, now = folded[0][1], folded[-1][1]
-    known = evidence(item.run, "log10_folded")
+    known = total_evidence(item.run, "log10_folded")
     if abs(now - start) < MOVED:
-        return f"The folded capacity stays near 10^{now:.2f} ({known})."
-    return f"The folded capacity {'grew' if now > start else 'fell'} from 10^{start:.2f} to 10^{now:.2f} ({known})."
+        return f"The folded product stays near 10^{now:.2f} ({known})."
+    return f"The folded product {'grew' if now > start else 'fell'} from 10^{start:.2f} to 10^{now:.2f} ({known})."
+
+
+def _norms(item: Labelled) -> str:
+    """The product of the layers' norms with both its ends: the upper one has slack between two proofs."""
+    last = item.run.steps[-1]["totals"]
+    ends = [number(last.get(name)) for name in ("log10_P_w_lower", "log10_P_w")]
+    if not any(end is not None and math.isfinite(end) for end in ends):
+        return ""
+    known = total_evidence(item.run, "log10_P_w")
+    return f"The log10 of P_w is {log_enclosure(*ends)} ({known}; depends on the gauge)."
 
 
 def _state(item: Labelled) -> str:

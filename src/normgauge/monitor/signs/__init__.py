@@ -17,9 +17,11 @@ from normgauge.monitor.signs.scale import WeightScale
 from normgauge.monitor.signs.sigma import Epsilon, Sigma
 from normgauge.monitor.signs.sign import Sign
 from normgauge.monitor.signs.statistics import StaleStatistics
+from normgauge.monitor.signs.still import StandsStill
 
 CAUSES: tuple[type[Sign], ...] = (
     Broken, DataScale, Momentum, LearningRate, MissingNormalizer, WeightScale, Epsilon, Gains, StaleStatistics,
+    StandsStill,
 )  # fmt: skip
 
 LAST_CAUSES: tuple[type[Sign], ...] = (LabelNoise,)

@@ -16,6 +16,7 @@ class Broken:
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)
         self._skipped = 0
+        self._suspect = ""  # where the gradient broke first, while the loss was still a number
         self._gone = False  # after the weights are no numbers, nothing more can be said
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
@@ -25,6 +26,8 @@ class Broken:
         lost = next(((at, loss) for at, loss in seen.losses if not math.isfinite(loss)), None)
         gradient = self._first(seen, "gradient")
         weights = self._first(seen, "frobenius")
+        if lost is None:
+            self._suspect = "" if gradient is None else self._suspect or self._places[gradient].name
         if seen.given is not None and not math.isfinite(seen.given):
             yield self._input(seen)
         elif lost is not None:
@@ -61,6 +64,8 @@ class Broken:
     def _somewhere(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
         where = f"; the first normalizer to see it follows {layer}" if layer else ""
+        if self._suspect:
+            layer, where = self._suspect, f"; before it the gradient of {self._suspect} was not finite"
         sentence = (
             f"the loss is {lost[1]} at step {lost[0]}{where}. The input is finite where it was seen. Go back to a "
             "checkpoint; look at the alarms before this one, the learning rate, and logs or divisions in the loss."

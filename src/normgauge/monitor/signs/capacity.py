@@ -12,7 +12,7 @@ from normgauge.monitor.thresholds import CAPACITY_DECADES, CAPACITY_READINGS, CA
 
 
 class Capacity:
-    """The product of the folded gains, which does not depend on the gauge, over the last readings."""
+    """The product of the folded gains, free of the scale in front of normalizers, over the last readings."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)

@@ -9,7 +9,7 @@
 
   // Tables: a click sorts; what was chosen outlives an exchange of the table.
   const sorting = new Map();
-  const amount = (text) => (text === "inf" ? Infinity : text === "-inf" ? -Infinity : Number.parseFloat(text.replaceAll(",", "")));
+  const amount = (text) => (text === "inf" ? Infinity : text === "-inf" ? -Infinity : Number.parseFloat(text.replace(/^[≤≥] /, "").replaceAll(",", "")));
   const arrange = (table) => {
     const state = sorting.get(table.id) || { column: 0, down: false };
     const body = table.tBodies[0];
