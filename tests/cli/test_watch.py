@@ -42,7 +42,7 @@ def test_once_prints_alarms_totals_and_layers(capsys, run):
     assert main(["watch", run, "--once"]) == 0
     said = capsys.readouterr().out
     for words in (
-        "[LOOK] a: 1 alarm, the first at step 9 in blocks.1.norm", "log10 folded capacity", "depends on the gauge",
+        "[LOOK] a: 1 alarm, the first at step 9 in blocks.1.norm", "log10 folded product", "depends on the gauge",
         "estimated", "proved", "blocks.0.linear", "sigma_collapse", "▁",
     ):  # fmt: skip
         assert words in said
@@ -57,6 +57,7 @@ def test_json_is_for_scripts(capsys, run, tmp_path):
     ]  # fmt: skip
     assert data["runs"][0]["alarms"][0]["layer"] == "blocks.1.norm"
     assert set(data["runs"][0]["layers"][0]) >= {"name", "norm_upper", "sigma_rms"}
+    assert data["runs"][0]["notes"] == [] and "folded product" in " ".join(data["runs"][0]["sentences"])
 
 
 def test_a_run_that_is_not_there_is_an_error_once_and_no_run_file_always(capsys, tmp_path):
@@ -204,7 +205,7 @@ def test_a_report_of_runs_and_readings(capsys, tmp_path, run):
     assert main(["report", str(tmp_path / "a.json"), run, "--html", str(page)]) == 0
     assert capsys.readouterr().out == f"{page}: 1 run, 1 reading\n"
     text = page.read_text(encoding="utf-8")
-    assert "Where the truth lies" in text and "Folded capacity" in text
+    assert "Where the truth lies" in text and "Product of folded gains" in text
     assert refused_both(capsys, page, run)
 
 
@@ -231,6 +232,9 @@ def test_a_report_refuses_what_is_no_run(capsys, tmp_path):
     page = str(tmp_path / "a.html")
     assert "no run at" in refused(capsys, "report", str(tmp_path), "--html", page)
     assert "no run at" in refused(capsys, "report", str(tmp_path / "x.jsonl"), "--html", page)
+    assert "a run file, its folder, or runs in a folder" in refused(capsys, "report", "nothere", "--html", page)
+    for command in (["verify", str(tmp_path)], ["diff", str(tmp_path), str(tmp_path)]):
+        assert "folders of runs are for `normgauge watch`" in refused(capsys, *command)
     (tmp_path / "y.jsonl").write_text("hello\n")
     assert "is no run file" in refused(capsys, "report", str(tmp_path / "y.jsonl"), "--html", page)
     assert not os.path.exists(page)

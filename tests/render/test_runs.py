@@ -48,8 +48,8 @@ def test_the_first_words_are_alarm_step_and_layer(runs):
 def test_a_quiet_run_is_said_to_be_quiet(runs):
     said = told(runs[1])
     assert "No alarm up to step 80." in said and "The loss fell from" in said
-    assert "The folded capacity stays near 10^1.28 (estimated)." in said
-    assert "The folded capacity grew from 10^1.20 to 10^1.33 (estimated)." in told(runs[0])
+    assert "The folded product stays near 10^1.28 (estimated)." in said
+    assert "The folded product grew from 10^1.20 to 10^1.33 (estimated)." in told(runs[0])
     assert "still being written, or it was killed" in said
     assert '<span class="badge good">no alarm</span>' in shown(runs[1])
 
@@ -72,7 +72,7 @@ def test_words_for_a_run_without_steps_loss_or_change(tmp_path):
     writer = store.create(tmp_path / "b", header())
     for number in (1, 2):
         writer.append({**step(1), "step": number, "loss": None, "totals": {"log10_folded": 3.0}})
-    assert "No loss was given. The folded capacity stays near 10^3.00 (estimated)." in told(writer.path)
+    assert "No loss was given. The folded product stays near 10^3.00 (estimated)." in told(writer.path)
     writer = store.create(tmp_path / "c", header())
     writer.append({**step(1), "loss": 0.5, "totals": {}})
     writer.append(alarm(1, ""))
@@ -93,11 +93,57 @@ def test_alarms_are_marked_in_every_plot_and_map(runs):
 def test_evidence_and_gauge_stand_at_each_number(runs):
     page = unescape(shown(runs[0]))
     for words in (
-        "Loss (observed)", "Folded capacity (estimated); does not depend on the gauge",
-        "P_w (proved) and Π1/σ (observed): depend on the gauge", "operator norm, upper end (proved)",
-        "norm ≤ <small>proved</small>", "folded <small>estimated</small>", "σ rms <small>observed</small>",
+        "Loss (observed)", "Product of folded gains (estimated); free of the scale in front of normalizers",
+        "P_w (proved) and Π1/σ (observed): depend on the gauge", "norm, lower end (proved)", "Gradient norm (observed)",
+        "norm <small>proved</small>", "folded <small>estimated</small>", "σ rms <small>observed</small>",
     ):  # fmt: skip
         assert words in page
+
+
+def test_the_folded_product_is_not_said_to_be_free_of_the_gauge(runs):
+    page = unescape(shown(runs[0]))
+    assert "capacity" not in page and "not depend on the gauge" not in page
+    for words in ("rescaling across a ReLU, or of γ against the next layer, moves it", "not a bound through skips"):
+        assert words in page
+
+
+def test_the_gradients_evidence_is_that_of_its_total(tmp_path):
+    top = header()
+    top["totals"]["gradient"]["evidence"] = "estimated"
+    writer = store.create(tmp_path, top)
+    writer.append(step(1))
+    assert "Gradient norm (estimated)" in shown(tmp_path)
+
+
+def test_both_ends_of_norms_are_said(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    writer.append({**step(1), "totals": {"log10_P_w_lower": 0.3859, "log10_P_w": 1.247},
+                   "columns": {"norm_lower": [2.4349], "norm_upper": [17.61]}})  # fmt: skip
+    assert "The log10 of P_w is 0.38 to 1.25 (proved; depends on the gauge)." in told(tmp_path)
+    assert '<td class="n">2.43 to 17.7</td>' in shown(tmp_path)
+
+
+def test_what_a_run_does_not_have_is_not_in_the_legend(tmp_path, runs):
+    writer = store.create(tmp_path / "c", header(0))
+    writer.append({**step(1), "totals": {"log10_P_w_lower": 1.0, "log10_P_w": 1.1}})
+    page = unescape(shown(writer.path))
+    assert "P_w (proved): depends on the gauge<" in page and ">Π1/σ (rms)" not in page
+    several = unescape(shown(writer.path, runs[1]))
+    assert ">Π1/σ (rms); band" in several
+    captions = {f.split("</figcaption>")[0].split(">")[-1]: f for f in several.split("<figure")[1:]}
+    assert ">c</text>" in captions["Loss (observed)"] and ">c</text>" not in captions["Gradient norm (observed)"]
+
+
+def test_layers_that_are_numbers_are_called_layers(tmp_path):
+    top = header(1)
+    for i, layer in enumerate(top["layers"]):
+        layer["name"] = str(i)
+    writer = store.create(tmp_path, top)
+    writer.append(step(1, 3))
+    writer.append(alarm(1, "1"))
+    writer.append(alarm(1, "2"))
+    assert "at step 1 in layer 1: " in told(tmp_path) and "Later also layer 2." in told(tmp_path)
+    assert "<td>layer 1</td><td>sigma_collapse</td>" in shown(tmp_path)
 
 
 def test_several_runs_share_plots_and_have_a_legend(runs):
@@ -117,6 +163,7 @@ def test_enclosures_are_bands_that_enclose_their_curve(runs):
     assert [curve["label"] for curve in banded] == ["a P_w", "a Π1/σ"]
     for curve in banded:
         assert all(low <= value <= high for value, (low, high) in zip(curve["values"], curve["ends"], strict=True))
+    assert banded[0]["values"] == [low for low, _ in banded[0]["ends"]]  # the upper end has slack
     assert shown(runs[0]).count('<polygon class="band c0"') == 4
 
 
@@ -148,14 +195,22 @@ def test_notes_and_problems_are_listed(tmp_path):
     path = written(tmp_path / "a", steps=5, end=False)
     writer = store.resume(path, header())
     writer.append({"kind": "note", "step": 5, "sentence": "conv1 has no enclosure"})
-    for _ in range(70):
-        writer.append({"kind": "note", "step": 5, "sentence": "again"})
+    for i in range(70):
+        writer.append({"kind": "note", "step": 5, "sentence": f"again {i}"})
     writer.close()
     with path.open("ab") as file:
         file.write(b"{")
-    notes = pieces(labelled([store.read(path)]))["piece-notes"]
-    for words in ("the last line is torn (1 bytes)", "resumed at step 5.", "conv1 has no enclosure", "and 13 more"):
-        assert words in notes
+    drawn = pieces(labelled([store.read(path)]))
+    for words in (
+        "the last line is torn (1 bytes)",
+        "resumed at step 5.",
+        "step 5: again 69.",
+        "12 earlier notes left out.",
+    ):
+        assert f"<li>{words}" in drawn["piece-notes"]
+    first = drawn["piece-verdict"].split("</p>")[1]  # after the verdict, the latest
+    assert '<span class="badge note">note</span> step 5: again 69. ' in first and "the last line is torn" in first
+    assert '<a href="#piece-notes">70 more below</a>' in first and "conv1" not in first
 
 
 def test_five_long_runs_are_a_small_page(tmp_path):

@@ -28,8 +28,9 @@ from normgauge.render.runs_data import (
     thin_band,
     warned,
 )
+from normgauge.render.runs_ends import enclosure, log_enclosure
 from normgauge.render.runs_heat import heat_maps
-from normgauge.render.runs_table import decades, rows, spark, worst
+from normgauge.render.runs_table import decades, rows, spark, spelled, worst
 from tests.store.made import alarm, header, step, written
 
 
@@ -149,12 +150,12 @@ def test_a_map_tells_small_large_absent_and_not_finite_apart(tmp_path):
     writer = store.create(tmp_path, header())
     for number in range(1, 101):
         record = step(number)
-        record["columns"] = {"norm_upper": [1.0, None, 10.0 if number < 50 else math.inf, 0.0, 0.5, None, 100.0]}
+        record["columns"] = {"norm_lower": [1.0, None, 10.0 if number < 50 else math.inf, 0.0, 0.5, None, 100.0]}
         writer.append(record)
     writer.close()
     item = labelled([store.read(tmp_path)])[0]
     ((title, drawn),) = heat_maps([item], span([item]))
-    assert title == "operator norm, upper end (proved)"
+    assert title == "norm, lower end (proved)"
     packed = base64.b64decode(drawn.split('data-cells="')[1].split('"')[0])
     width = len(packed) // 5
     lines = [set(packed[i * width : (i + 1) * width]) for i in range(5)]
@@ -165,21 +166,44 @@ def test_a_map_tells_small_large_absent_and_not_finite_apart(tmp_path):
 
 def test_one_value_has_a_scale_and_no_value_no_map(tmp_path):
     writer = store.create(tmp_path, header())
-    writer.append({**step(1), "columns": {"norm_upper": [3.0]}})
+    writer.append({**step(1), "columns": {"norm_lower": [3.0]}})
     writer.close()
     item = labelled([store.read(tmp_path)])[0]
-    assert [title for title, _ in heat_maps([item], (1, 2))] == ["operator norm, upper end (proved)"]
+    assert [title for title, _ in heat_maps([item], (1, 2))] == ["norm, lower end (proved)"]
 
 
 def test_rows_have_last_values_a_trend_and_alarms(tmp_path):
     item = labelled([store.read(written(tmp_path, steps=300, alarms=(7,)))])[0]
     found = rows(item)
     assert [row.name for row in found][:2] == ["blocks.0.linear", "blocks.0.norm"]
-    assert found[0].values[0] == item.run.steps[-1]["columns"]["norm_upper"][0] and found[0].norm_lower is not None
+    last = item.run.steps[-1]["columns"]
+    assert found[0].values[0] == last["norm_lower"][0] == found[0].trend[-1][1]
+    assert found[0].norm_upper == last["norm_upper"][0]
     assert found[1].values[0] is None and found[1].trend[-1][1] == item.run.steps[-1]["columns"]["sigma_rms"][1]
     assert found[3].alarms == "sigma_collapse at step 7" and 0.2 < found[0].change < 0.4
     assert worst(found, 2)[0].name == "blocks.1.norm" and worst(found, 2)[1].change > 0.2
     assert all(len(row.trend) < 40 for row in found)
+
+
+def test_a_change_is_that_of_the_lower_end(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    for number, upper in ((1, 2.1), (2, 900.0)):
+        writer.append({**step(number), "columns": {"norm_lower": [2.0], "norm_upper": [upper]}})
+    (row,) = rows(labelled([store.read(tmp_path)])[0])
+    assert row.change == 0.0 and spelled(row)[0] == "2 to 900"
+
+
+@given(st.floats(-1e9, 1e9), st.floats(0, 1e9))
+@settings(max_examples=60, deadline=None)
+def test_ends_in_few_digits_still_enclose(low, width):
+    for spell in (enclosure, log_enclosure):
+        first, *rest = spell(low, low + width).split(" to ")
+        assert float(first) <= low and low + width <= float((rest or [first])[0])
+
+
+def test_ends_that_are_absent_or_not_finite():
+    assert enclosure(None, None) == "·" and enclosure(1.0, math.inf) == "1 to inf" and enclosure(1.5, None) == "≥ 1.5"
+    assert log_enclosure(-math.inf, None) == "≥ -inf" and log_enclosure(math.nan, 2.0) == "nan to 2.00"
 
 
 def test_small_lines():
@@ -201,3 +225,33 @@ def test_the_terminal_shows_several_runs(tmp_path):
     assert all(len(row) == len(block.headers) for block in told[2:] for row in block.rows)
     assert headline(items) == "2 runs, up to step 9 after 0 s, 1 alarm"
     assert snapshot(items[0])["layers"][0]["name"] == "blocks.0.linear" and not snapshot(items[0])["healthy"]
+
+
+def test_the_terminal_and_the_json_have_the_latest_notes(tmp_path):
+    top = header(0)
+    top["layers"][0]["name"] = "0"
+    writer = store.create(tmp_path, top)
+    writer.append(step(1))
+    writer.append(alarm(1, "0"))
+    for i in range(7):
+        writer.append({"kind": "note", "step": i, "sentence": f"sentence {i}"})
+    writer.append({"kind": "note", "step": 6, "sentence": "sentence 6."})  # the same
+    writer.close()
+    with writer.path.open("ab") as file:
+        file.write(b"{")
+    item = labelled([store.read(writer.path)])[0]
+    told = blocks([item])
+    assert told[1] == "Notes, the last 5 of 8:" and told[2:6] == [f"  step {i}: sentence {i}." for i in (3, 4, 5, 6)]
+    assert told[6].startswith("  the last line is torn") and told[-1].rows[0][0] == "layer 0"
+    assert [note["sentence"] for note in snapshot(item)["notes"]][-1] == "sentence 6." and snapshot(item)["problems"]
+    assert [block for block in blocks([item, item]) if block == "Notes of " + item.label + ", the last 2 of 8:"]
+
+
+def test_the_terminal_shows_both_ends(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    for number in (1, 2):
+        totals = {"log10_P_w_lower": 1.0 * number, "log10_P_w": 4.0}
+        writer.append({**step(number), "totals": totals, "columns": {"norm_lower": [2.43], "norm_upper": [17.7]}})
+    _, totals, layers = blocks(labelled([store.read(tmp_path)]))
+    assert ("log10 P_w, depends on the gauge", "1.00 to 4.00", "2.00 to 4.00", "▁█", "proved") in totals.rows
+    assert layers.rows[0][1] == "2.43 to 17.7" and layers.headers[1] == "norm"

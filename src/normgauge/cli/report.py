@@ -141,7 +141,9 @@ def read(path: Path) -> list[tuple[str, Reading]]:
         ReadingError: when the file is no reading.
     """
     if not path.exists():
-        raise ReadingError(f"nothing at {path}: expected readings as JSON, a run file, its folder, or a folder of runs")
+        raise ReadingError(
+            f"{path}: No such file or folder; expected readings as JSON, a run file, its folder, or runs in a folder"
+        )
     data = read_json(path)
     items = items_of(data, path)
     try:

@@ -121,7 +121,7 @@ GRADIENT_READINGS = 3
 """Readings in a row."""
 
 CAPACITY_DECADES = 0.5
-"""Decades by which the folded capacity grows, for each layer in it, within ``MEMORY`` readings."""
+"""Decades by which the folded product grows, for each layer in it, within ``MEMORY`` readings."""
 
 CAPACITY_READINGS = 30
 """First readings that are left out: folded gains are found by iterations that take as long to arrive."""

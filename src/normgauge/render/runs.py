@@ -162,10 +162,11 @@ def _notes(items: Sequence[Labelled]) -> str:
     told = []
     for item in items:
         name = f"{item.label}: " if len(items) > 1 else ""
-        told += [f"{name}resumed at step {r.get('step')}." for r in item.run.resumes]
-        told += [f"{name}{sentence}" for sentence in noted(item.run)]
-    listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in told[:LISTED])
-    rest = f"<li>and {len(told) - LISTED} more</li>" if len(told) > LISTED else ""
-    notes = f"<h2>Notes</h2><ul>{listed}{rest}</ul>" if told else ""
+        told += [f"{name}resumed at step {r.get('step')}." for r in item.run.resumes[-LISTED:]]
+        found = noted(item.run)
+        told += [f"{name}{plural(len(found) - LISTED, 'earlier note')} left out."] if len(found) > LISTED else []
+        told += [f"{name}{sentence}" for sentence in found[-LISTED:]]
+    listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in told)
+    notes = f"<h2>Notes</h2><ul>{listed}</ul>" if told else ""
     terms = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(words)}</dd></div>" for term, words in TERMS)
     return f'{notes}<h2>Words</h2><dl class="facts">{terms}</dl>'

@@ -14,8 +14,7 @@ from normgauge.store.numbers import number
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
 EVIDENCE = {
     "norm_lower": "proved", "norm_upper": "proved", "folded": "estimated", "log10_P_w": "proved",
-    "log10_P_w_lower": "proved", "log10_folded": "estimated", "gradient": "estimated", "update": "estimated",
-    "scale_free_gradient": "estimated",
+    "log10_P_w_lower": "proved", "log10_folded": "estimated", "update": "estimated",
 }  # fmt: skip
 Pairs = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]

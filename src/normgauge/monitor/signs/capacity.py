@@ -1,4 +1,4 @@
-"""How fast the folded capacity grows."""
+"""How fast the folded product grows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Capacity:
             return
         layer, decades = self._fastest(gains, then)
         sentence = (
-            f"the folded capacity grew by {total - before:.1f} decades between steps {since} and {seen.step}, most in "
+            f"the folded product grew by {total - before:.1f} decades between steps {since} and {seen.step}, most in "
             f"{layer or 'no single layer'} ({decades:.1f}). The network becomes steeper far faster than training "
             "needs: lower the learning rate, or clip the gradient."
         )
