@@ -6,7 +6,7 @@ import time
 
 from normgauge.monitor.budget import Account
 
-READING, PROVING = 0.35, 0.05
+READING, PROVING = 0.25, 0.05
 """Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
 
 SPARSE, GAP = 100, 10
