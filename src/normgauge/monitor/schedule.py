@@ -6,10 +6,10 @@ import time
 
 from normgauge.monitor.budget import Account
 
-READING, PROVING = 0.25, 0.05
+READING, PROVING = 0.5, 0.05
 """Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
 
-SPARSE, GAP = 100, 10
+SPARSE, GAP = 20, 12
 """After so many steps, readings within a budget are at least so many steps apart: more would show nothing new."""
 
 
