@@ -61,11 +61,10 @@ class Tracked:
     def read(self, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row, or of all."""
         matrix = weight.flatten(1).to(working(weight))
-        for _ in range(WARM_UP if self._cold else turns):
-            self._turn(matrix, scale)
+        found, gain = self._turn(matrix, scale)
+        for _ in range(WARM_UP if self._cold else turns - 1):
+            found, gain = self._turn(matrix, scale)
         self._cold = False
-        found = torch.linalg.vector_norm(torch.mv(matrix, self.right))
-        gain = found if scale is None else torch.linalg.vector_norm(torch.mv(matrix, self.folded) * scale)
         return {
             "proved": self.proved,
             "drift": math.inf if self.lost else distance(matrix, self.reference),
@@ -81,12 +80,16 @@ class Tracked:
         self.proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
         self.right = right.to(self.right.dtype)
 
-    def _turn(self, matrix: Tensor, scale: Tensor | None) -> None:
-        """One power iteration of each direction."""
-        self.right = F.normalize(torch.mv(matrix.T, torch.mv(matrix, self.right)), dim=0)
+    def _turn(self, matrix: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+        """‖Wv‖ for each direction, and one power iteration of both."""
+        image = torch.mv(matrix, self.right)
+        found = gain = torch.linalg.vector_norm(image)
+        self.right = F.normalize(torch.mv(matrix.T, image), dim=0)
         if scale is not None:
             image = torch.mv(matrix, self.folded) * scale
+            gain = torch.linalg.vector_norm(image)
             self.folded = F.normalize(torch.mv(matrix.T, image * scale), dim=0)
+        return found, gain
 
     def restart(self) -> None:
         """Begin with new directions, after the old ones died (W was 0) or overflowed."""
