@@ -1,7 +1,7 @@
 """Random small trainings, healthy or with one planted fault, for judging the monitor's alarms.
 
 Everything is drawn from a seed. Seeds below 1000 draw from one set of widths, depths and data, seeds from 1000 on from
-another: thresholds are tuned on the first and judged on the second (from 3000 on; see faults.py).
+another: thresholds are tuned on the first and judged on the second (from 6000 on; see faults.py).
 """
 
 from __future__ import annotations
