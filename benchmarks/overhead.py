@@ -153,8 +153,9 @@ def tensorboard_histograms(loop: Loop) -> object:
 
 
 def waits(loop: Loop, steps: int) -> dict[str, int]:
-    """How often the host waited, by name, in the profiler's trace of some steps."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    """How often the host waited, by name, in the profiler's trace of some steps; its own last wait counts too."""
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]  # waits are seen by the second
+    with torch.profiler.profile(activities=kinds) as profile:
         for number in range(steps):
             loop.step(number)
     counts = dict.fromkeys(WAITS, 0)

@@ -92,3 +92,33 @@ def test_dead_directions_begin_anew() -> None:
         raw = {key: float(value) for key, value in proofs.read(0, module.weight.detach(), None).items()}
         lower, upper = proofs.ends(0, raw)
     assert 0.5 < lower <= upper < math.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_never_rounds_a_bound_down(dtype: torch.dtype) -> None:
+    """A group of one row has the norm of its row, and nothing to spare over its Frobenius norm."""
+    for seed in range(60):
+        torch.manual_seed(seed)
+        module = nn.Conv2d(10, 2, 1, groups=2).to(dtype)
+        module.weight.data[1] = 0
+        weight = module.weight.detach()
+        proofs = Proofs()
+        proofs.follow(0, Layer("conv", module, "weight", "conv"), weight, (3, 3))
+        raw = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
+        lower, upper = proofs.ends(0, raw)
+        assert lower <= float(weight[0].double().norm()) <= upper
+
+
+def test_a_larger_input_is_followed_anew() -> None:
+    torch.manual_seed(0)
+    module = nn.Conv2d(2, 3, 3, padding=1)
+    layer, weight = Layer("conv", module, "weight", "conv"), module.weight.detach()
+    proofs = Proofs()
+    for size in ((3, 3), (12, 12)):
+        proofs.follow(0, layer, weight, size)
+        proofs.renew(0, weight)
+        proofs.renew(0, weight)
+        raw = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
+        true = float(torch.linalg.matrix_norm(dense_blocks(weight.double(), spec_of(module, size)), 2).max())
+        lower, upper = proofs.ends(0, raw)
+        assert lower <= true <= upper <= 1.03 * true

@@ -127,10 +127,12 @@ def test_a_mutated_proof_would_be_seen() -> None:
 
 
 def test_long_sums_go_in_pieces() -> None:
+    torch.manual_seed(0)
     long = torch.randn(CHUNK + 77)
-    assert float(root_of_squares(long)) == pytest.approx(float(long.double().norm()), rel=1e-6)
+    room = CHUNK * unit_of(torch.float32)  # what ``ends`` allows for
+    assert float(root_of_squares(long)) == pytest.approx(float(long.double().norm()), rel=room)
     assert root_of_squares(long).dtype == torch.float64
-    assert float(distance(long, torch.zeros_like(long))) == pytest.approx(float(long.double().norm()), rel=1e-6)
+    assert float(distance(long, torch.zeros_like(long))) == pytest.approx(float(long.double().norm()), rel=room)
 
 
 def test_what_a_device_proves_is_what_the_host_proves() -> None:

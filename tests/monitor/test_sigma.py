@@ -123,3 +123,13 @@ def test_groups_that_can_be_rescaled() -> None:
     assert groups_of(Layer("", nn.BatchNorm2d(6), "weight", "norm")) == 6
     assert groups_of(Layer("", nn.GroupNorm(2, 6), "weight", "norm")) == 2
     assert groups_of(Layer("", nn.LayerNorm(6), "weight", "norm")) == 1
+
+
+def test_the_largest_input_of_a_convolution_is_kept() -> None:
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    listener = Listener(lambda error: None)
+    listener.attach([], [conv])
+    listener.awake = True
+    for shape in ((1, 2, 5, 9), (1, 2, 8, 4), (2, 6, 6)):  # the last without a batch axis
+        conv(torch.randn(shape))
+    assert listener.sizes[conv] == (8, 9)

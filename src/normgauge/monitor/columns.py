@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
@@ -42,6 +42,7 @@ TOTALS: Mapping[str, tuple[str, str]] = {
 }
 
 Row = Mapping[str, float]
+Totals = dict[str, float | None]
 
 
 def described(table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
@@ -49,44 +50,49 @@ def described(table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     return {name: {"evidence": evidence, "what": what} for name, (evidence, what) in table.items()}
 
 
-def totals(rows: Sequence[Row], lone: Sequence[bool]) -> dict[str, float | None]:
-    """Products over the layers, as decimal logs; None where no layer has the number.
+def totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int], lone: Sequence[int]) -> Totals:
+    """Products over the layers, as decimal logs; None where there is nothing to multiply or a factor is missing.
 
     Args:
         rows: the finished numbers of each layer.
-        lone: whether a layer is a normalizer that was not folded into the weight in front of it.
+        maps: which of them are matrices and convolutions.
+        norms: which are normalizers.
+        lone: which of those were not folded into the weight in front of them.
     """
-    found: dict[str, float | None] = {
-        "log10_P_w": log10_product(row["norm_upper"] for row in rows if "norm_upper" in row),
-        "log10_P_w_lower": log10_product(row["norm_lower"] for row in rows if "norm_lower" in row),
+    linear, normal = [rows[i] for i in maps], [rows[i] for i in norms]
+    found: Totals = {
+        "log10_P_w": log10_product(row.get("norm_upper") for row in linear),
+        "log10_P_w_lower": log10_product(row.get("norm_lower") for row in linear),
     }
     for which in ("min", "rms", "max"):
-        product = log10_product(row[f"sigma_{which}"] for row in rows if f"sigma_{which}" in row)
+        product = log10_product(row.get(f"sigma_{which}") for row in normal)
         found[f"log10_prod_inv_sigma_{which}"] = None if product is None else -product
-    gains = [row["folded"] for row in rows if "folded" in row]
-    gains += [row["gain"] for row, alone in zip(rows, lone, strict=True) if alone and "gain" in row]
+    gains = [row.get("folded") for row in linear] + [rows[i].get("gain") for i in lone]
     found["log10_folded"] = log10_product(gains)
     squares = [row[name] ** 2 for row in rows for name in ("gradient", "bias_gradient") if name in row]
     found["gradient"] = math.sqrt(sum(squares)) if squares else None
     return found
 
 
-def log10_product(factors: Any) -> float | None:
-    """Decimal log of a product; None of nothing, nan of what is not a number."""
+def log10_product(factors: Iterable[float | None]) -> float | None:
+    """Decimal log of a product; None of nothing or where a factor is missing, nan of what is not a number."""
     logs = [_log10(factor) for factor in factors]
-    return math.fsum(logs) if logs and all(map(math.isfinite, logs)) else _odd(logs)
+    known = [log for log in logs if log is not None]
+    if len(known) < len(logs) or not known:
+        return None
+    return math.fsum(known) if all(map(math.isfinite, known)) else _odd(known)
 
 
-def _log10(factor: float) -> float:
+def _log10(factor: float | None) -> float | None:
+    if factor is None:
+        return None
     if math.isnan(factor) or factor < 0.0:
         return math.nan
     return -math.inf if factor == 0.0 else math.log10(factor)
 
 
-def _odd(logs: list[float]) -> float | None:
+def _odd(logs: list[float]) -> float:
     """The sum where some terms are not finite: infinity absorbs, as in every product of gains."""
-    if not logs:
-        return None
     if any(map(math.isnan, logs)):
         return math.nan
     return math.inf if math.inf in logs else -math.inf

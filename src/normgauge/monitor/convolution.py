@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.monitor.enclosure import Raw, distance, first_direction, proved_norm, root_of_squares
+from normgauge.monitor.enclosure import Raw, alike, distance, first_direction, proved_norm, root_of_squares, working
+from normgauge.rules.conv import padding_pairs
 from normgauge.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
 from normgauge.spectral.conv_operator import padding_constant
 
@@ -40,6 +41,10 @@ class TrackedConv:
         self.terms = max(weight.shape[:2]) * taps + math.prod(self._shape) + math.prod(spec.output_shape(weight))
         self.restart()
 
+    def fits(self, weight: Tensor, size: tuple[int, ...] | None) -> bool:
+        """Whether this is the kernel being followed, at this size of input."""
+        return alike(self.reference, weight) and size in (None, self.spec.input_size)
+
     def restart(self) -> None:
         """Begin with new directions, after the old ones died or overflowed."""
         start = first_direction(self._shape, self.reference)
@@ -48,15 +53,15 @@ class TrackedConv:
 
     def read(self, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
         """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each channel, or of all."""
-        kernel = weight.double()
+        kernel, plain = weight.double(), weight.to(working(weight))  # in half precision a norm would be rounded down
         found = self._turn(kernel, scale)
         for _ in range(WARM_UP if self._cold else min(turns, 2) - 1):
             found = self._turn(kernel, scale)
         self._cold = False
         return {
             "proved": self.proved,
-            "drift": math.inf if self.lost else distance(weight, self.reference),
-            "frobenius": root_of_squares(weight),
+            "drift": math.inf if self.lost else distance(plain, self.reference.to(plain.dtype)),
+            "frobenius": root_of_squares(plain),
             "found": found[0],
             "folded": found[1],
         }
@@ -94,15 +99,10 @@ class TrackedConv:
 def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
     """The layer as it runs."""
     transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
-    if isinstance(module.padding, str):
-        totals = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
-        padding = [(t // 2, t - t // 2) if module.padding == "same" else (0, 0) for t in totals]
-    else:
-        padding = [(p, p) for p in module.padding]
     return ConvSpec(
         input_size=tuple(input_size),
         stride=tuple(module.stride),
-        padding=tuple(padding),
+        padding=padding_pairs(module.padding, module.weight, tuple(module.dilation)),
         dilation=tuple(module.dilation),
         groups=module.groups,
         transposed=transposed,

@@ -91,11 +91,21 @@ class Tracked:
             self.folded = F.normalize(torch.mv(matrix.T, image * scale), dim=0)
         return found, gain
 
+    def fits(self, weight: Tensor, size: tuple[int, ...] | None) -> bool:
+        """Whether this is the weight being followed."""
+        del size
+        return alike(self.reference, weight)
+
     def restart(self) -> None:
         """Begin with new directions, after the old ones died (W was 0) or overflowed."""
         start = first_direction((self.reference.shape[1],), self.reference)
         self.right = self.folded = start.to(working(self.reference))
         self._cold = True
+
+
+def alike(left: Tensor, right: Tensor) -> bool:
+    """Same device, type and number of entries."""
+    return (left.device, left.dtype, left.numel()) == (right.device, right.dtype, right.numel())
 
 
 def first_direction(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -57,12 +57,15 @@ class Inventory:
 
 
 def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
-    """Which σ are not those of the step, and why."""
-    kept = [layer.name for layer in silent if _runs(layer.module)]
-    lacking = [layer.name for layer in silent if not _runs(layer.module)]
+    """Which σ are not those of the step, which operator norms are not known, and why."""
+    norms = [layer for layer in silent if layer.role == "norm"]
+    kept = [layer.name for layer in norms if _runs(layer.module)]
+    lacking = [layer.name for layer in norms if not _runs(layer.module)]
+    convs = [layer.name for layer in silent if layer.role == "conv"]
     parts = [f"no σ of {_listed(lacking)}"] if lacking else []
+    parts += [f"no operator norm of {_listed(convs)}, whose input was not seen"] if convs else []
     parts += [f"σ of {_listed(kept)} from running statistics"] if kept else []
-    why = "the model is compiled, and its normalizers do not run as modules" if _compiled(model) else "they did not run"
+    why = "the model is compiled, and its layers do not run as modules" if _compiled(model) else "they did not run"
     return f"{' and '.join(parts)}: {why} in the steps that are read."
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from normgauge.monitor.columns import Row
-from normgauge.monitor.convolution import TrackedConv, spec_of
+from normgauge.monitor.columns import Row, Totals, totals
+from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.enclosure import root_of_squares
 from normgauge.monitor.fetch import Floats, Sheet, fetch
 from normgauge.monitor.layers import Layer, is_sharded
@@ -113,8 +113,7 @@ class Instruments:
         self._read_biases(sheet)
         for row, weight in large:
             layer = self.layers[row]
-            if layer.role == "conv" and row not in self.proofs:
-                self.proofs.follow(row, layer, weight, self._listener.sizes.get(layer.module))
+            self.proofs.follow(row, layer, weight, self._listener.sizes.get(layer.module))
             if row in self.proofs:
                 scale = None if layer.normalizer is None else scales.get(layer.normalizer)
                 for column, value in self.proofs.read(row, weight, scale, turns).items():
@@ -125,8 +124,10 @@ class Instruments:
         return sheet
 
     def unheard(self) -> list[Layer]:
-        """Normalizers of which no pass was heard in this step; to be asked before ``read``."""
-        return [layer for layer in self._norms.values() if layer.module not in self._listener.spreads]
+        """Normalizers and convolutions of which no pass was heard in this step; to be asked before ``read``."""
+        heard = self._listener.spreads.keys() | self._listener.sizes.keys()
+        watched = [layer for layer in self.layers if layer.role == "norm" or _needs_size(layer)]
+        return [layer for layer in watched if layer.module not in heard]
 
     def finish(self, floats: Floats, lr: float | None) -> list[Row]:
         """The numbers of a line from those fetched, rounding outward."""
@@ -164,10 +165,11 @@ class Instruments:
         self._vectors.keep([])
         fetch(self.read(), lambda floats, seconds: None)
 
-    def lone(self) -> list[bool]:
-        """Which layers are normalizers with no weight straight in front of them."""
+    def totals(self, rows: list[Row]) -> Totals:
+        """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
+        maps = [r for r, x in enumerate(self.layers) if x.role in ("matrix", "conv") and x.tied is None]
         folded = {layer.normalizer for layer in self.layers}
-        return [layer.role == "norm" and row not in folded for row, layer in enumerate(self.layers)]
+        return totals(rows, maps, list(self._norms), [row for row in self._norms if row not in folded])
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -188,7 +190,7 @@ class Instruments:
             line["sigma_rms"] = math.sqrt(raw["square"])
         if "gradient" in raw:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
-            size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", 0.0)
+            size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
             line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
         rate = None if layer.normalizer is None else lr if lr is not None else self._rate(layer)
         if rate is not None and layer.normalizer is not None and "frobenius" in raw:
@@ -270,6 +272,10 @@ class Instruments:
             if any(parameter is member for member in group["params"]):
                 return _at_hand(group["lr"])
         return None
+
+
+def _needs_size(layer: Layer) -> bool:
+    return layer.role == "conv" and layer.tied is None and not is_pointwise(layer.module)
 
 
 def _at_hand(rate: Tensor | float) -> float | None:

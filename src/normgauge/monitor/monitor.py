@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge import store
 from normgauge.errors import InputError
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.columns import Row, totals
+from normgauge.monitor.columns import Row
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.fetch import Floats, Pending, Sheet, fetch
 from normgauge.monitor.growth import Inventory, unheard_sentence
@@ -287,7 +287,7 @@ class Monitor:
         beside = self._surroundings.finish(self._instruments.layers, rows, floats)
         if self._every is not None and step == self._number:
             self._instruments.narrow(rows)
-        summary = totals(rows, self._instruments.lone())
+        summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
         self._look(step, losses, beside, summary, lr, around)

@@ -29,17 +29,18 @@ class Proofs:
         self._tracked: dict[int, Tracked | TrackedConv] = {}
         self._widths: dict[int, float] = {}
         self._costs: dict[int, float] = {}
-        self._how: dict[int, tuple[Layer, tuple[int, ...] | None]] = {}
         self._queue: list[int] | None = None
 
     def __contains__(self, row: int) -> bool:
         return row in self._tracked
 
     def follow(self, row: int, layer: Layer, weight: Tensor, size: tuple[int, ...] | None) -> None:
-        """Follow a layer from now on, if it can be: a convolution once the size of its input is known."""
-        if row in self._tracked:
+        """Follow a layer, if it can be: a convolution once the size of its input is known.
+
+        A weight of another device, type or shape, or a convolution on a larger input, is followed anew.
+        """
+        if row in self._tracked and self._tracked[row].fits(weight, size):
             return
-        self._how[row] = layer, size
         self._queue = None
         if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
             self._tracked[row] = Tracked(weight)
@@ -49,12 +50,7 @@ class Proofs:
             self._widths[row] = math.inf
 
     def read(self, row: int, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Mapping[str, Tensor | float]:
-        """The numbers of one layer at this reading; a weight of another device, type or shape is followed anew."""
-        known = self._tracked[row].reference
-        same = known.device == weight.device and known.dtype == weight.dtype and known.numel() == weight.numel()
-        if not same:
-            del self._tracked[row]
-            self.follow(row, self._how[row][0], weight, self._how[row][1])
+        """The numbers of one layer at this reading."""
         return self._tracked[row].read(weight, scale, turns)
 
     def ends(self, row: int, raw: Mapping[str, float]) -> tuple[float, float]:

@@ -49,7 +49,7 @@ class Listener:
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self.seconds = 0.0
         self.spreads: dict[nn.Module, Spread] = {}
-        self.sizes: dict[nn.Module, tuple[int, ...]] = {}  # spatial size of each convolution's input
+        self.sizes: dict[nn.Module, tuple[int, ...]] = {}  # largest spatial input of each convolution
         self._hooks = Hooks()
         self._on_error = on_error
 
@@ -97,9 +97,13 @@ class Listener:
             self._on_error(error)
         self.seconds += time.perf_counter() - began
 
-    def _convolved(self, module: nn.Module, args: Any) -> None:
-        if not torch.compiler.is_compiling() and args and module not in self.sizes:
-            self.sizes[module] = tuple(args[0].shape[2:])
+    def _convolved(self, module: Any, args: Any) -> None:
+        if torch.compiler.is_compiling() or not args:
+            return
+        size = tuple(args[0].shape[2 - module.weight.ndim :])
+        known = self.sizes.get(module, size)
+        # A larger input holds every smaller one: the norm at the largest seen bounds them all.
+        self.sizes[module] = tuple(map(max, known, size))
 
     def _hear(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
         spread = self.spreads.setdefault(module, Spread())

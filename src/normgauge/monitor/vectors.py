@@ -79,9 +79,7 @@ class Vectors:
         norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, at)
         if len(rows) < len(self.rows):
             norms, dots = norms[with_slope], dots[with_slope]
-        if self._whole:
-            sheet.put_all(rows, "gradient", norms)
-        sheet.put_all(rows, "sampled_gradient", norms)
+        sheet.put_all(rows, "gradient" if self._whole else "sampled_gradient", norms)
         sheet.put_all(rows, "dot", dots)
 
     def _sums(self, left: Tensor, right: Tensor) -> Tensor:
