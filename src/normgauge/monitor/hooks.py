@@ -48,6 +48,22 @@ class Hooks:
         self._handles.clear()
 
 
+class Sleeper:
+    """Someone whose hooks are on only while awake."""
+
+    def __init__(self) -> None:
+        self._hooks = Hooks()
+
+    @property
+    def awake(self) -> bool:
+        """Whether the coming passes are heard."""
+        return self._hooks.on
+
+    @awake.setter
+    def awake(self, value: bool) -> None:
+        self._hooks.put_on() if value else self._hooks.rest()
+
+
 def _compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
     counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from normgauge.monitor.hooks import Hooks
+from normgauge.monitor.hooks import Sleeper
 
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
@@ -39,7 +39,7 @@ class Spread:
     feeding: int | None = None
 
 
-class Listener:
+class Listener(Sleeper):
     """Hooks on the normalizers, awake only during the steps that are read.
 
     A hook never raises into the forward pass, keeps no graph (only the small saved vector), and does nothing while a
@@ -47,20 +47,11 @@ class Listener:
     """
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
+        super().__init__()
         self.seconds = 0.0
         self.spreads: dict[nn.Module, Spread] = {}
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}  # largest spatial input of each convolution
-        self._hooks = Hooks()
         self._on_error = on_error
-
-    @property
-    def awake(self) -> bool:
-        """Whether the coming passes are heard."""
-        return self._hooks.on
-
-    @awake.setter
-    def awake(self, value: bool) -> None:
-        self._hooks.put_on() if value else self._hooks.rest()
 
     def attach(self, norms: list[nn.Module], convs: list[nn.Module]) -> None:
         """Listen to these modules."""

@@ -13,14 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from normgauge.monitor.columns import Row
 from normgauge.monitor.fetch import Floats, Sheet
-from normgauge.monitor.hooks import Hooks
+from normgauge.monitor.hooks import Sleeper
 from normgauge.monitor.layers import Layer
 
 AROUND = -2
 """Row of a sheet that holds the numbers of the whole network."""
 
 
-class Surroundings:
+class Surroundings(Sleeper):
     """Listens at the door of the network and looks at the optimizer; touches no large weight.
 
     Args:
@@ -37,6 +37,7 @@ class Surroundings:
         optimizer: torch.optim.Optimizer | None,
         on_error: Callable[[Exception], None],
     ) -> None:
+        super().__init__()
         self._optimizer, self._on_error = optimizer, on_error
         self._groups: dict[int, int] = {}  # parameter, by identity, to its group of the optimizer
         self._settings: list[dict[str, float]] = []
@@ -44,21 +45,11 @@ class Surroundings:
         self._half = False
         self._frozen: dict[nn.Module, Tensor] = {}  # mean σ² of the batch, of normalizers that do not use it
         self._door = model.register_forward_pre_hook(self._enter, with_kwargs=True)  # always on: see there
-        self._hooks = Hooks()
         first = next((layer.module for layer in layers if layer.role in ("matrix", "conv")), None)
         if first is not None:
             self._hooks.add(partial(first.register_forward_hook, self._first_product))
         for module in (layer.module for layer in layers if isinstance(layer.module, _BatchNorm)):
             self._hooks.add(partial(module.register_forward_pre_hook, self._normalize))
-
-    @property
-    def awake(self) -> bool:
-        """Whether the coming passes are heard."""
-        return self._hooks.on
-
-    @awake.setter
-    def awake(self, value: bool) -> None:
-        self._hooks.put_on() if value else self._hooks.rest()
 
     def close(self) -> None:
         """Take the hooks off."""
