@@ -1,0 +1,1 @@
+"""Curvature of the loss: Hessian-vector products, eigenvalues, density, sharpness without a gauge."""

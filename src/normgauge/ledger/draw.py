@@ -1,0 +1,32 @@
+"""Fresh random instances for the checks: float64, reproducible from a seed and the claim's id."""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+from torch import Tensor
+
+
+class Draw:
+    """A source of random tensors; every claim has a stream of its own, so that no check moves another's instances."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        self.generator = torch.Generator().manual_seed(seed * 1_000_003 + zlib.crc32(name.encode()))
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers."""
+        return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """Numbers spread evenly between ``low`` and ``high``."""
+        return low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+
+    def integer(self, low: int, high: int) -> int:
+        """One whole number with low <= number < high."""
+        return int(torch.randint(low, high, (), generator=self.generator))
+
+    def orthogonal(self, n: int) -> Tensor:
+        """A random n x n orthogonal matrix."""
+        q, r = torch.linalg.qr(self.normal(n, n))
+        return q * r.diagonal().sign()
