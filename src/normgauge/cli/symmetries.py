@@ -1,0 +1,74 @@
+"""Find what can be done to the weights without changing what the network computes.
+
+Scales that a normalizer takes off, shifts that a mean or a softmax takes off, pairs in which one weight gives back what
+another gains: through convolutions, residuals, attention and tied weights, without annotation. Every family is tried on
+the model with random factors before it is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+
+from normgauge.cli.output import check_targets, standard_output, write_json
+from normgauge.cli.progress import progress_bar
+from normgauge.errors import InputError
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
+
+HELP = "find the invariances of a network"
+EXAMPLES = """\
+examples:
+  normgauge symmetries net.py:build --batch net.py:batch
+  normgauge symmetries net.py:build --batch net.py:batch --mode eval --json -
+      running statistics count as weights: they are constants of the deployed function
+  normgauge symmetries zoo:resnet20 --batch cifar10 --canonical resnet20.safetensors
+      the same function with its free scales fixed, as a file of weights
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
+    parser.add_argument("--batch", metavar="B", help=BATCH_FORMS)
+    parser.add_argument("--mode", choices=("train", "eval"), default="train", help="train: statistics of the batch")
+    parser.add_argument("--output", metavar="NAME", help="which output to look at, where the model returns several")
+    parser.add_argument("--json", metavar="FILE", help="write the families as JSON; - for standard output and no more")
+    parser.add_argument("--canonical", metavar="FILE", help="write the weights in canonical scales (.safetensors)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Find, write, print.
+
+    Raises:
+        InputError: for a file of weights that is not safetensors.
+    """
+    if args.canonical is not None and Path(args.canonical).suffix != ".safetensors":
+        raise InputError(f"--canonical: expected a file that ends in .safetensors, got {args.canonical}")
+    check_targets(args.json, args.canonical)
+    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:
+        batch = find_batch(args.batch)
+        model = load_model(args.model)
+        from normgauge.symmetry import canonical, symmetries
+
+        found = symmetries(model, batch(), mode=args.mode, output=args.output, progress=progress)
+        twin = canonical(model, batch(), output=args.output) if args.canonical else None
+    if args.json is not None:
+        write_json(found.to_json(), args.json)
+    if twin is not None:
+        from safetensors.torch import save_model
+
+        save_model(twin.model, args.canonical)
+    if args.json != "-":
+        from normgauge.render.console import draw
+        from normgauge.render.symmetry import symmetry_blocks
+
+        with standard_output() as stream:
+            draw(symmetry_blocks(found), stream)
+            if twin is not None:
+                said = (
+                    f"canonical scales: eval output changed by {twin.eval_defect:.1e}, train by {twin.train_defect:.1e}"
+                )
+                draw([said, *(f"· {note}" for note in twin.notes)], stream)
+    return 0

@@ -1,0 +1,279 @@
+"""symmetries(): everything that can be done to the weights without changing what the network computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from normgauge.core.symmetry import Symmetries, Symmetry
+from normgauge.errors import InputError
+from normgauge.symmetry.generators import Generator, dimension
+from normgauge.symmetry.graph import Graph, record
+from normgauge.symmetry.groups import ScaleFree
+from normgauge.symmetry.labels import Labels
+from normgauge.symmetry.mixing import mixings
+from normgauge.symmetry.normed import length_scales, with_normed
+from normgauge.symmetry.operations import normalization
+from normgauge.symmetry.rescaling import rescalings
+from normgauge.symmetry.rotating import rotations
+from normgauge.symmetry.scales import label
+from normgauge.symmetry.shifting import bias_shifts, reader_shifts, weight_shifts
+from normgauge.symmetry.torus import Solution
+from normgauge.symmetry.verify import EXACT, Trial, random_move
+from normgauge.trace.inputs import Call, check_finite, make_call, named_tensors, pick_output
+from normgauge.trace.untouched import cast_tree, untouched, unwrap
+
+MOST_SAMPLES = 8  # enough to check a symmetry; more would only take time
+Progress = Callable[[str, float], None]
+
+
+@dataclass(slots=True)
+class Analysis:
+    """A model lent out in float64, its graph, and what was found in it."""
+
+    trial: Trial
+    evaluated: Trial | None
+    graph: Graph
+    labels: Labels
+    solution: Solution
+    generators: list[Generator]
+    eps: dict[str, float]
+
+
+def symmetries(
+    model: nn.Module, batch: Any, *, mode: str = "train", output: str | None = None, progress: Progress | None = None
+) -> Symmetries:
+    """Find the scale, shift and pair invariances of any model, and try each on it.
+
+    The model is run once and every operation, down to ATen, is written down; scales are unknowns with one linear
+    equation for each entry and operation, shifts are followed until something takes them off or back. Every family
+    found is then applied to a float64 copy, with random factors, and kept only if the output stays.
+
+    Args:
+        model: the network; it comes back bit for bit as it was.
+        batch: as for `gauge`; eight samples of it are used.
+        mode: ``train``, with the statistics of the batch (a normalizer frozen in eval mode inside a model in train
+            mode stays frozen), or ``eval``, where running statistics count as weights.
+        output: name of the output, where there are several.
+        progress: called with a stage and the fraction of it done.
+
+    Returns:
+        The families, with their defects.
+
+    Raises:
+        InputError: for a mode that is none, or a batch the model cannot run on.
+    """
+    with analysed(model, batch, mode, output, progress) as found:
+        return report(found, mode, progress)
+
+
+def scale_free(model: nn.Module, batch: Any) -> list[ScaleFree]:
+    """The groups of weights whose scale a normalizer takes off, as `normgauge.dynamics` wants them.
+
+    Args:
+        model: the network; untouched.
+        batch: as for `gauge`.
+
+    Returns:
+        One group for every family of whole rows; streams that several layers write to are left out.
+    """
+    found = symmetries(model, batch)
+    return [ScaleFree(g.parameters, *g.rows) for g in found.of("scale") if g.rows is not None]
+
+
+@contextmanager
+def analysed(
+    model: nn.Module,
+    batch: Any,
+    mode: str,
+    output: str | None = None,
+    progress: Progress | None = None,
+    strict: bool = False,
+) -> Iterator[Analysis]:
+    """Lend the model out, run it once and derive all families from the graph; ``strict`` as for `label`.
+
+    Raises:
+        InputError: for a mode that is none, or a batch the model cannot run on.
+    """
+    if mode not in ("train", "eval"):
+        raise InputError(f"mode: expected train or eval, got {mode!r}")
+    model = unwrap(model)
+    call = make_call(model, fewer(batch))
+    check_finite(model, call)
+    frozen = {m for m in model.modules() if model.training and not m.training}
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if progress:
+        progress("run", 0.0)
+    with untouched(model, torch.float64, device, False, call.native):
+        call = cast_call(call, device)
+        runs = {m: _runner(model, call, output, m, frozen) for m in ("train", "eval")}
+        live = moving(model)
+        trial = Trial(runs[mode], live)
+        given = [t for _, t in named_tensors((call.args, call.kwargs))]
+        graph = record_checked(runs[mode], live, given)
+        trial.fill(trial.state)
+        if progress:
+            progress("equations", 0.3)
+        labels = label(graph, strict)
+        solution = labels.torus.solve()
+        eps = epsilons(model, live)
+        generators = [
+            *rescalings(labels, solution, eps),
+            *bias_shifts(graph, labels),
+            *weight_shifts(graph, labels),
+            *reader_shifts(graph, labels),
+            *mixings(graph, labels),
+            *rotations(graph, labels),
+        ]
+        generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, trial.state)
+        evaluated = Trial(runs["eval"], live) if mode == "train" and any("running_mean" in n for n in live) else None
+        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps)
+
+
+def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
+    """Try every family and write down what came of it."""
+    kept, rejected = [], []
+    for number, generator in enumerate(found.generators):
+        if progress:
+            progress("try", number / len(found.generators))
+        tried = attempt(found, generator, number)
+        if tried is None:
+            rejected.append(f"{generator.what}: {', '.join(generator.parameters[:4])}")
+        else:
+            kept.append((generator, tried))
+    if progress:
+        progress("count", 0.9)
+    used = {v.name for node in found.graph.nodes for v in node.inputs if v.role == "state"}
+    counted = [n for n in found.trial.state if mode == "eval" or "running_" not in n or n in found.labels.base]
+    total = dimension([g for g, _ in kept], found.trial.state)
+    notes = ["Dropout is off."] if found.graph.output is not None else ["The output does not depend on the weights."]
+    if total is None:
+        notes.append(
+            "Families may overlap in a few directions; they were not counted together, the model is too large."
+        )
+    trials = found.trial.runs + (found.evaluated.runs if found.evaluated else 0)
+    return Symmetries(
+        mode,
+        tuple(s for _, s in kept),
+        total,
+        sum(found.trial.state[n].numel() for n in counted),
+        looked_at=tuple(looked_at(found.graph)),
+        unknown=tuple(found.labels.unknown),
+        unused=tuple(n for n in counted if n not in used),
+        rejected=tuple(rejected),
+        notes=tuple(notes),
+        forwards=trials + 1,
+    )
+
+
+def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None:
+    """Apply one random move of a family; None where the output changes."""
+    trial = found.trial
+    moved = random_move(generator, trial.state, seed)
+    exact = trial.defect(moved, eps=False)
+    if not exact <= EXACT:
+        return None
+    defect = trial.defect(moved)
+    along = alone = None
+    if found.evaluated is not None:
+        along = found.evaluated.defect(moved)
+        alone = found.evaluated.defect({n: t for n, t in moved.items() if "running_" not in n})
+    return Symmetry(
+        generator.kind,
+        generator.what,
+        generator.parameters,
+        generator.count,
+        exact,
+        defect,
+        along,
+        alone,
+        generator.rows,
+    )
+
+
+def looked_at(graph: Graph) -> list[tuple[str, int]]:
+    """How many normalizers, matrix products and other operations there were."""
+    counts: Counter[str] = Counter()
+    for node in graph.nodes:
+        normal = normalization(node)
+        counts[f"{normal.kind} normalizations" if normal else node.op] += 1
+    return counts.most_common()
+
+
+def fewer(batch: Any) -> Any:
+    """The first samples of a batch, if all its tensors have the same number of them."""
+    tensors = [t for _, t in named_tensors(batch)]
+    if not tensors or any(t.ndim == 0 for t in tensors) or len({t.shape[0] for t in tensors}) > 1:
+        return batch
+    return tree_map(lambda leaf: leaf[:MOST_SAMPLES] if isinstance(leaf, Tensor) else leaf, batch)
+
+
+def cast_call(call: Call, device: torch.device) -> Call:
+    """The call in float64."""
+    args, kwargs = cast_tree((call.args, call.kwargs), torch.float64, device)
+    return Call(args, kwargs, call.name, call.notes, call.native)
+
+
+def moving(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and running statistics, by name."""
+    named = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+    return named | {n: b for n, b in model.named_buffers() if n.rpartition(".")[2] in ("running_mean", "running_var")}
+
+
+def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
+    """The ε that belongs to every running variance."""
+    return {
+        name: float(getattr(model.get_submodule(name.rpartition(".")[0]), "eps", 0.0))
+        for name in live
+        if name.endswith("running_var")
+    }
+
+
+def record_checked(run: Callable[[], Tensor], live: Mapping[str, Tensor], given: list[Tensor]) -> Graph:
+    """Record one run; a model that cannot run on the batch is the user's to mend.
+
+    Raises:
+        InputError: with the model's own words.
+    """
+    try:
+        return record(run, live, given)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"the model does not run on this batch in float64: {error}") from error
+
+
+class KeepDouble(TorchFunctionMode):
+    """A model that turns to single precision on its way stays in double: rounding would hide what is looked for."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        cast = func in (Tensor.to, Tensor.float, Tensor.type_as, Tensor.type, Tensor.half, Tensor.bfloat16)
+        if cast and args[0].dtype == torch.float64:
+            out = func(*args, **kwargs)
+            return out if not out.is_floating_point() or out.dtype == torch.float64 else args[0]
+        if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
+            kwargs = {**kwargs, "dtype": torch.float64}
+        return func(*args, **kwargs)
+
+
+def _runner(
+    model: nn.Module, call: Call, output: str | None, mode: str, frozen: set[nn.Module]
+) -> Callable[[], Tensor]:
+    def run() -> Tensor:
+        for module in model.modules():
+            dropout = isinstance(module, nn.modules.dropout._DropoutNd)
+            module.training = mode == "train" and module not in frozen and not dropout
+        with torch.random.fork_rng(devices=[]), KeepDouble():
+            torch.manual_seed(0)
+            picked, _ = pick_output(model(*call.args, **call.kwargs), output)
+        assert picked is not None
+        return picked
+
+    return run

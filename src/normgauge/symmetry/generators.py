@@ -1,0 +1,77 @@
+"""Symmetries as things that can be done: families of moves of weights and running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+State = Mapping[str, Tensor]
+Move = Callable[[State, Tensor], dict[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A family of moves that leaves the function alone.
+
+    Attributes:
+        kind: ``scale``, ``shift`` or ``pair`` (something else moves the other way).
+        what: the symmetry in words.
+        parameters: the weights it moves.
+        count: how many numbers choose a move.
+        move: weights and running statistics after the move that ``count`` numbers choose; all zero is no move.
+        rows: for a scale of whole rows of weights under a normalizer: how many, and along which dimension.
+    """
+
+    kind: str
+    what: str
+    parameters: tuple[str, ...]
+    count: int
+    move: Move
+    rows: tuple[int, int] | None = None
+
+
+def tangents(generator: Generator, state: State, step: float = 1e-5) -> dict[str, Tensor]:
+    """The directions in which a family moves the weights: (count, entries) for every weight, by central differences."""
+    sides: list[list[dict[str, Tensor]]] = []
+    for sign in (step, -step):
+        unit = sign * torch.eye(generator.count, dtype=torch.float64)
+        sides.append([generator.move(state, row) for row in unit])
+    return {
+        name: torch.stack([(a[name] - b[name]).reshape(-1) / (2 * step) for a, b in zip(*sides, strict=True)])
+        for name in generator.parameters
+    }
+
+
+def dimension(generators: Iterable[Generator], state: State, limit: int = 3000) -> int | None:
+    """How many independent directions the families have together; None where that is too much to compute."""
+    listed = list(generators)
+    names = sorted({name for g in listed for name in g.parameters})
+    total, entries = sum(g.count for g in listed), sum(state[name].numel() for name in names)
+    if total == 0:
+        return 0
+    if total > limit or total * entries > 5e7:
+        return None
+    rows = []
+    for generator in listed:
+        found = tangents(generator, state)
+        parts = [found.get(n, torch.zeros(generator.count, state[n].numel(), dtype=torch.float64)) for n in names]
+        rows.append(torch.cat(parts, 1))
+    matrix = torch.cat(rows)
+    matrix = matrix / matrix.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    values = torch.linalg.svdvals(matrix)
+    return int((values > 1e-7 * values[0]).sum())
+
+
+def taken(state: State, name: str, places: Tensor) -> Tensor:
+    """Entries of a weight, rearranged."""
+    return state[name].reshape(-1)[places]
+
+
+def put(state: State, name: str, places: Tensor, entries: Tensor) -> Tensor:
+    """The weight with other entries at some places."""
+    flat = state[name].reshape(-1).clone()
+    flat[places.reshape(-1)] = entries.reshape(-1)
+    return flat.reshape(state[name].shape)

@@ -1,0 +1,230 @@
+"""One run of a model as a graph of ATen operations, weights included.
+
+At this level there are few operations left: `Linear`, `F.linear` and an einsum are all a matrix product, a hand-written
+RMSNorm is a square, a mean and a division, and attention is two products with a softmax between them. So a symmetry
+that is understood for these few operations is understood however the model was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+Key = tuple[Any, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor at one moment.
+
+    Attributes:
+        index: position among all values.
+        shape: its shape.
+        name: the weight or buffer it is; empty for anything else.
+        role: ``state`` for weights and buffers, ``input``, ``constant``, or ``made`` by a node.
+        tensor: the contents, kept for constants and whole numbers only.
+        node: what made it.
+    """
+
+    index: int
+    shape: torch.Size
+    name: str = ""
+    role: str = "made"
+    floating: bool = True
+    tensor: Tensor | None = None
+    node: Node | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One operation; a `Value` stands for every tensor in its arguments."""
+
+    index: int
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[Value, ...] = ()
+
+    @property
+    def op(self) -> str:
+        """Its name, without overload and without the mark of working in place."""
+        name = str(self.func.overloadpacket.__name__)
+        return name[:-1] if name.endswith("_") and not name.startswith("__") else name
+
+    @property
+    def inputs(self) -> list[Value]:
+        """The values among its arguments."""
+        return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
+
+    def arg(self, position: int, default: Any = None) -> Any:
+        """The argument at ``position``."""
+        return self.args[position] if position < len(self.args) else default
+
+
+@dataclass(eq=False, slots=True)
+class Graph:
+    """Everything one run did, in order.
+
+    Attributes:
+        nodes: the operations the output depends on.
+        values: every tensor.
+        output: what the run returned; None when it did not come out of the operations seen.
+        state: names of weights and buffers, and the values they are.
+    """
+
+    nodes: list[Node]
+    values: list[Value]
+    output: Value | None
+    state: dict[str, Value]
+    consumers: dict[int, list[Node]] = field(default_factory=dict)
+    from_input: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.from_input.update(v.index for v in self.values if v.role == "input")
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                self.consumers.setdefault(value.index, []).append(node)
+            if any(value.index in self.from_input for value in node.inputs):
+                self.from_input.update(out.index for out in node.outputs)
+
+    def given(self, value: Value) -> bool:
+        """Whether a value depends on the batch."""
+        return value.index in self.from_input
+
+    def readers(self, value: Value) -> list[Node]:
+        """The operations that read ``value``."""
+        return self.consumers.get(value.index, [])
+
+
+class Recorder(TorchDispatchMode):
+    """Writes every operation down while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[Value] = []
+        self.nodes: list[Node] = []
+        self.known: dict[Key, Value] = {}
+        self.alive: list[Tensor] = []  # nothing is freed while recording, so no address is used twice
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def bind(self, tensor: Tensor, contents: Tensor | None = None, **about: Any) -> Value:
+        """Say that ``tensor`` now holds a new value."""
+        value = Value(len(self.values), tensor.shape, floating=tensor.is_floating_point(), tensor=contents, **about)
+        self.values.append(value)
+        self.known[key(tensor)] = value
+        self.alive.append(tensor)
+        return value
+
+    def lookup(self, leaf: Any) -> Any:
+        """The value a tensor holds; a tensor never seen before is a constant."""
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return self.known.get(key(leaf)) or self.bind(leaf, role="constant", contents=leaf.detach().clone())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.overloadpacket.__name__ in ("detach", "alias", "lift_fresh"):
+            return self.same(func(*args, **kwargs), args[0])
+        frozen_args, frozen_kwargs = tree_map(self.lookup, (args, kwargs))
+        out = func(*args, **kwargs)
+        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        if not any(isinstance(leaf, Value) for leaf in tree_leaves((frozen_args, frozen_kwargs))):
+            return out
+        node = Node(len(self.nodes), func, tuple(frozen_args), frozen_kwargs)
+        self.nodes.append(node)
+        node.outputs = tuple(
+            self.bind(t, node=node, contents=None if t.is_floating_point() else t.detach().clone()) for t in results
+        )
+        if func._schema.is_mutable and results:
+            self.overwritten(results[0], node)
+        return out
+
+    def same(self, out: Tensor, source: Tensor) -> Tensor:
+        """Another name for the same contents."""
+        value = self.lookup(source)
+        self.known[key(out)] = value
+        self.alive.append(out)
+        return out
+
+    def overwritten(self, tensor: Tensor, node: Node) -> None:
+        """Other views of memory that was just written to: they now depend on what was written, in an unknown way."""
+        place, own = tensor.untyped_storage().data_ptr(), key(tensor)
+        for other, value in list(self.known.items()):
+            if other[0] == place and other != own and value.node is not node and value.role == "made":
+                mixed = Node(len(self.nodes), node.func, (value, node.outputs[0]), {"mixed": True})
+                self.nodes.append(mixed)
+                fresh = Value(len(self.values), value.shape, node=mixed)
+                self.values.append(fresh)
+                mixed.outputs = (fresh,)
+                self.known[other] = fresh
+
+
+def key(tensor: Tensor) -> Key:
+    """What makes two tensors the same contents: memory, place in it and shape."""
+    return (
+        tensor.untyped_storage().data_ptr(),
+        tensor.storage_offset(),
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        tensor.dtype,
+        id(tensor) if tensor.numel() == 0 else 0,
+    )
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Attention by its definition, so that its parts can be seen."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def record(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[Tensor]) -> Graph:
+    """Run once and write everything down.
+
+    Args:
+        run: returns the output.
+        state: weights and buffers by name.
+        given: the tensors of the batch.
+
+    Returns:
+        The graph.
+    """
+    recorder = Recorder()
+    named = {}
+    for name, tensor in state.items():
+        named[name] = recorder.known.get(key(tensor)) or recorder.bind(tensor, name=name, role="state")
+    for tensor in given:
+        if key(tensor) not in recorder.known:
+            recorder.bind(tensor, role="input", contents=tensor.detach().clone())
+    with torch.no_grad(), plain_kernels(), recorder:
+        out = run()
+    output = recorder.known.get(key(out))
+    return Graph(needed(output), recorder.values, output, named)
+
+
+def needed(output: Value | None) -> list[Node]:
+    """The operations ``output`` depends on, in order."""
+    found: dict[int, Node] = {}
+    stack = [output] if output is not None else []
+    while stack:
+        node = stack.pop().node
+        if node is not None and node.index not in found:
+            found[node.index] = node
+            stack.extend(node.inputs)
+    return [found[i] for i in sorted(found)]

@@ -1,0 +1,137 @@
+"""Scales through matrix products and convolutions: the weights move along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from normgauge.symmetry.graph import Node, Value
+from normgauge.symmetry.labels import Labels, Use
+from normgauge.symmetry.torus import FIXED, WILD, Torus
+
+TOO_MANY = 200_000  # equations for one tensor; beyond, its scales are fixed
+
+
+def product(labels: Labels, left: Value, right: Value) -> Tensor:
+    """Labels of left @ right for matrices or batches of them."""
+    for weight, other, transposed in ((right, left, False), (left, right, True)):
+        rearranged = labels.rearranged(weight)
+        if rearranged is not None:
+            name, places = rearranged
+            given = labels.of(other)
+            if transposed:
+                places, given = places.mT, given.mT
+            if places.ndim == 3 and not bool((places == places[:1]).all()):
+                continue
+            places = places[0] if places.ndim == 3 else places  # (in, out)
+            columns = labels.torus.along(given, tuple(range(given.ndim - 1)))
+            rows = labels.torus.fresh(places.shape[1])
+            labels.uses.setdefault(name, []).append(Use(places, rows[None, :], columns[:, None]))
+            shape = (*given.shape[:-1], places.shape[1])
+            return rows.expand(shape).mT if transposed else rows.expand(shape)
+    a, b = labels.of(left), labels.of(right)
+    if a.ndim == 2:
+        return bilinear(labels.torus, a, b)
+    return torch.stack([bilinear(labels.torus, x, y) for x, y in zip(a, b, strict=True)])
+
+
+def bilinear(torus: Torus, a: Tensor, b: Tensor) -> Tensor:
+    """Two values multiplied, (n, k) by (k, m): a + b must not depend on k."""
+    rows, row = torch.unique(a, dim=0, return_inverse=True)
+    columns, column = torch.unique(b, dim=1, return_inverse=True)
+    terms = torus.combine([(1.0, rows[:, :, None]), (1.0, columns[None, :, :])])  # (rows, k, columns)
+    return torus.along(terms, (1,))[row][:, column]
+
+
+def _mm(labels: Labels, node: Node) -> None:
+    labels.made[node.outputs[0].index] = product(labels, node.args[0], node.args[1])
+
+
+def _addmm(labels: Labels, node: Node) -> None:
+    result = product(labels, node.args[1], node.args[2])
+    labels.made[node.outputs[0].index] = labels.torus.same(result, labels.of(node.args[0]))
+
+
+def _convolution(labels: Labels, node: Node) -> None:
+    source, weight, bias = node.args[:3]
+    transposed, groups = node.args[6], node.args[8]
+    given, out = labels.of(source), node.outputs[0]
+    rearranged = labels.rearranged(weight)
+    columns = labels.torus.along(given, tuple(d for d in range(given.ndim) if d != 1))  # (in,)
+    if rearranged is None:
+        if bool((labels.of(weight) != FIXED).any()):
+            labels.refuse(node)
+            return
+        each = labels.torus.along(columns.reshape(groups, -1), (1,))
+        rows = each.repeat_interleave(out.shape[1] // groups)
+    else:
+        name, places = rearranged
+        rows = labels.torus.fresh(out.shape[1])
+        ones = (1,) * (places.ndim - 2)
+        inside = columns.reshape(groups, -1)  # (groups, in/groups)
+        outside = rows.reshape(groups, -1)
+        if transposed:  # (in, out/groups, ...)
+            row = outside.repeat_interleave(inside.shape[1], 0).reshape(places.shape[0], -1, *ones)
+            column = columns.reshape(-1, 1, *ones)
+        else:  # (out, in/groups, ...)
+            row = rows.reshape(-1, 1, *ones)
+            column = inside.repeat_interleave(outside.shape[1], 0).reshape(places.shape[0], -1, *ones)
+        labels.uses.setdefault(name, []).append(Use(places, row, column))
+    result = rows.reshape(1, -1, *[1] * (given.ndim - 2)).expand(out.shape)
+    if bias is not None:
+        result = labels.torus.same(result, labels.of(bias).reshape(1, -1, *[1] * (given.ndim - 2)))
+    labels.made[out.index] = result
+
+
+PRODUCTS: dict[str, Callable[[Labels, Node], None]] = {
+    "mm": _mm,
+    "bmm": _mm,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "convolution": _convolution,
+}
+
+
+def agree(labels: Labels, name: str) -> None:
+    """A weight used more than once has one scale for every entry."""
+    uses, torus = labels.uses.get(name, []), labels.torus
+    every = list(uses)
+    if name in labels.base and uses:
+        base = labels.base[name]
+        every.insert(0, Use(torch.arange(len(base)), base, torch.tensor(FIXED)))
+    if len(every) < 2:
+        return
+    size = labels.graph.state[name].shape.numel()
+    first = every[0]
+    for other in every[1:]:
+        if _matching(first, other):
+            _aligned(torus, first, other)
+        elif size <= TOO_MANY:
+            _entrywise(torus, first, other, size)
+        else:
+            for use in (first, other):
+                torus.fix(use.row)
+                torus.fix(use.column)
+
+
+def _matching(a: Use, b: Use) -> bool:
+    return a.places.shape == b.places.shape and bool((a.places == b.places).all()) and a.places.ndim == 2
+
+
+def _aligned(torus: Torus, a: Use, b: Use) -> None:
+    """row_a(i) − column_a(j) = row_b(i) − column_b(j): the first row and the first column say it all."""
+    parts = [t.expand(a.places.shape) for t in (a.row, a.column, b.row, b.column)]
+    for cut in ((0, slice(None)), (slice(None), 0)):
+        r, c, r2, c2 = (p[cut] for p in parts)
+        torus.fix(torus.combine([(1.0, r), (-1.0, c), (-1.0, r2), (1.0, c2)]))
+
+
+def _entrywise(torus: Torus, a: Use, b: Use, size: int) -> None:
+    table = torch.full((4, size), WILD)
+    for k, use in ((0, a), (2, b)):
+        table[k, use.places.reshape(-1)] = use.row.expand(use.places.shape).reshape(-1)
+        table[k + 1, use.places.reshape(-1)] = use.column.expand(use.places.shape).reshape(-1)
+    both = table[:, (table != WILD).all(0)]
+    torus.fix(torus.combine([(1.0, both[0]), (-1.0, both[1]), (-1.0, both[2]), (1.0, both[3])]))

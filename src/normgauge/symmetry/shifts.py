@@ -1,0 +1,303 @@
+"""Which additions to the weights leave a network alone.
+
+A number added to a bias runs through the network until a normalizer takes it off with the mean, a softmax with the
+normalization of its row, or another bias takes it back. `follow` walks along: entry by entry it knows which number was
+added, and says which of them are lost, taken back or seen.
+
+Holds:  exactly, whatever ε is, for shifts; a pair of biases exactly too.
+Source: THEORY 11.1 to 11.3; softmax is blind to what is added to a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from normgauge.symmetry.graph import Graph, Node, Value
+from normgauge.symmetry.labels import Labels
+from normgauge.symmetry.operations import MOVING, SOFTMAX, Normal, normalization, replay
+from normgauge.symmetry.sites import Site, bias_behind, from_softmax, number, producer, reading, sites_of
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Another weight that takes a shift back: its entry p has to change by factor · shift[origin[p]].
+
+    In a table (``rows``) places are columns, and all rows change alike.
+    """
+
+    name: str
+    places: Tensor
+    origin: Tensor
+    factor: float
+    rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A bias (or a running mean) behind a matrix: it has to change by factor · Wᵀ shift[origin]."""
+
+    name: str
+    places: Tensor
+    weight: str
+    matrix: Tensor  # places of the weight's entries, (in, out)
+    origin: Tensor  # (in,)
+    factor: float
+
+
+@dataclass(slots=True)
+class Fate:
+    """What becomes of the numbers added at a site.
+
+    Attributes:
+        together: pairs of entries that must be shifted alike.
+        seen: entries whose shift reaches the output.
+        back: weights that take it back.
+        statistics: running means that must follow for the same function in eval mode.
+        anywhere: whether the shift may also depend on the input (it is lost position by position).
+    """
+
+    together: list[Tensor] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    back: list[Direct | Through] = field(default_factory=list)
+    statistics: list[Direct | Through] = field(default_factory=list)
+    anywhere: bool = True
+
+    def spoil(self, origin: Tensor) -> None:
+        """Say that these entries are seen."""
+        self.seen.update(torch.unique(origin).tolist())
+
+
+@dataclass(slots=True)
+class Carried:
+    """What a value carries: which entry was added where, at which position, times a factor."""
+
+    origin: Tensor
+    position: Tensor
+    factor: float
+
+
+@dataclass(slots=True)
+class Walk:
+    """A walk from one site to the output."""
+
+    graph: Graph
+    labels: Labels
+    fate: Fate
+    carried: dict[int, Carried] = field(default_factory=dict)
+    stop: Node | None = None  # the sum whose other side takes the shift back
+
+    def run(self, site: Site) -> Fate:
+        """Follow the shift from ``site``."""
+        self.carried[site.value.index] = Carried(site.origin, site.position, 1.0)
+        start = site.value.node.index if site.value.node is not None else -1
+        for node in self.graph.nodes:
+            if node.index > start and any(v.index in self.carried for v in node.inputs):
+                self.step(node)
+        output = self.graph.output
+        if output is not None and output.index in self.carried:
+            self.fate.spoil(self.carried[output.index].origin)
+        self.fate.seen.discard(-1)
+        return self.fate
+
+    def step(self, node: Node) -> None:
+        """What one operation makes of the shift."""
+        active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
+        first = self.carried[active[0].index]
+        normal = normalization(node)
+        if node.op in MOVING and "mixed" not in node.kwargs:
+            self.move(node, active)
+        elif node.op == "bmm":
+            for value in active:
+                self.attend(node, value)
+        elif len(active) > 1:
+            self.spoil(active)
+        elif node.op == "native_dropout":
+            self.hand_on(node, first, first.factor)
+        elif node.op in ("add", "sub") and node.kwargs.get("alpha", 1) == 1:
+            self.add(node, active[0])
+        elif node.op in ("mul", "div") and (by := number(node, active[0])) is not None:
+            self.hand_on(node, first, first.factor * (1 / by if node.op == "div" else by))
+        elif normal is not None and normal.source is active[0]:
+            self.normalize(node, normal, first)
+        elif node.op in ("mm", "addmm", "convolution"):
+            self.linear(node, active[0])
+        elif node.op == "mean":
+            self.average(node, first)
+        else:
+            self.spoil(active)
+
+    def spoil(self, active: list[Value]) -> None:
+        """Say that what these values carry is seen."""
+        for value in active:
+            self.fate.spoil(self.carried[value.index].origin)
+
+    def hand_on(self, node: Node, given: Carried, factor: float) -> None:
+        """The result carries what the argument did."""
+        out = node.outputs[0]
+        self.carried[out.index] = Carried(given.origin.expand(out.shape), given.position.expand(out.shape), factor)
+
+    def move(self, node: Node, active: list[Value]) -> None:
+        """A copy, view or cut."""
+        factors = {self.carried[v.index].factor for v in active}
+        if len(factors) > 1:
+            self.spoil(active)
+            return
+        origins = replay(node, {v.index: self.carried[v.index].origin for v in active})
+        positions = replay(node, {v.index: self.carried[v.index].position for v in active})
+        for out, origin, position in zip(node.outputs, origins, positions, strict=True):
+            self.carried[out.index] = Carried(origin, position, factors.copy().pop())
+
+    def add(self, node: Node, active: Value) -> None:
+        """A sum hands the shift on, or takes it back where the walk was told to stop."""
+        given = self.carried[active.index]
+        if node is self.stop:
+            self.take_back(node, active, given)
+            return
+        sign = -1.0 if node.op == "sub" and node.args[1] is active else 1.0
+        self.hand_on(node, given, sign * given.factor)
+
+    def take_back(self, node: Node, active: Value, given: Carried) -> None:
+        """The other side of a sum has a bias of its own."""
+        other = next(v for v in node.inputs if v is not active)
+        found = producer(self.labels, other) if len(self.graph.readers(other)) == 1 else None
+        shape = node.outputs[0].shape
+        if found is None or node.op != "add":
+            self.fate.spoil(given.origin)
+            return
+        name, places = found
+        pairs = torch.unique(
+            torch.stack([places.expand(shape).reshape(-1), given.origin.expand(shape).reshape(-1)], 1), dim=0
+        )
+        size = self.graph.state[name].shape.numel()
+        table = any(
+            s.name == name for node in self.graph.nodes if node.op == "embedding" for s in sites_of(self.labels, node)
+        )
+        if table and len(self.labels.uses.get(name, ())) > 1:
+            self.fate.spoil(given.origin)
+            return
+        if len(torch.unique(pairs[:, 0])) < len(pairs) or bool((pairs[:, 0] < 0).any()) or len(pairs) > size:
+            self.fate.spoil(given.origin)
+            return
+        self.fate.anywhere = False
+        self.fate.back.append(Direct(name, pairs[:, 0], pairs[:, 1], -given.factor, table))
+
+    def normalize(self, node: Node, normal: Normal, given: Carried) -> None:
+        """A mean over a group takes off what all its entries share; frozen statistics can be moved along."""
+        if normal.frozen:
+            self.fate.anywhere = False
+            mean = normal.statistics[0]
+            channels = self.constant(given.origin.transpose(0, 1).flatten(1))
+            if channels is None or self.labels.rearranged(mean) is None:
+                self.fate.spoil(given.origin)
+            else:
+                self.fate.back.append(Direct(mean.name, torch.arange(len(channels)), channels, given.factor))
+            return
+        if not normal.centres:
+            self.fate.spoil(given.origin)
+            return
+        groups, positions = normal.groups(given.origin), normal.groups(given.position)
+        part = (groups < 0).any(1)
+        self.fate.spoil(groups[part])
+        self.fate.together.append(torch.unique(groups[~part], dim=0))
+        if not bool((positions == positions[:, :1]).all()):
+            self.fate.anywhere = False
+        if normal.statistics:
+            channels = groups[:, 0]
+            self.fate.statistics.append(
+                Direct(normal.statistics[0].name, torch.arange(len(channels)), channels, given.factor)
+            )
+
+    def constant(self, rows: Tensor) -> Tensor | None:
+        """The one entry of every row, or None."""
+        return rows[:, 0] if bool((rows == rows[:, :1]).all()) and bool((rows >= 0).all()) else None
+
+    def linear(self, node: Node, active: Value) -> None:
+        """A matrix product: the bias behind it takes the shift back, or a normalizer loses it."""
+        self.fate.anywhere = False
+        given = self.carried[active.index]
+        found = reading(self.labels, node, active)
+        columns = self.constant(_columns(node, given.origin)) if found is not None else None
+        if found is None or columns is None or (node.op == "convolution" and (any(node.args[4]) or node.args[8] != 1)):
+            self.fate.spoil(given.origin)
+            return
+        name, matrix = found
+        matrix = matrix if node.op != "convolution" else matrix.flatten(2)
+        behind = bias_behind(self.graph, self.labels, node)
+        if behind is None:
+            self.fate.spoil(given.origin)
+            return
+        bias, places, sign = behind
+        if not bias:
+            return
+        through = Through(bias, places, name, matrix, columns, sign * given.factor)
+        (self.fate.back if sign < 0 else self.fate.statistics).append(through)
+
+    def attend(self, node: Node, active: Value) -> None:
+        """Attention: rows of weights that sum to one hand a shift of the values on; a shift of the keys is lost."""
+        given, (left, right) = self.carried[active.index], node.args[:2]
+        if active is not right:
+            self.fate.spoil(given.origin)
+            return
+        if from_softmax(left):
+            rows = self.constant(given.origin.transpose(1, 2).reshape(-1, given.origin.shape[1]))
+            self.fate.anywhere = False
+            if rows is None:
+                self.fate.spoil(given.origin)
+                return
+            self.hand_on(
+                node, Carried(rows.reshape(given.origin.shape[0], 1, -1), given.position[:, :1], 1.0), given.factor
+            )
+            return
+        if bool((given.origin == given.origin[:, :, :1]).all()) and self.reaches_softmax(node.outputs[0]):
+            self.fate.anywhere = False
+            return
+        self.fate.spoil(given.origin)
+
+    def reaches_softmax(self, scores: Value) -> bool:
+        """Whether all that reads the scores (queries, keys) is a softmax over the keys."""
+        marks = {
+            scores.index: torch.arange(scores.shape[:2].numel()).reshape(*scores.shape[:2], 1).expand(scores.shape)
+        }
+        for node in self.graph.nodes:
+            active = [v for v in dict.fromkeys(node.inputs) if v.index in marks]
+            if not active:
+                continue
+            mark = marks[active[0].index]
+            if node.op in SOFTMAX:
+                if not bool((mark == mark.narrow(node.args[1], 0, 1)).all()):
+                    return False
+            elif node.op in MOVING and len(active) == 1:
+                for out, moved in zip(node.outputs, replay(node, {active[0].index: mark}), strict=True):
+                    marks[out.index] = moved
+            elif node.op in ("add", "mul", "div", "masked_fill", "where") and len(active) == 1:
+                if node.op in ("mul", "div") and number(node, active[0]) is None:
+                    return False
+                marks[node.outputs[0].index] = mark.expand(node.outputs[0].shape)
+            else:
+                return False
+        return True
+
+    def average(self, node: Node, given: Carried) -> None:
+        """A mean over positions that carry the same shift."""
+        dims = node.arg(1) or list(range(given.origin.ndim))
+        first = given.origin
+        for dim in dims:
+            first = first.narrow(dim, 0, 1)
+        if not bool((given.origin == first).all()):
+            self.fate.spoil(given.origin)
+            return
+        self.fate.anywhere = False
+        shape = node.outputs[0].shape
+        self.carried[node.outputs[0].index] = Carried(
+            first.reshape(shape), torch.zeros(shape, dtype=torch.long), given.factor
+        )
+
+
+def _columns(node: Node, origin: Tensor) -> Tensor:
+    """Entries by input channel, one row each."""
+    if node.op == "convolution":
+        return origin.transpose(0, 1).flatten(1)
+    return origin.reshape(-1, origin.shape[-1]).T

@@ -1,0 +1,97 @@
+"""Symmetries tried on the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from normgauge.symmetry.generators import Generator
+from normgauge.symmetry.graph import plain_kernels
+from normgauge.symmetry.operations import is_eps
+
+EPS_AT = {"native_layer_norm": 4, "native_group_norm": 7, "native_batch_norm": 7, "_fused_rms_norm": 3}
+NOTHING = 1e-40  # small enough not to matter, large enough not to divide by zero
+EXACT = 1e-6  # largest relative change of the output for a symmetry, in float64 and without ε
+
+
+class WithoutEps(TorchDispatchMode):
+    """Takes ε out of every normalizer, also of those written by hand."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        changed = list(args)
+        if name in EPS_AT and len(args) > EPS_AT[name]:
+            changed[EPS_AT[name]] = NOTHING
+        elif name == "_native_batch_norm_legit":
+            changed[-1] = NOTHING
+        elif name in ("add", "add_"):
+            changed = [NOTHING if isinstance(a, float) and is_eps(a) else a for a in args]
+        return func(*changed, **(kwargs or {}))
+
+
+class Trial:
+    """A model that is run with other weights.
+
+    Attributes:
+        run: the model's output for the batch, with the weights it now holds.
+        live: these weights and buffers, by name.
+        state: copies of them as they were.
+    """
+
+    def __init__(self, run: Callable[[], Tensor], live: Mapping[str, Tensor]) -> None:
+        self.run, self.live = run, live
+        self.state = {name: tensor.detach().clone() for name, tensor in live.items()}
+        self.runs = 0
+
+    def output(self, changed: Mapping[str, Tensor] | None = None, eps: bool = True) -> Tensor:
+        """The output with some tensors exchanged; everything is put back."""
+        self.fill({**self.state, **(changed or {})})
+        self.runs += 1
+        try:
+            with torch.no_grad(), plain_kernels():
+                if eps:
+                    return self.run()
+                with WithoutEps():
+                    return self.run()
+        finally:
+            self.fill(self.state)
+
+    def fill(self, tensors: Mapping[str, Tensor]) -> None:
+        """Write ``tensors`` into the model."""
+        with torch.no_grad():
+            for name, tensor in self.live.items():
+                tensor.copy_(tensors[name])
+
+    def defect(self, changed: Mapping[str, Tensor], eps: bool = True) -> float:
+        """Relative change of the output."""
+        before, after = self.output(eps=eps), self.output(changed, eps=eps)
+        return relative(before, after)
+
+
+def relative(before: Tensor, after: Tensor) -> float:
+    """‖after − before‖ / ‖before‖; infinite where something is not a number."""
+    if not bool(torch.isfinite(after).all()) or not bool(torch.isfinite(before).all()):
+        return float("inf")
+    size = float(before.norm())
+    change = float((after - before).norm())
+    return change / size if size > 0 else (0.0 if change == 0 else float("inf"))
+
+
+def random_move(generator: Generator, state: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """One move of a family: scales between ½ and 2, shifts and mixings of the size of the weights."""
+    source = torch.Generator().manual_seed(seed)
+    numbers = 2 * torch.rand(generator.count, generator=source, dtype=torch.float64) - 1
+    if generator.what.startswith(("channels mixed", "rotation")):
+        return generator.move(state, numbers / max(1.0, generator.count**0.5))
+    if generator.what.startswith("scale"):
+        return generator.move(state, numbers * 0.69)
+    size = float(state[generator.parameters[0]].square().mean().sqrt())
+    return generator.move(state, numbers * (size or 1.0))
