@@ -30,6 +30,7 @@ def test_the_code_runs(tmp_path, monkeypatch, capsys):
     model.add_module("layer3", block)
     names = {"model": model, "batch": torch.randn(5, 4, generator=torch.Generator().manual_seed(0))}
     names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": torch.tensor(1.0)}
+    names |= {"loss_function": nn.functional.mse_loss, "target": torch.ones(5, 6)}
     for code in PYTHON:
         exec(compile(code, "README.md", "exec"), names)
     names["monitor"].close()

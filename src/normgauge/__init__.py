@@ -23,12 +23,16 @@ The folders, from the plain side up:
     records.py   numbers of every layer; stretch.py what each did along the worst direction found; pictures.py
     whatif/      the same network with a normalizer taken out, exchanged or put in
     measure.py   gauge(): the pipeline from model and batch to Reading
+    symmetry/    symmetries(), canonical(): what can be done to the weights without changing the function
+    dynamics/    radial gradients, effective learning rates, equilibria; optimizers on the sphere
+    hessian/     curvature(): eigenvalues, trace and spectrum of the loss, right on every normalizer
     advice/      advise(): what is wrong with a network, in sentences, and a way to follow them
     monitor/     Monitor: proved norms, σ, gradients and alarms while a network trains
     loading/     models and batches named on the command line
     watching/    run files followed while they grow, and the live page
     adapters/    callbacks and sinks for other people's tools
     sweep/       many trainings from one file, here or on a cluster
+    ledger/      the claims of the papers, each with a check and a verdict
     testing.py   check_rule(): the contract test for a rule of your own
     cli/         one subcommand a file
 
@@ -47,13 +51,17 @@ if TYPE_CHECKING:
     from normgauge.core.bound import Evidence, Scope
     from normgauge.core.reading import Reading
     from normgauge.errors import NormgaugeError
+    from normgauge.hessian import curvature
     from normgauge.measure import gauge, readings
     from normgauge.monitor import Monitor
     from normgauge.render.page import report
     from normgauge.rules import REGISTRY
+    from normgauge.symmetry import canonical, symmetries
 
 _HOME = {
     "advise": "normgauge.advice",
+    "canonical": "normgauge.symmetry",
+    "curvature": "normgauge.hessian",
     "gauge": "normgauge.measure",
     "Monitor": "normgauge.monitor",
     "readings": "normgauge.measure",
@@ -62,6 +70,7 @@ _HOME = {
     "Evidence": "normgauge.core.bound",
     "REGISTRY": "normgauge.rules",
     "report": "normgauge.render.page",
+    "symmetries": "normgauge.symmetry",
     "NormgaugeError": "normgauge.errors",
 }
 
@@ -74,9 +83,12 @@ __all__ = [
     "Scope",
     "__version__",
     "advise",
+    "canonical",
+    "curvature",
     "gauge",
     "readings",
     "report",
+    "symmetries",
 ]
 
 

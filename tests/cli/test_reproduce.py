@@ -20,7 +20,11 @@ def test_it_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("than2026/fig1", "there is than2025"), ("than2025/fig9", "it has fig1, fig2"), ("than2025", "no figure ''")],
+    [
+        ("than2026/fig1", "there is akbar2025, than2025"),
+        ("than2025/fig9", "it has fig1, fig2"),
+        ("than2025", "no figure ''"),
+    ],
 )
 def test_names_that_are_not_there(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", name]) == 1

@@ -20,6 +20,7 @@ LINES = {
     "plain_loop": r"\d+ readings in 300 steps\nproduct of spectral norms +: 10\^\d\.\d+ at step 1, ",
     "six_symmetries": r"(?m)^covered: P_w moves by up to [3-9]\.\d+, folded [3-9]\.\d+, balanced 0\.00[01]\d decades$",
     "small_transformer": r"blocks\.0\.attn\S*: attention is not Lipschitz on unbounded tokens",
+    "sphere_sgd": r"(?m)^SphereSGD +1\.155\d  1\.155\d  1\.155\d$[^$]*predicted within [0-4]\.\d %; 5\.1 degrees",
     "three_scopes": r"global +9\.\d+ +24\.\d+",
     "trainer": r"8 optimizer steps read; tied: \{'lm_head': 'transformer\.wte'\}\nstep 1: smallest σ",
     "two_gauges": r" 6 +\d\.\de-1\d +10\.20 +-4\.90 +7\.37 +2\.6\d\d",

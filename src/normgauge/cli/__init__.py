@@ -7,20 +7,38 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from normgauge.cli import advise, demo, diff, explain, gauge, report, reproduce, rules, sweep, verify, watch
+from normgauge.cli import (
+    advise,
+    curvature,
+    demo,
+    diff,
+    explain,
+    gauge,
+    ratios,
+    report,
+    reproduce,
+    rules,
+    sweep,
+    theory,
+    verify,
+    watch,
+)
 from normgauge.errors import NormgaugeError
 from normgauge.version import __version__
 
 COMMANDS = {
     "gauge": gauge,
     "advise": advise,
+    "curvature": curvature,
     "rules": rules,
     "explain": explain,
     "watch": watch,
     "report": report,
     "diff": diff,
     "verify": verify,
+    "ratios": ratios,
     "sweep": sweep,
+    "theory": theory,
     "reproduce": reproduce,
     "demo": demo,
 }

@@ -25,8 +25,10 @@ examples:
   normgauge reproduce than2025/fig1                            from the committed results, in seconds
   normgauge reproduce than2025/fig1 --train --scale digits     train anew, small
   normgauge reproduce than2025/fig1 --train --data-dir data    train anew on CIFAR-10: hours without a GPU
+  normgauge reproduce akbar2025/fig8.1 --train --jobs 2        synthetic data: minutes on a CPU
 """
 OUT = "reproduce-output"
+SCALES = "with --train: how large; than2025 has full and digits, akbar2025 full and tiny"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="PAPER/FIGURE", help="which figure; without it, what there is")
     parser.add_argument("--out", metavar="DIR", default=OUT, help=f"folder for the figure ({OUT})")
     parser.add_argument("--train", action="store_true", help="train the networks anew; goes on where it stopped")
-    parser.add_argument("--scale", choices=("full", "digits"), default="full", help="with --train: how large")
+    parser.add_argument("--scale", choices=("full", "digits", "tiny"), default="full", help=SCALES)
     parser.add_argument("--data-dir", metavar="DIR", help="with --train: folder of the data sets (NORMGAUGE_DATA)")
     parser.add_argument("--epochs", type=int, metavar="N", help="with --train: at most so many epochs a run")
     parser.add_argument("--jobs", type=int, metavar="N", help="with --train: runs side by side")

@@ -19,10 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from normgauge.core.claim import Curve, Finding, Kind, Outcome, Verdict
 from normgauge.ledger.draw import Draw
 
 Check = Callable[[Draw], Iterator[Finding | Curve]]
+Number = float | Tensor  # a tensor of one entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,12 @@ class Family:
 
 def equal(
     what: str,
-    measured: float,
+    measured: Number,
     *,
-    predicted: float,
-    published: float | None = None,
+    predicted: Number,
+    published: Number | None = None,
     rel: float = 1e-9,
-    scale: float | None = None,
+    scale: Number | None = None,
 ) -> Finding:
     """Measured equals predicted within ``rel``, relative to the larger of both (or to ``scale``, for zeros)."""
     measured, predicted = float(measured), float(predicted)
@@ -128,33 +131,33 @@ def equal(
 
 
 def below(
-    what: str, measured: float, *, predicted: float, published: float | None = None, rel: float = 1e-9
+    what: str, measured: Number, *, predicted: Number, published: Number | None = None, rel: float = 1e-9
 ) -> Finding:
     """Measured is at most predicted, with ``rel`` for rounding; ``error`` is the excess, negative with room."""
     measured, predicted = float(measured), float(predicted)
-    error = (measured - predicted) / max(abs(predicted), abs(measured), math.ulp(0.0)) if measured != predicted else 0.0
+    error = _apart(measured, predicted)
     return Finding(Kind.BELOW, what, measured, predicted, _float(published), error <= rel, error)
 
 
-def refutes(what: str, measured: float, *, published: float, by: float = 1e-3) -> Finding:
+def refutes(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Finding:
     """The printed number differs from the measured one by more than ``by``, relative to the larger of both."""
     measured, published = float(measured), float(published)
-    error = abs(measured - published) / max(abs(measured), abs(published)) if measured != published else 0.0
+    error = abs(_apart(measured, published))
     passed = error > by or math.isnan(published)
     return Finding(Kind.REFUTES, what, measured, None, published, passed, error)
 
 
-def exceeds(what: str, measured: float, *, published: float, by: float = 1e-3) -> Finding:
+def exceeds(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Finding:
     """The measured number is above a printed upper bound by more than ``by``, relatively: the bound is no bound."""
     measured, published = float(measured), float(published)
-    error = (measured - published) / max(abs(measured), abs(published)) if measured != published else 0.0
+    error = _apart(measured, published)
     return Finding(Kind.REFUTES, what, measured, None, published, error > by, error)
 
 
-def moves(what: str, before: float, after: float, *, by: float = 0.1) -> Finding:
+def moves(what: str, before: Number, after: Number, *, by: float = 0.1) -> Finding:
     """The printed number changes by more than ``by``, relatively, under a change that leaves the function alone."""
     before, after = float(before), float(after)
-    error = abs(after - before) / max(abs(before), abs(after), math.ulp(0.0))
+    error = abs(_apart(after, before))
     return Finding(Kind.MOVES, what, after, None, before, error > by, error)
 
 
@@ -163,5 +166,14 @@ def shown(what: str, fact: bool) -> Finding:
     return Finding(Kind.SHOWN, what, 1.0 if fact else 0.0, 1.0, None, bool(fact), 0.0 if fact else 1.0)
 
 
-def _float(value: float | None) -> float | None:
+def _apart(a: float, b: float) -> float:
+    """(a − b)/max(|a|, |b|); ±1 where one of both is infinite."""
+    if a == b:
+        return 0.0
+    if math.isinf(a) or math.isinf(b):
+        return math.copysign(1.0, a - b) if not math.isnan(a - b) else math.nan
+    return (a - b) / max(abs(a), abs(b))
+
+
+def _float(value: Number | None) -> float | None:
     return None if value is None else float(value)

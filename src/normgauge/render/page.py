@@ -19,6 +19,8 @@ from normgauge.render.overview import overview
 from normgauge.render.panel import panel
 from normgauge.render.theme import asset, page_css
 
+STYLED = frozenset({"runs", "theory"})  # scripts with a style sheet of the same name
+
 
 def report(
     readings: Reading | Sequence[Reading],
@@ -90,10 +92,10 @@ def document(title: str, subtitle: str, content: str, assets: Sequence[str] = ("
         title: the heading.
         subtitle: what stands beside it.
         content: of the page, as HTML.
-        assets: names of the scripts it runs, one after the other; ``runs`` brings a style sheet as well.
+        assets: names of the scripts it runs, one after the other; those in ``STYLED`` bring a style sheet.
         connect: where the scripts may ask for new content; nowhere if it is empty.
     """
-    style = page_css() + (asset("runs.css") if "runs" in assets else "")
+    style = page_css() + "".join(asset(f"{name}.css") for name in assets if name in STYLED)
     script = "\n".join(asset(f"{name}.js") for name in assets)
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "

@@ -218,6 +218,7 @@ def _spelled(step: Step, names: list[str]) -> str:
     torch.Tensor.clamp_min,
     torch.clamp_max,
     torch.Tensor.clamp_max,
+    claim="X.clamp",
 )
 def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Clamping to an interval.
@@ -245,7 +246,7 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return replace(found, worked=equal(text, found.gains[0].log))
 
 
-@rules.add(torch.maximum, torch.minimum, torch.Tensor.maximum, torch.Tensor.minimum)
+@rules.add(torch.maximum, torch.minimum, torch.Tensor.maximum, torch.Tensor.minimum, claim="X.maximum")
 def maximum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Larger or smaller of two tensors, entry by entry.
 
@@ -301,6 +302,7 @@ FLAT = {  # where each of these steps jumps
     torch.Tensor.ne,
     torch.Tensor.__ne__,
     torch.heaviside,
+    claim="X.jump",
 )
 def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Discontinuous map.
@@ -335,7 +337,7 @@ def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, e
     return Transfer((Gain(log, form=Diagonal()),), row=row, low=low, high=high, worked=worked)
 
 
-@rules.add(torch.exp, torch.Tensor.exp, torch.Tensor.exp_)
+@rules.add(torch.exp, torch.Tensor.exp, torch.Tensor.exp_, claim="X.range")
 def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Exponential.
 
@@ -359,6 +361,7 @@ def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     torch.Tensor.rsqrt,
     torch.reciprocal,
     torch.Tensor.reciprocal,
+    claim="X.range",
 )
 def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Logarithm, square root and reciprocals.
@@ -371,7 +374,7 @@ def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     return steep(step.kind, incoming[0])
 
 
-@rules.add(torch.log1p, torch.Tensor.log1p)
+@rules.add(torch.log1p, torch.Tensor.log1p, claim="X.range")
 def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """log(1 + x).
 
@@ -399,7 +402,7 @@ def steep(kind: str, flow: Flow) -> Transfer:
     return _refuse_infinite(found, f"{kind} of an input that is not bounded away from 0")
 
 
-@rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
+@rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, claim="X.range")
 def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Power with a constant exponent.
 

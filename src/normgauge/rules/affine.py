@@ -57,7 +57,7 @@ def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return matrix_transfer(weight, bias, incoming[0], ctx)
 
 
-@rules.add(nn.Bilinear, F.bilinear)
+@rules.add(nn.Bilinear, F.bilinear, claim="X.bilinear")
 def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Bilinear map of two branches.
 

@@ -245,7 +245,7 @@ def column_root(weight: Tensor) -> Tensor:
     return weight.sum(-2).amax(-1).sqrt()
 
 
-@rules.add(F.scaled_dot_product_attention)
+@rules.add(F.scaled_dot_product_attention, claim="X.attention.qkv")
 def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Softmax attention in queries, keys and values.
 

@@ -85,6 +85,7 @@ def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands:
     ),
     operator.add,
     operator.sub,
+    claim="X.add",
 )
 def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or difference of branches, or of a branch and a constant.
@@ -163,7 +164,7 @@ def _row_length(data: Tensor, out: Tensor) -> float:
     return float(data.abs().max()) * math.sqrt(length)
 
 
-@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul)
+@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul, claim="X.multiply")
 def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of branches, or of a branch and a constant.
 
@@ -282,7 +283,9 @@ def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
 
 
 @rules.add(
-    *methods("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"), operator.truediv
+    *methods("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"),
+    operator.truediv,
+    claim="X.divide",
 )
 def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Quotient of a branch by a constant or by a branch that stays away from 0.
@@ -356,7 +359,7 @@ def after_reduction(step: Step, flow: Flow, ctx: Context, axes: tuple[int, ...],
     return axis if kept else axis - sum(d < axis for d in axes)
 
 
-@rules.add(*methods("sum", "mean"))
+@rules.add(*methods("sum", "mean"), claim="X.reduce")
 def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or mean over axes.
 
@@ -395,7 +398,7 @@ def entry_by_entry(step: Step, incoming: tuple[Flow, ...], ctx: Context, operand
     return Transfer(gains, disjoint=True, axis=axis, worked=worked)
 
 
-@rules.add(*methods("amax", "amin", "max", "min"))
+@rules.add(*methods("amax", "amin", "max", "min"), claim="X.reduce")
 def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Largest or smallest entry over axes.
 
@@ -414,7 +417,7 @@ def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tran
     return Transfer((Gain(ctx.full(0.0)),), low=flow.low, high=flow.high, axis=axis, worked=worked)
 
 
-@rules.add(*methods("norm", "std", "var"), torch.linalg.norm, torch.linalg.vector_norm)
+@rules.add(*methods("norm", "std", "var"), torch.linalg.norm, torch.linalg.vector_norm, claim="X.reduce")
 def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Euclidean length or standard deviation over axes.
 

@@ -157,7 +157,7 @@ def reach(layer: Layer, flow: Flow) -> tuple[Tensor, Tensor]:
 @rules.add(
     nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
     torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
-    claim="T.L5",
+    claim="X.conv.zeropad",
 )  # fmt: skip
 def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Convolution or transposed convolution: any stride, padding, padding mode, dilation and groups.

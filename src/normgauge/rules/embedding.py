@@ -20,7 +20,9 @@ PAIRS_LIMIT = 1500
 """Up to this many tokens all pairs are compared."""
 
 
-@rules.add(nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag, torch.embedding, torch.embedding_bag)
+@rules.add(
+    nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag, torch.embedding, torch.embedding_bag, claim="X.jump"
+)
 def embedding(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Table lookup by an index computed from the input.
 

@@ -109,7 +109,7 @@ def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     )
 
 
-@rules.add(F.batch_norm, torch.batch_norm)
+@rules.add(F.batch_norm, torch.batch_norm, claim="T.L1")
 def batch_norm_function(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Batch normalization, functional form.
 

@@ -89,7 +89,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     return over_last(step, shape, gamma, beta, eps, incoming[0], ctx, centred=True)
 
 
-@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm)
+@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="T.RMS")
 def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Root-mean-square normalization.
 
@@ -151,7 +151,9 @@ def by_channel_groups(
     return within_rows(transfer, data)
 
 
-@rules.add(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, F.instance_norm, torch.instance_norm)
+@rules.add(
+    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, F.instance_norm, torch.instance_norm, claim="T.L3.maps"
+)
 def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Instance normalization.
 
@@ -185,7 +187,7 @@ def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     return by_channel_groups(step, data.shape[1], gamma, beta, eps, incoming[0], ctx)
 
 
-@rules.add(nn.LocalResponseNorm, F.local_response_norm)
+@rules.add(nn.LocalResponseNorm, F.local_response_norm, claim="X.response")
 def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Local response normalization.
 
@@ -217,7 +219,7 @@ def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
     return Transfer((gain,), radius=None, norm=None, worked=worked)
 
 
-@rules.add(F.normalize)
+@rules.add(F.normalize, claim="X.normalize")
 def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Division by the Euclidean length, floored at ε.
 

@@ -98,7 +98,7 @@ def counted(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer
     return Transfer((gain,), low=flow.low, high=flow.high, worked=worked)
 
 
-@rules.add(*named(*each("MaxPool"), *each("max_pool"), *each("max_pool", "_with_indices")))
+@rules.add(*named(*each("MaxPool"), *each("max_pool"), *each("max_pool", "_with_indices")), claim="X.pool.max")
 def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Max pooling.
 
@@ -120,7 +120,10 @@ def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return counted(incoming[0], ctx, axes, [most for most, _ in found])
 
 
-@rules.add(*named(*each("AdaptiveMaxPool"), *each("adaptive_max_pool"), *each("adaptive_max_pool", "_with_indices")))
+@rules.add(
+    *named(*each("AdaptiveMaxPool"), *each("adaptive_max_pool"), *each("adaptive_max_pool", "_with_indices")),
+    claim="X.pool.max",
+)
 def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Adaptive max pooling.
 
@@ -140,7 +143,7 @@ def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> T
     return counted(incoming[0], ctx, axes, windows)
 
 
-@rules.add(*named(*each("LPPool"), *each("lp_pool")))
+@rules.add(*named(*each("LPPool"), *each("lp_pool")), claim="X.pool.max")
 def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Power-average pooling, (Σ xᵖ)^(1/p) over each window.
 
@@ -224,7 +227,10 @@ def weighted_range(matrices: list[Tensor], flat: Tensor, scale: float, flow: Flo
     return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF)
 
 
-@rules.add(*named(*each("AvgPool"), *each("avg_pool"), *each("AdaptiveAvgPool"), *each("adaptive_avg_pool")))
+@rules.add(
+    *named(*each("AvgPool"), *each("avg_pool"), *each("AdaptiveAvgPool"), *each("adaptive_avg_pool")),
+    claim="X.pool.average",
+)
 def avg_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Average pooling, plain and adaptive.
 
@@ -236,7 +242,7 @@ def avg_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return separable(step, incoming, ctx, spatial(step))
 
 
-@rules.add(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, F.interpolate)
+@rules.add(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, F.interpolate, claim="X.pool.average")
 def interpolate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Resizing: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area, with or without antialiasing.
 
@@ -248,7 +254,7 @@ def interpolate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     return separable(step, incoming, ctx, step.inputs[0].tensor.ndim - 2)
 
 
-@rules.add(nn.Fold, F.fold)
+@rules.add(nn.Fold, F.fold, claim="X.copies")
 def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Summing of overlapping patches.
 

@@ -25,6 +25,7 @@ FIXED = {
     torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.linalg.matmul,
     torch.mm, torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot,
     torch.outer, torch.Tensor.outer,
+    claim="X.matmul",
 )  # fmt: skip
 def matmul(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of matrices, batched or not.
@@ -46,7 +47,15 @@ def matmul(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return replace(found, gains=found.gains[::-1]) if step.kind == "__rmatmul__" else found
 
 
-@rules.add(torch.addmm, torch.Tensor.addmm, torch.baddbmm, torch.Tensor.baddbmm, torch.addmv, torch.Tensor.addmv)
+@rules.add(
+    torch.addmm,
+    torch.Tensor.addmm,
+    torch.baddbmm,
+    torch.Tensor.baddbmm,
+    torch.addmv,
+    torch.Tensor.addmv,
+    claim="X.matmul",
+)
 def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """β·C + α·AB.
 
@@ -124,7 +133,7 @@ def spelled_out(equation: str, ndims: tuple[int, int]) -> str:
     return f"{','.join(terms)}->{out.replace('...', dots)}"
 
 
-@rules.add(torch.einsum)
+@rules.add(torch.einsum, claim="X.matmul")
 def einsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Einstein sum of two operands that is a batched product of matrices.
 
@@ -150,7 +159,7 @@ def _refused(incoming: tuple[Flow, ...], ctx: Context, why: str) -> Transfer:
     return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=why)
 
 
-@rules.add(torch.cumsum, torch.Tensor.cumsum, torch.Tensor.cumsum_)
+@rules.add(torch.cumsum, torch.Tensor.cumsum, torch.Tensor.cumsum_, claim="X.cumsum")
 def cumsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Running sum along an axis of n entries.
 

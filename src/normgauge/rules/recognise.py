@@ -240,7 +240,7 @@ def _gate(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[Any,
     return None
 
 
-@rules.add(root_mean_square, standardize)
+@rules.add(root_mean_square, standardize, claim="T.L2")
 def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Normalizer written out in plain operations.
 
@@ -308,7 +308,7 @@ def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Con
     )
 
 
-@rules.add(smooth_gate)
+@rules.add(smooth_gate, claim="X.activations")
 def written_out_gate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """GELU, Swish or Mish written out in plain operations.
 

@@ -149,7 +149,7 @@ def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> in
     raise SamplesMixed("a reshuffle that does not keep samples apart")
 
 
-@rules.add(*MODULES, *functions(), overlay)
+@rules.add(*MODULES, *functions(), overlay, claim="X.copies")
 def copy(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Copying of entries: views, permutations, slices, padding, concatenation, stacking, masking, in-place writes.
 

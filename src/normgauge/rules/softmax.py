@@ -69,6 +69,7 @@ def movement(data: Tensor, dim: int, flow: Flow) -> Tensor:
 @rules.add(
     nn.Softmax, nn.Softmax2d, nn.Softmin, F.softmax, F.softmin,
     torch.softmax, torch.Tensor.softmax, torch.special.softmax,
+    claim="X.softmax",
 )  # fmt: skip
 def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Softmax and softmin along an axis.
@@ -113,7 +114,14 @@ def _attained(entries: int, ctx: Context) -> float:
     return math.log(0.5) - 1e-9 if entries > 1 and ctx.scope.kind == "global" else -INF
 
 
-@rules.add(nn.LogSoftmax, F.log_softmax, torch.log_softmax, torch.Tensor.log_softmax, torch.special.log_softmax)
+@rules.add(
+    nn.LogSoftmax,
+    F.log_softmax,
+    torch.log_softmax,
+    torch.Tensor.log_softmax,
+    torch.special.log_softmax,
+    claim="X.logsoftmax",
+)
 def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Logarithm of softmax along an axis of n entries.
 
@@ -144,7 +152,7 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     )
 
 
-@rules.add(torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp)
+@rules.add(torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp, claim="X.logsoftmax")
 def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Logarithm of a sum of exponentials over axes.
 
@@ -175,7 +183,7 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     )
 
 
-@rules.add(nn.GLU, F.glu)
+@rules.add(nn.GLU, F.glu, claim="X.glu")
 def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Gated linear unit, a·σ(b) of the two halves of an axis.
 

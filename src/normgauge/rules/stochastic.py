@@ -53,6 +53,7 @@ def nothing_left(ctx: Context) -> Transfer:
 @rules.add(
     nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout, F.dropout1d, F.dropout2d, F.dropout3d,
     torch.dropout, torch.dropout_, torch.feature_dropout, torch.feature_dropout_,
+    claim="X.dropout",
 )  # fmt: skip
 def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Dropout of entries or of channels.
@@ -78,6 +79,7 @@ def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 @rules.add(
     nn.AlphaDropout, nn.FeatureAlphaDropout, F.alpha_dropout, F.feature_alpha_dropout,
     torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout, torch.feature_alpha_dropout_,
+    claim="X.dropout",
 )  # fmt: skip
 def alpha_dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Alpha dropout: dropped entries become −α, then an affine map restores mean and variance.

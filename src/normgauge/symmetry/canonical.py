@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from normgauge.symmetry.find import Analysis, analysed
 from normgauge.symmetry.generators import Generator, State
 from normgauge.symmetry.normed import computed, write_back
-from normgauge.symmetry.rescaling import Exponents
+from normgauge.symmetry.rescaling import Exponents, both_ways
 from normgauge.symmetry.verify import EXACT, random_move, relative
 from normgauge.trace.untouched import unwrap
 
@@ -121,8 +121,7 @@ def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str
     if not free:
         return {}, []
     names = tuple(n for n in exponents.names if "running_" not in n)
-    spread = spreading(found, free)
-    rows = row_counts(exponents, spread, names, len(free))
+    rows = row_counts(exponents, names)
     powers = {n: state[n].square().reshape(-1) for n in names}
     t = torch.zeros(len(free), dtype=torch.float64, requires_grad=True)
     descent = torch.optim.LBFGS(
@@ -131,7 +130,7 @@ def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str
 
     def objective() -> Tensor:
         descent.zero_grad()
-        values = torch.sparse.mm(spread, t[:, None])[:, 0][found.solution.roots]
+        values = found.solution.values(t)
         value = sum((powers[n] * (2 * exponents.of(n, values)).exp()).sum() for n in names) / 2 - (rows * t).sum()
         assert isinstance(value, Tensor)
         value.backward()
@@ -139,43 +138,22 @@ def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str
 
     with torch.enable_grad():
         descent.step(objective)
-    values = torch.sparse.mm(spread, t.detach()[:, None])[:, 0][found.solution.roots]
+    values = found.solution.values(t.detach())
     after = exponents.apply(state, values, tuple(exponents.names))
     negative = [n for n, v in after.items() if n.endswith("running_var") and bool((v < 0).any())]
     return {n: v.clamp_min(0) if n in negative else v for n, v in after.items()}, negative
 
 
-def spreading(found: Analysis, free: list[int]) -> Tensor:
-    """The matrix from free scales to all variables' roots."""
-    place = {f: i for i, f in enumerate(free)}
-    entries = [(f, place[f], 1.0) for f in free]
-    entries += [(p, place[v], c) for p, terms in found.solution.pivots.items() for v, c in terms.items()]
-    rows, columns, numbers = zip(*entries, strict=True)
-    size = (len(found.solution.roots), len(free))
-    where, what = torch.tensor([rows, columns]), torch.tensor(numbers, dtype=torch.float64)
-    return torch.sparse_coo_tensor(where, what, size, check_invariants=True).coalesce()
-
-
-def row_counts(exponents: Exponents, spread: Tensor, names: tuple[str, ...], count: int) -> Tensor:
+def row_counts(exponents: Exponents, names: tuple[str, ...]) -> Tensor:
     """n_f: rows of weights a free scale belongs to, for those that no other weight gives back; 0 for pairs."""
-    ones = torch.zeros(count, dtype=torch.float64, requires_grad=True)
+    zeros = torch.zeros(len(exponents.solution.free), dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
-        values = torch.sparse.mm(spread, ones[:, None])[:, 0][exponents.solution.roots]
-        total = torch.zeros((), dtype=torch.float64)
+        values = exponents.solution.values(zeros)
+        total = 0.0 * zeros.sum()
         for name in names:
             shape = exponents.labels.graph.state[name].shape
             if len(shape) > 1:
                 total = total + exponents.of(name, values).sum() / shape[1:].numel()
-        (sums,) = torch.autograd.grad(total, ones)
-    signs = one_signed(exponents, count)
-    return torch.where(signs, sums.abs(), torch.zeros(()))
-
-
-def one_signed(exponents: Exponents, count: int) -> Tensor:
-    """Which free variables scale weights in one direction only."""
-    found = []
-    for variable, moved in exponents.solution.moved_by().items():
-        ends = exponents.touched(variable, moved).values()
-        found.append(bool(ends) and not (min(e[0] for e in ends) < -1e-12 and max(e[1] for e in ends) > 1e-12))
-    assert len(found) == count
-    return torch.tensor(found)
+        (sums,) = torch.autograd.grad(total, zeros)
+    one_way = [bool(touched) and not both_ways(touched) for touched in exponents.every()]
+    return torch.where(torch.tensor(one_way), sums, torch.zeros(()))

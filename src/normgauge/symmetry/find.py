@@ -15,21 +15,23 @@ from torch.utils._pytree import tree_map
 
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.errors import InputError
+from normgauge.symmetry.frozen import mean_shifts
 from normgauge.symmetry.generators import Generator, dimension
 from normgauge.symmetry.graph import Graph, record
 from normgauge.symmetry.groups import ScaleFree
 from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.mixing import mixings
 from normgauge.symmetry.normed import length_scales, with_normed
-from normgauge.symmetry.operations import normalization
+from normgauge.symmetry.operations import guards, normalization
 from normgauge.symmetry.rescaling import rescalings
 from normgauge.symmetry.rotating import rotations
 from normgauge.symmetry.scales import label
 from normgauge.symmetry.shifting import bias_shifts, reader_shifts, weight_shifts
 from normgauge.symmetry.torus import Solution
+from normgauge.symmetry.turning import turnings
 from normgauge.symmetry.verify import EXACT, Trial, random_move
 from normgauge.trace.inputs import Call, check_finite, make_call, named_tensors, pick_output
-from normgauge.trace.untouched import cast_tree, untouched, unwrap
+from normgauge.trace.untouched import cast_tree, iterates, untouched, unwrap
 
 MOST_SAMPLES = 8  # enough to check a symmetry; more would only take time
 Progress = Callable[[str, float], None]
@@ -109,17 +111,18 @@ def analysed(
     call = make_call(model, fewer(batch))
     check_finite(model, call)
     frozen = {m for m in model.modules() if model.training and not m.training}
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = torch.device("cpu")  # wherever the model lives: float64 and whole numbers are at home here
     if progress:
         progress("run", 0.0)
     with untouched(model, torch.float64, device, False, call.native):
         call = cast_call(call, device)
         runs = {m: _runner(model, call, output, m, frozen) for m in ("train", "eval")}
         live = moving(model)
-        trial = Trial(runs[mode], live)
+        state = {name: tensor.detach().clone() for name, tensor in live.items()}
         given = [t for _, t in named_tensors((call.args, call.kwargs))]
         graph = record_checked(runs[mode], live, given)
-        trial.fill(trial.state)
+        trial = Trial(runs[mode], live, state, frozenset(n.call for n in graph.nodes if guards(graph, n)))
+        trial.fill(state)
         if progress:
             progress("equations", 0.3)
         labels = label(graph, strict)
@@ -130,11 +133,13 @@ def analysed(
             *bias_shifts(graph, labels),
             *weight_shifts(graph, labels),
             *reader_shifts(graph, labels),
+            *mean_shifts(graph, labels, eps),
             *mixings(graph, labels),
             *rotations(graph, labels),
+            *turnings(graph, labels),
         ]
-        generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, trial.state)
-        evaluated = Trial(runs["eval"], live) if mode == "train" and any("running_mean" in n for n in live) else None
+        generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, state)
+        evaluated = Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
         yield Analysis(trial, evaluated, graph, labels, solution, generators, eps)
 
 
@@ -184,8 +189,9 @@ def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None
     defect = trial.defect(moved)
     along = alone = None
     if found.evaluated is not None:
+        weights = {n: t for n, t in moved.items() if "running_" not in n}
         along = found.evaluated.defect(moved)
-        alone = found.evaluated.defect({n: t for n, t in moved.items() if "running_" not in n})
+        alone = found.evaluated.defect(weights) if len(weights) < len(moved) else along
     return Symmetry(
         generator.kind,
         generator.what,
@@ -268,8 +274,8 @@ def _runner(
 ) -> Callable[[], Tensor]:
     def run() -> Tensor:
         for module in model.modules():
-            dropout = isinstance(module, nn.modules.dropout._DropoutNd)
-            module.training = mode == "train" and module not in frozen and not dropout
+            still = isinstance(module, nn.modules.dropout._DropoutNd) or iterates(module)
+            module.training = mode == "train" and module not in frozen and not still
         with torch.random.fork_rng(devices=[]), KeepDouble():
             torch.manual_seed(0)
             picked, _ = pick_output(model(*call.args, **call.kwargs), output)

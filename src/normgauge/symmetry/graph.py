@@ -19,6 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 Key = tuple[Any, ...]
+NEW = {
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones",
+    "new_full", "new_empty", "new_empty_strided",
+}  # fmt: skip  # they read shapes only
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +56,9 @@ class Node:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outputs: tuple[Value, ...] = ()
+    call: int = -1  # how many operations ran before it
+    chosen: bool = False  # whether whole numbers that depend on the batch are among its arguments
+    mixed: bool = False  # not run: memory it shares with something that was written to
 
     @property
     def op(self) -> str:
@@ -74,7 +81,7 @@ class Graph:
     """Everything one run did, in order.
 
     Attributes:
-        nodes: the operations the output depends on.
+        nodes: the operations the output depends on, and those that handed a number to Python.
         values: every tensor.
         output: what the run returned; None when it did not come out of the operations seen.
         state: names of weights and buffers, and the values they are.
@@ -86,18 +93,26 @@ class Graph:
     state: dict[str, Value]
     consumers: dict[int, list[Node]] = field(default_factory=dict)
     from_input: set[int] = field(default_factory=set)
+    from_state: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.from_input.update(v.index for v in self.values if v.role == "input")
+        for role, reached in (("input", self.from_input), ("state", self.from_state)):
+            reached.update(v.index for v in self.values if v.role == role)
+            for node in self.nodes:
+                if any(value.index in reached for value in node.inputs):
+                    reached.update(out.index for out in node.outputs)
         for node in self.nodes:
+            node.chosen = any(not v.floating and self.given(v) for v in node.inputs)
             for value in dict.fromkeys(node.inputs):
                 self.consumers.setdefault(value.index, []).append(node)
-            if any(value.index in self.from_input for value in node.inputs):
-                self.from_input.update(out.index for out in node.outputs)
 
     def given(self, value: Value) -> bool:
         """Whether a value depends on the batch."""
         return value.index in self.from_input
+
+    def weighed(self, value: Value) -> bool:
+        """Whether a value depends on the weights."""
+        return value.index in self.from_state
 
     def readers(self, value: Value) -> list[Node]:
         """The operations that read ``value``."""
@@ -113,6 +128,7 @@ class Recorder(TorchDispatchMode):
         self.nodes: list[Node] = []
         self.known: dict[Key, Value] = {}
         self.alive: list[Tensor] = []  # nothing is freed while recording, so no address is used twice
+        self.calls = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -134,15 +150,19 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.overloadpacket.__name__ in ("detach", "alias", "lift_fresh"):
+        name = func.overloadpacket.__name__
+        self.calls += 1
+        if name in ("detach", "alias", "lift_fresh"):
             return self.same(func(*args, **kwargs), args[0])
+        if name in NEW:
+            return func(*args, **kwargs)
         frozen_args, frozen_kwargs = tree_map(self.lookup, (args, kwargs))
         out = func(*args, **kwargs)
-        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         if not any(isinstance(leaf, Value) for leaf in tree_leaves((frozen_args, frozen_kwargs))):
             return out
-        node = Node(len(self.nodes), func, tuple(frozen_args), frozen_kwargs)
+        node = Node(len(self.nodes), func, tuple(frozen_args), frozen_kwargs, call=self.calls)
         self.nodes.append(node)
+        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         node.outputs = tuple(
             self.bind(t, node=node, contents=None if t.is_floating_point() else t.detach().clone()) for t in results
         )
@@ -161,8 +181,8 @@ class Recorder(TorchDispatchMode):
         """Other views of memory that was just written to: they now depend on what was written, in an unknown way."""
         place, own = tensor.untyped_storage().data_ptr(), key(tensor)
         for other, value in list(self.known.items()):
-            if other[0] == place and other != own and value.node is not node and value.role == "made":
-                mixed = Node(len(self.nodes), node.func, (value, node.outputs[0]), {"mixed": True})
+            if other[0] == place and other != own and value.node is not node:
+                mixed = Node(len(self.nodes), node.func, (value, node.outputs[0]), {}, mixed=True)
                 self.nodes.append(mixed)
                 fresh = Value(len(self.values), value.shape, node=mixed)
                 self.values.append(fresh)
@@ -215,13 +235,15 @@ def record(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[T
     with torch.no_grad(), plain_kernels(), recorder:
         out = run()
     output = recorder.known.get(key(out))
-    return Graph(needed(output), recorder.values, output, named)
+    read_out = [node for node in recorder.nodes if not node.outputs]
+    return Graph(needed(output, read_out), recorder.values, output, named)
 
 
-def needed(output: Value | None) -> list[Node]:
-    """The operations ``output`` depends on, in order."""
-    found: dict[int, Node] = {}
-    stack = [output] if output is not None else []
+def needed(output: Value | None, read_out: list[Node]) -> list[Node]:
+    """The operations ``output`` depends on, and those whose results Python saw (it may branch on them), in order."""
+    found = {node.index: node for node in read_out}
+    stack = [value for node in read_out for value in node.inputs]
+    stack += [output] if output is not None else []
     while stack:
         node = stack.pop().node
         if node is not None and node.index not in found:

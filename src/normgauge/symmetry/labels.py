@@ -34,6 +34,7 @@ class Labels:
         normalizers: what takes scales off: its kind, the name of its gain, the labels of its groups.
         normed: weights computed by weight normalization: name, direction v, length g, dimension.
         unknown: operations without a statement; everything they touch keeps its scale.
+        read: which entries of a weight that has a variable for each were read.
         strict: whether an ε fixes the scale it is added to.
     """
 
@@ -47,6 +48,7 @@ class Labels:
     normalizers: list[tuple[str, str, Tensor]] = field(default_factory=list)
     normed: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
+    read: dict[str, Tensor] = field(default_factory=dict)
     strict: bool = False
 
     def of(self, value: Value) -> Tensor:
@@ -57,22 +59,26 @@ class Labels:
         if rearranged is not None:
             name, places = rearranged
             if name not in self.base:
-                self.base[name] = self.torus.fresh(self.graph.state[name].shape.numel())
+                size = self.graph.state[name].shape.numel()
+                self.base[name] = self.torus.fresh(size)
+                self.read[name] = torch.zeros(size, dtype=torch.bool)
+            self.read[name][places.reshape(-1)] = True
             return self.base[name][places]
         if value.role == "constant" and value.tensor is not None and value.floating:
             free = (value.tensor == 0) | torch.isinf(value.tensor)
             return torch.where(free, torch.tensor(WILD), torch.tensor(FIXED))
-        return torch.zeros(value.shape, dtype=torch.long)
+        return torch.tensor(FIXED).expand(value.shape)
 
     def rearranged(self, value: Value) -> tuple[str, Tensor] | None:
         """Name and places of a value that holds a weight's entries and nothing else."""
-        if value.role == "state" and value.floating:
-            return value.name, torch.arange(value.shape.numel()).reshape(value.shape)
+        if value.role == "state" and value.floating and value.index not in self.places:
+            self.places[value.index] = (value.name, torch.arange(value.shape.numel()).reshape(value.shape))
         return self.places.get(value.index)
 
     def refuse(self, node: Node) -> None:
         """An operation without a statement: scale 1 for all it touches."""
-        self.unknown[node.op] = None
+        if any(self.graph.weighed(v) for v in node.inputs):
+            self.unknown[f"{node.op} into part of a tensor" if node.mixed else node.op] = None
         self.pin(node)
 
     def pin(self, node: Node) -> None:
@@ -80,5 +86,23 @@ class Labels:
         for value in node.inputs:
             if value.floating:
                 self.torus.fix(self.of(value))
+        self.fixed(node)
+
+    def fixed(self, node: Node) -> None:
+        """Scale 1 for what ``node`` makes."""
         for out in node.outputs:
-            self.made[out.index] = torch.zeros(out.shape, dtype=torch.long)
+            self.made[out.index] = torch.tensor(FIXED).expand(out.shape)
+
+    def tie_unread(self) -> None:
+        """Entries that no batch of this shape reads (positions beyond its length) go with their column."""
+        for name, base in self.base.items():
+            read = self.read[name]
+            for use in self.uses.get(name, ()):
+                read[use.places.reshape(-1)] = True
+            if bool(read.all()):
+                continue
+            last = self.graph.state[name].shape[-1]
+            table, done = base.reshape(-1, last), read.reshape(-1, last)
+            first = table[done.int().argmax(0), torch.arange(last)]
+            target = torch.where(done.any(0), first, torch.tensor(FIXED)).expand(table.shape)
+            self.torus.same(table[~done], target[~done])

@@ -17,7 +17,7 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import MOVING, replay
+from normgauge.symmetry.operations import moves, replay
 from normgauge.symmetry.sites import applied, from_softmax, number, reading
 
 Channel = tuple[str, int]  # a weight's name and one of its output channels
@@ -91,7 +91,7 @@ class Tracker:
         name, channel, block = self.carried[value.index]
         active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         out = node.outputs[0]
-        if node.op in MOVING and len(active) == 1 and "mixed" not in node.kwargs:
+        if moves(node) and len(active) == 1:
             moved = replay(node, {value.index: channel}), replay(node, {value.index: block})
             for result, c, b in zip(node.outputs, *moved, strict=True):
                 self.carried[result.index] = (name, c, b)
@@ -154,7 +154,7 @@ def mixings(graph: Graph, labels: Labels) -> list[Generator]:
     for size, parts in blocks(tracker):
         names = tuple(dict.fromkeys(p.name for p in parts))
         families[names].append((size, parts))
-    return [_family(names, found) for names, found in families.items()]
+    return [mixed(names, found) for names, found in families.items()]
 
 
 def blocks(tracker: Tracker) -> list[tuple[int, list[Part]]]:
@@ -170,8 +170,8 @@ def blocks(tracker: Tracker) -> list[tuple[int, list[Part]]]:
         used.update(everything)
         if tracker.spoiled & set(everything) or -1 in keys.tolist() or _ends_elsewhere(tracker, everything):
             continue
-        parts = [p for q in partners for p in _made(tracker, a, q, inverse=False)]
-        found.append((len(keys), parts + _made(tracker, b, keys, inverse=True)))
+        parts = [p for q in partners for p in parts_of(tracker, a, q, inverse=False)]
+        found.append((len(keys), parts + parts_of(tracker, b, keys, inverse=True)))
     groups: dict[tuple[str, tuple[int, ...]], list[Part]] = defaultdict(list)
     for name, channel, block, reader, matrix in tracker.ends:
         for head in torch.unique(block).tolist():
@@ -189,7 +189,7 @@ def blocks(tracker: Tracker) -> list[tuple[int, list[Part]]]:
         clash = any(set(other) & set(own) and other != own for n, other in groups if n == name)
         if members & (tracker.spoiled | used) or clash or len(own) < 2:
             continue
-        made = _made(tracker, name, torch.tensor(own), inverse=False)
+        made = parts_of(tracker, name, torch.tensor(own), inverse=False)
         found.append((len(own), made + readers))
     return found
 
@@ -199,13 +199,14 @@ def _ends_elsewhere(tracker: Tracker, channels: list[Channel]) -> bool:
     return any((name, int(c)) in wanted for name, channel, *_ in tracker.ends for c in channel)
 
 
-def _made(tracker: Tracker, name: str, channels: Tensor, inverse: bool) -> list[Part]:
+def parts_of(tracker: Tracker, name: str, channels: Tensor, inverse: bool) -> list[Part]:
     """The weight and the biases that make some channels."""
     parts = [Part(name, tracker.matrices[name][..., channels], inverse)]
     return parts + [Part(bias, places[channels], inverse) for bias, places in tracker.biases[name]]
 
 
-def _family(names: tuple[str, ...], found: list[tuple[int, list[Part]]]) -> Generator:
+def mixed(names: tuple[str, ...], found: list[tuple[int, list[Part]]]) -> Generator:
+    """A family of mixings: for each set of channels its size and all that moves with them."""
     counts = [size * size - size for size, _ in found]
 
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:

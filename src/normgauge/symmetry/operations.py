@@ -9,35 +9,77 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from normgauge.symmetry.graph import Node, Value
+from normgauge.symmetry.graph import Graph, Node, Value
 
-MOVING = {
+VIEWS = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze", "squeeze",
-    "cat", "stack", "split", "split_with_sizes", "unbind", "chunk", "clone", "contiguous", "flip", "roll", "index",
-    "index_select", "gather", "repeat", "constant_pad_nd", "im2col", "pixel_shuffle", "pixel_unshuffle", "unfold",
-    "diagonal", "tril", "triu", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "_reshape_alias",
-    "movedim", "channel_shuffle", "_to_copy", "swapaxes", "narrow", "upsample_nearest1d", "upsample_nearest2d",
-    "unsafe_split",
+    "split", "split_with_sizes", "unsafe_split", "unbind", "clone", "diagonal", "_reshape_alias", "unfold",
 }  # fmt: skip
-HOMOGENEOUS = {"relu", "leaky_relu", "abs", "neg", "native_dropout", "clone", "rrelu_with_noise", "clamp_min"}
-POWERS: dict[str, float | None] = {
-    "pow": None, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "square": 2.0,
+INDEXING = {"index", "index_select", "gather"}
+MOVING = VIEWS | INDEXING | {
+    "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd", "im2col", "pixel_shuffle", "pixel_unshuffle", "tril",
+    "triu", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d", "channel_shuffle", "native_channel_shuffle", "_to_copy", "upsample_nearest1d",
+    "upsample_nearest2d", "upsample_nearest3d",
 }  # fmt: skip
+HOMOGENEOUS = {"relu", "leaky_relu", "abs", "neg", "native_dropout", "rrelu_with_noise"}
+POWERS: dict[str, float | None] = {"pow": None, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 SOFTMAX = {"_softmax", "_safe_softmax"}
 FORGETTING = SOFTMAX | {
-    "gelu", "silu", "sigmoid", "tanh", "exp", "elu", "softplus", "erf", "log", "log1p", "expm1", "sin", "cos",
-    "hardswish", "hardsigmoid", "mish", "celu", "selu", "log_sigmoid_forward", "_log_softmax", "hardtanh", "clamp",
-    "logsumexp", "_prelu_kernel", "sign", "round", "floor", "bernoulli", "topk", "argmax",
+    "gelu", "silu", "sigmoid", "tanh", "exp", "exp2", "elu", "softplus", "erf", "log", "log2", "log1p", "expm1", "sin",
+    "cos", "hardswish", "hardsigmoid", "mish", "log_sigmoid_forward", "_log_softmax", "hardtanh", "clamp", "clamp_min",
+    "clamp_max", "threshold", "logsumexp", "sign", "round", "floor", "topk", "argmax", "argmin",
 }  # fmt: skip
+COMPARING = {"gt", "lt", "ge", "le", "eq", "ne"}
+FINITE = {"isnan", "isinf", "isfinite"}
 BATCH_NORMS = {
     "native_batch_norm": 5, "_native_batch_norm_legit": 5, "cudnn_batch_norm": 5, "miopen_batch_norm": 5,
 }  # fmt: skip
-EPS = 1e-3  # a number this small added to a tensor is an ε
+EPS = 1e-3  # a number this small added to a denominator is an ε
 
 
 def is_eps(number: float) -> bool:
-    """Whether a number is added only to keep a division from failing."""
+    """Whether a number is small enough to be there only to keep a division from failing."""
     return 0 < abs(number) <= EPS
+
+
+def guards(graph: Graph, node: Node) -> bool:
+    """Whether a sum or a clamp only keeps a denominator away from zero: an ε, and nothing but denominators read it."""
+    bounds = [a for a in node.args[1:] if isinstance(a, int | float)]
+    bounds += [float(v.tensor) for v in node.inputs if v.tensor is not None and v.floating and v.shape.numel() == 1]
+    if node.op not in ("add", "clamp_min", "clamp", "maximum") or len(bounds) != 1 or not is_eps(bounds[0]):
+        return False
+    stack, seen = list(node.outputs[:1]), 0
+    while stack:
+        value = stack.pop()
+        for reader in graph.readers(value):
+            if reader.op in VIEWS:
+                stack.extend(reader.outputs)
+            elif not _divides(reader, value):
+                return False
+            seen += 1
+    return seen > 0
+
+
+def _divides(node: Node, value: Value) -> bool:
+    """Whether a node takes a root or a negative power of a value, or divides by it."""
+    if node.op == "pow":
+        return isinstance(node.arg(1), int | float) and (node.args[1] < 0 or node.args[1] == 0.5)
+    return node.op in ("sqrt", "rsqrt", "reciprocal") or (node.op == "div" and node.args[1] is value)
+
+
+def zero(number: object) -> bool:
+    """Whether an argument is the number 0."""
+    return isinstance(number, int | float) and number == 0
+
+
+def moves(node: Node) -> bool:
+    """Whether a node only copies, moves or drops entries, the same ones for every batch."""
+    if node.op not in MOVING or node.mixed or (node.op in INDEXING and node.chosen):
+        return False
+    if node.op == "constant_pad_nd":
+        return zero(node.arg(2, 0)) or abs(node.args[2]) == float("inf")
+    return not (node.op == "view" and isinstance(node.args[1], torch.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +91,7 @@ class Normal:
         weight, bias: gain and shift.
         kind: ``layer``, ``group``, ``batch`` or ``rms``.
         size: entries of a group (layer, rms) or number of groups a sample (group).
-        statistics: running mean and variance, if any.
+        running: running mean and variance, if any.
         frozen: whether these take the place of the batch's own.
     """
 
@@ -58,8 +100,13 @@ class Normal:
     bias: Value | None
     kind: str
     size: int = 0
-    statistics: tuple[Value, ...] = ()
+    running: tuple[Value, ...] = ()
     frozen: bool = False
+
+    @property
+    def statistics(self) -> tuple[Value, ...]:
+        """Running mean and variance where they are a module's own, and not computed from others."""
+        return self.running if all(v.role == "state" for v in self.running) else ()
 
     @property
     def axis(self) -> int:
@@ -102,8 +149,7 @@ def normalization(node: Node) -> Normal | None:
         legit = isinstance(args[3], bool)  # the form without running statistics
         training = args[3] if legit else args[5]
         running = () if legit else tuple(v for v in args[3:5] if v is not None)
-        statistics = running if all(v.role == "state" for v in running) else ()
-        return Normal(args[0], args[1], args[2], "batch", statistics=statistics, frozen=not training)
+        return Normal(args[0], args[1], args[2], "batch", running=running, frozen=not training)
     return None
 
 
@@ -119,21 +165,27 @@ def replay(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tens
         Numbers for every output.
     """
 
+    views = node.op in VIEWS
+
     def put(leaf: object) -> object:
         if not isinstance(leaf, Value):
             return leaf
         if leaf.index in given:
-            return given[leaf.index].double().contiguous() + 1.0  # zeros that the operation puts in turn into −1
+            numbers = given[leaf.index]
+            return numbers if views else numbers.double().contiguous() + 1.0  # zeros that are put in turn into −1
         if not leaf.floating:
             return leaf.tensor
         return torch.full(leaf.shape, fill + 1.0, dtype=torch.float64)
 
     args, kwargs = tree_map(put, (node.args, node.kwargs))
+    if node.op in ("view", "_unsafe_view", "_reshape_alias"):
+        return [args[0].reshape(args[1])]
+    if node.op == "clone":
+        return [args[0]]
     if node.op == "_to_copy":
         return [args[0].long() - 1]
-    if node.op == "clone":
-        return [args[0].long() - 1]
-    if node.op in ("view", "_unsafe_view", "_reshape_alias"):
-        return [args[0].reshape(args[1]).long() - 1]
+    if node.op == "constant_pad_nd":
+        args = args[:2]
     out = node.func(*args, **kwargs)
-    return [t.long() - 1 for t in tree_leaves(out) if isinstance(t, Tensor)]
+    results = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+    return results if views else [t.long() - 1 for t in results]

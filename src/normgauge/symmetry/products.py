@@ -51,44 +51,58 @@ def _mm(labels: Labels, node: Node) -> None:
 
 def _addmm(labels: Labels, node: Node) -> None:
     result = product(labels, node.args[1], node.args[2])
-    labels.made[node.outputs[0].index] = labels.torus.same(result, labels.of(node.args[0]))
+    if node.kwargs.get("beta", 1) != 0:  # otherwise the first argument is not read
+        result = labels.torus.same(result, labels.of(node.args[0]))
+    labels.made[node.outputs[0].index] = result
+
+
+def _mv(labels: Labels, node: Node) -> None:
+    """A matrix or a vector times a vector."""
+    torus, (left, right) = labels.torus, node.args[:2]
+    terms = torus.combine([(1.0, labels.of(left)), (1.0, labels.of(right))])
+    labels.made[node.outputs[0].index] = torus.along(terms, (-1,))
 
 
 def _convolution(labels: Labels, node: Node) -> None:
     source, weight, bias = node.args[:3]
     transposed, groups = node.args[6], node.args[8]
     given, out = labels.of(source), node.outputs[0]
-    rearranged = labels.rearranged(weight)
     columns = labels.torus.along(given, tuple(d for d in range(given.ndim) if d != 1))  # (in,)
+    ones = (1,) * (given.ndim - 2)
+    inside = columns.reshape(groups, -1)  # (groups, in/groups)
+    if transposed:  # weight (in, out/groups, ...)
+        column = columns.reshape(-1, 1, *ones)
+    else:  # weight (out, in/groups, ...)
+        column = inside.repeat_interleave(out.shape[1] // groups, 0).reshape(out.shape[1], -1, *ones)
+    rearranged = labels.rearranged(weight)
     if rearranged is None:
-        if bool((labels.of(weight) != FIXED).any()):
-            labels.refuse(node)
-            return
-        each = labels.torus.along(columns.reshape(groups, -1), (1,))
-        rows = each.repeat_interleave(out.shape[1] // groups)
+        rows = _computed(labels, labels.of(weight), column, groups if transposed else 0)
     else:
         name, places = rearranged
         rows = labels.torus.fresh(out.shape[1])
-        ones = (1,) * (places.ndim - 2)
-        inside = columns.reshape(groups, -1)  # (groups, in/groups)
-        outside = rows.reshape(groups, -1)
-        if transposed:  # (in, out/groups, ...)
-            row = outside.repeat_interleave(inside.shape[1], 0).reshape(places.shape[0], -1, *ones)
-            column = columns.reshape(-1, 1, *ones)
-        else:  # (out, in/groups, ...)
-            row = rows.reshape(-1, 1, *ones)
-            column = inside.repeat_interleave(outside.shape[1], 0).reshape(places.shape[0], -1, *ones)
-        labels.uses.setdefault(name, []).append(Use(places, row, column))
+        each = rows.reshape(groups, -1).repeat_interleave(inside.shape[1], 0) if transposed else rows[:, None]
+        labels.uses.setdefault(name, []).append(Use(places, each.reshape(*each.shape, *ones), column))
     result = rows.reshape(1, -1, *[1] * (given.ndim - 2)).expand(out.shape)
     if bias is not None:
         result = labels.torus.same(result, labels.of(bias).reshape(1, -1, *[1] * (given.ndim - 2)))
     labels.made[out.index] = result
 
 
+def _computed(labels: Labels, weight: Tensor, column: Tensor, groups: int) -> Tensor:
+    """Labels of output channels for a kernel that is computed: weight + column must not depend on what is summed."""
+    terms = labels.torus.combine([(1.0, weight), (1.0, column)])
+    if not groups:
+        return labels.torus.along(terms, tuple(range(1, terms.ndim)))
+    apart = terms.reshape(groups, -1, *terms.shape[1:])  # (groups, in/groups, out/groups, ...)
+    return labels.torus.along(apart, (1, *range(3, apart.ndim))).reshape(-1)
+
+
 PRODUCTS: dict[str, Callable[[Labels, Node], None]] = {
     "mm": _mm,
     "bmm": _mm,
     "addmm": _addmm,
+    "mv": _mv,
+    "dot": _mv,
     "baddbmm": _addmm,
     "convolution": _convolution,
 }
@@ -103,25 +117,41 @@ def agree(labels: Labels, name: str) -> None:
         every.insert(0, Use(torch.arange(len(base)), base, torch.tensor(FIXED)))
     if len(every) < 2:
         return
-    size = labels.graph.state[name].shape.numel()
     first = every[0]
     for other in every[1:]:
-        if _matching(first, other):
-            _aligned(torus, first, other)
-        elif size <= TOO_MANY:
-            _entrywise(torus, first, other, size)
+        same = next((u for u in (other, _transposed(other)) if _matching(first, u)), None)
+        a, b = (first, other) if same is None else (_short(first), _short(same))
+        size = labels.graph.state[name].shape.numel()
+        if same is not None and _apart(a, b):
+            _aligned(torus, a, b)
+        elif max(a.places.numel(), b.places.numel()) <= TOO_MANY:
+            _entrywise(torus, a, b, size)
         else:
-            for use in (first, other):
-                torus.fix(use.row)
-                torus.fix(use.column)
+            for labelled in (first.row, first.column, other.row, other.column):
+                torus.fix(labelled)
+
+
+def _transposed(use: Use) -> Use:
+    return Use(use.places.mT, use.row.mT, use.column.mT) if use.places.ndim == 2 else use
 
 
 def _matching(a: Use, b: Use) -> bool:
-    return a.places.shape == b.places.shape and bool((a.places == b.places).all()) and a.places.ndim == 2
+    return a.places.ndim >= 2 and a.places.shape == b.places.shape and bool((a.places == b.places).all())
+
+
+def _short(use: Use) -> Use:
+    """A kernel's first tap: all its taps have the same scale."""
+    cut = (slice(None), slice(None), *[0] * (use.places.ndim - 2))
+    return Use(use.places[cut], use.row[cut], use.column[cut])
+
+
+def _apart(*uses: Use) -> bool:
+    """Whether rows and columns each run along one dimension."""
+    return all(1 in t.shape for use in uses for t in (use.row, use.column))
 
 
 def _aligned(torus: Torus, a: Use, b: Use) -> None:
-    """row_a(i) − column_a(j) = row_b(i) − column_b(j): the first row and the first column say it all."""
+    """row_a − column_a = row_b − column_b, where each is a row or a column: one row and one column say it all."""
     parts = [t.expand(a.places.shape) for t in (a.row, a.column, b.row, b.column)]
     for cut in ((0, slice(None)), (slice(None), 0)):
         r, c, r2, c2 = (p[cut] for p in parts)

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from normgauge.symmetry.generators import Generator, State
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.torus import Solution
+from normgauge.symmetry.torus import FIXED, Solution, table
 
 NAMES = {"batch": "BatchNorm", "layer": "LayerNorm", "group": "GroupNorm", "rms": "RMSNorm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The variables in a weight's exponents: rows − columns, all of them (``full``) or pair by pair."""
+
+    rows: Tensor
+    columns: Tensor
+    full: bool
+
+    def ends(self, values: Tensor) -> tuple[float, float]:
+        """The smallest and the largest exponent."""
+        r, c = values[self.rows], values[self.columns]
+        if self.full:
+            return float(r.min() - c.max()), float(r.max() - c.min())
+        return float((r - c).min()), float((r - c).max())
 
 
 class Exponents:
@@ -20,35 +37,54 @@ class Exponents:
     def __init__(self, labels: Labels, solution: Solution, eps: dict[str, float]) -> None:
         self.labels, self.solution, self.eps = labels, solution, eps
         self.names = [n for n in labels.graph.state if n in labels.uses or n in labels.base]
+        self.spans = {name: self.span(name) for name in self.names}
         self.reads: dict[int, list[str]] = defaultdict(list)  # root -> weights whose scale it may change
-        for name in self.names:
-            for root in torch.unique(solution.roots[self.variables(name)]).tolist():
+        for name, spans in self.spans.items():
+            for root in torch.unique(torch.cat([t for s in spans for t in (s.rows, s.columns)])).tolist():
                 self.reads[root].append(name)
 
-    def variables(self, name: str) -> Tensor:
-        """All variables in a weight's scales."""
+    def span(self, name: str) -> list[Span]:
+        """The roots in a weight's exponents, each once."""
+        roots = self.solution.roots
         if name in self.labels.base:
-            return self.labels.base[name]
-        parts = [t.reshape(-1) for use in self.labels.uses[name] for t in (use.row, use.column)]
-        return torch.cat(parts).clamp_min(0)
-
-    def touched(self, free: int, moved: dict[int, float]) -> dict[str, tuple[float, float]]:
-        """The weights one free variable scales, with the smallest and the largest exponent in each."""
-        values = self.solution.values({free: 1.0})
-        found = {}
-        for name in dict.fromkeys(n for root in moved for n in self.reads.get(root, ())):
-            ends = self.ends(name, values)
-            if ends != (0.0, 0.0):
-                found[name] = ends
+            return [Span(torch.unique(roots[self.labels.base[name]]), torch.tensor([FIXED]), True)]
+        found = []
+        for use in self.labels.uses[name]:
+            r, c = roots[use.row.clamp_min(0)], roots[use.column.clamp_min(0)]
+            if r.ndim == 2 and min(r.shape) == 1 and min(c.shape) == 1:
+                found.append(Span(torch.unique(r), torch.unique(c), True))
+            else:
+                both = table([t.reshape(-1) for t in torch.broadcast_tensors(r, c)], len(roots))[0]
+                found.append(Span(both[:, 0], both[:, 1], False))
         return found
 
-    def ends(self, name: str, values: Tensor) -> tuple[float, float]:
-        """Smallest and largest exponent of a weight's entries."""
-        if name in self.labels.base:
-            parts = [values[self.labels.base[name]]]
-        else:
-            parts = [difference(values, u.row, u.column) for u in self.labels.uses[name]]
-        return min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
+    def touched(self, moved: dict[int, float], buffer: Tensor) -> dict[str, tuple[float, float]]:
+        """The weights one free variable scales, with the smallest and the largest exponent in each.
+
+        Args:
+            moved: the roots it moves and how much.
+            buffer: zeros, one for each variable; zeros again afterwards.
+        """
+        where = torch.tensor(list(moved))
+        buffer[where] = torch.tensor(list(moved.values()), dtype=torch.float64)
+        found = {}
+        for name in dict.fromkeys(n for root in moved for n in self.reads.get(root, ())):
+            ends = [span.ends(buffer) for span in self.spans[name]]
+            low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+            if (low, high) != (0.0, 0.0):
+                found[name] = (low, high)
+        buffer[where] = 0.0
+        return found
+
+    def every(self) -> list[dict[str, tuple[float, float]]]:
+        """What `touched` says for every free variable."""
+        buffer = torch.zeros(len(self.solution.roots), dtype=torch.float64)
+        return [self.touched(moved, buffer) for moved in self.solution.moved_by()]
+
+    def values(self, free: list[int], numbers: Tensor) -> Tensor:
+        """All variables when some free ones (by position) have values and the others are zero."""
+        zeros = torch.zeros(len(self.solution.free), dtype=torch.float64)
+        return self.solution.values(zeros.index_copy(0, torch.tensor(free), numbers))
 
     def of(self, name: str, values: Tensor) -> Tensor:
         """The exponent of every entry of a weight."""
@@ -77,33 +113,27 @@ class Exponents:
         return after
 
 
-def difference(values: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Extremes of row − column, without writing out a large table where rows and columns are apart."""
-    r, c = values[row.clamp_min(0)], values[column.clamp_min(0)]
-    if r.ndim == 2 and min(r.shape) == 1 and min(c.shape) == 1:
-        return torch.stack([r.min() - c.max(), r.max() - c.min()])
-    return (r - c).reshape(-1)
-
-
 def rescalings(labels: Labels, solution: Solution, eps: dict[str, float]) -> list[Generator]:
     """All rescalings, grouped by the weights they move."""
     exponents = Exponents(labels, solution, eps)
     groups: dict[tuple[tuple[str, ...], str], list[int]] = defaultdict(list)
-    for free, moved in solution.moved_by().items():
-        touched = exponents.touched(free, moved)
+    for free, touched in enumerate(exponents.every()):
         if not touched:
             continue
-        low, high = min(e[0] for e in touched.values()), max(e[1] for e in touched.values())
-        kind = "pair" if low < -1e-12 and high > 1e-12 else "scale"
+        kind = "pair" if both_ways(touched) else "scale"
         order = tuple(n for n in exponents.names if n in touched)
         groups[order, kind].append(free)
     return [_family(exponents, names, kind, free) for (names, kind), free in groups.items()]
 
 
+def both_ways(touched: dict[str, tuple[float, float]]) -> bool:
+    """Whether some weights grow while others shrink."""
+    return min(low for low, _ in touched.values()) < -1e-12 and max(high for _, high in touched.values()) > 1e-12
+
+
 def _family(exponents: Exponents, names: tuple[str, ...], kind: str, free: list[int]) -> Generator:
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        chosen = dict(zip(free, numbers.tolist(), strict=True))
-        return exponents.apply(state, exponents.solution.values(chosen), names)
+        return exponents.apply(state, exponents.values(free, numbers), names)
 
     what = "scale of what is normalized" if kind == "scale" else "scale handed from one side to the other"
     return Generator(
@@ -119,7 +149,7 @@ def _rows(exponents: Exponents, names: tuple[str, ...], free: list[int]) -> tupl
         cuts = [dim if len(shape) > 1 else 0 for shape in shapes]
         if any(not shape or shape[cut] % rows for shape, cut in zip(shapes, cuts, strict=True)):
             continue
-        values = exponents.solution.values({f: float(i + 1) for i, f in enumerate(free)})
+        values = exponents.values(free, torch.arange(1.0, rows + 1, dtype=torch.float64))
         fits = []
         for name, shape, cut in zip(names, shapes, cuts, strict=True):
             got = exponents.of(name, values).reshape(shape).movedim(cut, 0).reshape(rows, -1)

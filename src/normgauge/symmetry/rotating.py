@@ -18,7 +18,7 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import MOVING, Normal, normalization, replay
+from normgauge.symmetry.operations import Normal, moves, normalization, replay
 from normgauge.symmetry.sites import applied, reading
 
 
@@ -52,9 +52,9 @@ def rotations(graph: Graph, labels: Labels) -> list[Generator]:
             continue
         stream = Stream(normal.source.shape[-1])
         explore(graph, labels, normal.source, stream, done)
-        if stream.fit and stream.width > 2 and _single(labels, stream):
+        if stream.fit and _single(labels, stream):
             families.append(_family(stream))
-    return families
+    return [f for f in families if f.count]
 
 
 def normal_of(graph: Graph, node: Node) -> Normal | None:
@@ -105,7 +105,7 @@ def explore(graph: Graph, labels: Labels, start: Value, stream: Stream, done: se
             return
         found = labels.rearranged(value)
         if found is not None:
-            stream.writers.append(found)
+            stream.writers.append(_whole(labels, *found))
         elif value.node is None:
             stream.fit = False
             return
@@ -115,6 +115,14 @@ def explore(graph: Graph, labels: Labels, start: Value, stream: Stream, done: se
             stack.extend(_read(graph, labels, value, reader, stream))
         if not stream.fit:
             return
+
+
+def _whole(labels: Labels, name: str, places: Tensor) -> tuple[str, Tensor]:
+    """The whole table where some of its rows are read: positions beyond the batch's length turn too."""
+    shape = labels.graph.state[name].shape
+    rows = torch.arange(shape.numel()).reshape(-1, shape[-1])
+    whole = places.shape[-1] == shape[-1] and bool((places == rows[places[..., 0] // shape[-1]]).all())
+    return name, rows if whole else places
 
 
 def _written(labels: Labels, value: Value, stream: Stream) -> list[Value]:
@@ -144,7 +152,7 @@ def _written(labels: Labels, value: Value, stream: Stream) -> list[Value]:
 def _from_pixels(labels: Labels, value: Value) -> list[tuple[str, Tensor]] | None:
     """Weight and bias of a convolution whose channels have become the last dimension."""
     chain, current = [], value
-    while current.node is not None and current.node.op in MOVING and len(current.node.inputs) == 1:
+    while current.node is not None and moves(current.node) and len(current.node.inputs) == 1:
         chain.append(current.node)
         current = current.node.inputs[0]
     node = current.node
@@ -165,7 +173,7 @@ def _keeps_last(node: Node, value: Value) -> bool:
     sources = [v for v in node.inputs if v.floating]
     if node.op == "native_dropout":
         return True
-    if node.op not in MOVING or "mixed" in node.kwargs or any(v.shape[-1:] != value.shape[-1:] for v in sources):
+    if not moves(node) or any(v.shape[-1:] != value.shape[-1:] for v in sources):
         return False
     last = torch.arange(value.shape[-1])
     moved = replay(node, {v.index: last.expand(v.shape) for v in sources})

@@ -11,25 +11,30 @@ Source: THEORY sections 5 and 11 for each operation by itself.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels, Use
 from normgauge.symmetry.operations import (
+    COMPARING,
+    FINITE,
     FORGETTING,
     HOMOGENEOUS,
-    MOVING,
+    INDEXING,
     POWERS,
     Normal,
-    is_eps,
+    guards,
+    moves,
     normalization,
     replay,
     spread,
+    zero,
 )
 from normgauge.symmetry.products import PRODUCTS, agree
-from normgauge.symmetry.torus import WILD, Torus
+from normgauge.symmetry.reducing import REDUCTIONS, reduced
+from normgauge.symmetry.torus import FIXED, WILD, Torus
 
 
 def label(graph: Graph, strict: bool = False) -> Labels:
@@ -46,83 +51,136 @@ def label(graph: Graph, strict: bool = False) -> Labels:
     for node in graph.nodes:
         if any(out.floating for out in node.outputs):
             step(labels, node)
+        else:
+            compared(labels, node)
     if graph.output is not None:
         labels.torus.fix(labels.of(graph.output))
     for name in list(graph.state):
         agree(labels, name)
+    labels.tie_unread()
     return labels
 
 
 def step(labels: Labels, node: Node) -> None:
     """What one operation does to the labels."""
     op, out = node.op, node.outputs[0]
-    if "mixed" in node.kwargs:
+    if node.mixed:
         labels.refuse(node)
-    elif op in MOVING:
+    elif moves(node):
         moved(labels, node)
+    elif op in INDEXING:
+        looked_up(labels, node)
     elif op in PRODUCTS:
         PRODUCTS[op](labels, node)
     elif (normal := normalization(node)) is not None:
         normalized(labels, node, normal)
-    elif op in HOMOGENEOUS:
+    elif op in HOMOGENEOUS or bends_at_zero(labels, node):
         labels.made[out.index] = labels.of(node.args[0]).expand(out.shape)
-    elif op in POWERS:
+    elif op in POWERS and isinstance(node.args[0], Value) and not isinstance(node.arg(1), Value):
         known = POWERS[op]
-        power = float(node.arg(1)) if known is None else known
+        power = float(node.args[1]) if known is None else known
         labels.made[out.index] = labels.torus.combine([(power, labels.of(node.args[0]))])
-    elif op in ("add", "sub", "rsub", "maximum", "minimum", "where"):
-        added(labels, node)
-    elif op in ("mul", "div"):
-        multiplied(labels, node)
+    elif op in SPECIAL:
+        SPECIAL[op](labels, node)
     elif op in REDUCTIONS:
         reduced(labels, node)
     elif op in FORGETTING:
         labels.pin(node)
-    elif op == "embedding":
-        embedded(labels, node)
-    elif op == "_weight_norm_interface":
-        weight_normed(labels, node)
     else:
         labels.refuse(node)
+
+
+def compared(labels: Labels, node: Node) -> None:
+    """Whole numbers and truth values made of floating ones, or a number that Python read."""
+    sources = [v for v in node.inputs if v.floating and labels.graph.weighed(v)]
+    if not sources or node.op in FINITE:
+        return
+    other = node.arg(1)
+    if node.op in COMPARING and zero(other):  # the sign of an entry does not change
+        return
+    if node.op in COMPARING and isinstance(other, Value) and other.floating:
+        labels.torus.same(labels.of(node.args[0]), labels.of(other))
+    elif node.op in FORGETTING | COMPARING:
+        labels.pin(node)
+    else:
+        labels.refuse(node)
+
+
+def bends_at_zero(labels: Labels, node: Node) -> bool:
+    """A clamp at 0, or at the ε of a denominator."""
+    if node.op in ("clamp_min", "clamp", "clamp_max", "threshold"):
+        limits = [a for a in node.args[1:] if a is not None]
+        return all(zero(a) for a in limits) or (not labels.strict and guards(labels.graph, node))
+    return False
 
 
 def moved(labels: Labels, node: Node) -> None:
     """Copies, views and cuts: the operation is run on the labels themselves."""
     sources = [v for v in node.inputs if v.floating]
     if not sources:  # whole numbers turned into floating ones
-        for out in node.outputs:
-            labels.made[out.index] = torch.zeros(out.shape, dtype=torch.long)
+        labels.fixed(node)
         return
     known = [labels.rearranged(v) for v in sources]
     if len(sources) == 1 and known[0] is not None:
         name, places = known[0]
-        for out, result in zip(node.outputs, replay(node, {sources[0].index: places}), strict=True):
-            labels.places[out.index] = (name, result)
-        return
+        results = replay(node, {sources[0].index: places})
+        if all(bool((r >= 0).all()) for r in results):
+            for out, result in zip(node.outputs, results, strict=True):
+                labels.places[out.index] = (name, result)
+            return
     given = {v.index: labels.of(v) for v in sources}
     for out, result in zip(node.outputs, replay(node, given, WILD), strict=True):
         labels.made[out.index] = result
 
 
+def looked_up(labels: Labels, node: Node) -> None:
+    """Entries chosen by the batch: another batch chooses others, so all that may be chosen have one scale."""
+    source = node.args[0]
+    dims = _indexed(node.args[1]) if node.op == "index" else [node.args[1]]
+    rearranged = labels.rearranged(source)
+    if rearranged is not None and dims == [0] and rearranged[1].ndim == 2:  # a table
+        labels.made[node.outputs[0].index] = columns(labels, *rearranged).expand(node.outputs[0].shape)
+        return
+    tied = labels.torus.along(labels.of(source), tuple(dims), keepdim=True).expand(source.shape)
+    (labels.made[node.outputs[0].index],) = replay(node, {source.index: tied})
+
+
+def _indexed(indices: Sequence[Value | None]) -> list[int]:
+    """The dimensions that are indexed; a mask stands for as many as it has."""
+    dims: list[int] = []
+    place = 0
+    for index in indices:
+        size = len(index.shape) if index is not None and index.tensor is not None and _is_mask(index.tensor) else 1
+        dims += [] if index is None else range(place, place + size)
+        place += size
+    return dims
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.bool, torch.uint8)
+
+
 def added(labels: Labels, node: Node) -> None:
-    """A sum keeps a scale only if both sides have it; an ε beside a normalizer's variance does not count."""
-    out = node.outputs[0]
-    parts = [labels.of(v) for v in node.inputs if v.floating]
-    numbers = [a for a in node.args if isinstance(a, int | float) and not isinstance(a, bool)]
-    numbers += [float(v.tensor) for v in node.inputs if v.tensor is not None and v.shape.numel() == 1 and v.floating]
-    if len(parts) > 1:
-        parts = [p for p, v in zip(parts, [v for v in node.inputs if v.floating], strict=True) if not _tiny(v)] or parts
-    if any(n != 0 and (labels.strict or not is_eps(n)) for n in numbers):
-        for part in parts:
-            labels.torus.fix(part)
-    result = parts[0]
-    for part in parts[1:]:
-        result = labels.torus.same(result, part)
+    """A sum keeps a scale only if all its parts have it; an ε beside a denominator does not count."""
+    out, torus = node.outputs[0], labels.torus
+    eps = not labels.strict and guards(labels.graph, node)
+    terms = node.args[1:] if node.op == "where" else node.args[:2]
+    result = torch.tensor(WILD)
+    for term in terms:
+        if isinstance(term, Value) and (term.role != "constant" or not eps):
+            result = torus.same(result, labels.of(term))
+        elif not isinstance(term, Value) and not eps and not zero(term) and abs(term) != float("inf"):
+            result = torus.same(result, torch.tensor(FIXED))
     labels.made[out.index] = result.expand(out.shape)
 
 
-def _tiny(value: Value) -> bool:
-    return value.tensor is not None and value.shape.numel() == 1 and is_eps(float(value.tensor))
+def filled(labels: Labels, node: Node) -> None:
+    """Entries replaced by a number: 0 and infinities suit any scale."""
+    given, number = labels.of(node.args[0]), node.arg(2)
+    free = not isinstance(number, Value) and (zero(number) or abs(number) == float("inf"))
+    if isinstance(number, Value) or not free:
+        labels.torus.same(given, labels.of(number) if isinstance(number, Value) else torch.tensor(FIXED))
+    labels.made[node.outputs[0].index] = given.expand(node.outputs[0].shape)
 
 
 def multiplied(labels: Labels, node: Node) -> None:
@@ -130,43 +188,26 @@ def multiplied(labels: Labels, node: Node) -> None:
     out, (a, b) = node.outputs[0], (node.args[0], node.arg(1))
     sign = -1.0 if node.op == "div" else 1.0
     terms = [(s, labels.of(v)) for s, v in ((1.0, a), (sign, b)) if isinstance(v, Value) and v.floating]
-    alone = len(terms) == 1 and terms[0][0] == 1
-    labels.made[out.index] = (terms[0][1] if alone else labels.torus.combine(terms)).expand(out.shape)
+    if node.kwargs.get("rounding_mode") is not None:
+        labels.refuse(node)
+    elif not terms:
+        labels.fixed(node)
+    else:
+        alone = len(terms) == 1 and terms[0][0] == 1
+        labels.made[out.index] = (terms[0][1] if alone else labels.torus.combine(terms)).expand(out.shape)
 
 
-REDUCTIONS = {
-    "sum": 1.0, "mean": 1.0, "amax": 1.0, "amin": 1.0, "linalg_vector_norm": 1.0, "var": 2.0, "std": 1.0,
-    "avg_pool2d": 1.0, "avg_pool1d": 1.0, "_adaptive_avg_pool2d": 1.0, "max_pool2d_with_indices": 1.0, "cumsum": 1.0,
-    "upsample_bilinear2d": 1.0,
-}  # fmt: skip
+def sloped(labels: Labels, node: Node) -> None:
+    """PReLU: the scale goes through, the slopes keep theirs."""
+    labels.torus.fix(labels.of(node.args[1]))
+    labels.made[node.outputs[0].index] = labels.of(node.args[0])
 
 
-def reduced(labels: Labels, node: Node) -> None:
-    """What is summed must have one scale."""
-    out, given = node.outputs[0], labels.of(node.args[0])
-    if "pool" in node.op or "upsample" in node.op:
-        dims: Any = tuple(range(2 - given.ndim, 0)) if given.ndim > 2 else ()
-        result = labels.torus.along(given, tuple(d % given.ndim for d in dims), keepdim=True)
-        labels.made[out.index] = result.expand(out.shape)
-        for other in node.outputs[1:]:
-            labels.made[other.index] = torch.zeros(other.shape, dtype=torch.long)
-        return
-    position = 2 if node.op == "linalg_vector_norm" else 1
-    dims = node.arg(position, node.kwargs.get("dim"))
-    dims = (
-        tuple(range(given.ndim))
-        if dims is None or dims == []
-        else tuple(dims)
-        if isinstance(dims, list | tuple)
-        else (dims,)
-    )
-    result = labels.torus.along(given, tuple(d % given.ndim for d in dims), keepdim=True)
-    if node.op == "cumsum":
-        labels.made[out.index] = result.expand(out.shape)
-        return
-    if REDUCTIONS[node.op] != 1.0:
-        result = labels.torus.combine([(REDUCTIONS[node.op], result)])
-    labels.made[out.index] = result.reshape(out.shape)
+def gated(labels: Labels, node: Node) -> None:
+    """GLU: one half times the sigmoid of the other."""
+    value, gate = labels.of(node.args[0]).chunk(2, node.arg(1, -1))
+    labels.torus.fix(gate)
+    labels.made[node.outputs[0].index] = value
 
 
 def normalized(labels: Labels, node: Node, normal: Normal) -> None:
@@ -174,7 +215,7 @@ def normalized(labels: Labels, node: Node, normal: Normal) -> None:
     out, torus = node.outputs[0], labels.torus
     given = labels.of(normal.source)
     if normal.frozen:
-        mean, variance = normal.statistics
+        mean, variance = normal.running
         result = torus.same(given, spread(labels.of(mean), normal.axis, given.ndim))
         result = torus.combine([(1.0, result), (-0.5, spread(labels.of(variance), normal.axis, given.ndim))])
     else:
@@ -184,17 +225,19 @@ def normalized(labels: Labels, node: Node, normal: Normal) -> None:
         if labels.strict and not normal.statistics:
             torus.fix(first)
         if normal.statistics:
-            mean, variance = normal.statistics
-            labels.statistics.append((mean.name, variance.name, first))
+            mean, variance = (v.name for v in normal.statistics)
+            if labels.strict:  # a normalizer used twice has one variance to make up with
+                for other in [label for name, _, label in labels.statistics if name == mean]:
+                    torus.same(first, other)
+            labels.statistics.append((mean, variance, first))
         result = torch.zeros_like(given)
     if normal.weight is not None:
         gain = normal.over_channels(labels.of(normal.weight), given.ndim)
         result = torus.combine([(1.0, result), (1.0, gain)]) if normal.frozen else gain.expand(given.shape)
     if normal.bias is not None:
         result = torus.same(result, normal.over_channels(labels.of(normal.bias), given.ndim))
+    labels.fixed(node)
     labels.made[out.index] = result.expand(out.shape)
-    for other in node.outputs[1:]:
-        labels.made[other.index] = torch.zeros(other.shape, dtype=torch.long)
 
 
 def embedded(labels: Labels, node: Node) -> None:
@@ -204,12 +247,17 @@ def embedded(labels: Labels, node: Node) -> None:
         labels.refuse(node)
         return
     name, places = rearranged
-    if not labels.graph.given(node.args[1]) and node.args[1].tensor is not None:  # rows of a table by position
+    if node.op == "embedding" and not node.chosen and node.args[1].tensor is not None:  # rows of a table by position
         labels.places[out.index] = (name, places[node.args[1].tensor])
         return
-    columns = labels.torus.fresh(places.shape[1])
-    labels.uses.setdefault(name, []).append(Use(places, columns[None, :], torch.zeros(1, 1, dtype=torch.long)))
-    labels.made[out.index] = columns.expand(out.shape)
+    labels.made[out.index] = columns(labels, name, places).expand(out.shape)
+
+
+def columns(labels: Labels, name: str, places: torch.Tensor) -> torch.Tensor:
+    """New variables for the columns of a table."""
+    made = labels.torus.fresh(places.shape[1])
+    labels.uses.setdefault(name, []).append(Use(places, made[None, :], torch.zeros(1, 1, dtype=torch.long)))
+    return made
 
 
 def weight_normed(labels: Labels, node: Node) -> None:
@@ -221,6 +269,16 @@ def weight_normed(labels: Labels, node: Node) -> None:
     name = f"{direction.name} (weight norm)"
     labels.normed[name] = (direction.name, length.name, int(node.arg(2, 0)))
     labels.graph.state[name] = Value(-1 - len(labels.normed), out.shape, name, "state")
+    labels.fixed(node)
     labels.places[out.index] = (name, torch.arange(out.shape.numel()).reshape(out.shape))
-    for other in node.outputs[1:]:
-        labels.made[other.index] = torch.zeros(other.shape, dtype=torch.long)
+
+
+SPECIAL: dict[str, Callable[[Labels, Node], None]] = {
+    **dict.fromkeys(("add", "sub", "rsub", "maximum", "minimum", "where"), added),
+    **dict.fromkeys(("mul", "div"), multiplied),
+    **dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), embedded),
+    "masked_fill": filled,
+    "_prelu_kernel": sloped,
+    "glu": gated,
+    "_weight_norm_interface": weight_normed,
+}

@@ -10,29 +10,21 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import MOVING, normalization, replay
+from normgauge.symmetry.operations import moves, normalization, replay
 from normgauge.symmetry.shifts import Direct, Fate, Through, Walk
-from normgauge.symmetry.sites import Site, applied, bias_behind, positions, reading, sites_of
+from normgauge.symmetry.sites import Site, applied, bias_behind, positions, reading, readings, sites_of
+from normgauge.symmetry.torus import components
 
 
-def components(fate: Fate, size: int) -> Tensor:
+def alike(fate: Fate, size: int) -> Tensor:
     """For every entry of a weight, the number of its set of entries that may be shifted alike; −1 where none may."""
-    parent = list(range(size))
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    for groups in fate.together:
-        for group in groups.tolist():
-            for entry in group[1:]:
-                parent[find(entry)] = find(group[0])
-    seen = {find(i) for i in fate.seen}
-    roots = [find(i) for i in range(size)]
-    order = {root: k for k, root in enumerate(r for r in dict.fromkeys(roots) if r not in seen)}
-    return torch.tensor([order.get(root, -1) for root in roots])
+    pairs = [torch.stack([group[:, :1].expand(group.shape), group], 2).reshape(-1, 2) for group in fate.together]
+    roots = components(size, torch.cat([torch.empty(0, 2, dtype=torch.long), *pairs]))
+    lost = torch.ones(size, dtype=torch.bool)
+    lost[roots[torch.tensor(sorted(fate.seen), dtype=torch.long)]] = False
+    lost &= roots == torch.arange(size)
+    numbers = torch.where(lost, lost.cumsum(0) - 1, torch.tensor(-1))
+    return numbers[roots]
 
 
 def changes(state: State, after: dict[str, Tensor], shift: Tensor, moves: list[Direct | Through]) -> None:
@@ -53,7 +45,7 @@ def changes(state: State, after: dict[str, Tensor], shift: Tensor, moves: list[D
         )
 
 
-def fate_of(graph: Graph, labels: Labels, sites: list[Site]) -> Fate:
+def fate_of(graph: Graph, labels: Labels, sites: list[Site], size: int) -> Fate:
     """What becomes of a shift at all the places a weight is added: first alone, then with other sums' biases."""
     fate = Fate()
     for site in sites:
@@ -64,11 +56,10 @@ def fate_of(graph: Graph, labels: Labels, sites: list[Site]) -> Fate:
         fate.back = []
     if len(sites) != 1:
         return fate
-    size = graph.state[sites[0].name].shape.numel()
-    best, most = fate, int(components(fate, size).max())
+    best, most = fate, int(alike(fate, size).max())
     for stop in _sums(graph, sites[0].value):
         other = Walk(graph, labels, Fate(), stop=stop).run(sites[0])
-        count = int(components(other, size).max())
+        count = int(alike(other, size).max())
         if count > most:
             best, most = other, count
     return best
@@ -83,7 +74,7 @@ def _sums(graph: Graph, value: Value) -> list[Node]:
             if node.op == "add":
                 found.append(node)
                 stack.append(node.outputs[0])
-            elif node.op in MOVING or node.op == "native_dropout":
+            elif moves(node) or node.op == "native_dropout":
                 stack.extend(node.outputs)
     return found
 
@@ -95,17 +86,20 @@ def bias_shifts(graph: Graph, labels: Labels) -> list[Generator]:
         for site in sites_of(labels, node):
             sites[site.name].append(site)
     found = []
+    reads = readings(graph, labels)
     for name, here in sites.items():
+        if reads[name] != len(here):  # it is also read where nothing is added
+            continue
         embedding = any(s.value.node is not None and s.value.node.op == "embedding" for s in here)
         size = graph.state[name].shape[1] if embedding else graph.state[name].shape.numel()
         if embedding and (len(here) > 1 or name in labels.base or len(labels.uses.get(name, ())) > 1):
             continue
         if not embedding and name in labels.uses:
             continue
-        fate = fate_of(graph, labels, here)
+        fate = fate_of(graph, labels, here, size)
         unseen = set(range(size)) - {int(i) for s in here for i in torch.unique(s.origin)}
         fate.seen |= unseen
-        parts = components(fate, size)
+        parts = alike(fate, size)
         if bool((parts >= 0).any()):
             found.append(_bias_family(name, parts, fate, embedding))
     return found
@@ -149,7 +143,7 @@ def weight_shifts(graph: Graph, labels: Labels) -> list[Generator]:
             Walk(graph, labels, fate).run(Site(name, value, channel.expand(value.shape), positions(value, axis)))
         if not fate.anywhere or fate.back:
             continue
-        parts = components(fate, size)
+        parts = alike(fate, size)
         if bool((parts >= 0).any()):
             families.append(_weight_family(name, here[0][0], parts))
     return families
@@ -187,9 +181,9 @@ def reader_shifts(graph: Graph, labels: Labels) -> list[Generator]:
             if len(active) != 1 or reader.index <= node.index:
                 continue
             entries, groups, size = carried[active[0].index]
-            if reader.op in MOVING or reader.op == "native_dropout":
+            if moves(reader) or reader.op == "native_dropout":
                 moved = [entries], [groups]
-                if reader.op in MOVING:
+                if moves(reader):
                     moved = replay(reader, {active[0].index: entries}), replay(reader, {active[0].index: groups})
                 for out, e, g in zip(reader.outputs, *moved, strict=False):
                     carried[out.index] = (e, g, size)

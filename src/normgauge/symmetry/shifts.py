@@ -17,7 +17,7 @@ from torch import Tensor
 
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import MOVING, SOFTMAX, Normal, normalization, replay
+from normgauge.symmetry.operations import SOFTMAX, Normal, moves, normalization, replay
 from normgauge.symmetry.sites import Site, bias_behind, from_softmax, number, producer, reading, sites_of
 
 
@@ -107,7 +107,7 @@ class Walk:
         active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         first = self.carried[active[0].index]
         normal = normalization(node)
-        if node.op in MOVING and "mixed" not in node.kwargs:
+        if moves(node):
             self.move(node, active)
         elif node.op == "bmm":
             for value in active:
@@ -188,9 +188,9 @@ class Walk:
         """A mean over a group takes off what all its entries share; frozen statistics can be moved along."""
         if normal.frozen:
             self.fate.anywhere = False
-            mean = normal.statistics[0]
+            mean = normal.running[0]
             channels = self.constant(given.origin.transpose(0, 1).flatten(1))
-            if channels is None or self.labels.rearranged(mean) is None:
+            if channels is None or mean.role != "state":
                 self.fate.spoil(given.origin)
             else:
                 self.fate.back.append(Direct(mean.name, torch.arange(len(channels)), channels, given.factor))
@@ -269,7 +269,7 @@ class Walk:
             if node.op in SOFTMAX:
                 if not bool((mark == mark.narrow(node.args[1], 0, 1)).all()):
                     return False
-            elif node.op in MOVING and len(active) == 1:
+            elif moves(node) and len(active) == 1:
                 for out, moved in zip(node.outputs, replay(node, {active[0].index: mark}), strict=True):
                     marks[out.index] = moved
             elif node.op in ("add", "mul", "div", "masked_fill", "where") and len(active) == 1:

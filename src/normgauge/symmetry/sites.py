@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import MOVING, SOFTMAX, normalization, replay
+from normgauge.symmetry.operations import SOFTMAX, moves, normalization, replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def number(node: Node, active: Value) -> float | None:
 def from_softmax(value: Value) -> bool:
     """Whether a value's rows are weights that sum to one."""
     node = value.node
-    while node is not None and (node.op in MOVING or node.op == "native_dropout"):
+    while node is not None and (moves(node) or node.op == "native_dropout"):
         node = node.args[0].node if isinstance(node.args[0], Value) else None
     return node is not None and node.op in SOFTMAX
 
@@ -83,7 +84,7 @@ def producer(labels: Labels, value: Value) -> tuple[str, Tensor] | None:
     node = value.node
     if node is None:
         return None
-    if node.op in MOVING and len([v for v in node.inputs if v.floating]) == 1:
+    if moves(node) and len([v for v in node.inputs if v.floating]) == 1:
         source = next(v for v in node.inputs if v.floating)
         inner = producer(labels, source)
         return (
@@ -151,3 +152,13 @@ def applied(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
     if node.op in ("mm", "addmm"):
         return labels.rearranged(node.args[2 if node.op == "addmm" else 1])
     return None
+
+
+def readings(graph: Graph, labels: Labels) -> Counter[str]:
+    """How many operations read every weight; one that only rearranges it does not count."""
+    counts: Counter[str] = Counter()
+    for node in graph.nodes:
+        if node.outputs and all(labels.rearranged(out) is not None for out in node.outputs):
+            continue
+        counts.update(found[0] for v in dict.fromkeys(node.inputs) if (found := labels.rearranged(v)) is not None)
+    return counts

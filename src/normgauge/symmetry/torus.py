@@ -30,39 +30,43 @@ class Torus:
 
     def same(self, a: Tensor, b: Tensor) -> Tensor:
         """Equate labels entry by entry; returns one of both, the known one where the other is wild."""
-        a, b = torch.broadcast_tensors(a, b)
+        shape = torch.broadcast_shapes(a.shape, b.shape)
+        a, b = distinct(a, b)
         differ = (a != b) & (a != WILD) & (b != WILD)
         if bool(differ.any()):
-            self.pairs.append(torch.unique(torch.stack([a[differ], b[differ]], 1), dim=0))
-        return torch.where(a == WILD, b, a)
+            self.pairs.append(table([a[differ], b[differ]], self.count)[0])
+        return torch.where(a == WILD, b, a).expand(shape)
 
     def along(self, labels: Tensor, dims: tuple[int, ...], keepdim: bool = False) -> Tensor:
         """Equate all labels along ``dims`` and drop these."""
         if not dims:
             return labels
-        kept = [d for d in range(labels.ndim) if d not in {x % labels.ndim for x in dims}]
-        flat = labels.permute(*kept, *[d for d in range(labels.ndim) if d not in kept])
-        flat = flat.reshape(*[labels.shape[d] for d in kept], -1)
+        gone = {d % labels.ndim for d in dims}
+        kept = [d for d in range(labels.ndim) if d not in gone]
+        (small,) = distinct(labels)
+        flat = small.permute(*kept, *sorted(gone)).reshape(*[small.shape[d] for d in kept], -1)
         first = flat.amax(-1)  # never wild unless all are
         self.same(first[..., None], flat)
-        if keepdim:
-            first = first.reshape([n if d in kept else 1 for d, n in enumerate(labels.shape)])
-        return first
+        first = first.expand([labels.shape[d] for d in kept])
+        return first.reshape([n if d in kept else 1 for d, n in enumerate(labels.shape)]) if keepdim else first
 
     def fix(self, labels: Tensor) -> None:
         """Set scales to 1."""
-        self.same(labels, torch.zeros_like(labels))
+        self.same(labels, torch.tensor(FIXED))
 
     def combine(self, terms: list[tuple[float, Tensor]]) -> Tensor:
         """Labels of Σ coefficient · label, entry by entry; wild where any part is."""
-        parts = torch.broadcast_tensors(*[t for _, t in terms])
-        shape = parts[0].shape
-        table = torch.stack([p.reshape(-1) for p in parts], 1)
-        kinds, where = torch.unique(table, dim=0, return_inverse=True)
+        shape = torch.broadcast_shapes(*[t.shape for _, t in terms])
+        parts = distinct(*[t for _, t in terms])
+        kinds, where = table([p.reshape(-1) for p in parts], self.count)
         fixed = (kinds == FIXED).all(1)
         wild = (kinds == WILD).any(1)
         out = torch.where(wild, torch.tensor(WILD), torch.tensor(FIXED))
-        new = (~fixed & ~wild).nonzero()[:, 0]
+        factors = torch.tensor([f for f, _ in terms], dtype=torch.float64)
+        plain = ((kinds != FIXED) * (factors != 1)).sum(1) == 0
+        plain &= ((kinds != FIXED).sum(1) == 1) & ~wild  # one label by itself
+        out[plain] = kinds[plain].sum(1)
+        new = (~fixed & ~wild & ~plain).nonzero()[:, 0]
         made = self.fresh(len(new))
         out[new] = made
         for number, kind in zip(made.tolist(), kinds[new].tolist(), strict=True):
@@ -71,25 +75,15 @@ class Torus:
             for (factor, _), variable in zip(terms, kind, strict=True):
                 row[variable] += factor
             self.rows.append(dict(row))
-        return out[where].reshape(shape)
+        return out[where].reshape(parts[0].shape).expand(shape)
 
     def solve(self) -> Solution:
         """All solutions of the equations."""
-        parent = list(range(self.count))
-
-        def find(i: int) -> int:
-            while parent[i] != i:
-                parent[i] = parent[parent[i]]
-                i = parent[i]
-            return i
-
-        for pairs in self.pairs:
-            for i, j in pairs.tolist():
-                a, b = find(i), find(j)
-                parent[max(a, b)] = min(a, b)
-        roots = torch.tensor([find(i) for i in range(self.count)])
-        pivots = eliminate([{int(roots[v]): 0.0 for v in row} | _summed(row, roots) for row in self.rows])
-        return Solution(roots, pivots)
+        roots = components(self.count, torch.cat([torch.empty(0, 2, dtype=torch.long), *self.pairs]))
+        listed = roots.tolist()
+        pivots = eliminate([_summed(row, listed) for row in self.rows])
+        free = [r for r in torch.unique(roots).tolist() if r != FIXED and r not in pivots]
+        return Solution(roots, pivots, free, _spread(self.count, pivots, free))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +92,72 @@ class Solution:
 
     roots: Tensor
     pivots: dict[int, dict[int, float]]
+    free: list[int]
+    spread: Tensor  # sparse, (variables, free)
 
-    @property
-    def free(self) -> list[int]:
-        """The free variables."""
-        return [r for r in torch.unique(self.roots).tolist() if r != FIXED and r not in self.pivots]
+    def values(self, chosen: Tensor) -> Tensor:
+        """Every variable's value for values of the free ones, in the order of ``free``; differentiable."""
+        return torch.sparse.mm(self.spread, chosen[:, None])[:, 0][self.roots]
 
-    def values(self, chosen: dict[int, float]) -> Tensor:
-        """Every variable's value when the free ones have those of ``chosen`` and the others are zero."""
-        value = torch.zeros(len(self.roots), dtype=torch.float64)
-        for variable, number in chosen.items():
-            value[variable] = number
-        for pivot, terms in self.pivots.items():
-            value[pivot] = sum(factor * chosen.get(v, 0.0) for v, factor in terms.items())
-        return value[self.roots]
-
-    def moved_by(self) -> dict[int, dict[int, float]]:
-        """For every free variable, the roots it moves and how much."""
-        moved: dict[int, dict[int, float]] = {f: {f: 1.0} for f in self.free}
+    def moved_by(self) -> list[dict[int, float]]:
+        """For every free variable, in the order of ``free``, the roots it moves and how much."""
+        place = {f: i for i, f in enumerate(self.free)}
+        moved: list[dict[int, float]] = [{f: 1.0} for f in self.free]
         for pivot, terms in self.pivots.items():
             for variable, factor in terms.items():
-                moved[variable][pivot] = factor
+                moved[place[variable]][pivot] = factor
         return moved
 
 
-def _summed(row: dict[int, float], roots: Tensor) -> dict[int, float]:
+def _spread(count: int, pivots: dict[int, dict[int, float]], free: list[int]) -> Tensor:
+    """The matrix from free variables to all roots."""
+    place = {f: i for i, f in enumerate(free)}
+    entries = [(f, i, 1.0) for f, i in place.items()]
+    entries += [(p, place[v], c) for p, terms in pivots.items() for v, c in terms.items()]
+    where = torch.tensor([e[:2] for e in entries], dtype=torch.long).reshape(-1, 2).T
+    what = torch.tensor([e[2] for e in entries], dtype=torch.float64)
+    return torch.sparse_coo_tensor(where, what, (count, len(free)), check_invariants=True).coalesce()
+
+
+def distinct(*labels: Tensor) -> tuple[Tensor, ...]:
+    """Labels broadcast together, but a dimension along which none of them changes only once."""
+    broadcast = torch.broadcast_tensors(*labels)
+    for d in range(broadcast[0].ndim):
+        if all(t.stride(d) == 0 for t in broadcast) and broadcast[0].shape[d] > 1:
+            broadcast = tuple(t.narrow(d, 0, 1) for t in broadcast)
+    return broadcast
+
+
+def table(columns: list[Tensor], count: int) -> tuple[Tensor, Tensor]:
+    """The different rows of a table of labels, and which of them every row is; faster than unique over rows."""
+    code, kinds = columns[0] + 1, [columns[0]]
+    for column in columns[1:]:
+        _, code = torch.unique(code, return_inverse=True)
+        code = code * (count + 1) + column + 1
+        kinds.append(column)
+    values, where = torch.unique(code, return_inverse=True)
+    first = torch.empty(len(values), dtype=torch.long).scatter_(0, where, torch.arange(len(where)))
+    return torch.stack([k[first] for k in kinds], 1), where
+
+
+def components(count: int, pairs: Tensor) -> Tensor:
+    """For every variable, the lowest one it is joined to."""
+    roots = torch.arange(count)
+    left, right = pairs.unbind(1)
+    while True:
+        a, b = roots[left], roots[right]
+        low = torch.minimum(a, b)
+        new = roots.clone().scatter_reduce_(0, torch.cat([a, b]), torch.cat([low, low]), "amin")
+        new = new[new]
+        if torch.equal(new, roots):
+            return roots
+        roots = new
+
+
+def _summed(row: dict[int, float], roots: list[int]) -> dict[int, float]:
     total: dict[int, float] = defaultdict(float)
     for variable, factor in row.items():
-        total[int(roots[variable])] += factor
+        total[roots[variable]] += factor
     return dict(total)
 
 

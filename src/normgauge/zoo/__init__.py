@@ -1,6 +1,7 @@
 """The networks and data sets the demo and the papers use.
 
 mlp, resnet, efficientnet, transformer: the networks; parts: what they share.
+extremal: networks whose Lipschitz constants are known exactly.
 data: the sets, as Splits (split), found by places, read by formats and unpickle.
 weights: trained weights into a network.
 """
@@ -25,6 +26,7 @@ from normgauge.zoo.data import (
     tinyshakespeare,
 )
 from normgauge.zoo.efficientnet import efficientnet_b3
+from normgauge.zoo.extremal import extremal, input_constant, loss_constant, weight_constant, weight_gradient
 from normgauge.zoo.mlp import mlp
 from normgauge.zoo.resnet import cifar_resnet, resnet18
 from normgauge.zoo.split import Split
@@ -42,14 +44,19 @@ __all__ = [
     "cifar_resnet",
     "digits",
     "efficientnet_b3",
+    "extremal",
     "fashion_mnist",
     "gpt",
+    "input_constant",
     "load_state",
+    "loss_constant",
     "mlp",
     "mnist",
     "resnet18",
     "tinyshakespeare",
     "vit",
+    "weight_constant",
+    "weight_gradient",
 ]
 
 ZOO: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(

@@ -1,0 +1,113 @@
+"""Compare what worst-case laws of training use: a network against the same one without its normalizers, by layer.
+
+For each layer with weights the constant of the output in them is proved with and without normalizers, and their ratio
+is printed with the power in which each law uses it. These are ratios of worst cases over classes of functions; they
+are never numbers of iterations of a given training. Two saved readings can be compared as well; torch is not loaded
+then.
+
+MODEL and --batch are named as for gauge; a model given as Python code RUNS that code, with your rights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+
+from normgauge.cli.arguments import readings_at
+from normgauge.cli.output import check_targets, standard_output, write_json
+from normgauge.cli.progress import progress_bar
+from normgauge.core.bound import Scope
+from normgauge.core.ratios import Ratios, ratios
+from normgauge.errors import InputError, ReadingError
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
+
+HELP = "with normalizers against without, in what worst-case laws of training use"
+EXAMPLES = """\
+examples:
+  normgauge ratios net.py:build --batch net.py:batch
+      build() returns the model, batch() the input; both are functions without arguments
+  normgauge ratios net.py:build --batch net.py:batch --scope ball:0.1 --json ratios.json
+  normgauge ratios a.json b.json
+      two readings that gauge --json wrote; layers are matched by name
+
+in Python:
+  from normgauge.core.ratios import ratios
+  from normgauge.whatif.complexity import complexity
+  complexity(ng.gauge(model, batch, scope="point"))      against the same network without its normalizers
+  ratios(a, b)                                           of two readings
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("model", metavar="MODEL", help=f"{MODEL_FORMS}; or a file with readings, with a second one")
+    parser.add_argument(
+        "other", metavar="B", nargs="?", help="a file with readings that MODEL, one too, is compared with"
+    )
+    parser.add_argument("--batch", metavar="BATCH", help=BATCH_FORMS)
+    parser.add_argument(
+        "--scope", metavar="S", help="where the constants must hold: point (default), ball:RADIUS or global"
+    )
+    parser.add_argument("--mode", choices=("eval", "train"), default="eval", help="train: the map of the whole batch")
+    parser.add_argument("--input", metavar="NAME", help="which input to vary, where the model takes several")
+    parser.add_argument("--output", metavar="NAME", help="which output to look at, where the model returns several")
+    parser.add_argument("--json", metavar="FILE", help="write JSON; - for standard output and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, write, tell."""
+    check_targets(args.json)
+    scope = Scope.parse(args.scope or "point")
+    found = measured(args, scope) if args.other is None else stored(args)
+    if args.json is not None:
+        write_json(found.to_json(), args.json)
+    if args.json != "-":
+        from normgauge.render.console import draw
+        from normgauge.render.ratios import blocks
+
+        with standard_output() as stream:
+            draw(blocks(found), stream)
+    return 0
+
+
+def measured(args: argparse.Namespace, scope: Scope) -> Ratios:
+    """The model named against itself without normalizers."""
+    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
+        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
+        model = load_model(args.model)
+        from normgauge.measure import gauge
+        from normgauge.whatif.complexity import complexity
+
+        return complexity(
+            gauge(
+                model,
+                batch(),
+                scope=scope,
+                mode=args.mode,
+                balance=False,
+                search=False,
+                pictures=False,
+                input=args.input,
+                output=args.output,
+                progress=progress,
+            )
+        )
+
+
+def stored(args: argparse.Namespace) -> Ratios:
+    """Two files, in the scope asked for or the first they share.
+
+    Raises:
+        InputError: when --batch is given with two files.
+        ReadingError: when they share no scope, or not the one asked for.
+    """
+    if args.batch is not None:
+        raise InputError("expected --batch with a model or two files with readings, got both; leave one out")
+    sides = [{str(reading.scope): reading for reading in readings_at(name)} for name in (args.model, args.other)]
+    wanted = [str(Scope.parse(args.scope))] if args.scope else list(sides[0])
+    shared = [scope for scope in wanted if all(scope in side for side in sides)]
+    if not shared:
+        told = " and ".join(", ".join(side) for side in sides)
+        raise ReadingError(f"no scope in common: the files have {told}; measure both in one")
+    return ratios(sides[0][shared[0]], sides[1][shared[0]], names=(args.model, args.other))

@@ -1,0 +1,121 @@
+"""What is said of a loss that cannot be differentiated twice, and of one that can."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.errors import InputError
+from normgauge.hessian.watching import Watching
+from normgauge.trace.inputs import describe
+
+
+def checked(loss: Any, where: str, watching: Watching) -> float:
+    """The loss as a number.
+
+    Raises:
+        InputError: when it is no finite scalar with a gradient.
+    """
+    if not isinstance(loss, Tensor):
+        raise InputError(f"loss: expected a tensor with one entry, got {describe(loss)} on {where}")
+    if loss.numel() != 1:
+        raise InputError(
+            f"loss: expected a scalar, got shape {tuple(loss.shape)} on {where}; take its mean over the samples "
+            '(reduction="mean")'
+        )
+    if loss.grad_fn is None:
+        raise InputError(f"loss: expected one with a gradient, got one without on {where}: {watching.why()}")
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise InputError(f"loss: expected a finite number, got {value} on {where}; its curvature would mean nothing")
+    return value
+
+
+def about(
+    names: Sequence[str], gradients: Sequence[Tensor | None], watching: Watching, own: list[str], where: str
+) -> Iterator[str]:
+    """What a reader must know of this gradient.
+
+    Raises:
+        InputError: when it is not finite, is cut off, or cannot be differentiated again.
+    """
+    if any(type(node).__name__ == "Error" for node in nodes(gradients)):
+        raise InputError(
+            "an operation of the model or the loss has no second derivative: its backward is marked with "
+            "@once_differentiable; torch would leave its part out and say nothing"
+        )
+    flat = ", ".join(watching.flat)
+    if not all(bool(torch.isfinite(g.detach()).all()) for g in gradients if g is not None):
+        raise InputError(f"loss: its gradient on {where} is not finite; its curvature would mean nothing")
+    if flat and not any(bool(g.detach().any()) for g in gradients if g is not None):
+        raise InputError(f"loss: no gradient reaches the parameters on {where}: the derivative of {flat} is zero")
+    if flat:
+        yield f"the derivative of {flat} is zero almost everywhere: curvature behind it is not seen"
+    if own:
+        yield (
+            f"{listed(own)} has a backward written by hand: its second derivative is right only where that can be "
+            "differentiated itself"
+        )
+    unused = [name for name, g in zip(names, gradients, strict=True) if g is None]
+    if unused:
+        yield f"the loss does not depend on {listed(unused)}: zero rows of the Hessian"
+
+
+def first_notes(model: nn.Module, mode: str, frozen: list[str]) -> Iterator[str]:
+    """What is known before anything is run."""
+    if frozen:
+        yield f"frozen parameters are not part of it: {listed(frozen)}"
+    dropped = [n for n, m in model.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+    if mode == "train" and dropped:
+        yield f"dropout draws one mask a batch and holds it: {listed(dropped)}"
+
+
+def listed(names: list[str], most: int = 4) -> str:
+    """A few names and how many more."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def no_parameters(everything: Mapping[str, Tensor]) -> str:
+    """Why there is nothing to differentiate by."""
+    if not everything:
+        return "model: expected parameters, got a model without any; there is nothing to differentiate by"
+    return f"model: all {len(everything)} parameters are frozen; set requires_grad on those that count"
+
+
+def no_second(error: RuntimeError) -> str:
+    """Torch's own words on an operation that cannot be differentiated again."""
+    text = " ".join(str(error).split())
+    return f"an operation of the model or the loss has no second derivative: {text}"[:400]
+
+
+def nodes(tensors: Iterable[Tensor | None]) -> Iterator[Any]:
+    """Every node of the graph behind some tensors."""
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors if tensor is not None]
+    seen: set[Any] = set()
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack += [following for following, _ in node.next_functions]
+
+
+def own_functions(loss: Tensor) -> list[str]:
+    """Names of the functions of the user's own in the graph of the loss."""
+    own = [type(node).__name__ for node in nodes([loss]) if isinstance(node, torch.autograd.function.BackwardCFunction)]
+    return sorted({name.removesuffix("Backward") for name in own})
+
+
+def failed(error: Exception, where: str, seen: list[str]) -> str:
+    """What went wrong in the forward; ``seen`` ends with the normalizer called last."""
+    if isinstance(error, ValueError) and "more than 1" in str(error) and seen:
+        return (
+            f"{where} has one value a channel at {seen[-1]}, which has no variance in train mode; give larger batches "
+            '(drop_last=True for a last one of one sample) or mode="eval"'
+        )
+    return f"the model or the loss raised {type(error).__name__} on {where}: {' '.join(str(error).split())}"[:400]

@@ -1,0 +1,35 @@
+"""The brute-force truth checks compare with: dense Jacobians by autograd and their largest singular values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The Jacobian of ``function`` at ``x``, flattened to (outputs, inputs), in float64.
+
+    Args:
+        function: any differentiable map of one tensor; its weights must be float64 too.
+        x: where; it is taken in float64 and left alone.
+
+    Returns:
+        The matrix, one row an output, without a graph.
+
+    >>> jacobian(lambda x: x**2, torch.tensor([1.0, 3.0])).tolist()
+    [[2.0, 0.0], [0.0, 6.0]]
+    """
+    point = x.detach().double().clone().requires_grad_()
+    outputs = function(point).reshape(-1)
+    # one row at a time: some normalizers have no batched backward, and every matrix here is small
+    rows = [
+        torch.autograd.grad(y, point, retain_graph=True, allow_unused=True, materialize_grads=True)[0] for y in outputs
+    ]
+    return torch.stack([row.reshape(-1) for row in rows]).detach()
+
+
+def norm(matrix: Tensor) -> float:
+    """The spectral norm of ``matrix``, its largest singular value; of a vector its length."""
+    return float(torch.linalg.matrix_norm(matrix.detach().double().reshape(matrix.shape[0], -1), 2))

@@ -1,0 +1,76 @@
+"""Training-complexity ratios in words and a table."""
+
+from __future__ import annotations
+
+import io
+
+from normgauge.core.ratios import LAWS, LayerRatio, Ratios
+from normgauge.render.console import draw
+from normgauge.render.difference import signed
+from normgauge.render.numbers import decades, factor, plural
+from normgauge.render.table import Grid
+
+MEANING = (
+    "These are ratios of upper bounds that worst-case laws of optimization use, for a class of functions with such a "
+    "constant. They are never iterations of this training: one given loss may need none, or any number."
+)
+SCALE = (
+    "Weights before a normalizer are scale-free: ∇L(cw) = ∇L(w)/c, so that a small gradient can be had by growing w, "
+    "and the constant falls with it. Compare ‖w‖·‖∇L‖ there."
+)
+
+
+def blocks(found: Ratios) -> list[str | Grid]:
+    """The verdict, the table, the laws, and what all of it does not say."""
+    parts: list[str | Grid] = [f"A: {found.a}", f"B: {found.b}", "", *verdict(found), table(found), laws()]
+    if any(layer.scale_free for layer in found.layers):
+        parts.append(SCALE)
+    return [*parts, MEANING, *found.notes]
+
+
+def verdict(found: Ratios) -> list[str]:
+    """The layer with the smallest ratio and that with the largest; how many say nothing."""
+    known = [(layer.log_ratio, layer) for layer in found.layers if layer.log_ratio is not None]
+    silent = len(found.layers) - len(known)
+    told = []
+    if known:
+        (low, least), (high, most) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
+        told.append(
+            f"A's constants in the weights are {factor(low)} ({least.name}) to {factor(high)} ({most.name}) times B's, "
+            f"scope {found.scope}."
+        )
+    if silent:
+        told.append(f"No statement for {plural(silent, 'layer')} of {len(found.layers)}.")
+    return told
+
+
+def table(found: Ratios) -> Grid:
+    """One row a layer."""
+    return Grid(
+        "Constant of the output in each layer's weights, log10",
+        ("layer", "kind", "A", "B", "A/B", "(A/B)²", "normalizers from it on", ""),
+        tuple(_row(layer) for layer in found.layers),
+        frozenset(range(2, 7)),
+        f"scope {found.scope}; normalizers: A's, less B's, in the order of execution",
+    )
+
+
+def _row(layer: LayerRatio) -> tuple[str, ...]:
+    ratio = layer.log_ratio
+    note = f"no statement: {layer.why}" if layer.why else "scale-free" if layer.scale_free else ""
+    powers = (signed(ratio), signed(None if ratio is None else 2 * ratio))
+    count = str(layer.normalizers[0] - layer.normalizers[1])
+    return (layer.name, layer.kind, decades(layer.log_a), decades(layer.log_b), *powers, count, note)
+
+
+def laws() -> Grid:
+    """Which law uses the ratio to which power."""
+    rows = tuple((law.what, law.steps, f"(A/B)^{law.power}") for law in LAWS)
+    return Grid("Worst cases that use it", ("functions", "steps, up to a constant", "ratio"), rows)
+
+
+def text(found: Ratios) -> str:
+    """All of it as plain text."""
+    stream = io.StringIO()
+    draw(blocks(found), stream)
+    return stream.getvalue().rstrip("\n")

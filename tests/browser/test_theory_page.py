@@ -1,0 +1,161 @@
+"""The page of claims in a real browser: legible at any width and in both themes, filtered, quiet, deaf to attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normgauge.core.claim import Ledger
+from normgauge.render.theory_page import theory_page
+from tests.browser.conftest import Watched, watch
+from tests.browser.test_reading import LOOKS, TEXTS, contrast, overlapping
+from tests.made_claims import ALL, ATTACK, BROKEN, FAILED, WRONG, hostile
+
+pytestmark = pytest.mark.browser
+LONG = replace(
+    WRONG, id="T.a.rather.long.identifier", statement="a long statement " * 14, correction="‖W‖·" * 60,
+    findings=tuple(replace(f, what=f"{f.what}, {'in many words ' * 6}") for f in WRONG.findings * 4),
+)  # fmt: skip
+PAGES = {
+    "all": Ledger((*ALL.outcomes, FAILED, BROKEN)),
+    "long": Ledger((LONG,)),
+}
+
+
+@pytest.fixture
+def visit_claims(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+    contexts = []
+
+    def open_claims(ledger: Ledger = ALL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
+        path = tmp_path / "theory.html"
+        path.write_text(theory_page(ledger), encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=script)
+        contexts.append(context)
+        watched = Watched(context.new_page(), path)
+        watch(watched)
+        watched.page.goto(path.as_uri() + anchor)
+        return watched
+
+    yield open_claims
+    for context in contexts:
+        context.close()
+
+
+def ids(page: Any) -> list[str]:
+    return page.locator("details.claim:visible h3").all_inner_texts()
+
+
+@pytest.mark.parametrize("name", list(PAGES))
+def test_every_page_is_legible_and_quiet(visit_claims, name):
+    watched = visit_claims(PAGES[name])
+    page = watched.page
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    for width, theme in [*LOOKS, (700, "light"), (1000, "dark")]:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=theme)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
+        texts = page.evaluate(TEXTS)
+        assert len(texts) > 40
+        assert [t["words"] for t in texts if t["size"] < 11] == []
+        assert [t["words"] for t in texts if contrast(t["colour"], t["ground"]) < 4.5] == []
+        assert overlapping(texts) == []
+        assert [t["words"] for t in texts if t["edge"] is not None and t["box"][2] > t["edge"] + 1] == []
+    assert watched.wrong == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])
+def test_the_first_screen_holds_the_sentence_and_every_count(visit_claims, width, height):
+    page = visit_claims(width=width).page
+    for what in (".verdict", ".tally li:last-child"):
+        box = page.locator(what).bounding_box()
+        assert box["y"] + box["height"] <= height, what
+    assert page.locator(".tally b").all_inner_texts() == ["1", "1", "1", "2", "1"]
+
+
+def test_headings_are_in_order_and_figures_have_names(visit_claims):
+    page = visit_claims().page
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert page.evaluate("[...document.querySelectorAll('svg')].every((s) => s.getAttribute('aria-label').length > 20)")
+    assert page.evaluate("[...document.querySelectorAll('th')].every((h) => h.scope)")
+    assert page.evaluate("[...document.querySelectorAll('.tools :is(input, select)')].every((n) => n.ariaLabel)")
+
+
+def test_verdicts_choose_what_is_shown(visit_claims):
+    page = visit_claims().page
+    count = page.locator(".tools output")
+    assert ids(page) == ["T.L2", "T.L1", "T.F1", "A.R1", "S.sum", "Q.open"] and count.inner_text() == "6 of 6 claims"
+    wrong = page.get_by_role("button", name="wrong")
+    wrong.focus()
+    page.keyboard.press("Enter")
+    assert ids(page) == ["T.L1"] and wrong.get_attribute("aria-pressed") == "true"
+    assert page.locator(".paper:visible").count() == 1 and count.inner_text() == "1 of 6 claims"
+    page.get_by_role("button", name="holds").click()
+    assert ids(page) == ["T.L2", "T.L1"]
+    wrong.click()
+    assert ids(page) == ["T.L2"] and wrong.get_attribute("aria-pressed") == "false"
+
+
+def test_a_source_and_a_word_choose_too(visit_claims):
+    page = visit_claims().page
+    page.get_by_label("Source", exact=True).select_option("Than 2025")
+    assert ids(page) == ["T.L2", "T.L1", "T.F1"]
+    page.get_by_label("Filter claims").fill("LARGEST entry")  # stands inside, not on the line that is seen
+    assert ids(page) == ["T.L1"]
+    page.get_by_label("Filter claims").fill("no such word")
+    assert ids(page) == [] and page.locator(".tools output").inner_text() == "0 of 6 claims"
+
+
+def test_all_that_are_shown_open_and_close(visit_claims):
+    page = visit_claims().page
+    page.get_by_role("button", name="wrong").click()
+    page.get_by_role("button", name="Open all").click()
+    assert page.locator("details[open]").count() == 1
+    page.get_by_role("button", name="Close all").click()
+    assert page.locator("details[open]").count() == 0
+    page.get_by_role("button", name="wrong").click()
+    page.locator("#A\\.R1 summary").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#A\\.R1 table").is_visible()
+
+
+def test_a_link_to_a_claim_opens_it(visit_claims):
+    page = visit_claims(anchor="#T.L1").page
+    assert page.locator("details[open]").get_attribute("id") == "T.L1"
+    assert page.locator("#T\\.L1").bounding_box()["y"] < 900
+    page.evaluate("location.hash = '#A.R1'")
+    page.wait_for_timeout(100)
+    assert page.locator("details[open]").count() == 2
+    assert visit_claims(anchor="#%E0%A4%A").wrong == []  # no address at all
+
+
+def test_without_a_script_everything_is_there(visit_claims):
+    page = visit_claims(script=False).page
+    assert len(ids(page)) == 6 and page.locator(".tools").count() == 0
+    page.locator("#T\\.L1 summary").click()
+    assert page.locator("#T\\.L1 svg:visible").count() == 3
+
+
+def test_paper_gets_every_claim_and_no_controls(visit_claims):
+    page = visit_claims().page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("details[open]").count() == 6 and page.locator(".tools:visible").count() == 0
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_hostile_words_stay_words(visit_claims):
+    watched = visit_claims(hostile())
+    page = watched.page
+    page.get_by_role("button", name="Open all").click()
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 1
+    assert page.locator("h3").first.inner_text() == f"X.{ATTACK}"
+    page.get_by_label("Source", exact=True).select_option(ATTACK)
+    assert len(ids(page)) == 2
+    assert watched.wrong == []
