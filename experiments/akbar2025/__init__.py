@@ -11,5 +11,5 @@ stable.py      largest stable learning rate; growth.py norms under descent and u
 saddle.py      time to leave a saddle; noise.py noise of samples against noise of statistics
 depth.py       gradients at initialization; shift.py scaled inputs; combined.py dropout, momentum, Adam
 run.py         units side by side, one file each, goes on where it stopped; collect.py into results/
-results.py     results by unit; verdicts.py published against ours; table.py README; figures.py, panels.py, contour.py
+results.py     results; verdicts*.py published against ours; table*.py README; figures*.py, panels.py, contour.py
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -45,8 +46,8 @@ def changes(state: State, after: dict[str, Tensor], shift: Tensor, moves: list[D
         )
 
 
-def fate_of(graph: Graph, labels: Labels, sites: list[Site], size: int) -> Fate:
-    """What becomes of a shift at all the places a weight is added: first alone, then with other sums' biases."""
+def fates(graph: Graph, labels: Labels, sites: list[Site]) -> Iterator[Fate]:
+    """What becomes of a shift at all the places a weight is added: alone, then taken back by each sum it reaches."""
     fate = Fate()
     for site in sites:
         Walk(graph, labels, fate).run(site)
@@ -54,15 +55,9 @@ def fate_of(graph: Graph, labels: Labels, sites: list[Site], size: int) -> Fate:
         for move in fate.back:
             fate.seen.update(torch.unique(move.origin).tolist())
         fate.back = []
-    if len(sites) != 1:
-        return fate
-    best, most = fate, int(alike(fate, size).max())
-    for stop in _sums(graph, sites[0].value):
-        other = Walk(graph, labels, Fate(), stop=stop).run(sites[0])
-        count = int(alike(other, size).max())
-        if count > most:
-            best, most = other, count
-    return best
+    yield fate
+    for stop in _sums(graph, sites[0].value) if len(sites) == 1 else []:
+        yield Walk(graph, labels, Fate(), stop=stop).run(sites[0])
 
 
 def _sums(graph: Graph, value: Value) -> list[Node]:
@@ -96,13 +91,13 @@ def bias_shifts(graph: Graph, labels: Labels) -> list[Generator]:
             continue
         if not embedding and name in labels.uses:
             continue
-        fate = fate_of(graph, labels, here, size)
-        unseen = set(range(size)) - {int(i) for s in here for i in torch.unique(s.origin)}
-        fate.seen |= unseen
-        parts = alike(fate, size)
-        if bool((parts >= 0).any()):
-            found.append(_bias_family(name, parts, fate, embedding))
-    return found
+        unread = set(range(size)) - {int(i) for s in here for i in torch.unique(s.origin)}
+        for fate in fates(graph, labels, here):
+            fate.seen |= unread
+            parts = alike(fate, size)
+            if bool((parts >= 0).any()):
+                found.append(_bias_family(name, parts, fate, embedding))
+    return list({frozenset(family.parameters): family for family in reversed(found)}.values())[::-1]
 
 
 def _bias_family(name: str, parts: Tensor, fate: Fate, embedding: bool) -> Generator:

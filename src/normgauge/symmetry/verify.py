@@ -114,7 +114,7 @@ def random_move(generator: Generator, state: Mapping[str, Tensor], seed: int) ->
     """One move of a family: scales between ½ and 2, shifts and mixings of the size of the weights."""
     source = torch.Generator().manual_seed(seed)
     numbers = 2 * torch.rand(generator.count, generator=source, dtype=torch.float64) - 1
-    if generator.what.startswith(("channels mixed", "rotation")):
+    if generator.what.startswith(("channels mixed", "rotation", "mixed into")):
         return generator.move(state, numbers / max(1.0, generator.count**0.5))
     if generator.what.startswith("scale"):
         return generator.move(state, numbers * 0.69)

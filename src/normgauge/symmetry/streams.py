@@ -1,0 +1,238 @@
+"""Streams: values of one width that sums and copies join, with all that writes to them and reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from normgauge.symmetry.graph import Graph, Node, Value
+from normgauge.symmetry.labels import Labels
+from normgauge.symmetry.operations import Normal, moves, normalization, replay
+from normgauge.symmetry.sites import applied, reading
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A matrix that reads a normalized stream: its places (in, out), and the gain before it."""
+
+    name: str
+    matrix: Tensor
+    gain: str
+
+
+@dataclass(slots=True)
+class Stream:
+    """One stream.
+
+    Attributes:
+        width: its last dimension.
+        writers: weights added to it, as places (…, width).
+        direct: matrices that read it as it is, (width, out).
+        normals: normalizers that read it, and ``readers``: the matrices behind them.
+        sums: how many sums join it.
+        fit: whether nothing else touches it; ``behind``: nor what the normalizers make of it.
+    """
+
+    width: int
+    writers: list[tuple[str, Tensor]] = field(default_factory=list)
+    direct: list[tuple[str, Tensor]] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    normals: list[Normal] = field(default_factory=list)
+    sums: int = 0
+    fit: bool = True
+    behind: bool = True
+
+
+def streams(graph: Graph, labels: Labels) -> Iterator[Stream]:
+    """Every stream that is normalized or summed up, and that nothing but matrices and normalizers reads."""
+    done: set[int] = set()
+    for node in graph.nodes:
+        normal = normal_of(node)
+        start = normal.source if normal is not None else node.outputs[0] if joins(labels, node) else None
+        if start is None or start.index in done or not start.shape:
+            continue
+        stream = Stream(start.shape[-1])
+        explore(graph, labels, start, stream, done)
+        if stream.fit and _single(labels, stream):
+            yield stream
+
+
+def joins(labels: Labels, node: Node) -> bool:
+    """Whether a node adds two values, none of them a weight."""
+    whole = node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(set(node.inputs)) == 2
+    return whole and all(v.floating and labels.rearranged(v) is None for v in node.inputs)
+
+
+def normal_of(node: Node) -> Normal | None:
+    """A normalizer over the last dimension, also an RMSNorm written by hand."""
+    normal = normalization(node) or handwritten(node)
+    if normal is not None and normal.kind in ("layer", "rms") and normal.size == normal.source.shape[-1]:
+        return normal
+    return None
+
+
+def handwritten(node: Node) -> Normal | None:
+    """x · rsqrt(mean(x²) + ε), where ``node`` is the product."""
+    if node.op != "mul" or len(node.inputs) != 2:
+        return None
+    for source, factor in (node.inputs, reversed(node.inputs)):
+        steps, current = [], factor.node
+        while current is not None and current.op in ("rsqrt", "add", "mean", "pow") and current.inputs:
+            steps.append(current.op)
+            square = current.op == "pow" and current.inputs[0] is source and current.arg(1) == 2
+            if square and steps == ["rsqrt", "add", "mean", "pow"]:
+                return Normal(source, None, None, "rms", source.shape[-1])
+            current = current.inputs[0].node
+    return None
+
+
+def squared(graph: Graph, node: Node) -> bool:
+    """Whether a square belongs to an RMSNorm written by hand."""
+    value, current = node.inputs[0], node
+    for op in ("mean", "add", "rsqrt", "mul"):
+        readers = graph.readers(current.outputs[0])
+        if len(readers) != 1 or readers[0].op != op:
+            return False
+        current = readers[0]
+    normal = handwritten(current)
+    return normal is not None and normal.source is value
+
+
+def explore(graph: Graph, labels: Labels, start: Value, stream: Stream, done: set[int]) -> None:
+    """Collect everything joined to ``start`` by sums and copies that keep the last dimension."""
+    stack = [start]
+    while stack:
+        value = stack.pop()
+        if value.index in done:
+            continue
+        done.add(value.index)
+        if value.shape[-1:] != (stream.width,) or value is graph.output:
+            stream.fit = False
+            continue
+        found = labels.rearranged(value)
+        if found is not None:
+            stream.writers.append(_whole(labels, *found))
+        elif value.node is None:
+            stream.fit = False
+        else:
+            stack.extend(_written(labels, value, stream))
+        for reader in graph.readers(value):
+            stack.extend(_read(graph, labels, value, reader, stream))
+
+
+def _whole(labels: Labels, name: str, places: Tensor) -> tuple[str, Tensor]:
+    """The whole table where some of its rows are read: positions beyond the batch's length move too."""
+    shape = labels.graph.state[name].shape
+    rows = torch.arange(shape.numel()).reshape(-1, shape[-1])
+    whole = places.shape[-1] == shape[-1] and bool((places == rows[places[..., 0] // shape[-1]]).all())
+    return name, rows if whole else places
+
+
+def _written(labels: Labels, value: Value, stream: Stream) -> list[Value]:
+    """What makes a value of the stream: a matrix, an embedding, a sum, a copy."""
+    node = value.node
+    assert node is not None
+    matrix = applied(labels, node) if node.op in ("mm", "addmm", "embedding") else None
+    if matrix is not None:
+        stream.writers.append(matrix)
+        bias = labels.rearranged(node.args[0]) if node.op == "addmm" else None
+        stream.writers += [bias] if bias is not None else []
+        stream.fit &= node.op != "addmm" or bias is not None
+        return []
+    if node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(node.inputs) == 2:
+        stream.sums += 1
+        return node.inputs
+    if keeps_last(node, value):
+        return [v for v in node.inputs if v.floating]
+    found = _from_pixels(labels, value)
+    stream.fit &= found is not None
+    stream.writers += found or []
+    return []
+
+
+def _from_pixels(labels: Labels, value: Value) -> list[tuple[str, Tensor]] | None:
+    """Weight and bias of a convolution whose channels have become the last dimension."""
+    chain, current = [], value
+    while current.node is not None and moves(current.node) and len(current.node.inputs) == 1:
+        chain.append(current.node)
+        current = current.node.inputs[0]
+    node = current.node
+    matrix = applied(labels, node) if node is not None and node.op == "convolution" else None
+    if matrix is None or node is None:
+        return None
+    marks = torch.arange(current.shape[1]).reshape([-1] + [1] * (len(current.shape) - 2)).expand(current.shape)
+    for step in reversed(chain):
+        (marks,) = replay(step, {step.inputs[0].index: marks})
+    if not bool((marks == torch.arange(value.shape[-1])).all()):
+        return None
+    bias = labels.rearranged(node.args[2]) if node.args[2] is not None else None
+    return [matrix, *([bias] if bias is not None else [])]
+
+
+def keeps_last(node: Node, value: Value) -> bool:
+    """A copy, or a mean over other dimensions, in which every last dimension stays whole and in order."""
+    sources = [v for v in node.inputs if v.floating]
+    if node.op == "native_dropout":
+        return value is node.outputs[0]
+    if node.op in ("mean", "sum"):
+        ndim, dims = len(sources[0].shape), node.arg(1)
+        return bool(dims) and all(d % ndim != ndim - 1 for d in dims)
+    if not moves(node) or any(v.shape[-1:] != value.shape[-1:] for v in sources):
+        return False
+    last = torch.arange(value.shape[-1])
+    moved = replay(node, {v.index: last.expand(v.shape) for v in sources})
+    position = next(i for i, out in enumerate(node.outputs) if out is value)
+    return bool((moved[position] == last).all())
+
+
+def _read(graph: Graph, labels: Labels, value: Value, node: Node, stream: Stream) -> list[Value]:
+    """What reads a value of the stream."""
+    normal = normal_of(node)
+    if normal is not None and normal.source is value:
+        _readers(graph, labels, node, normal, stream)
+        return []
+    if node.op == "pow" and squared(graph, node):
+        return []
+    if node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(node.inputs) == 2:
+        return [node.outputs[0]]
+    if node.op in ("mm", "addmm") and (found := reading(labels, node, value)) is not None:
+        stream.direct.append(found)
+        return []
+    if node.outputs and node.outputs[0].floating and keeps_last(node, node.outputs[0]):
+        return [out for out in node.outputs if out.floating]
+    stream.fit = False
+    return []
+
+
+def _readers(graph: Graph, labels: Labels, node: Node, normal: Normal, stream: Stream) -> None:
+    """The matrices behind a normalizer; anything else reads what is not undone."""
+    (only, *more) = [*graph.readers(node.outputs[0]), node]
+    if normal.kind == "rms" and normal.weight is None and len(more) == 1 and only.op == "mul" and len(only.inputs) == 2:
+        gain = next((v for v in only.inputs if labels.rearranged(v) is not None), None)
+        if gain is not None and gain.role == "state":  # the gain of an RMSNorm written by hand
+            normal, node = Normal(normal.source, gain, None, "rms", normal.size), only
+    stream.normals.append(normal)
+    stack = [node.outputs[0]]
+    while stack:
+        value = stack.pop()
+        stream.behind &= value is not graph.output
+        for reader in graph.readers(value):
+            if reader.op in ("mm", "addmm") and (found := reading(labels, reader, value)) is not None:
+                stream.readers.append(Reader(*found, normal.weight.name if normal.weight is not None else ""))
+            elif reader.outputs and reader.outputs[0].floating and keeps_last(reader, reader.outputs[0]):
+                stack.append(reader.outputs[0])
+            else:
+                stream.behind = False
+
+
+def _single(labels: Labels, stream: Stream) -> bool:
+    """Whether every weight is used here alone, and all normalizers have plain gains."""
+    names = [name for name, _ in (*stream.writers, *stream.direct)] + [r.name for r in stream.readers]
+    stream.behind &= all(
+        labels.rearranged(v) is not None for n in stream.normals for v in (n.weight, n.bias) if v is not None
+    )
+    once = all(len(labels.uses.get(n, ())) + (n in labels.base) <= 1 for n in names)
+    return once and len(set(names)) == len(names) and bool(stream.writers)
