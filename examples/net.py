@@ -29,7 +29,7 @@ class Net(nn.Module):
         return self.head(h)
 
 
-def data(count: int, seed: int) -> Tensor:
+def features(count: int, seed: int) -> Tensor:
     """Features whose scales run from 0.3 to 3."""
     scales = torch.logspace(-0.5, 0.5, 8)
     return scales * torch.randn(count, 8, generator=torch.Generator().manual_seed(seed))
@@ -43,10 +43,21 @@ def build() -> Net:
     model.train()
     with torch.no_grad():
         for seed in range(50):
-            model(data(64, seed))
+            model(features(64, seed))
     return model.eval()
 
 
 def batch() -> Tensor:
     """Sixteen samples the network has not seen."""
-    return data(16, seed=1000)
+    return features(16, seed=1000)
+
+
+def data() -> list[tuple[Tensor, Tensor]]:
+    """The same samples with a class each: the largest of three sums of features."""
+    x = batch()
+    return [(x, torch.stack([x[:, :3].sum(1), x[:, 3:6].sum(1), x[:, 6:].sum(1)], 1).argmax(1))]
+
+
+def loss(output: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy, for `normgauge curvature`."""
+    return nn.functional.cross_entropy(output, target)

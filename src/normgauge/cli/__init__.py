@@ -19,6 +19,7 @@ from normgauge.cli import (
     reproduce,
     rules,
     sweep,
+    symmetries,
     theory,
     verify,
     watch,
@@ -29,6 +30,7 @@ from normgauge.version import __version__
 COMMANDS = {
     "gauge": gauge,
     "advise": advise,
+    "symmetries": symmetries,
     "curvature": curvature,
     "rules": rules,
     "explain": explain,
@@ -52,6 +54,8 @@ first steps:
   normgauge watch runs/a                                  follow a training that ng.Monitor writes down
   normgauge diff before.json after.json                   what changed, by layer
   normgauge explain reading.json layer                    all that a saved reading knows about one layer
+  normgauge symmetries net.py:build --batch net.py:batch  what can be done to its weights without changing it
+  normgauge theory --claim T.L1                           is that theorem true? show me
   normgauge rules                                         what is known about each layer, with formula and source
 
 exit codes:

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.errors import InputError
+from normgauge.symmetry.centred import reader_shifts
 from normgauge.symmetry.frozen import mean_shifts
 from normgauge.symmetry.generators import Generator, dimension
 from normgauge.symmetry.graph import Graph, record
@@ -26,7 +28,7 @@ from normgauge.symmetry.operations import guards, normalization
 from normgauge.symmetry.rescaling import rescalings
 from normgauge.symmetry.rotating import rotations
 from normgauge.symmetry.scales import label
-from normgauge.symmetry.shifting import bias_shifts, reader_shifts, weight_shifts
+from normgauge.symmetry.shifting import bias_shifts, weight_shifts
 from normgauge.symmetry.torus import Solution
 from normgauge.symmetry.turning import turnings
 from normgauge.symmetry.verify import EXACT, Trial, random_move
@@ -132,14 +134,16 @@ def analysed(
             *rescalings(labels, solution, eps),
             *bias_shifts(graph, labels),
             *weight_shifts(graph, labels),
-            *reader_shifts(graph, labels),
+            *reader_shifts(graph, labels, state),
             *mean_shifts(graph, labels, eps),
             *mixings(graph, labels),
             *rotations(graph, labels),
             *turnings(graph, labels),
         ]
         generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, state)
-        evaluated = Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
+        evaluated = (
+            Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
+        )
         yield Analysis(trial, evaluated, graph, labels, solution, generators, eps)
 
 
@@ -255,17 +259,29 @@ def record_checked(run: Callable[[], Tensor], live: Mapping[str, Tensor], given:
         raise InputError(f"the model does not run on this batch in float64: {error}") from error
 
 
-class KeepDouble(TorchFunctionMode):
-    """A model that turns to single precision on its way stays in double: rounding would hide what is looked for."""
+DROPPING = {
+    f"{kind}{end}"
+    for kind in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+    for end in ("", "_")
+} | {"dropout1d", "dropout2d", "dropout3d"}
+
+
+class Steady(TorchFunctionMode):
+    """Drops nothing, and keeps a model in double that turns to single on its way: rounding would hide what is sought."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        kwargs = dict(kwargs or {})
+        if func is F.scaled_dot_product_attention:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
+        elif getattr(func, "__name__", "") in DROPPING:
+            return args[0] if args else kwargs["input"]
         cast = func in (Tensor.to, Tensor.float, Tensor.type_as, Tensor.type, Tensor.half, Tensor.bfloat16)
         if cast and args[0].dtype == torch.float64:
             out = func(*args, **kwargs)
             return out if not out.is_floating_point() or out.dtype == torch.float64 else args[0]
         if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
-            kwargs = {**kwargs, "dtype": torch.float64}
+            kwargs["dtype"] = torch.float64
         return func(*args, **kwargs)
 
 
@@ -276,7 +292,7 @@ def _runner(
         for module in model.modules():
             still = isinstance(module, nn.modules.dropout._DropoutNd) or iterates(module)
             module.training = mode == "train" and module not in frozen and not still
-        with torch.random.fork_rng(devices=[]), KeepDouble():
+        with torch.random.fork_rng(devices=[]), Steady():
             torch.manual_seed(0)
             picked, _ = pick_output(model(*call.args, **call.kwargs), output)
         assert picked is not None

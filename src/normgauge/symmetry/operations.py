@@ -164,7 +164,6 @@ def replay(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tens
     Returns:
         Numbers for every output.
     """
-
     views = node.op in VIEWS
 
     def put(leaf: object) -> object:

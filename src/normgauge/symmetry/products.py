@@ -141,8 +141,8 @@ def _matching(a: Use, b: Use) -> bool:
 
 def _short(use: Use) -> Use:
     """A kernel's first tap: all its taps have the same scale."""
-    cut = (slice(None), slice(None), *[0] * (use.places.ndim - 2))
-    return Use(use.places[cut], use.row[cut], use.column[cut])
+    places, row, column = (t.flatten(2)[..., 0] if t.ndim > 2 else t for t in (use.places, use.row, use.column))
+    return Use(places, row, column)
 
 
 def _apart(*uses: Use) -> bool:

@@ -225,11 +225,11 @@ def normalized(labels: Labels, node: Node, normal: Normal) -> None:
         if labels.strict and not normal.statistics:
             torus.fix(first)
         if normal.statistics:
-            mean, variance = (v.name for v in normal.statistics)
+            names = (normal.statistics[0].name, normal.statistics[1].name)
             if labels.strict:  # a normalizer used twice has one variance to make up with
-                for other in [label for name, _, label in labels.statistics if name == mean]:
+                for other in [label for name, _, label in labels.statistics if name == names[0]]:
                     torus.same(first, other)
-            labels.statistics.append((mean, variance, first))
+            labels.statistics.append((*names, first))
         result = torch.zeros_like(given)
     if normal.weight is not None:
         gain = normal.over_channels(labels.of(normal.weight), given.ndim)

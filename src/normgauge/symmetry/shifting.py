@@ -11,9 +11,9 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import moves, normalization, replay
+from normgauge.symmetry.operations import moves
 from normgauge.symmetry.shifts import Direct, Fate, Through, Walk
-from normgauge.symmetry.sites import Site, applied, bias_behind, positions, reading, readings, sites_of
+from normgauge.symmetry.sites import Site, applied, positions, readings, sites_of
 from normgauge.symmetry.torus import components
 
 
@@ -97,7 +97,12 @@ def bias_shifts(graph: Graph, labels: Labels) -> list[Generator]:
             parts = alike(fate, size)
             if bool((parts >= 0).any()):
                 found.append(_bias_family(name, parts, fate, embedding))
-    return list({frozenset(family.parameters): family for family in reversed(found)}.values())[::-1]
+    largest: dict[frozenset[str], Generator] = {}  # the same two biases are met from both sides
+    for family in found:
+        key = frozenset(family.parameters)
+        if key not in largest or family.count > largest[key].count:
+            largest[key] = family
+    return list(largest.values())
 
 
 def _bias_family(name: str, parts: Tensor, fate: Fate, embedding: bool) -> Generator:
@@ -154,123 +159,3 @@ def _weight_family(name: str, matrix: Tensor, parts: Tensor) -> Generator:
         return {name: put(state, name, matrix, taken(state, name, matrix) + table)}
 
     return Generator("shift", "the same row added to every row under a mean", (name,), groups * inputs, move)
-
-
-def reader_shifts(graph: Graph, labels: Labels) -> list[Generator]:
-    """Behind a normalizer with a mean, Σ_k (z_k − β_k)/γ_k = 0: a matrix that reads z may add any multiple of 1/γ."""
-    families = []
-    for node in graph.nodes:
-        normal = normalization(node)
-        if normal is None or normal.frozen or not normal.centres or normal.kind == "batch":
-            continue
-        value = node.outputs[0]
-        ids = torch.arange(normal.groups(torch.zeros(value.shape)).shape[0])
-        group = ids[:, None].expand(-1, value.shape.numel() // len(ids)).reshape(value.shape)
-        vector = torch.arange(value.shape[1] if normal.axis == 1 else normal.size)
-        entry = normal.over_channels(
-            vector if normal.axis == 1 else vector.reshape(value.shape[-_trailing(node) :]), len(value.shape)
-        )
-        carried = {value.index: (entry.expand(value.shape), group, value.shape.numel() // len(ids))}
-        for reader in graph.nodes:
-            active = [v for v in dict.fromkeys(reader.inputs) if v.index in carried]
-            if len(active) != 1 or reader.index <= node.index:
-                continue
-            entries, groups, size = carried[active[0].index]
-            if moves(reader) or reader.op == "native_dropout":
-                moved = [entries], [groups]
-                if moves(reader):
-                    moved = replay(reader, {active[0].index: entries}), replay(reader, {active[0].index: groups})
-                for out, e, g in zip(reader.outputs, *moved, strict=False):
-                    carried[out.index] = (e, g, size)
-            elif reader.op == "mean":
-                averaged = _averaged(reader, entries, groups)
-                if averaged is not None:
-                    shrunk = size * averaged[0].numel() // entries.numel()
-                    carried[reader.outputs[0].index] = (*averaged, shrunk)
-            else:
-                family = _reader_family(graph, labels, node, reader, active[0], entries, groups, size)
-                families += [family] if family else []
-    return families
-
-
-def _averaged(node: Node, entries: Tensor, groups: Tensor) -> tuple[Tensor, Tensor] | None:
-    """A mean over positions keeps Σ = 0, if every channel of a group is averaged over the same positions."""
-    first = [entries, groups]
-    for dim in node.arg(1) or range(entries.ndim):
-        first = [t.narrow(dim, 0, 1) for t in first]
-    if any(bool((t != f).any()) for t, f in zip((entries, groups), first, strict=True)):
-        return None
-    shape = node.outputs[0].shape
-    return first[0].reshape(shape), first[1].reshape(shape)
-
-
-def _trailing(node: Node) -> int:
-    return len(node.args[1]) if node.op == "native_layer_norm" else 1
-
-
-def _reader_family(
-    graph: Graph, labels: Labels, node: Node, reader: Node, active: Value, entries: Tensor, groups: Tensor, size: int
-) -> Generator | None:
-    normal = normalization(node)
-    assert normal is not None
-    found = reading(labels, reader, active) if reader.op in ("mm", "addmm", "convolution") else None
-    if found is None or len(labels.uses.get(found[0], ())) > 1 or found[0] in labels.base:
-        return None
-    if reader.op == "convolution" and (reader.args[8] != 1 or (any(reader.args[4]) and normal.bias is not None)):
-        return None
-    channels = reader.op == "convolution"
-    rows = entries.movedim(1, -1).flatten(0, -2) if channels else entries
-    sets = groups.movedim(1, -1).flatten(0, -2) if channels else groups
-    local = _local(sets)
-    if bool((rows != rows[:1]).any()) or local is None or bool((torch.bincount(local) != size).any()):
-        return None
-    behind = bias_behind(graph, labels, reader)
-    if normal.bias is not None and behind is None:
-        return None
-    gain, shift = (labels.rearranged(v) if v is not None else None for v in (normal.weight, normal.bias))
-    if (normal.weight is not None and gain is None) or (normal.bias is not None and shift is None):
-        return None
-    name, matrix = found
-    matrix = matrix.flatten(2).movedim(2, 0) if channels else matrix[None]  # (taps, in, out)
-    return _reading(name, matrix, local, rows[0], gain, shift, behind)
-
-
-def _local(sets: Tensor) -> Tensor | None:
-    """Groups of a row numbered from 0, if every row has the same pattern; an entry from nowhere spoils it."""
-    if bool((sets < 0).any()):
-        return None
-    first = torch.unique(sets[0], return_inverse=True)[1]
-    for row in sets[1:]:
-        if not bool((torch.unique(row, return_inverse=True)[1] == first).all()):
-            return None
-    return first
-
-
-def _reading(
-    name: str,
-    matrix: Tensor,
-    local: Tensor,
-    entry: Tensor,
-    gain: tuple[str, Tensor] | None,
-    shift: tuple[str, Tensor] | None,
-    behind: tuple[str, Tensor, float] | None,
-) -> Generator:
-    taps, outputs, groups = matrix.shape[0], matrix.shape[2], int(local.max()) + 1
-
-    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        amount = numbers.reshape(taps, groups, outputs)
-        ones = torch.ones(len(entry), dtype=torch.float64)
-        inverse = ones / (taken(state, gain[0], gain[1]).reshape(-1)[entry] if gain else ones)
-        after = {name: put(state, name, matrix, taken(state, name, matrix) + inverse[:, None] * amount[:, local])}
-        if shift is not None and behind is not None:
-            beta = taken(state, shift[0], shift[1]).reshape(-1)[entry]
-            by = torch.einsum("k,tko->o", beta * inverse, amount[:, local])
-            bias, places, sign = behind
-            if bias:
-                old = state[bias].reshape(-1)
-                after[bias] = put({bias: old}, bias, places, old[places] + sign * by).reshape(state[bias].shape)
-        return after
-
-    others = (behind[0],) if shift is not None and behind is not None and behind[2] < 0 else ()
-    what = "multiples of 1/gain added to rows that read a centred value"
-    return Generator("shift", what, (name, *others), taps * groups * outputs, move)
