@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from normgauge.zoo import gpt, mlp, vit
+from normgauge.zoo import mlp
 from normgauge.zoo.parts import Norm
 from normgauge.zoo.resnet import BasicBlock
 
@@ -168,7 +167,7 @@ class Attending(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(self.stem(x))
-        return self.head(h + self.attention(h, h, h, need_weights=False)[0])
+        return self.head(F.gelu(h + self.attention(h, h, h, need_weights=False)[0]))
 
 
 class Grouped(nn.Module):
@@ -207,7 +206,9 @@ class Bag(nn.Module):
 class Standardized(nn.Conv2d):
     """A convolution whose rows are centred and divided by their size first."""
 
-    eps = 1e-5
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.eps = 1e-5
 
     def forward(self, x: Tensor) -> Tensor:
         w = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
@@ -226,7 +227,7 @@ class Scaled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.stem(x)
         h = h + self.alpha * F.gelu(self.a(h))
-        return self.head(F.gelu(h + self.gain * self.b(h)))
+        return self.head(F.gelu(h + self.gain * self.b(F.gelu(h))))
 
 
 class Recurrent(nn.Module):

@@ -52,7 +52,11 @@ def judge(case: Case) -> dict[str, Any]:
 
 
 def drawn(case: Case) -> tuple[nn.Module, list[Any]]:
-    """A network with random weights in which no unit is on for all samples, or off."""
+    """A network with random weights in which no unit is on for all samples, or off.
+
+    Raises:
+        SystemExit: when no draw is.
+    """
     torch.manual_seed(0)
     model, batches = case.build(), case.batches()
     for seed in range(200):

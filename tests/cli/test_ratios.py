@@ -67,3 +67,16 @@ def test_a_network_without_normalizers_has_nothing_to_compare(tmp_path, capsys):
     name = str(tmp_path / "net.py")
     assert main(["ratios", f"{name}:build", "--batch", f"{name}:batch"]) == 1
     assert "no normalizer that is a module" in capsys.readouterr().err
+
+
+def test_an_encoder_layer_of_torch_can_do_without_its_normalizers(tmp_path, capsys):
+    """Its fast path looks at the normalizers' attributes, and must not be taken while others stand there."""
+    net = tmp_path / "net.py"
+    net.write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build():\n    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)\n"
+        "    return nn.Sequential(layer, nn.Linear(8, 2)).eval()\n"
+        "def batch():\n    return torch.ones(2, 3, 8)\n"
+    )
+    assert main(["ratios", f"{net}:build", "--batch", f"{net}:batch"]) == 0
+    assert "normalizers from it on" in capsys.readouterr().out

@@ -23,7 +23,7 @@ examples:
   normgauge symmetries net.py:build --batch net.py:batch
   normgauge symmetries net.py:build --batch net.py:batch --mode eval --json -
       running statistics count as weights: they are constants of the deployed function
-  normgauge symmetries zoo:resnet20 --batch cifar10 --canonical resnet20.safetensors
+  normgauge symmetries net.py:build --batch net.py:batch --canonical net.safetensors
       the same function with its free scales fixed, as a file of weights
 """
 

@@ -48,6 +48,7 @@ LARGEST = 10**12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.add_argument("claims", nargs="*", metavar="ID", help="the same as --claim ID")
     parser.add_argument(
         "--claim", action="append", default=[], metavar="ID", help="only this claim, or those whose id begins so"
     )
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html, args.markdown)
     from normgauge.ledger import find
 
+    args.claim = [*args.claims, *args.claim]
     claims = find(args.claim)
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(_unchecked(claim) for claim in claims)))

@@ -90,14 +90,13 @@ class Symmetries:
     def summary(self) -> str:
         """One or two sentences."""
         if not self.groups:
-            seen = ", ".join(f"{n} {name}" for name, n in self.looked_at[:8]) or "nothing"
-            return f"no symmetry found; looked at {seen}"
+            return f"no symmetry found; looked at {_words(self.looked_at)}"
         total = self.dimension if self.dimension is not None else sum(g.count for g in self.groups)
-        about = "" if self.dimension is not None else "up to "
+        about = "at least " if self.dimension is not None else "about "
         share = 100 * total / self.weights if self.weights else 0.0
         scales = sum(g.count for g in self.of("scale"))
-        first = f"no scale symmetry found; looked at {_words(self.looked_at)}. " if not scales else ""
-        return f"{first}{about}{total} of {self.weights} directions of weight space ({share:.3g} %) change nothing"
+        last = f"; no scale symmetry found, looked at {_words(self.looked_at)}" if not scales else ""
+        return f"{about}{total} of {self.weights} directions of weight space ({share:.3g} %) change nothing{last}"
 
     def __str__(self) -> str:
         from normgauge.render.symmetry import symmetry_text

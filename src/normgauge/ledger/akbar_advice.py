@@ -142,25 +142,28 @@ def unbounded(draw: Draw) -> Found:
     "Another law: weights c times as long turn 1/c as far under Adam, 1/c² under plain descent; nor is it orthogonal.",
 )
 def adam_steps(draw: Draw) -> Found:
-    """Turn of the first step of torch's optimizers, from u and from c·u."""
+    """Turn after three small steps of either, from u and from c·u.
+
+    Adam is written out: the first step of torch's own would load its compiler, which takes a second.
+    """
     neuron, w = unit(draw)
     u, c, rate = w / w.norm(), float(draw.uniform(1, low=2.0, high=5.0)), 1e-4
 
-    def step(kind: str, length: float) -> Tensor:
-        point = (length * u).requires_grad_()
-        optimizer: torch.optim.Optimizer = torch.optim.SGD([point], lr=rate)
-        if kind == "adam":
-            optimizer = torch.optim.Adam([point], lr=rate, eps=1e-30)
-        neuron.loss(point).backward()
-        optimizer.step()
-        return point.detach()
+    def walk(kind: str, length: float) -> Tensor:
+        point, mean, square = length * u, torch.zeros_like(u), torch.zeros_like(u)
+        for t in (1, 2, 3):
+            grad = gradient(neuron.loss, point)
+            mean, square = 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad.square()
+            step = mean / (1 - 0.9**t) / (square / (1 - 0.999**t)).sqrt()
+            point = point - rate * (step if kind == "adam" else grad)
+        return point
 
     def turn(kind: str, length: float) -> float:
-        return angle(step(kind, length), u)
+        return angle(walk(kind, length), u)
 
-    yield equal("Adam: turn at c over turn at 1", turn("adam", c) / turn("adam", 1.0), predicted=1 / c, rel=1e-3)
-    yield equal("plain: turn at c over turn at 1", turn("sgd", c) / turn("sgd", 1.0), predicted=1 / c**2, rel=1e-5)
-    yield shown("Adam's step has a part along the weights", abs(float((step("adam", 1.0) - u) @ u)) > 1e-9 * rate)
+    yield equal("Adam: turn at c over turn at 1", turn("adam", c) / turn("adam", 1.0), predicted=1 / c, rel=5e-3)
+    yield equal("plain: turn at c over turn at 1", turn("sgd", c) / turn("sgd", 1.0), predicted=1 / c**2, rel=5e-3)
+    yield shown("Adam's step has a part along the weights", abs(float((walk("adam", 1.0) - u) @ u)) > 1e-9 * rate)
 
 
 @claims.add(

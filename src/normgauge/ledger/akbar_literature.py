@@ -34,7 +34,7 @@ claims = Family("A", "Akbar")
 )
 def smoother(draw: Draw) -> Found:
     """Gradient in front of batch norm against that of the same signal without it, at small σ; and its law."""
-    m, sigma = draw.integer(6, 12), float(draw.uniform(1, low=0.01, high=0.2))
+    m, sigma = draw.integer(8, 14), float(draw.uniform(1, low=0.005, high=0.05))
     gamma = float(draw.uniform(1, low=0.5, high=2.0))
     z, delta = sigma * standardize(draw.normal(m)), draw.normal(m)
     hat = standardize(z)

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.core.claim import Curve, Finding, Verdict
-from normgauge.ledger.claim import Family, below, equal
+from normgauge.ledger.claim import Family, below, equal, refutes
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
 from normgauge.ledger.normalized import decade, layer_norm
 
 claims = Family("T", "Than 2025")
 
-HOLDS, LOOSE = Verdict.HOLDS, Verdict.LOOSE
+HOLDS, LOOSE, WRONG, UNSUPPORTED = Verdict.HOLDS, Verdict.LOOSE, Verdict.WRONG, Verdict.UNSUPPORTED
 
 TINY = 1e-14  # an ε small enough to be none at all next to variances of 1
 
@@ -154,7 +154,7 @@ def groups_share_a_radius(draw: Draw) -> Iterator[Finding | Curve]:
 @claims.add(
     "L2.affine",
     "section 3, gains left out",
-    HOLDS,
+    WRONG,
     "Leaving out the gains and shifts of LayerNorm loses nothing of substance.",
     "β never matters; |γ|₍₃₎ ≤ σ_ε‖J‖ ≤ |γ|₍₁₎ (third and first largest); everywhere ‖diag(γ)(I − 11ᵀ/n)‖/√ε.",
 )
@@ -169,6 +169,8 @@ def layer_norm_gains(draw: Draw) -> Iterator[Finding | Curve]:
     sigma, unit = parts(x)
     size = math.sqrt(sigma**2 + eps)
     order = gamma.abs().sort(descending=True).values
+    tenfold = torch.full((n,), 10.0, dtype=torch.float64)
+    yield refutes("slope with all gains 10, against none", slope(x, tenfold), published=1 / size)
     yield below("slope against the largest gain", slope(x, gamma), predicted=order[0] / size)
     yield below("third largest gain against the slope", order[2] / size, predicted=slope(x, gamma))
     centring = torch.eye(n).double() - 1 / n
@@ -188,8 +190,8 @@ def layer_norm_gains(draw: Draw) -> Iterator[Finding | Curve]:
 @claims.add(
     "RMS",
     "section 1, RMSNorm",
-    HOLDS,
-    "RMSNorm is named among the methods and not analysed.",
+    UNSUPPORTED,
+    "RMSNorm belongs to the methods that control capacity; no constant is given.",
     "‖J‖ = 1/ρ_ε with ρ_ε = √(‖x‖²/n + ε) for n ≥ 2, ε/ρ_ε³ for n = 1; everywhere 1/√ε, which is 2896 in float32 with "
     "torch's default.",
     backs=("norm_layer.rms_norm",),
@@ -213,8 +215,8 @@ def rms_norm(draw: Draw) -> Iterator[Finding | Curve]:
 @claims.add(
     "RMS.affine",
     "section 1, RMSNorm with gains",
-    HOLDS,
-    "RMSNorm with gains is named among the methods and not analysed.",
+    UNSUPPORTED,
+    "RMSNorm with gains belongs to the methods that control capacity; no constant is given.",
     "|γ|₍₂₎ ≤ ρ_ε‖J‖ ≤ |γ|₍₁₎; the lower end is met where x lies along the largest gain.",
 )
 def rms_norm_gains(draw: Draw) -> Iterator[Finding | Curve]:

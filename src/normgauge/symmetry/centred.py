@@ -15,7 +15,7 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import Normal, moves, normalization, replay
+from normgauge.symmetry.operations import Normal, centres, mean_dims, moves, normalization, replay
 from normgauge.symmetry.sites import bias_behind, reading, readings
 from normgauge.symmetry.torus import table
 
@@ -65,6 +65,28 @@ def _same_sets(groups: Tensor) -> bool:
         == len(table([row, own], count)[0])
         == len(table([row, first, own], count)[0])
     )
+
+
+def kernel_shifts(graph: Graph, labels: Labels) -> list[Generator]:
+    """w − mean(w): a weight that is centred before it is used may be shifted as far as the mean reaches."""
+    families = []
+    reads = readings(graph, labels)
+    for node in graph.nodes:
+        found = labels.rearranged(node.args[0]) if centres(node) else None
+        if found is None or reads[found[0]] != 2:
+            continue
+        name, places = found
+        dims = mean_dims(node.args[1].node, places.ndim)
+        rest = [1 if d in dims else n for d, n in enumerate(places.shape)]
+
+        def move(
+            state: State, numbers: Tensor, name: str = name, places: Tensor = places, rest: list[int] = rest
+        ) -> dict[str, Tensor]:
+            return {name: put(state, name, places, taken(state, name, places) + numbers.reshape(rest))}
+
+        what = "shift that is taken off before the weight is used"
+        families.append(Generator("shift", what, (name,), torch.Size(rest).numel(), move))
+    return families
 
 
 def reader_shifts(graph: Graph, labels: Labels, state: State) -> list[Generator]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.errors import InputError
-from normgauge.symmetry.centred import reader_shifts
+from normgauge.symmetry.centred import kernel_shifts, reader_shifts
 from normgauge.symmetry.frozen import mean_shifts
 from normgauge.symmetry.generators import Generator, dimension
 from normgauge.symmetry.graph import Graph, record
@@ -24,7 +25,7 @@ from normgauge.symmetry.groups import ScaleFree
 from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.mixing import mixings
 from normgauge.symmetry.normed import length_scales, with_normed
-from normgauge.symmetry.operations import guards, normalization
+from normgauge.symmetry.operations import MOVING, guards, normalization
 from normgauge.symmetry.rescaling import rescalings
 from normgauge.symmetry.rotating import rotations
 from normgauge.symmetry.scales import label
@@ -50,6 +51,7 @@ class Analysis:
     solution: Solution
     generators: list[Generator]
     eps: dict[str, float]
+    notes: tuple[str, ...] = ()
 
 
 def symmetries(
@@ -112,13 +114,15 @@ def analysed(
     model = unwrap(model)
     call = make_call(model, fewer(batch))
     check_finite(model, call)
+    check_memory(model)
     frozen = {m for m in model.modules() if model.training and not m.training}
     device = torch.device("cpu")  # wherever the model lives: float64 and whole numbers are at home here
     if progress:
         progress("run", 0.0)
     with untouched(model, torch.float64, device, False, call.native):
         call = cast_call(call, device)
-        runs = {m: _runner(model, call, output, m, frozen) for m in ("train", "eval")}
+        notes: list[str] = []
+        runs = {m: _runner(model, call, output, m, frozen, notes) for m in ("train", "eval")}
         live = moving(model)
         state = {name: tensor.detach().clone() for name, tensor in live.items()}
         given = [t for _, t in named_tensors((call.args, call.kwargs))]
@@ -135,6 +139,7 @@ def analysed(
             *bias_shifts(graph, labels),
             *weight_shifts(graph, labels),
             *reader_shifts(graph, labels, state),
+            *kernel_shifts(graph, labels),
             *mean_shifts(graph, labels, eps),
             *mixings(graph, labels),
             *rotations(graph, labels),
@@ -144,7 +149,7 @@ def analysed(
         evaluated = (
             Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
         )
-        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps)
+        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps, tuple(notes))
 
 
 def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
@@ -178,7 +183,7 @@ def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
         unknown=tuple(found.labels.unknown),
         unused=tuple(n for n in counted if n not in used),
         rejected=tuple(rejected),
-        notes=tuple(notes),
+        notes=(*found.notes, *notes),
         forwards=trials + 1,
     )
 
@@ -210,11 +215,12 @@ def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None
 
 
 def looked_at(graph: Graph) -> list[tuple[str, int]]:
-    """How many normalizers, matrix products and other operations there were."""
+    """How many normalizers, matrix products and other operations there were; copies and views are not counted."""
     counts: Counter[str] = Counter()
     for node in graph.nodes:
         normal = normalization(node)
-        counts[f"{normal.kind} normalizations" if normal else node.op] += 1
+        if normal or node.op not in MOVING:
+            counts[f"{normal.kind} normalizations" if normal else node.op] += 1
     return counts.most_common()
 
 
@@ -238,6 +244,26 @@ def moving(model: nn.Module) -> dict[str, Tensor]:
     return named | {n: b for n, b in model.named_buffers() if n.rpartition(".")[2] in ("running_mean", "running_var")}
 
 
+def check_memory(model: nn.Module) -> None:
+    """Refuse two weights in one place: what moves one would move the other.
+
+    Raises:
+        InputError: naming both.
+    """
+    ranges = []
+    for name, p in model.named_parameters():
+        if p.numel():
+            reach = sum((n - 1) * s for n, s in zip(p.shape, p.stride(), strict=True))
+            ranges.append((p.data_ptr(), p.data_ptr() + reach * p.element_size(), name))
+    ranges.sort()
+    for (_, end, one), (start, _, other) in itertools.pairwise(ranges):
+        if start <= end:
+            first, second = sorted((one, other))
+            raise InputError(
+                f"{first} and {second} share memory; give one of them a copy, or tie them as one parameter"
+            )
+
+
 def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
     """The ε that belongs to every running variance."""
     return {
@@ -259,15 +285,13 @@ def record_checked(run: Callable[[], Tensor], live: Mapping[str, Tensor], given:
         raise InputError(f"the model does not run on this batch in float64: {error}") from error
 
 
-DROPPING = {
-    f"{kind}{end}"
-    for kind in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
-    for end in ("", "_")
-} | {"dropout1d", "dropout2d", "dropout3d"}
+DROPPING = {"dropout1d", "dropout2d", "dropout3d"} | {
+    kind + end for kind in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for end in ("", "_")
+}
 
 
 class Steady(TorchFunctionMode):
-    """Drops nothing, and keeps a model in double that turns to single on its way: rounding would hide what is sought."""
+    """Drops nothing, and keeps in double what turns to single on its way: rounding would hide what is looked for."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -286,7 +310,7 @@ class Steady(TorchFunctionMode):
 
 
 def _runner(
-    model: nn.Module, call: Call, output: str | None, mode: str, frozen: set[nn.Module]
+    model: nn.Module, call: Call, output: str | None, mode: str, frozen: set[nn.Module], notes: list[str]
 ) -> Callable[[], Tensor]:
     def run() -> Tensor:
         for module in model.modules():
@@ -294,7 +318,8 @@ def _runner(
             module.training = mode == "train" and module not in frozen and not still
         with torch.random.fork_rng(devices=[]), Steady():
             torch.manual_seed(0)
-            picked, _ = pick_output(model(*call.args, **call.kwargs), output)
+            picked, said = pick_output(model(*call.args, **call.kwargs), output)
+            notes[:] = said
         assert picked is not None
         return picked
 

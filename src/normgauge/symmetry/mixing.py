@@ -62,7 +62,7 @@ class Tracker:
     def start(self, node: Node) -> None:
         """A matrix product makes new channels."""
         found = applied(self.labels, node)
-        if found is None or node.op == "embedding":
+        if found is None:
             return
         name, matrix = found
         if len(self.labels.uses.get(name, ())) != 1 or name in self.labels.base:

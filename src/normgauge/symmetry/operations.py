@@ -14,7 +14,9 @@ from normgauge.symmetry.graph import Graph, Node, Value
 VIEWS = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze", "squeeze",
     "split", "split_with_sizes", "unsafe_split", "unbind", "clone", "diagonal", "_reshape_alias", "unfold",
+    "as_strided",
 }  # fmt: skip
+EMBEDDING = {"embedding", "_embedding_bag", "_embedding_bag_forward_only"}
 INDEXING = {"index", "index_select", "gather"}
 MOVING = VIEWS | INDEXING | {
     "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd", "im2col", "pixel_shuffle", "pixel_unshuffle", "tril",
@@ -79,6 +81,8 @@ def moves(node: Node) -> bool:
         return False
     if node.op == "constant_pad_nd":
         return zero(node.arg(2, 0)) or abs(node.args[2]) == float("inf")
+    if node.op == "as_strided":  # another layout of the same entries, as pooling leaves it
+        return list(node.args[1]) == list(node.args[0].shape) and len(node.args) < 4
     return not (node.op == "view" and isinstance(node.args[1], torch.dtype))
 
 
@@ -153,6 +157,17 @@ def normalization(node: Node) -> Normal | None:
     return None
 
 
+def mean_dims(node: Node, ndim: int) -> list[int]:
+    """The dimensions a mean goes over."""
+    return [d % ndim for d in node.arg(1) or range(ndim)]
+
+
+def centres(node: Node) -> bool:
+    """Whether a node is x − mean(x)."""
+    mean = node.args[1].node if node.op == "sub" and len(node.inputs) == 2 else None
+    return mean is not None and mean.op == "mean" and mean.args[0] is node.args[0] and bool(mean.arg(2))
+
+
 def replay(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tensor]:
     """Run an operation that only moves entries on whole numbers in place of them; new entries become −1.
 
@@ -179,7 +194,7 @@ def replay(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tens
     args, kwargs = tree_map(put, (node.args, node.kwargs))
     if node.op in ("view", "_unsafe_view", "_reshape_alias"):
         return [args[0].reshape(args[1])]
-    if node.op == "clone":
+    if node.op in ("clone", "as_strided"):
         return [args[0]]
     if node.op == "_to_copy":
         return [args[0].long() - 1]

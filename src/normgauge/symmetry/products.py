@@ -103,6 +103,7 @@ PRODUCTS: dict[str, Callable[[Labels, Node], None]] = {
     "addmm": _addmm,
     "mv": _mv,
     "dot": _mv,
+    "vdot": _mv,
     "baddbmm": _addmm,
     "convolution": _convolution,
 }

@@ -19,6 +19,7 @@ from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels, Use
 from normgauge.symmetry.operations import (
     COMPARING,
+    EMBEDDING,
     FINITE,
     FORGETTING,
     HOMOGENEOUS,
@@ -276,7 +277,7 @@ def weight_normed(labels: Labels, node: Node) -> None:
 SPECIAL: dict[str, Callable[[Labels, Node], None]] = {
     **dict.fromkeys(("add", "sub", "rsub", "maximum", "minimum", "where"), added),
     **dict.fromkeys(("mul", "div"), multiplied),
-    **dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), embedded),
+    **dict.fromkeys(EMBEDDING, embedded),
     "masked_fill": filled,
     "_prelu_kernel": sloped,
     "glu": gated,

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from normgauge.symmetry.fates import Direct, Fate, Through
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.operations import moves
-from normgauge.symmetry.shifts import Direct, Fate, Through, Walk
+from normgauge.symmetry.shifts import Walk
 from normgauge.symmetry.sites import Site, applied, positions, readings, sites_of
 from normgauge.symmetry.torus import components
 
@@ -66,7 +67,7 @@ def _sums(graph: Graph, value: Value) -> list[Node]:
     stack = [value]
     while stack and len(found) < 4:
         for node in graph.readers(stack.pop()):
-            if node.op == "add":
+            if node.op == "add" and len(set(node.inputs)) == 2:
                 found.append(node)
                 stack.append(node.outputs[0])
             elif moves(node) or node.op == "native_dropout":

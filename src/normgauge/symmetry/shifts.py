@@ -15,59 +15,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from normgauge.symmetry.fates import Direct, Fate, Through
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import SOFTMAX, Normal, moves, normalization, replay
+from normgauge.symmetry.operations import SOFTMAX, Normal, centres, mean_dims, moves, normalization, replay
 from normgauge.symmetry.sites import Site, bias_behind, from_softmax, number, producer, reading, sites_of
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """Another weight that takes a shift back: its entry p has to change by factor · shift[origin[p]].
-
-    In a table (``rows``) places are columns, and all rows change alike.
-    """
-
-    name: str
-    places: Tensor
-    origin: Tensor
-    factor: float
-    rows: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Through:
-    """A bias (or a running mean) behind a matrix: it has to change by factor · Wᵀ shift[origin]."""
-
-    name: str
-    places: Tensor
-    weight: str
-    matrix: Tensor  # places of the weight's entries, (in, out)
-    origin: Tensor  # (in,)
-    factor: float
-
-
-@dataclass(slots=True)
-class Fate:
-    """What becomes of the numbers added at a site.
-
-    Attributes:
-        together: pairs of entries that must be shifted alike.
-        seen: entries whose shift reaches the output.
-        back: weights that take it back.
-        statistics: running means that must follow for the same function in eval mode.
-        anywhere: whether the shift may also depend on the input (it is lost position by position).
-    """
-
-    together: list[Tensor] = field(default_factory=list)
-    seen: set[int] = field(default_factory=set)
-    back: list[Direct | Through] = field(default_factory=list)
-    statistics: list[Direct | Through] = field(default_factory=list)
-    anywhere: bool = True
-
-    def spoil(self, origin: Tensor) -> None:
-        """Say that these entries are seen."""
-        self.seen.update(torch.unique(origin).tolist())
 
 
 @dataclass(slots=True)
@@ -109,11 +61,17 @@ class Walk:
         normal = normalization(node)
         if moves(node):
             self.move(node, active)
+        elif node.op == "mean" and all(centres(reader) for reader in self.graph.readers(node.outputs[0])):
+            return  # taken off below
+        elif centres(node):
+            self.centre(first, mean_dims(node.args[1].node, first.origin.ndim))
         elif node.op == "bmm":
             for value in active:
                 self.attend(node, value)
         elif len(active) > 1:
             self.spoil(active)
+        elif node.op in SOFTMAX or node.op == "_log_softmax":
+            self.centre(first, [node.args[1] % first.origin.ndim])
         elif node.op == "native_dropout":
             self.hand_on(node, first, first.factor)
         elif node.op in ("add", "sub") and node.kwargs.get("alpha", 1) == 1:
@@ -199,16 +157,29 @@ class Walk:
             self.fate.spoil(given.origin)
             return
         groups, positions = normal.groups(given.origin), normal.groups(given.position)
-        part = (groups < 0).any(1)
-        self.fate.spoil(groups[part])
-        self.fate.together.append(torch.unique(groups[~part], dim=0))
-        if not bool((positions == positions[:, :1]).all()):
-            self.fate.anywhere = False
+        self.lose(groups, positions)
         if normal.statistics:
             channels = groups[:, 0]
             self.fate.statistics.append(
                 Direct(normal.statistics[0].name, torch.arange(len(channels)), channels, given.factor)
             )
+
+    def centre(self, given: Carried, dims: list[int]) -> None:
+        """x − mean(x), or a softmax: what all entries along ``dims`` share is taken off."""
+        kept = [d for d in range(given.origin.ndim) if d not in dims]
+        origin, position = (
+            t.permute(*kept, *dims).reshape(-1, torch.Size(t.shape[d] for d in dims).numel())
+            for t in (given.origin, given.position)
+        )
+        self.lose(origin, position)
+
+    def lose(self, groups: Tensor, positions: Tensor) -> None:
+        """One group a row: shifted as a whole, it does not matter; in part, it does."""
+        part = (groups < 0).any(1)
+        self.fate.spoil(groups[part])
+        self.fate.together.append(torch.unique(groups[~part], dim=0))
+        if not bool((positions == positions[:, :1]).all()):
+            self.fate.anywhere = False
 
     def constant(self, rows: Tensor) -> Tensor | None:
         """The one entry of every row, or None."""
@@ -282,9 +253,8 @@ class Walk:
 
     def average(self, node: Node, given: Carried) -> None:
         """A mean over positions that carry the same shift."""
-        dims = node.arg(1) or list(range(given.origin.ndim))
         first = given.origin
-        for dim in dims:
+        for dim in mean_dims(node, given.origin.ndim):
             first = first.narrow(dim, 0, 1)
         if not bool((given.origin == first).all()):
             self.fate.spoil(given.origin)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import SOFTMAX, moves, normalization, replay
+from normgauge.symmetry.operations import EMBEDDING, SOFTMAX, moves, normalization, replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def applied(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
     if node.op == "convolution":
         found = labels.rearranged(node.args[1])
         return None if found is None or node.args[6] or node.args[8] != 1 else (found[0], found[1].movedim(0, -1))
-    if node.op == "embedding":
+    if node.op in EMBEDDING:
         return None if labels.rearranged(node.outputs[0]) is not None else labels.rearranged(node.args[0])
     if node.op in ("mm", "addmm"):
         return labels.rearranged(node.args[2 if node.op == "addmm" else 1])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
@@ -32,6 +33,8 @@ class Change:
 def swapped(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
     """Inside, other modules stand at the paths of the changes; afterwards the model's own are back."""
     undo: list[tuple[Any, str, nn.Module]] = []
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # torch's own encoder layer looks at its normalizers for it
     try:
         for change in changes:
             undo.append(swap_in(model, change))
@@ -39,6 +42,7 @@ def swapped(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
     finally:
         for table, key, module in reversed(undo):
             table[key] = module
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def swap_in(model: nn.Module, change: Change) -> tuple[Any, str, nn.Module]:
