@@ -26,7 +26,8 @@ class Truth:
     """What the Jacobian says.
 
     Attributes:
-        nullity: dimension of the null space, weights that are not in the graph left out.
+        nullity: dimension of the null space; weights with a gradient of exactly 0 (rows of a table that no word or
+            position reads) are left out.
         weights: columns.
         rows: outputs.
         kept: the smallest singular value that counts, over the largest; dropped: the largest that does not.
@@ -182,10 +183,11 @@ def truth(model: nn.Module, batches: Sequence[Any], mode: str) -> Truth:
     jacobian = jacobian / scale
     values = torch.linalg.svdvals(jacobian)
     rank = int((values > CUT * values[0]).sum())
+    unread = int((jacobian == 0).all(0).sum())
     places, start = {}, 0
     for name, weight in named.items():
         places[name] = slice(start, start + weight.numel())
         start += weight.numel()
     kept = float(values[rank - 1] / values[0])
     dropped = float(values[rank] / values[0]) if rank < len(values) else 0.0
-    return Truth(start - rank, start, len(jacobian), kept, dropped, places, jacobian, scale)
+    return Truth(start - rank - unread, start, len(jacobian), kept, dropped, places, jacobian, scale)

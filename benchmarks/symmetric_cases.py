@@ -97,7 +97,7 @@ def awkward() -> list[Case]:
             nn.Linear(5, 2)), rows),
         Case("learned factors", Scaled, rows),
         Case("instance and group convs", lambda: convs(
-            conv(3, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), act(), nn.MaxPool2d(2), conv(4, 6, 3, groups=2),  # noqa: E501
+            conv(3, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), act(), nn.MaxPool2d(2), conv(4, 6, 3, groups=2),
             nn.GroupNorm(3, 6), act(), width=6), images(3, 8)),
         Case("depthwise convs", lambda: convs(
             conv(2, 4, 1), bn(4), act(), conv(4, 4, 3, groups=4, padding=1), bn(4), act(), conv(4, 3, 1), bn(3), act(),
@@ -106,7 +106,7 @@ def awkward() -> list[Case]:
             conv(2, 4, 1), bn(4), act(), conv(4, 4, 3, groups=4, padding=1), bn(4), act(), conv(4, 3, 1), bn(3), act(),
             width=3), images(2, 6), "eval"),
         Case("transposed conv", lambda: convs(
-            conv(2, 3, 3), bn(3), act(), nn.ConvTranspose2d(3, 4, 2, 2, groups=1), bn(4), act(), width=4), images(2, 6)),  # noqa: E501
+            conv(2, 3, 3), bn(3), act(), nn.ConvTranspose2d(3, 4, 2, 2), bn(4), act(), width=4), images(2, 6)),
         Case("transposed conv with groups", lambda: convs(
             conv(2, 4, 3), act(), nn.ConvTranspose2d(4, 4, 2, 2, groups=2), nn.GroupNorm(2, 4), act(), width=4),
             images(2, 6)),
@@ -127,7 +127,7 @@ def awkward() -> list[Case]:
         Case("TransformerEncoderLayer", lambda: nn.TransformerEncoderLayer(6, 2, 8, 0.0, batch_first=True),
              lambda: [torch.randn(12, 4, 6) for _ in range(4)]),
         Case("grouped queries", Grouped, lambda: [torch.randn(12, 4, 6) for _ in range(6)]),
-        Case("EmbeddingBag", Bag, tokens(VOCABULARY, 3, 40, 6)),
+        Case("EmbeddingBag", Bag, tokens(9, 3, 40, 6)),
         Case("LSTM and batch", Recurrent, lambda: [torch.randn(40, 4, 5) for _ in range(6)]),
     ]  # fmt: skip
 
@@ -171,9 +171,9 @@ def transformers() -> list[Case]:
         Case("Mistral", model("MistralForCausalLM", llama | {"sliding_window": 3}), words),
         Case("Gemma", model("GemmaForCausalLM", llama), words),
         Case("GPT-NeoX", model("GPTNeoXForCausalLM", {
-            "vocab_size": VOCABULARY, "hidden_size": 8, "intermediate_size": 7, "num_hidden_layers": 1,
-            "num_attention_heads": 1, "rotary_pct": 0.5, "bos_token_id": 0, "eos_token_id": 0,
-            "tie_word_embeddings": False}), words),
+            "vocab_size": 30, "hidden_size": 8, "intermediate_size": 5, "num_hidden_layers": 1, "rotary_pct": 0.5,
+            "num_attention_heads": 1, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}),
+            tokens(30, count=5)),
         Case("OPT", model("OPTForCausalLM", {
             "vocab_size": VOCABULARY, "hidden_size": 6, "ffn_dim": 7, "num_hidden_layers": 1, "num_attention_heads": 2,
             "max_position_embeddings": 5, "word_embed_proj_dim": 6, "pad_token_id": None, "bos_token_id": 0,

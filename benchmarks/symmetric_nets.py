@@ -193,10 +193,10 @@ class Bag(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.bag, self.mix, self.norm, self.head = (
-            nn.EmbeddingBag(9, 6),
-            nn.Linear(6, 5),
-            nn.LayerNorm(5),
-            nn.Linear(5, 3),
+            nn.EmbeddingBag(9, 4),
+            nn.Linear(4, 6),
+            nn.LayerNorm(6),
+            nn.Linear(6, 3),
         )
 
     def forward(self, x: Tensor) -> Tensor:

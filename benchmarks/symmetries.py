@@ -62,6 +62,9 @@ def drawn(case: Case) -> tuple[nn.Module, list[Any]]:
     for seed in range(200):
         with torch.random.fork_rng(devices=[]):
             twin = settle(copy.deepcopy(model), seed)
+            with torch.no_grad():
+                for batch in batches:  # running statistics near the true ones
+                    twin(batch)
             looked = copy.deepcopy(twin) if case.mode == "train" else copy.deepcopy(twin).eval()
             if mixed(looked, batches):
                 return twin, batches

@@ -12,7 +12,7 @@ from normgauge.symmetry.fates import Direct, Fate, Through
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import moves
+from normgauge.symmetry.operations import EMBEDDING, moves
 from normgauge.symmetry.shifts import Walk
 from normgauge.symmetry.sites import Site, applied, positions, readings, sites_of
 from normgauge.symmetry.torus import components
@@ -86,7 +86,7 @@ def bias_shifts(graph: Graph, labels: Labels) -> list[Generator]:
     for name, here in sites.items():
         if reads[name] != len(here):  # it is also read where nothing is added
             continue
-        embedding = any(s.value.node is not None and s.value.node.op == "embedding" for s in here)
+        embedding = any(s.value.node is not None and s.value.node.op in EMBEDDING for s in here)
         size = graph.state[name].shape[1] if embedding else graph.state[name].shape.numel()
         if embedding and (len(here) > 1 or name in labels.base or len(labels.uses.get(name, ())) > 1):
             continue

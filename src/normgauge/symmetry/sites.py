@@ -126,7 +126,7 @@ def sites_of(labels: Labels, node: Node) -> Iterator[Site]:
             if (own := labels.rearranged(value)) is not None:
                 yield Site(own[0], value, own[1], positions(value, -1))
         return
-    elif node.op == "embedding":
+    elif node.op == "embedding" or (node.op in EMBEDDING and node.args[4] == 1):  # a bag that takes means
         found = labels.rearranged(node.args[0])
         if found is not None and labels.rearranged(out) is None:
             columns = torch.arange(node.args[0].shape[1])
