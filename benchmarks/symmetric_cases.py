@@ -97,7 +97,7 @@ def awkward() -> list[Case]:
             nn.Linear(5, 2)), rows),
         Case("learned factors", Scaled, rows),
         Case("instance and group convs", lambda: convs(
-            conv(3, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), act(), nn.MaxPool2d(2), conv(4, 6, 3, groups=2),
+            conv(3, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), act(), nn.MaxPool2d(2), conv(4, 6, 3, groups=2),  # noqa: E501
             nn.GroupNorm(3, 6), act(), width=6), images(3, 8)),
         Case("depthwise convs", lambda: convs(
             conv(2, 4, 1), bn(4), act(), conv(4, 4, 3, groups=4, padding=1), bn(4), act(), conv(4, 3, 1), bn(3), act(),
