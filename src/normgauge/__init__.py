@@ -27,6 +27,7 @@ The folders, from the plain side up:
     dynamics/    radial gradients, effective learning rates, equilibria; optimizers on the sphere
     hessian/     curvature(): eigenvalues, trace and spectrum of the loss, right on every normalizer
     advice/      advise(): what is wrong with a network, in sentences, and a way to follow them
+    generalization/  certify(): what can be promised about unseen data; bounds (formulas), facts, rows
     monitor/     Monitor: proved norms, σ, gradients and alarms while a network trains
     loading/     models and batches named on the command line
     watching/    run files followed while they grow, and the live page
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from normgauge.core.bound import Evidence, Scope
     from normgauge.core.reading import Reading
     from normgauge.errors import NormgaugeError
+    from normgauge.generalization import certify
     from normgauge.hessian import curvature
     from normgauge.measure import gauge, readings
     from normgauge.monitor import Monitor
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 _HOME = {
     "advise": "normgauge.advice",
     "canonical": "normgauge.symmetry",
+    "certify": "normgauge.generalization",
     "curvature": "normgauge.hessian",
     "gauge": "normgauge.measure",
     "Monitor": "normgauge.monitor",
@@ -84,6 +87,7 @@ __all__ = [
     "__version__",
     "advise",
     "canonical",
+    "certify",
     "curvature",
     "gauge",
     "readings",

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from normgauge.core.claim import Verdict
+from normgauge.generalization.bounds.cells import mean_walk, tau_chernoff, tau_published, tau_rademacher, tau_variation
 from normgauge.ledger import CLAIMS, cells, than_experiments, than_generalization, than_normalized
-from normgauge.ledger.cells import draw_counts, mean_walk, tau_chernoff, tau_published, tau_rademacher, tau_variation
+from normgauge.ledger.cells import draw_counts
 from normgauge.ledger.claim import Claim
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.examples import BatchNormNet

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from normgauge.cli import (
     advise,
+    certify,
     curvature,
     demo,
     diff,
@@ -32,6 +33,7 @@ COMMANDS = {
     "advise": advise,
     "symmetries": symmetries,
     "curvature": curvature,
+    "certify": certify,
     "rules": rules,
     "explain": explain,
     "watch": watch,
@@ -55,6 +57,7 @@ first steps:
   normgauge diff before.json after.json                   what changed, by layer
   normgauge explain reading.json layer                    all that a saved reading knows about one layer
   normgauge symmetries net.py:build --batch net.py:batch  what can be done to its weights without changing it
+  normgauge certify net.py:build --train net.py:train     what can be promised about unseen data
   normgauge theory --claim T.L1                           is that theorem true? show me
   normgauge rules                                         what is known about each layer, with formula and source
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from normgauge.core.claim import Curve, Finding, Verdict
-from normgauge.ledger.cells import draw_counts, tau_published, variation
+from normgauge.generalization.bounds.cells import tau_published
+from normgauge.ledger.cells import draw_counts, variation
 from normgauge.ledger.claim import Family, below, equal, exceeds, refutes
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.than_training import convex_steps, goldstein_rate, goldstein_steps

@@ -9,14 +9,8 @@ import torch
 from torch import Tensor
 
 from normgauge.core.claim import Curve, Finding, Verdict
-from normgauge.ledger.cells import (
-    draw_counts,
-    tau_chernoff,
-    tau_published,
-    tau_rademacher,
-    tau_variation,
-    variation,
-)
+from normgauge.generalization.bounds.cells import tau_chernoff, tau_published, tau_rademacher, tau_variation
+from normgauge.ledger.cells import draw_counts, variation
 from normgauge.ledger.claim import Family, below, equal, exceeds
 from normgauge.ledger.draw import Draw
 

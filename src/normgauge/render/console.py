@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 NAME_WIDTH, KIND_WIDTH = 24, 12  # where a narrow terminal begins to fold text
+GAP = 3  # characters between columns
 Block = str | Grid
 
 
@@ -78,7 +79,8 @@ def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> No
             continue
         console().print("\n" + part.title, style="bold")
         # rich crops what does not fit; a line that a narrow terminal wraps is ugly, a number that is not there is wrong
-        console(least=sum(_least(part)) + 3 * len(part.headers)).print(_rich(part))
+        size = max(width, sum(_least(part)) + GAP * len(part.headers))
+        console(least=size).print(_rich(part, size))
         if part.footer:
             console().print(part.footer, style="dim")
     stream.write(buffer.getvalue())
@@ -86,21 +88,39 @@ def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> No
 
 def _least(grid: Grid) -> list[int]:
     """The width each column needs: numbers in full, names up to a limit beyond which they fold."""
-    longest = [max(len(line[i]) for line in (grid.headers, *grid.rows)) for i in range(len(grid.headers))]
+    longest = _longest(grid)
     limits = [NAME_WIDTH if i == 0 else KIND_WIDTH for i in range(len(longest))]
     return [n if i in grid.numeric else min(n, limits[i]) for i, n in enumerate(longest)]
 
 
-def _rich(grid: Grid) -> Table:
+def _longest(grid: Grid) -> list[int]:
+    return [max(len(line[i]) for line in (grid.headers, *grid.rows)) for i in range(len(grid.headers))]
+
+
+def _widths(grid: Grid, size: int) -> list[int]:
+    """Column widths that fit: the widest gives way first, none below what it needs, which rich does not see to.
+
+    Args:
+        grid: the table.
+        size: characters there are, at least what all columns need.
+    """
+    widths, least = _longest(grid), _least(grid)
+    while sum(widths) + GAP * (len(widths) - 1) > size:
+        _, widest = max((width, i) for i, width in enumerate(widths) if width > least[i])
+        widths[widest] -= 1
+    return widths
+
+
+def _rich(grid: Grid, size: int) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, (header, least) in enumerate(zip(grid.headers, _least(grid), strict=True)):
+    for index, (header, given) in enumerate(zip(grid.headers, _widths(grid, size), strict=True)):
         numeric = index in grid.numeric
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        drawn.add_column(Text(header), justify=justify, no_wrap=numeric, overflow="fold", min_width=least)
+        drawn.add_column(Text(header), justify=justify, no_wrap=numeric, overflow="fold", width=given)
     for row in grid.rows:
         drawn.add_row(*(Text(cell) for cell in row))  # Text: a layer called "[red]" is a name, not markup
     return drawn

@@ -19,7 +19,7 @@ from normgauge.render.overview import overview
 from normgauge.render.panel import panel
 from normgauge.render.theme import asset, page_css
 
-STYLED = frozenset({"runs", "theory"})  # scripts with a style sheet of the same name
+STYLED = frozenset({"runs", "theory", "certificate"})  # scripts with a style sheet of the same name
 
 
 def report(

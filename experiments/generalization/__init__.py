@@ -1,0 +1,1 @@
+"""Generalization: certificates of trained networks, and what the constants in them have to do with the gap."""

@@ -1,0 +1,159 @@
+"""Say what can be promised about unseen data: every generalization bound for one network, each with what it is worth.
+
+Each row has a kind. A bound is a promise with a confidence; vacuous is a bound that says nothing; an estimate has a
+part that was only estimated; a score compares networks; not applicable says why. The row to trust is the hold-out:
+labelled samples that no training step, no early stopping and no choice of settings has seen.
+
+MODEL, --train, --holdout and --unlabeled are Python code that RUNS with your rights. A data function returns a data
+set, a loader or a pair (inputs, labels). Give the plain training samples, without random augmentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from normgauge.cli.arguments import finite, positive
+from normgauge.cli.output import check_targets, standard_output, write_json, write_text
+from normgauge.cli.progress import Report, progress_bar
+from normgauge.errors import InputError
+from normgauge.loading import MODEL_FORMS, load_model
+from normgauge.loading.code import find
+
+if TYPE_CHECKING:
+    from normgauge.core.certificate import Certificate
+
+HELP = "what can be promised about unseen data"
+EXAMPLES = """\
+examples:
+  normgauge certify net.py:build --train net.py:train --holdout net.py:holdout
+      build() returns the trained model, train() and holdout() a data set, a loader or (inputs, labels)
+  normgauge certify net.py:build --train net.py:train --unlabeled net.py:unlabeled --epochs 20
+      without hold-out labels: a second network trained for 20 epochs on half of the data is certified on the other
+      half, and its disagreement with yours on the unlabeled inputs is added
+  normgauge certify net.py:build --train net.py:train --holdout net.py:holdout --encoder 0 --html certificate.html
+      the submodule called 0 was trained on other data than --train: bounds in the space of its outputs
+  normgauge certify --demo mnist
+      a bound from the training data that says something: an encoder from one split, a head on the other; the images
+      are read from the folder NORMGAUGE_DATA or --data-dir (--demo digits needs none)
+  normgauge certify net.py:build --train net.py:train --epochs 0 --json -
+      no extra training; numbers for a script
+"""
+CODE = "file.py:function or package.module:callable"
+DEMOS = ("mnist", "fashion-mnist", "digits")
+LOSSES = ("ramp", "cross-entropy")
+OWN = {"train": None, "holdout": None, "unlabeled": None, "encoder": None, "cells": 1, "loss": "ramp", "clip": None}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help=f"{MODEL_FORMS}; not with --demo")
+    data = parser.add_argument_group("data", f"functions without arguments: {CODE}")
+    data.add_argument("--train", metavar="D", help="the samples the model was trained on, without augmentation")
+    data.add_argument("--holdout", metavar="V", help="labelled samples no part of the training ever saw")
+    data.add_argument("--unlabeled", metavar="U", help="inputs no part of the training ever saw; labels are not read")
+    data.add_argument("--encoder", metavar="NAME", help="first submodule, trained on other data than --train: 0")
+    data.add_argument("--demo", choices=DEMOS, help="the feature-space certificate on a known data set, end to end")
+    data.add_argument("--data-dir", metavar="DIR", help="with --demo: folder of the data sets (NORMGAUGE_DATA)")
+    parser.add_argument("--delta", metavar="P", type=share, default=0.05, help="chance that a row fails (0.05)")
+    parser.add_argument("--cells", metavar="N", type=whole, default=1, help="cells times labels, fixed in advance (1)")
+    parser.add_argument("--loss", choices=LOSSES, default="ramp", help="of the rows made from cells (ramp, at most 1)")
+    parser.add_argument("--clip", metavar="C", type=positive, help="with cross-entropy: losses above C count as C")
+    parser.add_argument("--epochs", metavar="N", type=whole, default=5, help="a row may train for (5); 0: no training")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all random draws (0)")
+    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - for standard output only")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
+    parser.add_argument("--all", action="store_true", help="also in full what does not apply, and every reason")
+
+
+def share(text: str) -> float:
+    """A number between 0 and 1.
+
+    Raises:
+        ArgumentTypeError: for anything else.
+    """
+    value = finite(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, such as 0.05, got {text!r}")
+    return value
+
+
+def whole(text: str) -> int:
+    """A count, zero included.
+
+    Raises:
+        ArgumentTypeError: for anything else.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number, 0 or more, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Certify and write."""
+    _check(args)
+    check_targets(args.json, args.html)
+    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
+        found = _demo(args, progress) if args.demo else _certify(args, progress)
+    if args.json is not None:
+        write_json(found.to_json(), args.json)
+    if args.html is not None:
+        from normgauge.render.certificate import html
+
+        write_text(html(found), args.html)
+    if args.json != "-":
+        from normgauge.render.certificate import show
+
+        with standard_output() as stream:
+            show(found, stream, every=args.all)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what does not go together, before anything runs.
+
+    Raises:
+        InputError: saying what to give instead.
+    """
+    given = [f"--{name}" for name, usual in OWN.items() if getattr(args, name) != usual]
+    if args.demo is not None and (args.model is not None or given):
+        raise InputError(f"--demo brings its own network, data and settings; leave out {', '.join(given) or 'MODEL'}")
+    if args.demo is None and (args.model is None or args.train is None):
+        raise InputError(f"expected MODEL and --train, each as {CODE}, or --demo {DEMOS[0]}")
+    if args.demo is None and args.data_dir is not None:
+        raise InputError("--data-dir goes with --demo; your own data functions know where their data lies")
+    if args.clip is not None and args.loss != "cross-entropy":
+        raise InputError("--clip goes with --loss cross-entropy: the ramp loss is at most 1 as it is")
+
+
+def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
+    """The certificate of the network named."""
+    sources = {name: _source(name, getattr(args, name)) for name in ("train", "holdout", "unlabeled")}
+    model = load_model(args.model)
+    from normgauge.generalization import certify
+
+    return certify(
+        model,
+        **{name: None if source is None else source() for name, source in sources.items()},
+        encoder=args.encoder,
+        delta=args.delta,
+        cells=args.cells,
+        loss=args.loss,
+        clip=args.clip,
+        epochs=args.epochs,
+        seed=args.seed,
+        progress=progress,
+    )
+
+
+def _source(name: str, spec: str | None) -> Any:
+    return None if spec is None else find(spec, f"--{name} {spec!r}: expected {CODE}")
+
+
+def _demo(args: argparse.Namespace, progress: Report | None) -> Certificate:
+    """The feature-space certificate of a data set: encoder on one split, head on the other."""
+    from normgauge.generalization.demo import feature_certificate
+
+    return feature_certificate(args.demo, folder=args.data_dir, delta=args.delta, seed=args.seed, progress=progress)

@@ -1,0 +1,1 @@
+"""The formulas, one file a paper: plain numbers in and out, every constant written."""

@@ -1,0 +1,56 @@
+"""Sample compression: a predictor rebuilt from a few of the training samples is tested on the rest."""
+
+from __future__ import annotations
+
+import math
+
+from normgauge.generalization.bounds.holdout import clopper_pearson
+from normgauge.generalization.bounds.parts import Parts
+
+
+def log_choose(n: int, k: int) -> float:
+    """Ln C(n, k), rounded up.
+
+    >>> round(log_choose(5, 2), 9)
+    2.302585093
+    """
+    parts = math.lgamma(n + 1), math.lgamma(k + 1), math.lgamma(n - k + 1)
+    return max(0.0, parts[0] - parts[1] - parts[2] + 1e-14 * parts[0])
+
+
+def log_share(n: int, kept: int, delta: float, log_messages: float = 0.0) -> float:
+    """ln(δ · 6/π² (|i|+1)⁻² / C(n, |i|)): what is left of δ for one choice of |i| samples out of n.
+
+    The union runs over all sizes, all choices of that size and all messages.
+    """
+    return math.log(6 * delta / math.pi**2) - 2 * math.log(kept + 1) - log_choose(n, kept) - log_messages
+
+
+def bound(errors: int, n: int, kept: int, delta: float, log_messages: float = 0.0) -> Parts:
+    """R ≤ Bin⁻¹(k, n−|i|, δ · 6/π² (|i|+1)⁻² / C(n, |i|)).
+
+    Holds:  for the predictor that a map fixed in advance rebuilds from the kept samples (and a message), whatever
+            way they were picked; k errors are counted on the n − |i| others.
+    Source: Littlestone & Warmuth 1986; Laviolette, Marchand & Shah 2005 for the binomial form.
+
+    Args:
+        errors: k.
+        n: training samples.
+        kept: |i|.
+        delta: share of failure.
+        log_messages: ln of the number of messages the map may be given besides.
+
+    Returns:
+        The bound; its parts are the error on the others, the slack of a single test, and the price of the choice.
+
+    >>> round(bound(0, 100, 0, 0.05).value, 5)  # 1 − (6δ/π²)^(1/n)
+    0.03433
+    """
+    rest = n - kept
+    if rest <= 0:
+        return Parts(1.0, (("price of the choice", 1.0),))
+    seen = errors / rest
+    single = clopper_pearson(errors, rest, math.log(delta))
+    value = clopper_pearson(errors, rest, log_share(n, kept, delta, log_messages))
+    terms = (("error on the others", seen), ("slack", single - seen), ("price of the choice", value - single))
+    return Parts(value, terms)

@@ -1,0 +1,59 @@
+"""What every row is computed from: the network, its data and the settings, gathered once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from normgauge.generalization.facts.sample import Sample
+
+Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
+
+
+def silent(what: str, share: float) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One network and its data.
+
+    The network is in eval mode while rows are computed and must be left as it is found: rows that train or perturb
+    work on a deep copy.
+
+    Attributes:
+        model: maps a batch of inputs to one number a class.
+        train: the sample D the network was trained on, inputs and labels.
+        logits: of D, (m, classes), float32, on the CPU, in the order of ``train``.
+        delta: the share of failure every row may spend; each row spends all of it, rows hold one at a time.
+        holdout: labelled samples the training never saw, and their logits.
+        unlabeled: inputs that neither the network nor the partition saw; labels in it are never read.
+        encoder: the part of the network that never saw D.
+        epochs: passes over the data a row may train for; 0 forbids training.
+        seed: of all random draws; two runs give the same certificate.
+        progress: told how far the work is.
+    """
+
+    model: nn.Module
+    train: Sample
+    logits: Tensor  # (m, classes)
+    delta: float = 0.05
+    holdout: Sample | None = None
+    holdout_logits: Tensor | None = None
+    unlabeled: Sample | None = None
+    encoder: nn.Module | None = None
+    epochs: int = 5
+    seed: int = 0
+    progress: Progress = field(default=silent)
+
+    @property
+    def classes(self) -> int:
+        """How many numbers the network gives."""
+        return self.logits.shape[1]
+
+    @property
+    def m(self) -> int:
+        """Training samples."""
+        return len(self.train)

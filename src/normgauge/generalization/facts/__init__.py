@@ -1,0 +1,1 @@
+"""What is measured on a network and its data."""

@@ -1,0 +1,27 @@
+"""Fingerprints of samples: who has seen what."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from normgauge.generalization.facts.sample import Sample
+
+
+def marks(points: Tensor) -> Iterator[bytes]:
+    """One fingerprint a row: 16 bytes of BLAKE2 over its float32 values and shape, so that layouts do not matter."""
+    rows = points.detach().cpu().flatten(1).float().contiguous().numpy()
+    for row in rows:
+        yield hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+
+
+def fingerprints(points: Tensor) -> frozenset[bytes]:
+    """The fingerprints of all rows."""
+    return frozenset(marks(points))
+
+
+def fingerprints_of(sample: Sample) -> list[bytes]:
+    """The fingerprint of every input of a sample, in order."""
+    return [mark for batch in sample.batches(2048) for mark in marks(batch)]

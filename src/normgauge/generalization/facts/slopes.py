@@ -1,0 +1,99 @@
+"""How steep the margin is: constants of the gauge, everywhere and near points the training never saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.core.reading import Reading
+from normgauge.errors import NormgaugeError
+from normgauge.measure import readings
+
+ROOT2 = math.sqrt(2.0) * (1 + 1e-15)  # |margin(x) − margin(x')| ≤ √2 ‖f(x) − f(x')‖
+LN10 = math.log(10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """Lipschitz constants of the margin f_y − max over the others.
+
+    Attributes:
+        balanced: proved, over all inputs; inf where there is none.
+        folded: proved, linear maps with their normalizers but not balanced.
+        published: the constants as printed in Than 2025, by name; not all are bounds.
+        normalizers: kinds of normalization in the network.
+        gap: why nothing is proved, where nothing is: the layers without a rule.
+        reading: of scope global; ``point`` the one at single inputs; None where the gauge could not run.
+    """
+
+    balanced: float = math.inf
+    folded: float = math.inf
+    published: dict[str, float] = field(default_factory=dict)
+    normalizers: tuple[str, ...] = ()
+    gap: str = ""
+    reading: Reading | None = None
+    point: Reading | None = None
+
+
+def slopes_of(model: nn.Module, probe: Tensor) -> Slopes:
+    """Measure the network; a failure becomes the gap, with its reason."""
+    try:
+        point, whole = readings(model, probe, ("point", "global"), search=False, pictures=False)
+    except NormgaugeError as error:
+        return Slopes(gap=f"the gauge could not measure this network: {error}")
+    except Exception as error:  # the rows that need no slope must not fall with it
+        return Slopes(gap=f"the gauge could not measure this network: {type(error).__name__}: {error}")
+    unknown = ", ".join(f"{one.name} ({one.why})" for one in whole.unknown)
+    if unknown:
+        return Slopes(gap=f"no slope is proved: there is no rule for {unknown}", reading=whole, point=point)
+    kinds = (record.kind for record in whole.layers if record.sigma)
+    return Slopes(
+        balanced=ROOT2 * power(whole.log_upper),
+        folded=ROOT2 * power(whole.log10_folded * LN10),
+        published={k: ROOT2 * power(v * LN10) for k, v in whole.published.items() if isinstance(v, float)},
+        normalizers=tuple(dict.fromkeys(kinds)),
+        reading=whole,
+        point=point,
+    )
+
+
+def power(log: float) -> float:
+    """exp, rounded up; inf where a float cannot hold it."""
+    return math.inf if log > 700 else math.exp(log) * (1 + 1e-12)
+
+
+def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> list[Tensor] | None:
+    """Proved slopes of the margin in the ball around each centre, (centres,) for each radius; None without rules."""
+    scopes = [f"ball:{six_digits_up(radius)}" for radius in radii]
+    try:
+        found = readings(model, centres, scopes, search=False, pictures=False)
+    except NormgaugeError:
+        return None
+    if any(reading.unknown or len(reading.samples) != len(centres) for reading in found):
+        return None
+    return [
+        torch.tensor([ROOT2 * power(float(row["log10_upper"]) * LN10) for row in r.samples], dtype=torch.float64)
+        for r in found
+    ]
+
+
+def six_digits_up(radius: float) -> str:
+    """The radius with the six digits a scope is printed with, rounded up: a larger ball holds the one asked for.
+
+    >>> six_digits_up(0.41636228), six_digits_up(0.5)
+    ('0.416366', '0.5')
+    """
+    text = f"{radius:g}"
+    return text if float(text) >= radius else f"{radius * (1 + 1e-5):g}"
+
+
+def nearest_distance(points: Tensor) -> float:
+    """The median distance of a point to its nearest neighbour."""
+    flat = points.flatten(1).double()
+    apart = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
+    apart.fill_diagonal_(math.inf)
+    return float(apart.amin(1).median())

@@ -1,0 +1,150 @@
+"""The training sample seen in a space where the loss has a known slope: inputs, or features of an encoder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.generalization.facts.cells import Partition, assign_all
+from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.spread import Spread, spread_of
+
+STEEPNESS = tuple(2.0 ** (j / 4) for j in range(-40, 81))  # fixed in advance: from 1e-3 to 1e6 a unit of distance
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One loss to bound: its slope in this space over its range, and its mean over D over its range.
+
+    Attributes:
+        steepness: one of `STEEPNESS`, so that one event covers all choices, also those made after looking.
+        loss: F(D)/C.
+        gamma: the margin at which the ramp begins; None for other losses.
+    """
+
+    steepness: float
+    loss: float
+    gamma: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """D in cells.
+
+    Attributes:
+        name: ``inputs`` or ``features``.
+        points: where the samples lie.
+        labels: (m,).
+        classes: how many labels there are.
+        partition: fixed without D.
+        cells: (m,) cell times label: a cell never mixes labels.
+        spread: distances inside the cells.
+        margins: (m,) float64, positive where the network is right.
+        slope: proved Lipschitz constant of the margin in this space; inf where there is none.
+        gap: why the slope is not proved, where it is not.
+        limit: C, the range of the loss.
+        quantity: what is bounded.
+        choices: the losses one may choose from after the fact.
+        problem: why there is no loss with a range, where there is none.
+    """
+
+    name: str
+    points: Sample
+    labels: Tensor
+    classes: int
+    partition: Partition
+    cells: Tensor
+    spread: Spread
+    margins: Tensor
+    slope: float
+    gap: str
+    limit: float
+    quantity: str
+    choices: tuple[Choice, ...]
+    problem: str = ""
+
+    @property
+    def m(self) -> int:
+        """Samples."""
+        return len(self.labels)
+
+    @property
+    def count(self) -> int:
+        """N: cells of the whole space, met or not, times labels."""
+        return self.partition.cells * self.classes
+
+    def counts(self) -> list[int]:
+        """Samples in each cell that was met."""
+        return torch.unique(self.cells, return_counts=True)[1].tolist()
+
+    def far(self) -> Tensor:
+        """(m,) which samples lie outside the radius of every cell."""
+        return far_of(self.partition, self.cells, self.classes)
+
+    def gamma(self) -> float:
+        """The median margin: where a row that says nothing is shown."""
+        return max(float(self.margins.quantile(0.5)), 1e-12)
+
+
+def far_of(partition: Partition, cells: Tensor, classes: int) -> Tensor:
+    """(m,) which samples lie in the cell of all that is far from every centre."""
+    if partition.radius is None or partition.centres is None:
+        return torch.zeros(len(cells), dtype=torch.bool)
+    return cells // classes == len(partition.centres)
+
+
+def in_cells(sample: Sample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, Spread]:
+    """Cell times label of every sample, and the distances inside."""
+    assert sample.labels is not None
+    cells = assign_all(partition, sample) * classes + sample.labels
+    far = far_of(partition, cells, classes)
+    return cells, spread_of(sample, cells, seed=seed, outside=far if bool(far.any()) else None)
+
+
+def ramps(margins: Tensor, slope: float) -> tuple[Choice, ...]:
+    """The ramp clip(1 − margin/γ, 0, 1) for every γ = slope/t: at least the 0-1 loss, with slope t.
+
+    >>> [(c.gamma, c.loss) for c in ramps(torch.tensor([1.0, -1.0, 0.125]).double(), 0.25) if c.steepness == 1.0]
+    [(0.25, 0.5)]
+    """
+    if not math.isfinite(slope):
+        return ()
+    found = []
+    for t in STEEPNESS:
+        gamma = slope / t if slope > 0 else 1 / t
+        found.append(Choice(t, float((1 - margins / gamma).clamp(0, 1).mean()), gamma))
+    return tuple(found)
+
+
+def fixed_loss(mean: float, slope: float, limit: float) -> tuple[Choice, ...]:
+    """A loss that is given: its slope rounded up to the grid."""
+    steeper = [t for t in STEEPNESS if t >= slope / limit]
+    return (Choice(steeper[0], mean / limit),) if steeper else ()
+
+
+def margins_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """f_y − max over the others, (m,) float64."""
+    scores = logits.double()
+    own = scores.gather(1, labels[:, None]).squeeze(1)
+    return own - scores.scatter(1, labels[:, None], -math.inf).amax(1)
+
+
+def linear_margins(head: nn.Linear, points: Sample) -> Tensor:
+    """The distance to the nearest boundary of a linear head, (m,) float64, negative where it is wrong: slope 1.
+
+    min over j ≠ y of (f_y − f_j)/‖w_y − w_j‖; two classes with the same weights share no boundary: their difference
+    does not depend on the point, and counts as infinitely far on its side.
+    """
+    weight = head.weight.detach().cpu().double()
+    bias = torch.zeros(len(weight), dtype=torch.float64) if head.bias is None else head.bias.detach().cpu().double()
+    apart = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
+    found = []
+    for x, y in points.pairs():
+        scores = x.flatten(1).double() @ weight.T + bias
+        lead = scores.gather(1, y[:, None]) - scores
+        distance = torch.where(apart[y] > 0, lead / apart[y], torch.where(lead > 0, math.inf, -math.inf))
+        found.append(distance.scatter(1, y[:, None], math.inf).amin(1))
+    return torch.cat(found)

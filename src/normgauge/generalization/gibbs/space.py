@@ -1,0 +1,129 @@
+"""A copy of a network whose prediction depends on listed tensors only, in scales that no rescaling can move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from normgauge.errors import InputError, NormgaugeError
+from normgauge.generalization.surrogate import duplicate
+from normgauge.symmetry import canonical
+
+PROBES = 8  # random inputs the copy is compared on
+AGREE = 1e-3  # relative change of the output that rounding may make
+TROUBLE = (NormgaugeError, RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """A network as a function of tensors.
+
+    Running statistics were computed from D and no prior covers them, so each BatchNorm of the copy is the map
+    y = ax + c it is in eval mode, a = γ/√(v+ε), c = β − μa, with a and c among the tensors.
+
+    Attributes:
+        model: the copy, in eval mode.
+        mean: the tensors its prediction depends on, by name; detached.
+        notes: what a reader must know.
+    """
+
+    model: nn.Module
+    mean: Mapping[str, Tensor]
+    notes: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers in all."""
+        return sum(tensor.numel() for tensor in self.mean.values())
+
+    @property
+    def device(self) -> torch.device:
+        """Of the tensors."""
+        return next(iter(self.mean.values())).device
+
+    def __call__(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """What the network says with these tensors; differentiable."""
+        said: Tensor = functional_call(self.model, dict(tensors), (inputs.to(self.device),))
+        return said
+
+
+def space(model: nn.Module, like: Tensor, *, settle: bool = True) -> Space:
+    """The space of a network.
+
+    Args:
+        model: untouched.
+        like: an input, (1, ...); only its shape and type are used, so nothing here depends on data.
+        settle: put weights that a normalizer or a neighbour rescales on canonical scales first.
+
+    Raises:
+        InputError: for a network that cannot be copied, is no function of single inputs, or has no weights.
+    """
+    probe = random_inputs(like)
+    twin, notes = _settled(model, probe) if settle else (duplicate(model), ())
+    before = _say(duplicate(model), probe)
+    frozen = _absorb(twin)
+    mean = {name: t.detach() for name, t in twin.named_parameters()}
+    kept = twin.state_dict()
+    for name, tensor in twin.named_buffers():
+        if name in kept and name not in frozen and tensor.is_floating_point() and bool(tensor.isfinite().all()):
+            mean[name] = tensor.detach()
+    if not mean:
+        raise InputError(f"{type(model).__name__} has no weights to put noise on")
+    moved = float((_say(twin, probe) - before).abs().max() / before.abs().max().clamp(min=1e-30))
+    if not moved <= AGREE:
+        raise InputError(f"taking the normalizers' statistics into the weights changes the output by {moved:.2g}")
+    return Space(twin, mean, notes)
+
+
+def random_inputs(like: Tensor) -> Tensor:
+    """Inputs of this shape that no data went into."""
+    shape = (PROBES, *like.shape[1:])
+    if not like.is_floating_point():
+        return torch.zeros(shape, dtype=like.dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=like.dtype)
+
+
+def _settled(model: nn.Module, probe: Tensor) -> tuple[nn.Module, tuple[str, ...]]:
+    try:
+        return canonical(model, probe).model.eval(), ()
+    except TROUBLE as error:
+        return duplicate(model), (f"weights are on the scales they came with, since no canonical ones exist: {error}",)
+
+
+def _say(model: nn.Module, probe: Tensor) -> Tensor:
+    place = next(iter([*model.parameters(), *model.buffers()]), torch.zeros(0))
+    with torch.no_grad():
+        said: Tensor = model(probe.to(place.device))
+    return said.double()
+
+
+@torch.no_grad()
+def _absorb(model: nn.Module) -> set[str]:
+    """Turn running statistics into gain and offset; the names of the buffers that are constants afterwards.
+
+    Raises:
+        InputError: for a BatchNorm that looks at its batch in eval mode too.
+    """
+    done: set[str] = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, _NormBase):
+            continue
+        if module.running_mean is None or module.running_var is None:
+            if isinstance(module, _BatchNorm):
+                raise InputError(f"{name} normalizes by its batch in eval mode too: no function of a single input")
+            continue
+        gain = (module.running_var.double() + module.eps).rsqrt()
+        gain = gain if module.weight is None else gain * module.weight
+        offset = -module.running_mean * gain if module.bias is None else module.bias - module.running_mean * gain
+        kind = module.running_mean.dtype
+        module.weight, module.bias = nn.Parameter(gain.to(kind)), nn.Parameter(offset.to(kind))
+        module.affine, module.eps = True, 0.0
+        module.running_mean.zero_()
+        module.running_var.fill_(1)
+        done |= {f"{name}.running_mean".lstrip("."), f"{name}.running_var".lstrip(".")}
+    return done

@@ -1,0 +1,54 @@
+"""Spherical sharpness: the curvature of the loss along directions of scale-free weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normgauge.errors import InputError
+from normgauge.generalization.facts.sample import Sample
+from normgauge.hessian import Product, eigenvalues
+from normgauge.hessian.operator import Scaled
+from normgauge.symmetry import scale_free
+from normgauge.symmetry.groups import ScaleFree, spread, vectors
+
+BATCH, BATCHES = 256, 4
+TOLERANCE, PRODUCTS = 1e-2, 60
+
+
+def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
+    """τ = λ_max(D H D) over the weights whose scale a normalizer takes off, D the norm of the vector an entry is in.
+
+    For one scale-free vector it is ‖w‖²λ_max. Batch normalizers use their batch, since the weights have no scale only
+    then; at most 1,024 samples are looked at.
+
+    Raises:
+        InputError: for a network without such weights, or without second derivatives.
+    """
+    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[: BATCH * BATCHES]
+    batches = [_pair(sample, chosen) for chosen in order.split(BATCH) if len(chosen) > 1]
+    groups = scale_free(model, batches[0][0])
+    if not groups:
+        raise InputError("no weights of this network are scale-free: no normalizer takes the scale of any layer off")
+    product = Product(model, F.cross_entropy, batches, mode="train", seed=seed)
+    names = tuple(name for name in product.names if any(name in group.parameters for group in groups))
+    norms = _norms(groups, product.split(product.weights()))
+    flat = torch.cat([norms[name].reshape(-1) for name in names])
+    found, _ = eigenvalues(Scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=PRODUCTS, seed=seed)
+    return float(found.values[0])
+
+
+def _pair(sample: Sample, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    if sample.labels is None:
+        raise InputError("sharpness needs labels")
+    return sample.take(chosen), sample.labels[chosen]
+
+
+def _norms(groups: list[ScaleFree], named: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The norm of the vector each entry belongs to, in the shapes of the parameters."""
+    found: dict[str, Tensor] = {}
+    for group in groups:
+        rows = vectors(group, named)
+        found |= spread(group, rows.norm(dim=1, keepdim=True).expand_as(rows), named)
+    return found

@@ -1,0 +1,193 @@
+"""Theorem 20 of Than 2025 and its relatives: a loss that changes little inside cells that were fixed beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.generalization.bounds.cells import (
+    entropy_radius,
+    kl_cells,
+    tau_published,
+    tau_rademacher,
+    tau_variation,
+)
+from normgauge.generalization.facts.space import STEEPNESS, Choice, Space
+
+LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
+THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
+SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """One of the slacks: its key and words, and τ for so many samples and so much δ."""
+
+    key: str
+    words: str
+    formula: str
+    tau: Callable[[Space, int, float], float]
+    source: str = THAN
+
+
+def _published(space: Space, m: int, delta: float) -> float:
+    met = len(space.counts()) if m == space.m else space.count
+    return tau_published(met, space.count, m, delta)
+
+
+def _rademacher(space: Space, m: int, delta: float) -> float:
+    counts = space.counts() if m == space.m else [-(-m // space.count)] * min(space.count, m)
+    return tau_rademacher(counts, delta)
+
+
+FORMS = (
+    Form("published", "as published", "τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
+    Form("rademacher", "Rademacher slack", "τ = ΣE|S_{m_i}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
+    Form(
+        "variation",
+        "total-variation slack",
+        "τ = ½√((N−1)/m) + √(ln(1/δ)/(2m))",
+        lambda space, m, delta: tau_variation(space.count, m, delta),
+    ),
+)
+
+
+def prefix(space: Space) -> str:
+    """Keys of the feature space have their own beginning."""
+    return "" if space.name == "inputs" else "features."
+
+
+def family(space: Space) -> str:
+    """Rows of one space stand together."""
+    return "cells" if space.name == "inputs" else "feature cells"
+
+
+def theorem20(space: Space, delta: float) -> Iterator[Row]:
+    """Theorem 20 with each slack; half of δ for the slack, half for the distances."""
+    for form in FORMS:
+        yield additive_row(space, delta, form)
+    yield kl_row(space, delta)
+
+
+def blank(space: Space, delta: float, key: str, name: str) -> Row:
+    """What all rows of a space share."""
+    where = "" if space.name == "inputs" else " on features"
+    return Row(
+        prefix(space) + key,
+        name + where,
+        family(space),
+        Kind.NOT_APPLICABLE,
+        confidence=1 - delta,
+        consumed=(Consumed.TRAIN_LABELS,),
+        reason="not computed",
+        limit=space.limit,
+        quantity=space.quantity,
+        source=THAN,
+    )
+
+
+def refused(space: Space, row: Row) -> Row | None:
+    """The row where it cannot be computed at all: no loss with a range, or no slope."""
+    if space.problem:
+        return dataclasses.replace(row, reason=space.problem)
+    if space.gap:
+        return dataclasses.replace(row, reason=space.gap)
+    return None
+
+
+def additive_row(space: Space, delta: float, form: Form) -> Row:
+    """F(D) + Lipschitz term + τ, at the best loss on offer."""
+    row = blank(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}")
+    row = dataclasses.replace(row, formula=f"{SUM}, {form.formula}", source=form.source)
+    stopped = refused(space, row)
+    if stopped is not None:
+        return stopped
+    tau = form.tau(space, space.m, delta / 2)
+    best = smallest(space, delta / 2, lambda total: total + tau)
+    if best is not None and sum(best[1:]) + tau < 1:
+        return finished(space, row, best, tau)
+    return hopeless(space, row, tau, lambda m: form.tau(space, m, delta / 2))
+
+
+def kl_row(space: Space, delta: float) -> Row:
+    """kl⁻¹(F(D) + Lipschitz term, e)."""
+    row = blank(space, delta, "theorem20.kl", "Theorem 20, relative entropy")
+    row = dataclasses.replace(
+        row, formula="C·kl⁻¹((F(D) + Lipschitz term)/C, e), e from the tail of KL(p̂‖p) over N cells (Agrawal 2020)"
+    )
+    stopped = refused(space, row)
+    if stopped is not None:
+        return stopped
+    radius = entropy_radius(space.count, space.m, delta / 2)
+    best = smallest(space, delta / 2, lambda total: kl_cells(total, space.count, space.m, delta / 2))
+    if best is not None and best[1] + best[2] < 1:
+        tau = kl_cells(best[1] + best[2], space.count, space.m, delta / 2) - best[1] - best[2]
+        if best[1] + best[2] + tau < 1:
+            return finished(space, row, best, tau)
+    return hopeless(
+        space, row, math.sqrt(radius / 2), lambda m: math.sqrt(entropy_radius(space.count, m, delta / 2) / 2)
+    )
+
+
+Found = tuple[Choice, float, float]  # the loss chosen, F(D)/C, Lipschitz term/C
+
+
+def smallest(space: Space, delta: float, whole: Callable[[float], float]) -> Found | None:
+    """The best of the losses on offer; the distances hold for the whole grid of steepness at once."""
+    share = delta / len(STEEPNESS)
+    found = [(c, c.loss, space.spread.upper(c.steepness, share)) for c in space.choices]
+    return min(found, key=lambda one: whole(one[1] + one[2]), default=None)
+
+
+def finished(space: Space, row: Row, best: Found, tau: float) -> Row:
+    """A row that says something."""
+    terms = tuple((name, space.limit * part) for name, part in ((LOSS, best[1]), (TERM, best[2]), (SLACK, tau)))
+    value = math.nextafter(math.fsum(part for _, part in terms), math.inf)
+    return promised(row, value=value, terms=terms, additive=True, reason="")
+
+
+def hopeless(space: Space, row: Row, tau: float, again: Callable[[int], float]) -> Row:
+    """A row that says nothing, shown at the median margin without truncation, so that a reader sees why.
+
+    A ramp so wide that every loss is near 1 would always come out near 1 and hide the cause.
+    """
+    if space.choices and space.choices[0].gamma is None:
+        mean, steep = space.choices[0].loss, space.choices[0].steepness
+    else:
+        gamma = space.gamma()
+        mean, steep = float((1 - space.margins / gamma).clamp(0, 1).mean()), space.slope / gamma
+    alone = (space.spread.singles + space.spread.outside) / space.m
+    inside = (1 - alone) * steep * space.spread.mean() + alone
+    terms = tuple((name, space.limit * part) for name, part in ((LOSS, mean), (TERM, inside), (SLACK, tau)))
+    value = math.fsum(part for _, part in terms)
+    needed, reason = sample_size(space, again), ""
+    if needed is None:
+        reason = "no sample size would help: with this slope the loss changes by its whole range inside a cell"
+    else:
+        reason = f"the slack alone is too large; some {needed:,} samples would be needed"
+    value = max(value, space.limit)
+    return promised(row, value=value, terms=terms, additive=False, reason=reason, needed=needed)
+
+
+def sample_size(space: Space, tau: Callable[[int], float]) -> int | None:
+    """The m with which loss, distances as met and slack stay below the range; None where no m does."""
+    rest = min((c.loss + _met(space, c.steepness) for c in space.choices), default=math.inf)
+    if rest >= 0.999:
+        return None
+    low = high = space.m
+    while rest + tau(high) >= 1:
+        low, high = high, 2 * high
+        if high > 10**15:
+            return None
+    while high - low > max(1, low // 1000):
+        middle = (low + high) // 2
+        low, high = (middle, high) if rest + tau(middle) >= 1 else (low, middle)
+    return high
+
+
+def _met(space: Space, steepness: float) -> float:
+    spread = space.spread
+    near, far = (spread.pairs * steepness).clamp(max=1), (spread.triples * steepness).clamp(max=1)
+    return (float(2 * near.sum() + far.sum()) + spread.singles + spread.outside) / space.m

@@ -1,0 +1,93 @@
+"""Sample compression: networks that were trained on a few samples of D and are right on the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.generalization.bounds import campi2023, littlestone1986
+from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.case import Case
+from normgauge.generalization.rows.capacity import needed
+
+SAMPLE = Row(
+    key="compression.sample",
+    name="Sample compression",
+    family="compression",
+    kind=Kind.NOT_APPLICABLE,
+    consumed=(Consumed.TRAIN_LABELS,),
+    additive=True,
+    reason="the network depends on all m samples; train it on a few of them and name their places with coreset=",
+    source="Littlestone & Warmuth 1986; Laviolette, Marchand & Shah 2005",
+    formula="R ≤ Bin⁻¹(k, m−|i|, δ·(6/π²)(|i|+1)⁻²/C(m,|i|)),  k errors on the m−|i| samples it was not trained on",
+)
+PICKED = dataclasses.replace(
+    SAMPLE,
+    key="compression.pick_to_learn",
+    name="Pick-to-learn",
+    reason="the network was not trained by pick-to-learn; if it was, say how many samples it picked with picked=",
+    source="Paccagnan, Campi & Garatti 2023, Theorem 4.2; Campi & Garatti 2023, Theorem 7",
+    formula="R ≤ ε with (δ/m) Σ_{n=k}^{m−1} [C(n,k)/C(m,k)] (1−ε)^−(m−n) = 1,  k samples picked, no other wrong",
+)
+
+
+def rows(case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: int | None = None) -> Iterator[Row]:
+    """The rows of this family.
+
+    Args:
+        case: the network and its data.
+        coreset: the places in D of all the samples that went into the network, by a recipe fixed in advance.
+        picked: how many samples pick-to-learn picked before it stopped by itself.
+
+    Yields:
+        ``compression.sample``, ``compression.pick_to_learn``.
+    """
+    assert case.train.labels is not None  # D has labels
+    wrong = (case.logits.argmax(1) != case.train.labels).nonzero().flatten()
+    kept = None if coreset is None else torch.as_tensor(coreset, dtype=torch.long).flatten().unique()
+    yield _sample(case, wrong, kept)
+    yield _picked(case, wrong, kept, picked)
+
+
+def _sample(case: Case, wrong: Tensor, kept: Tensor | None) -> Row:
+    if kept is None:
+        return SAMPLE
+    if strange := _strange(kept, case.m):
+        return dataclasses.replace(SAMPLE, reason=strange)
+    errors = int((~torch.isin(wrong, kept)).sum())
+    return _promised(SAMPLE, lambda m: littlestone1986.bound(-(-errors * m // case.m), m, len(kept), case.delta), case)
+
+
+def _picked(case: Case, wrong: Tensor, kept: Tensor | None, picked: int | None) -> Row:
+    if picked is None:
+        return PICKED
+    if not 0 <= picked <= case.m:
+        return dataclasses.replace(PICKED, reason=f"expected picked= between 0 and {case.m}, got {picked}")
+    inside = torch.isin(wrong, kept) if kept is not None and len(kept) == picked else torch.zeros_like(wrong).bool()
+    left = int((~inside).sum())
+    if left:
+        reason = f"pick-to-learn ends when no sample is left that is wrong, and {left} of D are; go on picking"
+        return dataclasses.replace(PICKED, reason=reason)
+    return _promised(PICKED, lambda m: campi2023.bound(picked, m, case.delta), case)
+
+
+def _strange(kept: Tensor, m: int) -> str:
+    if len(kept) and not 0 <= int(kept.min()) <= int(kept.max()) < m:
+        return f"expected coreset= as places in D, from 0 to {m - 1}, got {int(kept.min())} to {int(kept.max())}"
+    return ""
+
+
+def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:
+    parts = at(case.m)
+    return promised(
+        template,
+        reason="",
+        value=parts.value,
+        terms=parts.terms,
+        confidence=1 - case.delta,
+        needed=None if parts.value < 1 else needed(at, case.m, 1.0),
+    )

@@ -1,0 +1,98 @@
+"""Disagreement: the error of this very network through another one whose error is certified."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from torch import Tensor, nn
+
+from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.errors import InputError
+from normgauge.generalization.bounds.bazinet2026 import disagreement
+from normgauge.generalization.bounds.holdout import clopper_pearson
+from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.case import Case
+from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.rows.capacity import needed
+from normgauge.generalization.surrogate import Half, half
+
+SURROGATE = Row(
+    key="disagreement.surrogate",
+    name="Disagreement with a certified surrogate",
+    family="disagreement",
+    kind=Kind.NOT_APPLICABLE,
+    consumed=(Consumed.TRAIN_LABELS, Consumed.UNLABELED, Consumed.TRAINING),
+    additive=True,
+    reason="it needs inputs the network never saw; give unlabeled= or holdout=",
+    source="Bazinet et al. 2026, Theorem 4; Clopper & Pearson 1934",
+    formula="R(f) ≤ Bin⁻¹(errors of h on D₂, |D₂|, δ/2) + Bin⁻¹(#{f ≠ h on U}, |U|, δ/2),  h trained on D₁ = D ∖ D₂",
+)
+
+
+def rows(
+    case: Case,
+    *,
+    surrogate: tuple[nn.Module, Sample] | None = None,
+    prepared: Callable[[], Half] | None = None,
+) -> Iterator[Row]:
+    """The one row of this family.
+
+    Args:
+        case: the network and its data; ``unlabeled`` is read, or the inputs of ``holdout`` where there is none.
+        surrogate: a network at hand and a labelled sample that it never saw; otherwise one is trained on half of D.
+        prepared: gives the network trained on half of D, where other rows use it too.
+
+    Yields:
+        ``disagreement.surrogate``.
+    """
+    try:
+        yield _row(case, surrogate, prepared or partial(half, case))
+    except InputError as error:
+        yield dataclasses.replace(SURROGATE, reason=f"{error}; or give surrogate=(network, sample it never saw)")
+
+
+def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Callable[[], Half]) -> Row:
+    fresh, said = _inputs(case)
+    if fresh is None:
+        return SURROGATE
+    other = prepared() if surrogate is None else Half(*surrogate)
+    mistakes, checked = _mistakes(other)
+    apart = int((outputs(other.model, fresh).argmax(1) != said.argmax(1)).sum())
+    at = partial(_at, case, (mistakes, checked), (apart, len(fresh)))
+    parts = at(case.m)
+    return promised(
+        SURROGATE,
+        reason="",
+        value=parts.value,
+        confidence=1 - case.delta,
+        consumed=SURROGATE.consumed if surrogate is None else SURROGATE.consumed[:2],
+        terms=parts.terms,
+        needed=None if parts.value < 1 else needed(at, case.m, 1.0),
+    )
+
+
+def _at(case: Case, mistakes: tuple[int, int], apart: tuple[int, int], m: int) -> Parts:
+    """The bound with m training samples, and as many more of the others, at the shares met."""
+    wrong, checked, differ, asked = (-(-count * m // case.m) for count in (*mistakes, *apart))
+    risk = clopper_pearson(wrong, checked, math.log(case.delta / 2))
+    return disagreement(risk, differ, asked, case.delta / 2)
+
+
+def _inputs(case: Case) -> tuple[Sample | None, Tensor]:
+    """Inputs nobody saw, and what the network says to them; labels are not read."""
+    if case.unlabeled is not None:
+        return case.unlabeled, outputs(case.model, case.unlabeled)
+    if case.holdout is None:
+        return None, case.logits
+    known = case.holdout_logits
+    return case.holdout, outputs(case.model, case.holdout) if known is None else known
+
+
+def _mistakes(other: Half) -> tuple[int, int]:
+    if other.unseen.labels is None:
+        raise InputError("the sample that certifies the surrogate has no labels")
+    wrong = outputs(other.model, other.unseen).argmax(1) != other.unseen.labels
+    return int(wrong.sum()), len(other.unseen)

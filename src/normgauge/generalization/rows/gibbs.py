@@ -1,0 +1,259 @@
+"""PAC-Bayes rows: this network with Gaussian noise on its weights, never this network itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.generalization.bounds import dziugaite2017, lyu2022, perez_ortiz2021
+from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.case import Case
+from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
+from normgauge.generalization.gibbs.posterior import Gaussian, distance, divergence, proportional
+from normgauge.generalization.gibbs.risk import drawn_error
+from normgauge.generalization.gibbs.space import TROUBLE, Space, space
+from normgauge.generalization.gibbs.sphere import sharpness
+from normgauge.generalization.surrogate import Half, duplicate, half
+
+NOISY = "this network with Gaussian noise on its weights"
+FITTED = "a network drawn from a Gaussian fitted around this one"
+LEARNT = "a network of this architecture, drawn from a Gaussian around one trained on half of D"
+DRAWS = (250, 4000)  # fewest and most, by size
+PILOT = 20  # draws that choose the noise; the bound uses new ones
+SHARES = (3.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # noise over the size of a tensor
+PRIOR_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # widths of the learnt prior, paid for by a union
+LARGEST = 100.0  # variance of a prior, in units of 1/fan-in: the top of the grid
+SPLIT = 0.1  # the share of δ that pays for the draws
+WORK = 3e8  # weights drawn for a row, about
+TRAINING = "it needs extra training, and epochs is 0; allow some with epochs="
+State = Mapping[str, Tensor]
+
+MAURER = Row(
+    key="gibbs.maurer",
+    name="PAC-Bayes with scale-free noise (Maurer)",
+    family="PAC-Bayes",
+    kind=Kind.NOT_APPLICABLE,
+    consumed=(Consumed.TRAIN_LABELS,),
+    additive=True,
+    about=NOISY,
+    reason="it was not tried",
+    source="Maurer 2004, Theorem 5; McAllester 1999",
+    formula="E_Q R ≤ kl⁻¹(kl⁻¹(MC, ln(2/δ′)/V), (KL(Q‖P) + ln|grid| + ln(2√m/δ″))/m),  Q = N(w, ρ²·mean w²)",
+)
+DZIUGAITE = dataclasses.replace(
+    MAURER,
+    key="gibbs.dziugaite",
+    name="PAC-Bayes, optimised (Dziugaite–Roy)",
+    consumed=(Consumed.TRAIN_LABELS, Consumed.TRAINING),
+    about=FITTED,
+    source="Dziugaite & Roy 2017, Theorem 2.1 and section 3",
+    formula="E_Q R ≤ kl⁻¹(kl⁻¹(MC, ln(2/δ′)/V), (KL + 2 ln j + ln(π²m/(6δ″)))/(m−1)),  P = N(w₀, 100·e^(−j/100)/fan)",
+)
+LEARNT_PRIOR = dataclasses.replace(
+    DZIUGAITE,
+    key="gibbs.data_dependent_prior",
+    name="PAC-Bayes with a prior learnt on half of D",
+    about=LEARNT,
+    source="Pérez-Ortiz, Rivasplata, Shawe-Taylor & Szepesvári 2021, section 6",
+    formula="E_Q R ≤ kl⁻¹(kl⁻¹(MC, ln(2/δ′)/V), (KL + ln|grid| + ln(2√n/δ″))/n),  n = m/2 samples the prior never saw",
+)
+
+LLA = Row(
+    key="score.lla",
+    name="Spherical sharpness (Lyu–Li–Arora)",
+    family="score",
+    kind=Kind.NOT_APPLICABLE,
+    consumed=(Consumed.TRAIN_LABELS,),
+    additive=True,
+    limit=math.inf,
+    quantity="loss",
+    about=NOISY,
+    reason="it was not tried",
+    source="Lyu, Li & Arora 2022, as quoted by Than 2025 (arXiv 2511.00958)",
+    formula="F(D) + τμ²/2 + ln(m)/(μ√m) at the best μ,  τ = λ_max(DHD) on scale-free weights; no constants",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every row of this family is computed with."""
+
+    case: Case
+    initial: State | None
+    prepared: Callable[[], Half] | None
+    draws: int | None
+
+    @property
+    def delta(self) -> float:
+        """For the PAC-Bayes step."""
+        return self.case.delta * (1 - SPLIT)
+
+    @property
+    def delta_draws(self) -> float:
+        """δ′, for the draws."""
+        return self.case.delta * SPLIT
+
+    def own(self) -> Space:
+        """The space of the trained network."""
+        return space(self.case.model, self.case.train.take([0]))
+
+    def centre(self, like: Space) -> State:
+        """Where the prior stands: the initial weights in the same scales, or 0."""
+        if self.initial is None:
+            return {name: tensor.new_zeros(tensor.shape) for name, tensor in like.mean.items()}
+        begun = duplicate(self.case.model)
+        begun.load_state_dict(dict(self.initial))
+        return space(begun, self.case.train.take([0])).mean
+
+    def error(self, where: Space, posterior: Gaussian, sample: Sample, what: str) -> float:
+        """The Gibbs error by new draws."""
+        tell = partial(self.case.progress, what)
+        return drawn_error(where, posterior, sample, self.count(where), seed=self.case.seed + 1, tell=tell)
+
+    def count(self, where: Space) -> int:
+        """How many draws, from the size of the network alone; filters cost more than matrices."""
+        if self.draws is not None:
+            return self.draws
+        filters = any(tensor.ndim > 2 for tensor in where.mean.values())
+        return min(DRAWS[1], max(DRAWS[0], int(WORK / (4 if filters else 1) / where.size)))
+
+
+def rows(
+    case: Case,
+    *,
+    initial: State | None = None,
+    prepared: Callable[[], Half] | None = None,
+    draws: int | None = None,
+) -> Iterator[Row]:
+    """The PAC-Bayes rows, and the sharpness score that speaks about a noisy network too.
+
+    Args:
+        case: the network and its data.
+        initial: the state dict training began with, fixed without D: the priors stand there instead of at 0.
+        prepared: gives a network trained on a random half of D, as `surrogate.half` does, where other rows use it too.
+        draws: of the weights, for each row; by default as many as the size of the network allows.
+
+    Yields:
+        ``gibbs.maurer``, ``gibbs.dziugaite``, ``gibbs.data_dependent_prior``, ``score.lla``.
+    """
+    work = Work(case, initial, prepared, draws)
+    yield _tried(MAURER, _maurer, work)
+    for template, make in ((DZIUGAITE, _dziugaite), (LEARNT_PRIOR, _learnt_prior)):
+        yield _tried(template, make, work) if case.epochs else dataclasses.replace(template, reason=TRAINING)
+    yield _lla(case)
+
+
+def _tried(template: Row, make: Callable[[Work], tuple[Parts, Space]], work: Work) -> Row:
+    """The row, or why there is none: networks come in every form, and a row that fails must not take others along."""
+    try:
+        parts, where = make(work)
+    except TROUBLE as error:
+        return dataclasses.replace(template, reason=f"it cannot be put under noise: {error}")
+    return promised(
+        template,
+        reason="",
+        value=parts.value,
+        confidence=1 - work.case.delta,
+        terms=parts.terms,
+        about=template.about + "".join(f" ({note})" for note in where.notes),
+    )
+
+
+def _maurer(work: Work) -> tuple[Parts, Space]:
+    """Noise in proportion to each tensor; its size is tried out, the width of the prior is on a grid that is paid."""
+    case, where = work.case, work.own()
+    centre = work.centre(where)
+
+    def value(share: float) -> tuple[float, float]:
+        posterior = proportional(where.mean, share)
+        cost = distance(posterior, centre).total
+        seen = drawn_error(where, posterior, case.train, PILOT, seed=case.seed)
+        return perez_ortiz2021.bound(seen, work.count(where), cost, case.m, work.delta, work.delta_draws).value, share
+
+    posterior = proportional(where.mean, min(value(share) for share in SHARES)[1])
+    seen = work.error(where, posterior, case.train, "PAC-Bayes")
+    cost = distance(posterior, centre).total
+    return perez_ortiz2021.bound(seen, work.count(where), cost, case.m, work.delta, work.delta_draws), where
+
+
+def _dziugaite(work: Work) -> tuple[Parts, Space]:
+    """Mean and noise by descent; the prior N(w₀, λu²) has one λ, and u = fan-in^(−1/2) is known without data."""
+    case, where = work.case, work.own()
+    centre, units = work.centre(where), {name: _unit(tensor) for name, tensor in where.mean.items()}
+    plan = Plan(case.epochs, case.m, math.log(2 * math.sqrt(case.m) / work.delta), seed=case.seed)
+    posterior = descend(
+        where,
+        proportional(where.mean, 0.5),
+        to_shared_prior(centre, units),
+        case.train,
+        plan,
+        partial(case.progress, "PAC-Bayes, optimised"),
+    )
+    seen = work.error(where, posterior, case.train, "PAC-Bayes, draws")
+    best = dziugaite2017.grid_step(_best_variance(posterior, centre, units), largest=LARGEST)
+    paid = partial(dziugaite2017.bound, seen, work.count(where))
+    found = [
+        paid(_divergence(posterior, centre, units, step), step, case.m, work.delta, work.delta_draws)
+        for step in (max(1, best - 1), best, best + 1)
+    ]
+    return min(found, key=lambda parts: parts.value), where
+
+
+def _divergence(posterior: Gaussian, centre: State, units: Mapping[str, float], step: int) -> float:
+    """KL to the prior of this step of the grid."""
+    spread = math.sqrt(dziugaite2017.prior_variance(step, largest=LARGEST))
+    width = {name: tensor.new_tensor(spread * units[name], dtype=torch.float64) for name, tensor in centre.items()}
+    return divergence(posterior, Gaussian(centre, width))
+
+
+def _best_variance(posterior: Gaussian, centre: State, units: Mapping[str, float]) -> float:
+    """λ at the minimum of KL: the mean of (σ² + (w − w₀)²)/u²."""
+    total = count = 0.0
+    for name, mean in posterior.mean.items():
+        away = (mean.double() - centre[name].double()).square() + posterior.width[name].double().square()
+        total, count = total + float(away.sum()) / units[name] ** 2, count + mean.numel()
+    return total / count
+
+
+def _unit(tensor: Tensor) -> float:
+    return float(tensor[0].numel()) ** -0.5 if tensor.ndim > 1 else 1.0
+
+
+def _learnt_prior(work: Work) -> tuple[Parts, Space]:
+    """Prior around a network trained on half of D, posterior trained on all of D, bound on the other half."""
+    case = work.case
+    other = half(case) if work.prepared is None else work.prepared()
+    where, n = space(other.model, case.train.take([0])), len(other.unseen)
+    choice = math.log(len(PRIOR_SHARES))
+
+    def value(share: float) -> tuple[float, float]:
+        seen = drawn_error(where, proportional(where.mean, share), other.unseen, PILOT, seed=case.seed)
+        return seen, -share  # of two as good the wider one: moving away from it is cheaper
+
+    prior = proportional(where.mean, -min(value(share) for share in PRIOR_SHARES)[1])
+    plan = Plan(case.epochs, n, choice + math.log(2 * math.sqrt(n) / work.delta), 3e-4, 1e-2, case.seed)
+    tell = partial(case.progress, "PAC-Bayes, posterior")
+    posterior = descend(where, prior, to_fixed_prior(prior), case.train, plan, tell)
+    seen = work.error(where, posterior, other.unseen, "PAC-Bayes, draws")
+    cost = divergence(posterior, prior) + choice
+    return perez_ortiz2021.bound(seen, work.count(where), cost, n, work.delta, work.delta_draws), where
+
+
+def _lla(case: Case) -> Row:
+    """The sharpness row: a score, whatever comes out."""
+    try:
+        tau = max(sharpness(case.model, case.train, case.seed), 1e-12)
+    except TROUBLE as error:
+        return dataclasses.replace(LLA, reason=str(error))
+    loss = float(F.cross_entropy(case.logits.double(), case.train.labels))  # type: ignore[arg-type]
+    parts = lyu2022.smoothed(loss, tau, lyu2022.best_noise(tau, case.m), case.m)
+    return dataclasses.replace(LLA, kind=Kind.SCORE, value=parts.value, terms=parts.terms, reason="")

@@ -1,0 +1,241 @@
+"""What the scores of one network are taken from, each fact measured once and only when a score asks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, TypeVar, overload
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.core.reading import Reading
+from normgauge.generalization.case import Case
+from normgauge.generalization.facts.cells import Partition, k_means
+from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.scores import function, norms
+from normgauge.generalization.scores.flatness import Search, score_noise
+from normgauge.generalization.scores.fold import folded
+from normgauge.generalization.scores.path import score_path_norm
+from normgauge.generalization.scores.unfit import Unfit
+
+Effort = Literal["quick", "full"]
+T = TypeVar("T")
+SAMPLES = {"quick": 500, "full": 5000}  # of D, for what costs a pass through the network
+FEWEST = 50
+WORK = {"quick": 5e9, "full": 1e11}  # multiplications in a pass of these samples: larger networks see fewer
+SEARCH = {"quick": Search(8, 5), "full": Search(15, 10)}
+HEAVY, ROUGH = 3e7, Search(6, 3)  # multiplications a sample from which the quick search is shorter
+PRODUCTS = {"quick": 60, "full": 120}
+CELLS, PER_CELL = 100, 10
+CLUSTERED = 5000  # unlabeled points the cells are made from
+
+
+class Fact(Generic[T]):
+    """A property that is worked out once; that it cannot be is remembered too."""
+
+    def __init__(self, measure: Callable[[Any], T]) -> None:
+        self.measure, self.name, self.__doc__ = measure, measure.__name__, measure.__doc__
+
+    @overload
+    def __get__(self, ground: None, owner: type) -> Fact[T]: ...
+    @overload
+    def __get__(self, ground: Ground, owner: type) -> T: ...
+    def __get__(self, ground: Ground | None, owner: type) -> Fact[T] | T:
+        if ground is None:
+            return self
+        if self.name not in ground.known:
+            try:
+                ground.known[self.name] = self.measure(ground)
+            except Unfit as error:
+                ground.known[self.name] = error
+        found = ground.known[self.name]
+        if isinstance(found, Unfit):
+            raise Unfit(str(found))
+        return found
+
+
+class Ground:
+    """Facts of one case.
+
+    Attributes:
+        case: the network and its data.
+        reading: of the network over all inputs.
+        local: of the network at training samples.
+        initial: the state the training started from, as a state dict or a network.
+        lipschitz_term: of Theorem 20, where it was worked out.
+        partition: the cells of the cell sensitivity; k-means of the unlabeled data where there is none.
+        effort: "quick" looks at up to 500 training samples where a pass through the network is needed, "full" at up
+            to 5,000; large networks see fewer.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        *,
+        reading: Reading | None = None,
+        local: Reading | None = None,
+        initial: nn.Module | Mapping[str, Tensor] | None = None,
+        lipschitz_term: float | None = None,
+        partition: Partition | None = None,
+        effort: Effort = "quick",
+    ) -> None:
+        self.case, self.reading, self.local = case, reading, local
+        self.initial, self.lipschitz_term, self.effort = initial, lipschitz_term, effort
+        self.partition = partition
+        self.known: dict[str, Any] = {}
+
+    @Fact
+    def example(self) -> Tensor:
+        """Two samples, to see what the network does with them."""
+        return self.case.train.take(range(min(2, self.case.m)))
+
+    @Fact
+    def work(self) -> float:
+        """Multiplications a sample."""
+        return norms.multiplications(self.folded, self.example)
+
+    @Fact
+    def light(self) -> bool:
+        """Whether the network is small enough for the whole search, or that was asked for."""
+        return self.effort == "full" or self.work < HEAVY
+
+    @Fact
+    def search(self) -> Search:
+        """How hard to look for the noise the network bears."""
+        return SEARCH[self.effort] if self.light else ROUGH
+
+    @Fact
+    def inputs(self) -> Tensor:
+        """The training samples looked at, evenly spread over D."""
+        return self.case.train.take(self.places)
+
+    @Fact
+    def labels(self) -> Tensor:
+        """Their classes."""
+        return self.all_labels[self.places]
+
+    @Fact
+    def places(self) -> Tensor:
+        """Where in D they are."""
+        affordable = max(FEWEST, int(WORK[self.effort] / max(1.0, self.work)))
+        count = min(SAMPLES[self.effort], affordable, self.case.m)
+        return torch.linspace(0, self.case.m - 1, count).round().long()
+
+    @Fact
+    def all_labels(self) -> Tensor:
+        """The classes of D.
+
+        Raises:
+            Unfit: for a sample without labels.
+        """
+        if self.case.train.labels is None:
+            raise Unfit("the training sample has no labels")
+        return self.case.train.labels
+
+    @Fact
+    def folded(self) -> nn.Module:
+        """The network with BatchNorm folded.
+
+        Raises:
+            Unfit: for a network without parameters.
+        """
+        found = folded(self.case.model, self.example)
+        if not list(found.parameters()):
+            raise Unfit("the network has no parameters")
+        return found
+
+    @Fact
+    def weights(self) -> dict[str, Tensor]:
+        """Its matrices."""
+        return norms.matrices(self.folded)
+
+    @Fact
+    def moved(self) -> dict[str, Tensor]:
+        """Its matrices minus those the training started from, folded as well.
+
+        Raises:
+            Unfit: when these are not known or do not fit.
+        """
+        if self.initial is None:
+            raise Unfit("needs the weights the training started from; give initial=")
+        if isinstance(self.initial, nn.Module):
+            start = self.initial
+        else:
+            start = copy.deepcopy(self.case.model)
+            try:
+                start.load_state_dict(self.initial)
+            except RuntimeError as error:
+                raise Unfit("the initial weights do not fit the network; give a state dict of its own") from error
+        return norms.distances(self.weights, norms.matrices(folded(start, self.example)))
+
+    @Fact
+    def spectral(self) -> list[float]:
+        """‖W‖₂² of each as a matrix."""
+        return norms.spectral_squares(self.weights)
+
+    @Fact
+    def frobenius(self) -> list[float]:
+        """‖W‖_F² of each."""
+        return norms.frobenius_squares(self.weights)
+
+    @Fact
+    def circular(self) -> list[float]:
+        """‖·‖² of each map by FFT."""
+        return norms.convolved_squares(self.folded, self.example, circular=True)
+
+    @Fact
+    def true(self) -> list[float]:
+        """‖·‖² of each map as it runs."""
+        return norms.convolved_squares(self.folded, self.example, circular=False)
+
+    @Fact
+    def path(self) -> float:
+        """The path norm."""
+        return score_path_norm(self.folded, self.example)
+
+    @Fact
+    def margin(self) -> float:
+        """The 10th percentile of the margins of D."""
+        return function.score_margin(self.case.logits, self.all_labels)
+
+    @Fact
+    def sigma(self) -> float:
+        """The largest noise that costs 0.1 of the accuracy."""
+        return score_noise(self.folded, self.inputs, self.labels, search=self.search)
+
+    @Fact
+    def aware(self) -> float:
+        """The same in proportion to the weights."""
+        return score_noise(self.folded, self.inputs, self.labels, aware=True, search=self.search)
+
+    @Fact
+    def sharpness(self) -> float:
+        """The largest curvature by relative changes of the weights."""
+        products = PRODUCTS[self.effort] if self.light else PRODUCTS[self.effort] // 3
+        return function.score_spherical_sharpness(self.folded, self.inputs, self.labels, products=products)
+
+    @Fact
+    def gradient(self) -> float:
+        """The mean slope of the margin."""
+        return function.score_input_gradient(self.folded, self.inputs, self.labels)
+
+    @Fact
+    def cells(self) -> tuple[float, float]:
+        """Cell sensitivity, and the share of D it speaks about.
+
+        Raises:
+            Unfit: without unlabeled data.
+        """
+        fresh = self.case.unlabeled
+        if fresh is None:
+            raise Unfit("needs unlabeled data that the training did not see; give unlabeled=")
+        partition = self.partition or cells_of(fresh, seed=self.case.seed)
+        said = outputs(self.case.model, fresh)
+        return function.score_cell_sensitivity((self.case.train, self.case.logits), (fresh, said), partition)
+
+
+def cells_of(fresh: Sample, *, seed: int = 0) -> Partition:
+    """100 k-means cells of unlabeled points, or one for every ten of them where there are fewer."""
+    places = torch.linspace(0, len(fresh) - 1, min(CLUSTERED, len(fresh))).round().long()
+    return k_means(fresh.take(places), max(1, min(CELLS, len(fresh) // PER_CELL)), seed=seed)

@@ -1,0 +1,159 @@
+"""Norms of the weights, one number a layer, and what the published scores make of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.generalization.scores.fold import traced
+from normgauge.generalization.scores.unfit import Unfit
+from normgauge.rules.conv import conv_layer
+from normgauge.spectral.conv import ConvSpec, conv_norm
+from normgauge.trace.step import Step
+
+WIDTH = 1e-2  # relative width asked of a convolution's norm: a ranking needs no more
+CONVOLUTIONS = {
+    *("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+    *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+}
+
+
+def matrices(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter with two axes or more, in float64.
+
+    Raises:
+        Unfit: when there is none.
+    """
+    found = {name: p.detach().double().cpu() for name, p in model.named_parameters() if p.ndim >= 2}
+    if not found:
+        raise Unfit("the network has no weight matrix")
+    return found
+
+
+def score_params(model: nn.Module) -> int:
+    """How many parameters the network has as it was trained."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def multiplications(model: nn.Module, inputs: Tensor) -> float:
+    """About how many multiplications a sample costs: each weight once for every place of its layer's output."""
+    total = 0.0
+    for step in traced(model, inputs).steps:
+        places = step.outputs[0].tensor.numel() / len(inputs)
+        if step.module is None:
+            total += places
+            continue
+        for weight in step.module.parameters():
+            total += weight.numel() * max(1.0, places / len(weight)) if weight.ndim >= 2 else places
+    return total
+
+
+def distances(weights: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """W − W₀ of every matrix.
+
+    Raises:
+        Unfit: when the two networks do not have the same matrices.
+    """
+    if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in initial.items()}:
+        raise Unfit("the initial weights have other names or shapes than the weights; give those of this network")
+    return {name: weight - initial[name] for name, weight in weights.items()}
+
+
+def frobenius_squares(weights: Mapping[str, Tensor]) -> list[float]:
+    """‖W‖_F² of each."""
+    return [float(w.square().sum()) for w in weights.values()]
+
+
+def spectral_squares(weights: Mapping[str, Tensor]) -> list[float]:
+    """‖W‖₂² of each as a matrix (out, rest): for a convolution not the norm of its map, but what was published."""
+    return [_top(w.flatten(1)) for w in weights.values()]
+
+
+def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> list[float]:
+    """‖·‖₂² of each linear map and convolution as it runs, in the order it runs.
+
+    Args:
+        model: with BatchNorm folded.
+        inputs: a batch, for the sizes of the images.
+        circular: the published FFT formula, which wraps around and ignores strides; False is the layer as it is.
+
+    Raises:
+        Unfit: when a matrix of the network is neither.
+    """
+    found, seen = [], set[int]()
+    for step in traced(model, inputs).steps:
+        weight, spec = _map(step)
+        if weight is None:
+            continue
+        seen.add(id(weight))
+        found.append(_square(weight.detach().double().cpu(), spec, circular))
+    others = [name for name, p in model.named_parameters() if p.ndim >= 2 and id(p) not in seen]
+    if others or not found:
+        raise Unfit(f"{', '.join(others[:3]) or 'the network'}: neither a linear map nor a convolution of the input")
+    return found
+
+
+def log_product(squares: Sequence[float]) -> float:
+    """Σ log s.
+
+    Raises:
+        Unfit: when a layer is zero.
+    """
+    if min(squares) <= 0:
+        raise Unfit("a layer's weights are zero, and the logarithm of the product with them")
+    return math.fsum(map(math.log, squares))
+
+
+def log_sum(squares: Sequence[float], log_over: float = 0.0) -> float:
+    """log(d (c Π s)^{1/d}): the published sum, of the layers after they are made equal; log_over is log c."""
+    return math.log(len(squares)) + (log_product(squares) + log_over) / len(squares)
+
+
+def ratio_sum(over: Sequence[float], under: Sequence[float]) -> float:
+    """Σ aᵢ/bᵢ.
+
+    Raises:
+        Unfit: when a layer is zero.
+    """
+    if min(under) <= 0:
+        raise Unfit("a layer's weights are zero, and nothing can be divided by their norm")
+    return math.fsum(a / b for a, b in zip(over, under, strict=True))
+
+
+def _map(step: Step) -> tuple[Tensor | None, ConvSpec | None]:
+    if step.kind in CONVOLUTIONS and len(step.inputs) == 1:
+        layer = conv_layer(step, step.inputs[0].tensor)
+        return (None, None) if isinstance(layer, str) else (layer.weight, layer.spec)
+    if isinstance(step.module, nn.Linear):
+        return step.module.weight, None
+    if step.kind == "linear" and isinstance(step.get(1, "weight"), Tensor):
+        return step.get(1, "weight"), None
+    return None, None
+
+
+def _square(weight: Tensor, spec: ConvSpec | None, circular: bool) -> float:
+    if spec is None:
+        return _top(weight)
+    if circular:
+        return _circular(weight, spec)
+    return math.exp(2 * conv_norm(weight, spec, WIDTH).log.hi)
+
+
+def _circular(weight: Tensor, spec: ConvSpec) -> float:
+    """The largest singular value over the frequencies of the input's size, squared (Sedghi, Gupta & Long 2019)."""
+    sizes = [max(n, k) for n, k in zip(spec.input_size, weight.shape[2:], strict=True)]
+    waves = torch.fft.rfftn(weight, s=sizes, dim=tuple(range(2, weight.ndim)))
+    waves = waves.flatten(2).permute(2, 0, 1)  # (frequencies, out, in of a group)
+    return max(_top(part) for part in _groups(waves, spec))
+
+
+def _groups(waves: Tensor, spec: ConvSpec) -> Iterator[Tensor]:
+    yield from waves.chunk(spec.groups, dim=1)  # both kinds of layer keep their groups one after the other on axis 0
+
+
+def _top(matrix: Tensor) -> float:
+    short = matrix if matrix.shape[-2] <= matrix.shape[-1] else matrix.mH
+    return max(0.0, float(torch.linalg.eigvalsh(short @ short.mH).max()))

@@ -1,0 +1,285 @@
+"""The cell rows of a network: in input space, and in the feature space of an encoder that never saw D."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normgauge.core.certificate import Row
+from normgauge.core.claim import Curve
+from normgauge.errors import InputError
+from normgauge.generalization.case import Case
+from normgauge.generalization.facts.cells import Partition, k_means, one_cell, voronoi
+from normgauge.generalization.facts.hashes import fingerprints_of
+from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.slopes import (
+    ROOT2,
+    Slopes,
+    local_slopes,
+    nearest_distance,
+    slopes_of,
+)
+from normgauge.generalization.facts.space import (
+    Choice,
+    Space,
+    fixed_loss,
+    in_cells,
+    linear_margins,
+    margins_of,
+    ramps,
+)
+from normgauge.generalization.rows import local, related
+from normgauge.generalization.rows.cells import theorem20
+
+CENTRES = 32  # balls whose constants are certified in input space
+PROBES = 16  # balls of the curve
+FEATURE_CENTRES = 10
+SHARE = 0.35  # radius of a ball over the median distance of its centre to the next
+RADII = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the curve, over the median distance of nearest neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the cell rows bound.
+
+    Attributes:
+        name: ``ramp`` or ``cross-entropy``.
+        limit: its range; None where it has none.
+    """
+
+    name: str
+    limit: float | None
+
+    @classmethod
+    def of(cls, name: str, clip: float | None) -> Loss:
+        """Check the two options.
+
+        Raises:
+            InputError: for another loss, or a range that is none.
+        """
+        if name not in ("ramp", "cross-entropy"):
+            raise InputError(f"loss: expected 'ramp' or 'cross-entropy', got {name!r}")
+        if clip is not None and not (clip > 0 and math.isfinite(clip)):
+            raise InputError(f"clip: expected a positive number, got {clip}")
+        if name == "ramp" and clip is not None:
+            raise InputError("clip: the ramp has the range 1 already; clip= goes with loss='cross-entropy'")
+        return cls(name, 1.0 if name == "ramp" else clip)
+
+    @property
+    def problem(self) -> str:
+        """Why there is nothing to bound, where there is nothing."""
+        return "" if self.limit is not None else "cross-entropy has no upper end: give clip=C to bound min(loss, C)"
+
+    @property
+    def quantity(self) -> str:
+        """What is bounded, in words."""
+        return "error" if self.name == "ramp" else "clipped cross-entropy"
+
+    def choices(self, logits: Tensor, labels: Tensor, margins: Tensor, slope: float) -> tuple[Choice, ...]:
+        """Losses on offer; cross-entropy has the slope √2 in the logits, as the margin has."""
+        if self.limit is None:
+            return ()
+        if self.name == "ramp":
+            return ramps(margins, slope)
+        mean = float(F.cross_entropy(logits.double(), labels, reduction="none").clamp(max=self.limit).mean())
+        return fixed_loss(mean, slope, self.limit)
+
+
+def cell_rows(case: Case, slopes: Slopes, loss: Loss, partition: Partition | None, cells: int) -> Iterator[Row]:
+    """All rows of both spaces."""
+    train = frozenset(fingerprints_of(case.train)) if partition is not None else frozenset()
+    if partition is not None:
+        partition.check_unseen(train)
+    fresh = unseen(case)
+    inputs = input_space(case, slopes, loss, partition or made(fresh, cells, case.seed))
+    wrong = None
+    if case.holdout is not None and case.holdout_logits is not None and case.holdout.labels is not None:
+        wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
+    yield from theorem20(inputs, case.delta)
+    yield from related.rows(inputs, case.delta, case.holdout, wrong)
+    case.progress("local constants", 0.3)
+    balls = input_balls(case, slopes, loss, fresh)
+    yield local.corollary21(balls, inputs, case.delta)
+    yield from local.corollary22(inputs, slopes, case.delta)
+    yield local.corollary22_local(balls, inputs, case.delta)
+    if case.encoder is not None:
+        case.progress("feature space", 0.6)
+        yield from feature_rows(case, loss, cells, fresh, wrong)
+
+
+def unseen(case: Case) -> Sample | None:
+    """Inputs to make cells from: unlabeled ones, else those of the hold-out."""
+    return case.unlabeled if case.unlabeled is not None else case.holdout
+
+
+def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
+    """Cells made without D.
+
+    Raises:
+        InputError: where there is nothing to make several cells from.
+    """
+    if cells < 1:
+        raise InputError(f"cells: expected a number from 1 up, got {cells}")
+    if cells == 1:
+        return one_cell()
+    if fresh is None:
+        raise InputError(
+            f"cells={cells}: cells are made from inputs the training never saw; give unlabeled= or holdout="
+        )
+    return k_means(fresh.take(range(min(len(fresh), 10_000))), cells, seed=seed)
+
+
+def input_space(case: Case, slopes: Slopes, loss: Loss, partition: Partition) -> Space:
+    """D in cells of its inputs."""
+    assert case.train.labels is not None
+    margins = margins_of(case.logits, case.train.labels)
+    return _space("inputs", case, case.train, partition, margins, case.logits, slopes.balanced, slopes.gap, loss)
+
+
+def _space(
+    name: str,
+    case: Case,
+    points: Sample,
+    partition: Partition,
+    margins: Tensor,
+    logits: Tensor,
+    slope: float,
+    gap: str,
+    loss: Loss,
+) -> Space:
+    assert points.labels is not None
+    cells, spread = in_cells(points, case.classes, partition, seed=case.seed)
+    choices = loss.choices(logits, points.labels, margins, slope)
+    return Space(
+        name,
+        points,
+        points.labels,
+        case.classes,
+        partition,
+        cells,
+        spread,
+        margins,
+        slope,
+        gap,
+        loss.limit or 1.0,
+        loss.quantity,
+        choices,
+        loss.problem,
+    )
+
+
+def input_balls(case: Case, slopes: Slopes, loss: Loss, fresh: Sample | None) -> local.LocalCells | None:
+    """Balls around inputs the training never saw, with a constant certified in each."""
+    if fresh is None or len(fresh) < 2:
+        return None
+    centres = fresh.take(range(min(CENTRES, len(fresh))))
+    if not centres.is_floating_point():
+        return None
+    radius = SHARE * nearest_distance(centres)
+    steep = None if slopes.gap or radius <= 0 else local_slopes(case.model, centres, (radius,))
+    balls = voronoi(centres, radius)
+    space = input_space(case, slopes, Loss.of("ramp", None), balls)
+    leads = _leads(outputs(case.model, Sample(centres, None)))
+    gap = slopes.gap or ("" if steep is not None else "no constant could be certified in a ball around an input")
+    found = torch.full((len(centres),), math.inf, dtype=torch.float64) if steep is None else steep[0]
+    return local.LocalCells(space, found, leads, gap)
+
+
+def _leads(logits: Tensor) -> Tensor:
+    top = logits.double().topk(2, 1).values
+    return top[:, 0] - top[:, 1]
+
+
+def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong: Tensor | None) -> Iterator[Row]:
+    """Theorem 20 behind an encoder that never saw D: only the head's slope counts."""
+    assert case.encoder is not None and isinstance(case.model, nn.Sequential)
+    head = nn.Sequential(*list(case.model)[1:])
+    points = encoded(case.encoder, case.train)
+    others = None if fresh is None else encoded(case.encoder, fresh)
+    margins, slope, gap = head_margins(head, points, case)
+    partition = made(others, cells, case.seed)
+    space = _space("features", case, points, partition, margins, case.logits, slope, gap, loss)
+    held = None if case.holdout is None else encoded(case.encoder, case.holdout)
+    yield from theorem20(space, case.delta)
+    yield from related.rows(space, case.delta, held, wrong)
+    balls = None
+    if others is not None and len(others) >= FEATURE_CENTRES and not gap:
+        made_of = k_means(others.take(range(min(len(others), 10_000))), FEATURE_CENTRES, seed=case.seed)
+        assert made_of.centres is not None
+        radius = SHARE * nearest_distance(made_of.centres)
+        around = voronoi(made_of.centres, radius)
+        inside = _space("features", case, points, around, margins, case.logits, slope, gap, Loss.of("ramp", None))
+        leads = centre_leads(head, made_of.centres, case)
+        balls = local.LocalCells(inside, torch.full((FEATURE_CENTRES,), slope, dtype=torch.float64), leads)
+    yield local.corollary21(balls, space, case.delta)
+
+
+def encoded(encoder: nn.Module, sample: Sample) -> Sample:
+    """Features of a sample, at hand, as vectors."""
+    place = next(iter([*encoder.parameters(), *encoder.buffers()]), torch.zeros(0)).device
+    with torch.no_grad():
+        found = torch.cat([encoder(x.to(place)).flatten(1).float().cpu() for x in sample.batches()])
+    return Sample(found, sample.labels)
+
+
+def only_linear(head: nn.Sequential) -> nn.Linear | None:
+    """The one linear map a head consists of, or None."""
+    kept = [m for m in head if not isinstance(m, nn.Flatten | nn.Identity | nn.Dropout)]
+    return kept[0] if len(kept) == 1 and type(kept[0]) is nn.Linear else None
+
+
+def head_margins(head: nn.Sequential, points: Sample, case: Case) -> tuple[Tensor, float, str]:
+    """Margins in units of distance for a linear head (slope 1), else those of the logits and the gauge's constant."""
+    assert points.labels is not None
+    linear = only_linear(head)
+    if linear is not None:
+        return linear_margins(linear, points), 1.0, ""
+    slopes = slopes_of(head, points.take(range(min(16, len(points)))))
+    return margins_of(case.logits, points.labels), slopes.balanced, slopes.gap
+
+
+def centre_leads(head: nn.Sequential, centres: Tensor, case: Case) -> Tensor:
+    """How far each centre is from a change of class, in the units of the margin."""
+    said = outputs(head, Sample(centres, None))
+    linear = only_linear(head)
+    if linear is not None:
+        return linear_margins(linear, Sample(centres, said.argmax(1)))
+    return _leads(said)
+
+
+def local_curve(case: Case, slopes: Slopes) -> tuple[Curve, ...]:
+    """Certified local constants against the radius, beside the global one: where normalizers become harmless."""
+    fresh = unseen(case)
+    if fresh is None or slopes.gap or len(fresh) < 2:
+        return ()
+    centres = fresh.take(range(min(CENTRES, len(fresh))))
+    if not centres.is_floating_point():
+        return ()
+    unit = nearest_distance(centres)
+    if unit <= 0:
+        return ()
+    radii = tuple(unit * share for share in RADII)
+    found = local_slopes(case.model, centres[:PROBES], radii)
+    if found is None:
+        return ()
+    lines = [("certified in balls, largest", tuple(float(s.max()) for s in found))]
+    lines.append(("certified in balls, median", tuple(float(s.median()) for s in found)))
+    lines.append(("certified everywhere", (slopes.balanced,) * len(RADII)))
+    if slopes.point is not None:
+        lines.append(("largest found at samples", (ROOT2 * 10**slopes.point.log10_lower,) * len(RADII)))
+    return (
+        Curve(
+            "Slope of the margin, certified in balls around unseen inputs",
+            "radius over the median distance of nearest neighbours",
+            "slope",
+            RADII,
+            tuple(lines),
+            log_x=True,
+            log_y=True,
+        ),
+    )

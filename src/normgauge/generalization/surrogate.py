@@ -1,0 +1,125 @@
+"""A second network of the same architecture that has seen only a part of D."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.errors import InputError
+from normgauge.generalization.case import Case
+from normgauge.generalization.facts.sample import Sample
+from normgauge.trace.untouched import unwrap
+from normgauge.training import train
+
+STEPS = 100  # an epoch has about this many, with between 8 and 128 samples a step
+RATES = ((1e-3, 0.7), (1e-4, 0.3))  # learning rate, share of the epochs: the smaller one settles the weights
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A network trained on a random half of D.
+
+    Attributes:
+        model: the network, in eval mode.
+        unseen: the other half of D, of which it knows nothing.
+    """
+
+    model: nn.Module
+    unseen: Sample
+
+
+def half(case: Case) -> Half:
+    """Train the architecture from new weights on a random half of D.
+
+    Which half is drawn from the seed alone, so the other half is an iid sample for the network that comes out.
+
+    Raises:
+        InputError: when no training is allowed, D has fewer than 4 samples, or the architecture cannot start anew.
+    """
+    if case.epochs < 1:
+        raise InputError("it needs extra training, and epochs is 0; allow at least one pass over the data")
+    if case.m < 4:
+        raise InputError(f"D has {case.m} samples; half of it must hold two or more")
+    order = torch.randperm(case.m, generator=torch.Generator().manual_seed(case.seed))
+    seen, unseen = order[: case.m // 2], order[case.m // 2 :]
+    model = fresh(case.model, case.seed)
+    learn(model, case.train.part(seen), case)
+    return Half(model.eval(), case.train.part(unseen))
+
+
+def learn(model: nn.Module, sample: Sample, case: Case) -> None:
+    """Train in place for the epochs the case allows."""
+    data, size, done = Labelled(sample), min(128, max(8, len(sample) // STEPS)), 0
+    for (rate, share), last in zip(RATES, (False, True), strict=True):
+        epochs = case.epochs - done if last else math.ceil(case.epochs * share)
+        start = done
+
+        def tell(step: int, steps: int, start: int = start, epochs: int = epochs) -> None:
+            case.progress("training on a half of D", (start + epochs * step / steps) / case.epochs)
+
+        if epochs:
+            train(model, data, epochs=epochs, batch_size=size, lr=rate, seed=case.seed + done, progress=tell)
+        done += epochs
+
+
+class Labelled:
+    """A sample with labels as the training loop wants it."""
+
+    def __init__(self, sample: Sample) -> None:
+        if sample.inputs is None or sample.labels is None:
+            raise InputError("training needs inputs at hand and their labels")
+        self.inputs, self.labels = sample.inputs, sample.labels
+
+
+def fresh(model: nn.Module, seed: int) -> nn.Module:
+    """A copy with new weights, drawn by the modules' own ``reset_parameters``.
+
+    Every weight and every stored statistic is overwritten with NaN first: what a module does not draw anew would carry
+    what it learnt from D, and shows.
+
+    Raises:
+        InputError: for a model that cannot be copied or started anew; the message names what stayed.
+    """
+    twin = duplicate(model)
+    learnt = dict(_learnt(twin))
+    with torch.no_grad():
+        for tensor in learnt.values():
+            tensor.fill_(math.nan)
+    places = {tensor.device for tensor in learnt.values() if tensor.device.type == "cuda"}
+    with torch.random.fork_rng(devices=list(places)):
+        torch.manual_seed(seed)
+        for module in twin.modules():
+            reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+            if callable(reset):
+                reset()
+    kept = [name for name, tensor in _learnt(twin) if bool(tensor.isnan().any())]
+    if kept:
+        named = ", ".join(kept[:3]) + (f" and {len(kept) - 3} more" if len(kept) > 3 else "")
+        raise InputError(f"{type(model).__name__} cannot start anew: reset_parameters leaves {named} as trained")
+    return twin.requires_grad_(True)
+
+
+def duplicate(model: nn.Module) -> nn.Module:
+    """A deep copy in eval mode.
+
+    Raises:
+        InputError: where there is none.
+    """
+    try:
+        return copy.deepcopy(unwrap(model)).eval()
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise InputError(f"{type(model).__name__} cannot be copied: {error}") from error
+
+
+def _learnt(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and floating buffers that are saved with the model; others are computed, not learnt."""
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    saved = model.state_dict(keep_vars=True)
+    for name, tensor in named.items():
+        if name in saved and tensor.is_floating_point():
+            yield name, tensor

@@ -1,0 +1,244 @@
+"""`certify`: check the data, gather the facts, ask every row; the whole pipeline on one screen."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.core.certificate import Certificate, Row
+from normgauge.errors import InputError
+from normgauge.generalization.case import Case, Progress, silent
+from normgauge.generalization.checks import refuse_shared, warnings_of
+from normgauge.generalization.facts.cells import Partition
+from normgauge.generalization.facts.hashes import fingerprints_of
+from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.slopes import Slopes, slopes_of
+from normgauge.generalization.facts.space import margins_of
+from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, scores
+from normgauge.generalization.rows.cells import TERM
+from normgauge.generalization.rows.holdout import rows as holdout_rows
+from normgauge.generalization.spaces import Loss, cell_rows, local_curve
+from normgauge.generalization.surrogate import half
+from normgauge.trace.untouched import unwrap
+
+PROBES = 16  # samples the gauge is shown
+
+
+def certify(
+    model: nn.Module,
+    train: Any,
+    holdout: Any = None,
+    unlabeled: Any = None,
+    encoder: nn.Module | str | None = None,
+    delta: float = 0.05,
+    *,
+    partition: Partition | None = None,
+    cells: int = 1,
+    loss: Literal["ramp", "cross-entropy"] = "ramp",
+    clip: float | None = None,
+    epochs: int = 5,
+    seed: int = 0,
+    initial: Mapping[str, Tensor] | None = None,
+    coreset: Sequence[int] | None = None,
+    surrogate: tuple[nn.Module, Any] | None = None,
+    progress: Progress | None = None,
+) -> Certificate:
+    """What can be promised about unseen data: every bound and score for this network, each saying what it is.
+
+    Every row holds on its own with probability 1 − δ over the draw of the samples; the smallest of several is no bound
+    unless it was named beforehand. The network is measured in eval mode and left as it was.
+
+    Args:
+        model: a classifier: one number a class.
+        train: the sample it was trained on, as it was drawn, not augmented: two tensors, a data set or a loader.
+        holdout: labelled samples the training never saw.
+        unlabeled: inputs neither training nor hold-out contains; labels in it are not read.
+        encoder: the part of the network that never saw ``train`` (its first module, or that module's name), for the
+            rows in feature space; the rest is the head.
+        delta: the share of failure of each row.
+        partition: cells fixed without ``train``; by default made from ``unlabeled`` or the hold-out inputs.
+        cells: how many cells to make, fixed in advance; 1: only the labels tell cells apart.
+        loss: what the cell rows bound: the ramp, which bounds the error, or cross-entropy with ``clip``.
+        clip: the range given to cross-entropy, which has none of its own.
+        epochs: passes over the data that rows which train may take; 0 leaves them out.
+        seed: of all random draws.
+        initial: the weights training began with, for the rows that measure the distance from them.
+        coreset: indices of ``train`` the network was trained on, where it saw no others.
+        surrogate: another network and labelled samples it never saw, for the disagreement row.
+        progress: called with a stage and the share of it done.
+
+    Returns:
+        The certificate; print it, or write it with ``save``.
+
+    Raises:
+        InputError: for data that cannot be read, or samples shared between train and hold-out.
+    """
+    if not 0 < delta < 1:
+        raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta}")
+    model, told = unwrap(model), progress or silent
+    with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
+        case, warnings = gather(model, train, holdout, unlabeled, encoder, delta, epochs, seed, told)
+        told("measuring slopes", 0.0)
+        slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
+        chosen = Loss.of(loss, clip)
+        found = list(cell_rows(case, slopes, chosen, partition, cells))
+        trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
+        made = (
+            holdout_rows(case),
+            found,
+            capacity.rows(case),
+            gibbs.rows(case, initial=initial, prepared=trained),
+            compression.rows(case, coreset=coreset),
+            disagreement.rows(case, surrogate=_surrogate(surrogate), prepared=trained),
+            scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
+        )
+        rows = tuple(asked(made, told))
+        curves = local_curve(case, slopes)
+    return Certificate(
+        type(model).__name__,
+        delta,
+        case.m,
+        0 if case.holdout is None else len(case.holdout),
+        0 if case.unlabeled is None else len(case.unlabeled),
+        case.classes,
+        rows,
+        facts(case, slopes),
+        tuple(warnings),
+        tuple(notes),
+        curves,
+    )
+
+
+def asked(families: Iterable[Iterable[Row]], told: Progress) -> Iterator[Row]:
+    """Row after row, with a word on how far it is."""
+    names = ("hold-out", "cells", "capacity", "PAC-Bayes", "compression", "disagreement", "scores")
+    for index, (name, rows) in enumerate(zip(names, families, strict=True)):
+        told(name, index / len(names))
+        yield from rows
+    told("done", 1.0)
+
+
+def gather(
+    model: nn.Module,
+    train: Any,
+    holdout: Any,
+    unlabeled: Any,
+    encoder: nn.Module | str | None,
+    delta: float,
+    epochs: int,
+    seed: int,
+    told: Progress,
+) -> tuple[Case, list[str]]:
+    """Read the data, refuse what is shared, run the network over it.
+
+    Raises:
+        InputError: for data that cannot be read or is shared.
+    """
+    told("reading data", 0.0)
+    sample = Sample.of(train, "train")
+    fresh = None if holdout is None else Sample.of(holdout, "holdout")
+    extra = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
+    marks = fingerprints_of(sample)
+    for name, other in (("holdout", fresh), ("unlabeled", extra)):
+        if other is not None:
+            refuse_shared(marks, fingerprints_of(other), name)
+    told("running the network", 0.0)
+    logits = outputs(model, sample)
+    for name, labels in (("train", sample.labels), ("holdout", None if fresh is None else fresh.labels)):
+        if labels is not None and int(labels.max()) >= logits.shape[1]:
+            raise InputError(
+                f"{name}: expected class numbers below {logits.shape[1]}, which is how many numbers the model gives, "
+                f"got {int(labels.max())}"
+            )
+    if logits.shape[1] < 2:
+        raise InputError("expected a model with one number a class, got one number: give two, such as (−f, f)")
+    case = Case(
+        model,
+        sample,
+        logits,
+        delta,
+        fresh,
+        None if fresh is None else outputs(model, fresh),
+        extra,
+        part(model, encoder),
+        epochs,
+        seed,
+        told,
+    )
+    return case, warnings_of(sample, marks, fresh, case.classes)
+
+
+def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
+    """The encoder as a module.
+
+    Raises:
+        InputError: where the network is not a sequence that begins with it.
+    """
+    if encoder is None:
+        return None
+    if not isinstance(model, nn.Sequential) or len(model) < 2:
+        raise InputError(
+            f"encoder: expected a model of the form nn.Sequential(encoder, head), got {type(model).__name__}; the rows "
+            "in feature space must know the head"
+        )
+    first = model[0]
+    name = next(iter(dict(model.named_children())))
+    if encoder is not first and encoder != name:
+        raise InputError(f"encoder: expected the first module of the sequence ({name!r}), got {encoder!r}")
+    return first
+
+
+@contextlib.contextmanager
+def evaluated(model: nn.Module) -> Iterator[list[str]]:
+    """Eval mode for a while; what had to be changed, in words."""
+    modes = {module: module.training for module in model.modules()}
+    notes = ["The network was in train mode; it is measured in eval mode."] if any(modes.values()) else []
+    grads = [p for p in model.parameters() if p.requires_grad]
+    model.eval()
+    try:
+        yield notes
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for parameter in grads:
+            parameter.requires_grad_(True)
+
+
+def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
+    """Numbers measured on the way."""
+    assert case.train.labels is not None
+    margins = margins_of(case.logits, case.train.labels)
+    found: dict[str, float | int | str] = {
+        "training error": float((margins <= 0).double().mean()),
+        "margin, 10 %": float(margins.quantile(0.1)),
+        "margin, median": float(margins.quantile(0.5)),
+        "slope of the margin, proved": slopes.balanced,
+        "parameters": sum(p.numel() for p in case.model.parameters()),
+    }
+    if slopes.point is not None and not slopes.gap:
+        found["slope of the margin at samples, largest found"] = math.sqrt(2) * 10**slopes.point.log10_lower
+    if case.holdout_logits is not None and case.holdout is not None and case.holdout.labels is not None:
+        wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
+        found["hold-out error"] = float(wrong.double().mean())
+    if slopes.gap:
+        found["no slope"] = slopes.gap
+    return found
+
+
+def _term(rows: Sequence[Row]) -> float | None:
+    """The Lipschitz term of Theorem 20 on inputs, for the scores."""
+    terms = [dict(row.terms).get(TERM) for row in rows if row.key == "theorem20.variation"]
+    return next((term for term in terms if term is not None and math.isfinite(term)), None)
+
+
+def _surrogate(given: tuple[nn.Module, Any] | None) -> tuple[nn.Module, Sample] | None:
+    return None if given is None else (given[0], Sample.of(given[1], "surrogate"))
+
+
+__all__ = ["certify"]

@@ -1,0 +1,185 @@
+"""A certificate as one self-contained page: what is promised, every bound on one axis, all rows with their terms."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from normgauge.core.certificate import Certificate, Kind, Row
+from normgauge.render.certificate_plot import drawn_rows, overview, stack
+from normgauge.render.certificate_steps import stacked
+from normgauge.render.certificate_words import (
+    MEANINGS,
+    RANK,
+    adds_up,
+    confidence,
+    enough,
+    families,
+    head,
+    paid,
+    plain,
+    promises,
+    remarks,
+    sentences,
+    shown,
+    term,
+    why,
+)
+from normgauge.render.page import document
+from normgauge.render.parts import html_table, words
+from normgauge.render.svg import NARROW, WIDE
+from normgauge.render.table import Grid
+from normgauge.render.theme import NOTEBOOK, asset, figure_css
+from normgauge.render.theory_plots import curve_plot
+
+ASSETS = ("page", "theory", "certificate")
+SCOPE = ".normgauge-reading"
+COLUMNS = ("row", "kind", "value", "confidence", "paid with", "about", "family", "why")
+AXIS = (
+    "Bars end at the bound, so the truth lies somewhere in the bar. Left of the dashed line, which is the worst "
+    "possible value, a row says something; both sides are logarithmic, each with its own scale."
+)
+STACKS = (
+    "Blue: a term that leaves room. Red: a term that alone says nothing any more, or the largest of a row that does "
+    "not. Grey: the row itself."
+)
+
+
+def html(c: Certificate, title: str = "Certificate") -> str:
+    """The page as a string."""
+    first, *rest = promises(c)
+    body = (
+        f'<p class="verdict">{words(first)}</p><p>{words(" ".join(rest))}</p>'
+        + "".join(f'<p class="warn">{words(warning)}</p>' for warning in c.warnings)
+        + _picture(c)
+        + f"<p>{words(' '.join(remarks(c)))}</p>"
+        + _tally(c.rows)
+        + _section("All rows", table(c.rows) if c.rows else "<p>There are none.</p>")
+        + _section("What they are made of", _stacks(c.rows))
+        + _section("Curves", _minis([curve_plot(curve) for curve in c.curves]))
+        + _section("Every row in full", "".join(details(row) for row in _in_order(c.rows)))
+        + _section("Measured on the way", _measured(c))
+    )
+    return document(title, head(c), body, ASSETS)
+
+
+def notebook(c: Certificate) -> str:
+    """The certificate as HTML that may stand among other output: no script, no style that reaches beyond it."""
+    style = figure_css(NOTEBOOK, SCOPE) + asset("notebook.css")
+    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(c))
+    warned = "".join(f"<p><b>Warning: {escape(warning)}</b></p>" for warning in c.warnings)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (r.name, r.kind, shown(r), r.about, why(r))) + "</tr>"
+        for r in _in_order(c.rows)
+    )
+    heads = "".join(f"<th>{name}</th>" for name in ("row", "kind", "value", "about", "why"))
+    return (
+        f'<div class="{SCOPE[1:]}"><style>{style}</style><p><b>{escape(head(c))}</b></p>{told}{warned}'
+        f"{overview(c.rows)}<details><summary>{len(c.rows)} rows</summary><table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></details></div>"
+    )
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    return [row for family in families(rows).values() for row in family]
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
+
+
+def _picture(c: Certificate) -> str:
+    if not drawn_rows(c.rows):
+        return ""
+    drawn = "".join(overview(c.rows, shape) for shape in (WIDE, NARROW))
+    caption = "Every bound, as a share of the worst possible value"
+    return f"<figure><figcaption>{caption}</figcaption>{drawn}</figure><p>{AXIS}</p>"
+
+
+def _tally(rows: Sequence[Row]) -> str:
+    """Each kind with its count and what it means."""
+    counts = Counter(row.kind for row in rows)
+    items = "".join(
+        f"<li>{badge(kind)} <b>{counts[kind]}</b> <span>{escape(meaning)}</span></li>"
+        for kind, meaning in MEANINGS.items()
+        if counts[kind]
+    )
+    return f'<ul class="tally">{items}</ul>' if items else ""
+
+
+def badge(kind: Kind) -> str:
+    """The kind as a coloured word."""
+    return f'<span class="badge k-{kind.name.lower()}">{kind}</span>'
+
+
+def anchor(row: Row) -> str:
+    """The id of a row on the page."""
+    return "row-" + re.sub(r"[^\w.-]+", "-", row.key)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """All rows; the script adds sorting and filters."""
+    heads = "".join(f'<th scope="col"{" class=n" if i in (2, 3) else ""}>{h}</th>' for i, h in enumerate(COLUMNS))
+    lines = "".join(_line(row) for row in _in_order(rows))
+    return (
+        '<div class="scroll" role="region" aria-label="All rows" tabindex="0"><table class="rows"><caption>By family, '
+        "the best first; a name leads to the row in full</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _line(row: Row) -> str:
+    value = "" if row.value is None else f' data-sort="{row.value!r}"'
+    return (
+        f'<tr data-kind="{row.kind}" data-row="{anchor(row)}">'
+        f'<th scope="row"><a href="#{anchor(row)}">{escape(row.name)}</a></th>'
+        f'<td data-sort="{RANK[row.kind]}">{badge(row.kind)}</td><td class="n"{value}>{words(shown(row))}</td>'
+        f'<td class="n">{escape(confidence(row))}</td><td>{escape(paid(row))}</td><td>{escape(row.about)}</td>'
+        f"<td>{escape(row.family)}</td><td>{words(why(row))}</td></tr>"
+    )
+
+
+def _stacks(rows: Sequence[Row]) -> str:
+    return _minis([stack(row) for row in stacked(rows)], f"<p>{STACKS}</p>")
+
+
+def _minis(figures: Sequence[str], before: str = "") -> str:
+    return f'{before}<div class="minis">{"".join(figures)}</div>' if any(figures) else ""
+
+
+def details(row: Row) -> str:
+    """One row: a line to see, the rest to open."""
+    facts = "".join(
+        f"<div><dt>{term}</dt><dd{' class=formula' if term == 'formula' else ''}>{words(told)}</dd></div>"
+        for term, told in _facts(row)
+        if told
+    )
+    terms = tuple((name, term(row, value)) for name, value in row.terms)
+    how = "they add up to the value" if adds_up(row) else "the formula puts them together"
+    inside = html_table(Grid(f"Terms of {row.name}; {how}", ("term", "value"), terms, frozenset({1}))) if terms else ""
+    return (
+        f'<details class="row" id="{anchor(row)}" data-kind="{row.kind}"><summary><h3>{escape(row.name)}</h3> '
+        f'{badge(row.kind)} <span class="said">{words(shown(row))}</span></summary>'
+        f'<div class="inside"><dl class="facts">{facts}</dl>{inside}</div></details>'
+    )
+
+
+def _facts(row: Row) -> Iterator[tuple[str, str]]:
+    yield "what it bounds" if row.kind in (Kind.BOUND, Kind.VACUOUS) else "what it is", f"{row.quantity} of {row.about}"
+    absent = row.kind is Kind.NOT_APPLICABLE
+    yield "confidence", "" if row.confidence is None or absent else confidence(row)
+    yield "would be paid with" if absent else "paid with", ", ".join(row.consumed)
+    yield "why", row.reason
+    yield "samples needed", "" if row.needed is None else enough(row.needed)
+    yield "formula", row.formula
+    yield "source", row.source
+    yield "key", row.key
+
+
+def _measured(c: Certificate) -> str:
+    rows = tuple((name, value if isinstance(value, str) else plain(value)) for name, value in c.facts.items())
+    listed = "".join(f"<li>{words(note)}</li>" for note in c.notes)
+    facts = html_table(Grid("Facts", ("fact", "value"), rows, frozenset({1}))) if rows else ""
+    return facts + (f"<ul>{listed}</ul>" if listed else "")

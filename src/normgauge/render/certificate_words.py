@@ -1,0 +1,231 @@
+"""A certificate in words: its numbers rounded to the safe side, the sentences it opens with, its rows in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+
+from normgauge.core.certificate import NETWORK, Certificate, Consumed, Kind, Row
+from normgauge.render.numbers import ABSENT, plural
+
+RANK = {
+    kind: rank for rank, kind in enumerate((Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE, Kind.SCORE, Kind.NOT_APPLICABLE))
+}
+MEANINGS = {
+    Kind.BOUND: "At most this on unseen data, with the confidence beside it, for the predictor it is about.",
+    Kind.VACUOUS: "A true bound that says nothing: no smaller than the worst possible value.",
+    Kind.ESTIMATE: "A part was estimated, so the number may be too small: nothing is promised.",
+    Kind.SCORE: "For comparing networks: larger predicts worse. Its size says nothing by itself.",
+    Kind.NOT_APPLICABLE: "Its conditions do not hold here; the reason says which, and what to do.",
+}
+HOLDOUT = "hold-out"
+PLAIN = 10.0  # from here on an error is a power of ten, not a percentage
+DIGITS = 3
+MANY = 10**9  # samples from here on are a power of ten
+ALL = Decimal(100)  # percent
+FINE = Decimal("0.001")  # smaller numbers have an exponent
+OWN = frozenset({Consumed.TRAIN_LABELS, Consumed.TRAINING, Consumed.WEIGHTS})  # nothing but the training data
+ONE_AT_A_TIME = (
+    "Rows hold one at a time: choose the row to report before looking, or divide delta by the number of rows compared."
+)
+
+
+def amount(value: float | None, quantity: str = "error", *, up: bool = False) -> str:
+    """A value as people read it: an error in percent, large ones as powers of ten.
+
+    Args:
+        value: the number.
+        quantity: what it is a number of.
+        up: round upwards, so that what is printed is a bound as well.
+
+    >>> amount(0.02241, up=True), amount(0.02241), amount(1.38), amount(6e5, up=True), amount(0.5, "loss")
+    ('2.25 %', '2.24 %', '138 %', '10^5.78', '0.5')
+    """
+    if value is None or not math.isfinite(value):
+        return plain(value)
+    if value >= PLAIN:
+        log = 100 * math.log10(value)
+        return f"10^{(math.ceil(log) if up else round(log)) / 100:.2f}"
+    mode = ROUND_CEILING if up else ROUND_HALF_EVEN
+    exact = Decimal(repr(value)) * (100 if quantity == "error" else 1)
+    rounded = Context(prec=DIGITS, rounding=mode).plus(exact)
+    if up and quantity == "error" and exact < ALL <= rounded:  # 99.97 % says something, 100 % does not
+        rounded = Context(prec=DIGITS + 2, rounding=mode).plus(exact)
+        if rounded >= ALL:
+            return "below 100 %"
+    told = f"{rounded:f}" if abs(rounded) >= FINE else f"{float(rounded):g}"
+    return told + (" %" if quantity == "error" else "")
+
+
+def shown(row: Row) -> str:
+    """The value of a row; bounds are rounded upwards."""
+    if row.kind is Kind.SCORE:
+        return plain(row.value)
+    return amount(row.value, row.quantity, up=row.kind in (Kind.BOUND, Kind.VACUOUS))
+
+
+def term(row: Row, value: float) -> str:
+    """One of the terms: in the unit of the value where the terms add up to it, a bare number otherwise."""
+    return amount(value, row.quantity) if adds_up(row) else plain(value)
+
+
+def adds_up(row: Row) -> bool:
+    """Whether the terms are parts of the value, said so or not."""
+    total = math.fsum(value for _, value in row.terms)
+    return bool(row.terms) and (row.additive or (row.value is not None and math.isclose(total, row.value)))
+
+
+def worst(row: Row) -> str:
+    """The limit of a row: the worst its quantity can be."""
+    return amount(row.limit) if row.quantity == "error" else f"{row.limit:g}"
+
+
+def plain(value: float | None) -> str:
+    """A bare number."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    return f"{value:.4g}" if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
+
+
+def confidence(row: Row) -> str:
+    """How sure a row is.
+
+    >>> from normgauge.core.certificate import Kind, Row
+    >>> [confidence(Row("k", "n", "f", Kind.BOUND, 0.1, c)) for c in (0.95, 1 - 0.07, 1 - 1e-12, None)]
+    ['95 %', '93 %', 'above 99.999 %', '·']
+    """
+    if row.confidence is None or row.kind is Kind.NOT_APPLICABLE:
+        return ABSENT
+    told = f"{100 * row.confidence:.6g}"
+    return "above 99.999 %" if told == "100" and row.confidence < 1 else f"{told} %"
+
+
+def paid(row: Row) -> str:
+    """What a row was paid with."""
+    return ABSENT if row.kind is Kind.NOT_APPLICABLE else ", ".join(row.consumed) or ABSENT
+
+
+def called(row: Row) -> str:
+    """Name of a row with its family, where the name does not say it."""
+    return row.name if row.family.lower() in row.name.lower() else f"{row.family}, {row.name}"
+
+
+def why(row: Row, every: bool = False) -> str:
+    """What a reader asks next: the largest term where terms add up, else the reason; ``every`` for both."""
+    told = []
+    if row.quantity != "error" and row.kind in (Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE):
+        told.append(f"of the {row.quantity}, which is at most {worst(row)}")
+    parts = adds_up(row) and row.kind in (Kind.BOUND, Kind.VACUOUS)
+    if parts:
+        told.append(f"largest term: {row.heaviest}, {term(row, dict(row.terms)[row.heaviest])}")
+    if row.reason and (every or not parts):
+        told.append(row.reason)
+    if row.needed is not None:
+        told.append(enough(row.needed))
+    return "; ".join(told)
+
+
+def enough(needed: int) -> str:
+    """From how many samples on a row would say something.
+
+    >>> enough(12_000_000), enough(6_338_499_313_664)
+    ('says something from 12,000,000 samples on', 'says something from 10^12.81 samples on')
+    """
+    size = f"{needed:,}" if needed < MANY else amount(needed, "samples", up=True)
+    return f"says something from {size} samples on"
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """Bounds first, those about this network before others, then vacuous rows, estimates, scores, what does not apply.
+
+    Rows of one kind go by value, scores as they come.
+    """
+    return sorted(rows, key=_place)
+
+
+def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by family: the hold-out first, the others by what their best row can do."""
+    found: dict[str, list[Row]] = {}
+    for row in ordered(rows):
+        found.setdefault(row.family, []).append(row)
+    return dict(sorted(found.items(), key=lambda item: item[0] != HOLDOUT))  # stable: else by the best row
+
+
+def _place(row: Row) -> tuple[int, bool, float]:
+    valued = row.value is not None and row.kind is not Kind.SCORE  # scores are on scales of their own
+    aside = row.kind is Kind.BOUND and row.about != NETWORK  # a small bound on something else is no better
+    return RANK[row.kind], aside, (row.value or 0.0) / row.limit if valued else math.inf
+
+
+def head(c: Certificate) -> str:
+    """What was looked at."""
+    held = f"{c.holdout:,} hold-out samples" if c.holdout else "no hold-out"
+    free = f", {c.unlabeled:,} unlabeled" if c.unlabeled else ""
+    return f"{c.model}, {c.samples:,} training samples, {held}{free}, {c.classes} classes, delta {c.delta:g}"
+
+
+def sentences(c: Certificate) -> list[str]:
+    """What can be promised about this network, in words a newcomer understands, and what cannot."""
+    return [*promises(c), *remarks(c)]
+
+
+def promises(c: Certificate) -> list[str]:
+    """The promise itself, and what is left of it with less data."""
+    mine = _mine(c)
+    return [*_opening(c, mine), *_without(mine)]
+
+
+def _mine(c: Certificate) -> list[Row]:
+    return ordered([row for row in c.rows if _speaks(row)])
+
+
+def _speaks(row: Row) -> bool:
+    """Whether a row promises something about the error of this very network."""
+    return row.kind is Kind.BOUND and row.about == NETWORK and row.quantity == "error"
+
+
+def _opening(c: Certificate, mine: Sequence[Row]) -> Iterator[str]:
+    """The hold-out row if it says anything: which row that is was fixed before the data were seen."""
+    held = next((row for row in mine if row.family == HOLDOUT), None)
+    first = held or next(iter(mine), None)
+    if first is None:
+        yield "Nothing can be promised: no row bounds the error of this network on unseen data below 100 %."
+    else:
+        best = "Best promise" if first is mine[0] else "Promise"
+        yield (
+            f"{best}: on unseen data from the same source this network errs at most {shown(first)} of the time, "
+            f"with {confidence(first)} confidence: {called(first)}."
+        )
+        if c.warnings:
+            yield "The warnings below may take that promise away: read them first."
+    if not c.holdout:
+        yield "No labelled hold-out was given; with one, its row is nearly always the smallest."
+
+
+def _without(mine: Sequence[Row]) -> Iterator[str]:
+    """What is left without hold-out labels, and from the training data alone."""
+    free = [row for row in mine if Consumed.HOLDOUT_LABELS not in row.consumed]
+    alone = [row for row in free if OWN.issuperset(row.consumed)]
+    if free:
+        best = free[0]
+        where = "From the training data alone" if best in alone else "Without hold-out labels"
+        yield f"{where}: {_said(best)}, paid with {' and '.join(best.consumed) or 'nothing'}."
+    if not alone:
+        yield "No bound from the training data alone says anything about this network."
+    elif free[0] not in alone:
+        yield f"From the training data alone: {_said(alone[0])}."
+
+
+def _said(row: Row) -> str:
+    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}"
+
+
+def remarks(c: Certificate) -> Iterator[str]:
+    """Bounds about something else, and the price of choosing among several."""
+    aside = [row for row in c.rows if row.kind is Kind.BOUND and row.about != NETWORK]
+    if aside:
+        verb = "speaks" if len(aside) == 1 else "speak"
+        yield f"{plural(len(aside), 'bound')} {verb} about another predictor made from this network, not about it."
+    if len(_mine(c)) > 1:
+        yield ONE_AT_A_TIME

@@ -1,0 +1,152 @@
+"""Rank statistics against scipy and by hand; the table and the figure from made-up sweeps."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from experiments.generalization import ranking
+from experiments.generalization.ranking_stats import (
+    binned_kendall,
+    granulated,
+    kendall,
+    pairs,
+    sign_error,
+    worst_change,
+)
+from experiments.generalization.ranking_table import BASELINES, markdown, read
+from experiments.generalization.ranking_table import ranking as ranked
+from normgauge import NormgaugeError
+
+stats = pytest.importorskip("scipy.stats")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("levels", [3, 10_000])
+def test_kendall_is_that_of_scipy_with_and_without_ties(seed, levels):
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(levels, size=40), draw.integers(levels, size=40)
+    y = np.where(draw.random(40) < 0.5, x, y)
+    assert kendall(x, y).value == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
+
+
+def test_kendall_of_a_list_of_ties_is_none_and_of_itself_one():
+    assert kendall([1.0] * 9, range(9)) is None
+    assert binned_kendall([1.0] * 9, range(9), range(9)) is None
+    assert kendall(range(9), range(9)).value == 1.0
+    assert kendall(range(9), [-v for v in range(9)]).value == -1.0
+
+
+def test_the_standard_error_is_that_of_fresh_draws():
+    draw = np.random.default_rng(0)
+    found, errors = [], []
+    for _ in range(60):
+        x = draw.normal(size=60)
+        estimate = kendall(x, x + draw.normal(size=60))
+        found.append(estimate.value)
+        errors.append(estimate.error)
+    assert np.mean(errors) == pytest.approx(np.std(found), rel=0.25)
+
+
+def test_kendall_in_bins_compares_only_within_them():
+    by = [0, 0, 0, 1, 1, 1]
+    x = [1, 2, 3, 101, 102, 103]
+    y = [3, 2, 1, 103, 102, 101]
+    assert kendall(x, y).value > 0
+    assert binned_kendall(x, y, by, bins=2).value == -1.0
+
+
+ROWS = [
+    {"kind": "mlp", "depth": depth, "width": width, "seed": seed}
+    for depth in (2, 4)
+    for width in (8, 16)
+    for seed in (0, 1)
+]
+
+
+def test_pairs_differ_in_one_hyperparameter_and_share_the_seed():
+    found = pairs(ROWS, ("depth", "width"))
+    assert len(found) == 8
+    for pair in found:
+        one, other = ROWS[pair.first], ROWS[pair.second]
+        assert [k for k in one if one[k] != other[k]] == [pair.axis]
+
+
+def test_granulated_kendall_weighs_hyperparameters_alike_and_sees_which_one_is_foretold():
+    target = [row["depth"] + row["width"] for row in ROWS]
+    depth_only = [row["depth"] for row in ROWS]
+    among = pairs(ROWS, ("depth", "width"))
+    assert granulated(target, target, among).value == 1.0
+    assert granulated(depth_only, target, among).value == pytest.approx(0.5)  # ψ is 1 for depth, 0 for width
+    assert sign_error(depth_only, target, among).value == pytest.approx(0.25)
+    wrong = [-row["width"] for row in ROWS]
+    assert worst_change(wrong, target, among) == (1.0, "mlp width 16 8")
+    assert granulated(target, target, []) is None and sign_error([], [], []) is None
+    assert worst_change([], [], []) is None
+
+
+def made_sweep(count: int = 60, seed: int = 0) -> list[dict]:
+    """Networks whose gap is told by one score, is hidden from another, and moves with the training loss."""
+    draw = random.Random(seed)
+    grid = [
+        {"kind": "mlp", "norm": n, "depth": d, "width": w, "lr": lr, "batch": b, "decay": 0.0, "seed": 0}
+        for n in ("none", "batch", "layer")
+        for d in (2, 4)
+        for w in (8, 16)
+        for lr in (0.1, 0.2)
+        for b in (32, 64)
+    ][:count]
+    records = []
+    for k, row in enumerate(grid):
+        reached = k % 4 != 0
+        loss = 0.005 + 0.005 * draw.random() if reached else 0.3 * draw.random() + 0.02
+        gap = 0.05 + 0.02 * (row["depth"] == 4) + 0.05 * draw.random()
+        scores = {"good": gap, "bad": -gap, "blind": draw.random(), "train-loss": -loss}
+        if row["norm"] != "layer":
+            scores["path-norm"] = gap + 0.1 * draw.random()
+        records.append(
+            {"key": str(k), **row, "reached": reached, "train_loss": loss, "gap": gap, "test_error": gap + 0.01}
+            | {"scores": scores}
+        )
+    records.append({"key": "x", **grid[0], "reached": False, "diverged": True, "scores": {}})
+    records.append({"key": "y", "failed": "InputError: made up"})
+    return records
+
+
+def test_the_table_ranks_the_good_score_first_in_every_selection():
+    found = ranked(made_sweep())
+    assert found["counts"] == {"networks": 50, "failed": 1, "diverged": 1, "not reached": 12, "matched": 36}
+    for name in ("all", "matched", "matched, none or batch"):
+        scores = found["selections"][name]["scores"]
+        assert scores["good"]["gap"]["kendall"]["value"] == pytest.approx(1.0)
+        assert scores["good"]["gap"]["sign error"]["value"] == 0.0
+        assert scores["bad"]["gap"]["granulated"]["value"] == pytest.approx(-1.0)
+        assert abs(scores["blind"]["gap"]["kendall"]["value"]) < 0.4
+        assert scores["path-norm"]["n"] == scores["good"]["n"] or name != "matched, none or batch"
+    assert found["selections"]["matched"]["scores"]["path-norm"]["n"] < 36
+    assert "matched cnn" not in found["selections"]
+    text = markdown(found)
+    lines = [line for line in text.splitlines() if line.startswith(("| good", "| bad"))]
+    assert lines[0].startswith("| good | 48 | 1.00 ± 0.00") and "−1.00" in lines[1]
+    assert "*train-loss (baseline)*" in text and "train-loss" in BASELINES
+
+
+def test_the_command_writes_table_and_figure(tmp_path):
+    sweep = tmp_path / "sweep.jsonl"
+    sweep.write_text("\n".join(json.dumps(r) for r in made_sweep()) + "\n", encoding="utf-8")
+    assert ranking.main([str(sweep), str(sweep), "--out", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "ranking.json").read_text(encoding="utf-8"))
+    assert found["counts"]["networks"] == 50  # a network in two files counts once
+    assert (tmp_path / "out" / "ranking.md").read_text(encoding="utf-8").startswith("50 networks, 1 failed")
+    assert (tmp_path / "out" / "ranking.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_an_empty_sweep_is_said(tmp_path, capsys):
+    (tmp_path / "none.jsonl").write_text("", encoding="utf-8")
+    assert ranking.main([str(tmp_path / "none.jsonl"), "--out", str(tmp_path)]) == 1
+    assert "no network in" in capsys.readouterr().out
+    with pytest.raises(NormgaugeError, match="sweep first"):
+        read([tmp_path / "none.jsonl"])

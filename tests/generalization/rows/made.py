@@ -1,0 +1,44 @@
+"""Small problems for the rows that train, perturb or compare."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.generalization.case import Case
+from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.training import train
+from normgauge.zoo import mlp
+
+WIDTH = 6
+
+
+def points(count: int, seed: int, *, noise: float = 0.1) -> tuple[Tensor, Tensor]:
+    """Gaussian inputs with the class of a fixed linear map; a share ``noise`` of the labels is flipped."""
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, WIDTH, generator=draw)
+    labels = (inputs[:, 0] + inputs[:, 1] > 0).long()
+    flipped = torch.rand(count, generator=draw) < noise
+    return inputs, torch.where(flipped, 1 - labels, labels)
+
+
+def small(norm: str | None = "batch", seed: int = 0) -> nn.Module:
+    """An untrained network for these points."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return mlp((WIDTH, 8, 2), norm=norm)
+
+
+def case_of(model: nn.Module, train_data: tuple[Tensor, Tensor], **options: object) -> Case:
+    """The case of a network and its training points."""
+    sample = Sample.of(train_data, "train")
+    return Case(model.eval(), sample, outputs(model.eval(), sample), **options)  # type: ignore[arg-type]
+
+
+def trained(data: tuple[Tensor, Tensor], norm: str | None = "batch", epochs: int = 3, seed: int = 0) -> nn.Module:
+    """A network fitted to them."""
+    from normgauge.generalization.surrogate import Labelled
+
+    model = small(norm, seed)
+    train(model, Labelled(Sample.of(data, "train")), epochs=epochs, batch_size=64, lr=1e-2, seed=seed)
+    return model.eval()

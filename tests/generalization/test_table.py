@@ -1,0 +1,258 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.core.certificate import Certificate, Consumed, Kind, Row, promised
+from normgauge.errors import InputError
+from normgauge.generalization.facts.cells import k_means
+from normgauge.generalization.rows import gibbs
+from normgauge.training import train
+from normgauge.zoo import Split
+from normgauge.zoo.data import digits
+
+LISTED = {
+    "holdout.clopper_pearson",
+    "holdout.kl",
+    "theorem20.published",
+    "theorem20.rademacher",
+    "theorem20.variation",
+    "theorem20.kl",
+    "theorem20.holdout",
+    "corollary21",
+    "corollary22.batch",
+    "corollary22.local",
+    "corollary22.global",
+    "corollary22.none",
+    "corollary22.published",
+    "equation66",
+    "hkk",
+    "xu_mannor",
+    "kawaguchi",
+    "than_phan",
+    "score.lla",
+    "capacity.cisneros2025",
+    "capacity.vc",
+    "capacity.neyshabur2015",
+    "capacity.golowich",
+    "capacity.bartlett2017",
+    "capacity.neyshabur2018",
+    "gibbs.maurer",
+    "gibbs.dziugaite",
+    "gibbs.data_dependent_prior",
+    "compression.sample",
+    "disagreement.surrogate",
+    "score.cell-sensitivity",
+    "score.spherical-sharpness",
+    "score.folded-capacity-margin",
+    "score.balanced-capacity-margin",
+}
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Gibbs row is tested elsewhere; here it need not be tight."""
+    monkeypatch.setattr(gibbs, "DRAWS", (20, 40))
+    monkeypatch.setattr(gibbs, "PILOT", 2)
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 4, 3, stride=2, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def layered() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+class Odd(nn.Module):
+    """A layer without a rule, and without a gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.special.bessel_j0(x)
+
+
+def data() -> tuple[Split, tuple[Tensor, Tensor], Tensor]:
+    test = digits("test")
+    return digits("train"), (test.inputs[:200], test.labels[:200]), test.inputs[200:]
+
+
+def fitted(build: Any, epochs: int = 4) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build()
+    train(model, digits("train"), epochs=epochs, lr=5e-3)
+    return model
+
+
+def certified(model: nn.Module, **options: Any) -> Certificate:
+    sample, fresh, extra = data()
+    return ng.certify(model, sample, fresh, extra, **{"epochs": 0, **options})
+
+
+@pytest.mark.parametrize("build", [plain, convolutional, layered], ids=["plain MLP", "BN CNN", "LN MLP"])
+def test_every_row_is_listed_and_typed(build: Any) -> None:
+    model = fitted(build)
+    found = certified(model)
+    keys = [row.key for row in found.rows]
+    assert set(keys) >= LISTED and len(set(keys)) == len(keys)
+    error = float((model.eval()(digits("test").inputs).argmax(1) != digits("test").labels).double().mean())
+    for row in found.rows:
+        assert row.source and row.formula and row.family and row.consumed, row.key
+        assert row.kind is not Kind.NOT_APPLICABLE or row.reason, row.key
+        if row.kind is Kind.BOUND:
+            assert row.value is not None and row.value < row.limit
+            assert row.about != "this network" or row.value > error - 0.08, row.key  # 355 test images
+        if row.kind in (Kind.BOUND, Kind.VACUOUS):
+            assert row.confidence == 0.95, row.key
+    assert found.best is not None and found.best.key.startswith("holdout")
+    again = Certificate.from_json(found.to_json())
+    assert again.to_json() == found.to_json()
+    assert again.rows == found.rows
+
+
+def test_an_unknown_layer_keeps_the_rows_that_do_not_need_it() -> None:
+    model = fitted(lambda: nn.Sequential(nn.Linear(64, 16), Odd(), nn.Linear(16, 10)))
+    found = certified(model)
+    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
+    assert found.row("equation66").kind is Kind.ESTIMATE
+    for key in ("theorem20.variation", "corollary21", "corollary22.local", "xu_mannor", "hkk"):
+        row = found.row(key)
+        assert row.kind is Kind.NOT_APPLICABLE and "bessel_j0" in row.reason, key
+
+
+def test_the_network_is_left_as_it_was() -> None:
+    model = fitted(convolutional).train()
+    model[1].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    state = torch.random.get_rng_state()
+    found = certified(model)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(p.requires_grad for p in model.parameters())
+    assert "eval mode" in found.notes[0]
+    assert certified(model).to_json() == found.to_json()  # the same numbers again
+
+
+def test_without_anything_but_the_sample() -> None:
+    found = ng.certify(fitted(plain), digits("train"), epochs=0)
+    for key in ("holdout.kl", "theorem20.holdout", "equation66", "corollary21", "disagreement.surrogate"):
+        assert found.row(key).kind is Kind.NOT_APPLICABLE
+    assert found.curves == ()
+
+
+def test_shared_samples_are_refused() -> None:
+    sample, fresh, extra = data()
+    mixed = torch.cat([fresh[0], sample.inputs[:3]]), torch.cat([fresh[1], sample.labels[:3]])
+    with pytest.raises(InputError, match="holdout: 3 of its 203 samples are training samples too"):
+        ng.certify(plain(), sample, mixed)
+    with pytest.raises(InputError, match="unlabeled: 5 of its"):
+        ng.certify(plain(), sample, fresh, torch.cat([extra, sample.inputs[:5]]))
+
+
+def test_a_partition_made_from_the_sample_is_refused() -> None:
+    sample, fresh, _ = data()
+    with pytest.raises(InputError, match="made from 100 of the training samples"):
+        ng.certify(plain(), sample, fresh, partition=k_means(sample.inputs[:100], 5), epochs=0)
+    found = ng.certify(fitted(plain), sample, fresh, partition=k_means(fresh[0], 5), epochs=0)
+    assert found.row("theorem20.variation").kind is Kind.VACUOUS
+
+
+def test_cells_are_made_from_fresh_inputs() -> None:
+    few = certified(fitted(plain), cells=4)
+    slack = dict(few.row("theorem20.variation").terms)["slack of the cells"]
+    assert slack == pytest.approx(0.5 * math.sqrt(39 / 1442) + math.sqrt(math.log(40) / 2884))
+    with pytest.raises(InputError, match="give unlabeled= or holdout="):
+        ng.certify(plain(), digits("train"), cells=4)
+    with pytest.raises(InputError, match="from 1 up"):
+        ng.certify(plain(), digits("train"), cells=0)
+
+
+def test_a_loss_without_a_range() -> None:
+    model = fitted(plain)
+    row = certified(model, loss="cross-entropy").row("theorem20.variation")
+    assert row.kind is Kind.NOT_APPLICABLE and "clip=C" in row.reason
+    clipped = certified(model, loss="cross-entropy", clip=5.0).row("theorem20.variation")
+    assert clipped.kind is Kind.VACUOUS and clipped.limit == 5.0 and clipped.quantity == "clipped cross-entropy"
+    for bad, words in (({"clip": 2.0}, "already"), ({"loss": "mse"}, "'ramp' or"), ({"clip": -1.0}, "positive")):
+        with pytest.raises(InputError, match=words):
+            certified(model, **bad)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (plain, {"delta": 1.5}, "between 0 and 1"),
+        (plain, {"encoder": "9"}, "first module of the sequence"),
+        (Odd, {"encoder": "0"}, r"nn.Sequential\(encoder, head\)"),
+        (lambda: nn.Linear(64, 4), {}, "class numbers below 4"),
+        (lambda: nn.Linear(64, 1), {}, "class numbers below 1"),
+    ],
+    ids=["delta", "encoder", "no sequence", "labels", "one output"],
+)
+def test_mistakes_are_named(model: Any, options: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        certified(model(), **options)
+
+
+def test_one_output_is_refused_in_words() -> None:
+    zeros = torch.rand(20, 64), torch.zeros(20, dtype=torch.long)
+    with pytest.raises(InputError, match="give two"):
+        ng.certify(nn.Linear(64, 1), zeros)
+
+
+def test_features_behind_an_encoder() -> None:
+    """An encoder that never saw the sample and a linear head: Theorem 20 says something on features only."""
+    first = digits("train")
+    half = Split(first.inputs[:700], first.labels[:700])
+    rest = Split(first.inputs[700:], first.labels[700:])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoder = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+        train(encoder, half, epochs=40, lr=3e-3)
+        head = nn.Linear(10, 10)
+        with torch.no_grad():
+            head.weight.copy_(torch.eye(10))
+            head.bias.zero_()
+        model = nn.Sequential(nn.Sequential(encoder, nn.Softmax(1)), head)
+    test = digits("test")
+    found = ng.certify(model, rest, test, encoder=model[0], epochs=0)
+    rows = {row.key: row for row in found.rows}
+    assert rows["theorem20.variation"].kind is Kind.VACUOUS
+    row = rows["features.theorem20.variation"]
+    assert row.kind is Kind.BOUND and row.value is not None and 0.02 < row.value < 0.9
+    assert rows["features.theorem20.published"].kind is Kind.VACUOUS  # 742 samples are too few for its slack
+    assert rows["features.theorem20.kl"].kind is Kind.BOUND
+    steep = nn.Sequential(model[0], nn.Linear(10, 10), nn.LayerNorm(10))
+    other = ng.certify(steep, rest, test, encoder="0", epochs=0)
+    assert other.row("features.theorem20.kl").kind is Kind.VACUOUS
+
+
+def test_promised_is_the_only_door() -> None:
+    row = Row("k", "n", "f", Kind.SCORE, value=0.3, terms=(("a", 0.1), ("b", 0.2)), consumed=(Consumed.WEIGHTS,))
+    assert promised(row).kind is Kind.BOUND
+    empty = promised(row, value=1.0)
+    assert empty.kind is Kind.VACUOUS and empty.reason.endswith("the largest term is the b")
+    assert promised(row, value=math.nan).value == math.inf
+    assert promised(row, value=3.0, limit=5.0).kind is Kind.BOUND
+    with pytest.raises(InputError, match="vacuous"):
+        Row("k", "n", "f", Kind.BOUND, value=1.5)
+    with pytest.raises(InputError, match="says why"):
+        Row("k", "n", "f", Kind.NOT_APPLICABLE)
+    with pytest.raises(InputError, match="has a value"):
+        Row("k", "n", "f", Kind.SCORE)

@@ -1,0 +1,302 @@
+"""A certificate in words and in a terminal: what is promised, and that nothing else sounds like a promise."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from normgauge.core.certificate import Certificate, Consumed, Kind, Row
+from normgauge.render.certificate import BEST, blocks, show, text
+from normgauge.render.certificate_steps import TOTAL, stacked, steps, track
+from normgauge.render.certificate_table import BAR, LIMIT, bar, family_grids, left_out, waterfall
+from normgauge.render.certificate_words import (
+    ONE_AT_A_TIME,
+    adds_up,
+    amount,
+    called,
+    confidence,
+    families,
+    ordered,
+    plain,
+    promises,
+    sentences,
+    shown,
+    why,
+)
+from normgauge.render.table import Grid
+from tests.made_certificates import (
+    ATTACK,
+    CLIPPED,
+    CLOPPER,
+    DIRECT,
+    DISAGREE,
+    EMPTY,
+    ENDLESS,
+    FEATURE,
+    FREE,
+    FULL,
+    GIBBS,
+    HUGE,
+    KL,
+    NEARLY,
+    NO_HOLDOUT,
+    NOT_HERE,
+    NOTHING,
+    PUBLISHED,
+    SCORES,
+    SPECTRAL,
+    TIGHT_GIBBS,
+    bound,
+    hostile,
+    summed,
+)
+
+
+def certificate(*rows: Row, **more: object) -> Certificate:
+    return replace(FULL, rows=rows, warnings=(), **more)
+
+
+def test_the_best_promise_is_the_hold_out_and_is_said_first():
+    first, *rest = sentences(replace(FULL, warnings=()))
+    assert first == (
+        "Best promise: on unseen data from the same source this network errs at most 2.24 % of the time, with 95 % "
+        "confidence: hold-out, Clopper–Pearson."
+    )
+    assert rest[0].startswith("Without hold-out labels: at most 11.0 %, with 95 % confidence: disagreement with")
+    assert rest[0].endswith("paid with train labels and unlabeled data and extra training.")
+    assert rest[1].startswith("From the training data alone: at most 35.6 %")
+    assert rest[2:] == ["2 bounds speak about another predictor made from this network, not about it.", ONE_AT_A_TIME]
+
+
+def test_a_smaller_row_of_another_kind_does_not_take_the_place_of_the_hold_out():
+    smaller = replace(DISAGREE, value=0.01)
+    first, second, *_ = promises(certificate(smaller, CLOPPER))
+    assert first.startswith("Promise: on unseen data") and "2.24 %" in first and "Clopper–Pearson" in first
+    assert second.startswith("Without hold-out labels: at most 1.00 %")
+
+
+def test_without_a_hold_out_the_best_other_row_is_the_promise():
+    first, second, *_ = promises(NO_HOLDOUT)
+    assert first.startswith("Best promise:") and "11.0 %" in first and "disagreement" in first
+    assert second.startswith("No labelled hold-out was given")
+
+
+def test_nothing_that_is_no_bound_on_this_network_is_promised():
+    told = sentences(NOTHING)
+    assert told[0].startswith("Nothing can be promised")
+    assert "No bound from the training data alone says anything about this network." in told
+    assert "1 bound speaks about another predictor made from this network, not about it." in told
+    for row in (TIGHT_GIBBS, DIRECT, SCORES[0], PUBLISHED):
+        assert row.name not in " ".join(told) and shown(row) not in " ".join(told)
+
+
+@pytest.mark.parametrize("row", [GIBBS, DIRECT, CLIPPED, PUBLISHED, SCORES[1]], ids=lambda row: row.key)
+def test_one_row_that_is_no_promise_gives_no_promise(row):
+    assert promises(certificate(row))[0].startswith("Nothing can be promised")
+
+
+def test_from_the_training_data_alone_and_its_price():
+    told = promises(certificate(FEATURE, CLOPPER))
+    assert told[1] == (
+        "From the training data alone: at most 35.6 %, with 95 % confidence: feature cells, Theorem 20 in feature "
+        "space, our slack, paid with train labels."
+    )
+    free = bound("a", "free", "b", 0.5, ())
+    assert promises(certificate(free))[1].endswith("paid with nothing.")
+    assert ONE_AT_A_TIME not in sentences(certificate(CLOPPER))
+
+
+def test_a_bound_from_unlabeled_data_is_not_called_one_from_training_data():
+    row = bound("u", "unlabeled", "cells", 0.3, (Consumed.TRAIN_LABELS, FREE))
+    told = promises(certificate(row))
+    assert told[1].startswith("Without hold-out labels") and told[2].startswith("No bound from the training data alone")
+
+
+def test_warnings_are_announced_right_after_the_promise():
+    assert promises(FULL)[1] == "The warnings below may take that promise away: read them first."
+    assert "warnings" not in " ".join(promises(replace(FULL, warnings=())))
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        (0.02239, "2.24 %"), (0.0224, "2.24 %"), (0.02240001, "2.25 %"), (0.05, "5.00 %"),
+        (0.999, "99.9 %"), (0.99966, "99.966 %"), (1 - 1e-9, "below 100 %"), (1.0, "100 %"),
+        (1.38, "138 %"), (9.999, "1000 %"), (10.0, "10^1.00"), (10.1, "10^1.01"), (6e5, "10^5.78"), (0.0, "0 %"),
+        (math.inf, "infinite"), (3e-7, "3e-05 %"), (1e300, "10^300.00"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bound_is_rounded_upwards(value, printed):
+    assert amount(value, up=True) == printed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_printed_is_never_below_the_bound(seed):
+    for k in range(400):
+        value = ((seed * 400 + k) * 0.6180339887) % 9.9
+        printed = Decimal(amount(value, up=True).removesuffix(" %"))
+        assert Decimal(repr(value)) * 100 <= printed <= Decimal(repr(value)) * 101 + Decimal("1e-3")
+
+
+def test_other_numbers():
+    assert amount(None) == plain(None) == plain(math.nan) == amount(math.nan) == "·"
+    assert amount(-0.02) == "-2.00 %" and amount(0.4, "loss") == "0.4" and amount(-math.inf) == "-infinite"
+    assert plain(-math.inf) == "-infinite" and plain(4.1e12) == "4.1e+12"
+    assert shown(SCORES[0]) == "3.351e+05" and shown(DIRECT) == "3.85 %" and shown(NOT_HERE[0]) == "·"
+    assert confidence(SCORES[0]) == confidence(replace(NOT_HERE[0], confidence=0.95)) == "·"
+    assert called(DISAGREE) == DISAGREE.name and called(KL) == "hold-out, kl inverse"
+
+
+def test_rows_are_ordered_by_kind_then_value_and_scores_as_they_come():
+    kinds = [row.kind for row in ordered(FULL.rows)]
+    assert kinds == sorted(kinds, key=list(dict.fromkeys(kinds)).index)
+    assert list(dict.fromkeys(kinds)) == [
+        Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE, Kind.SCORE, Kind.NOT_APPLICABLE,
+    ]  # fmt: skip
+    bounds = [row for row in ordered(FULL.rows) if row.kind is Kind.BOUND]
+    assert bounds == [CLOPPER, KL, DISAGREE, CLIPPED, FEATURE, TIGHT_GIBBS, GIBBS]  # by share of their limit
+    vacuous = [row for row in ordered(FULL.rows) if row.kind is Kind.VACUOUS]
+    assert vacuous == [NEARLY, PUBLISHED, SPECTRAL, HUGE, ENDLESS]
+    assert [row for row in ordered(FULL.rows) if row.kind is Kind.SCORE] == list(SCORES)
+
+
+def test_the_hold_out_stands_first_even_where_it_does_not_apply():
+    absent = replace(CLOPPER, kind=Kind.NOT_APPLICABLE, reason="no hold-out was given", value=None)
+    assert next(iter(families((FEATURE, DISAGREE, absent)))) == "hold-out"
+    order = list(families(FULL.rows))
+    assert order == [
+        "hold-out", "disagreement", "cells", "feature cells", "PAC-Bayes", "capacity", "score", "compression",
+    ]  # fmt: skip
+
+
+def test_why_names_the_largest_term_the_reason_and_the_samples_needed():
+    assert why(PUBLISHED) == "largest term: Lipschitz term, 10^2.51; says something from 12,000,000 samples on"
+    assert "the error is at most 1 anyway" in why(PUBLISHED, every=True)
+    assert why(CLIPPED).startswith("of the cross-entropy, which is at most 4; largest term: training loss, 0.4")
+    assert why(DIRECT) == DIRECT.reason
+    assert why(replace(NEARLY, needed=5 * 10**12)).endswith("140 %; says something from 10^12.70 samples on")
+    assert why(SPECTRAL) == SPECTRAL.reason  # its terms are no parts of it
+    assert why(KL) == ""
+
+
+def test_terms_that_add_up_are_parts_whether_it_is_said_or_not():
+    silent = replace(NEARLY, additive=False)
+    assert adds_up(silent) and stacked((silent,)) == [silent]
+    assert not adds_up(SPECTRAL) and not adds_up(CLOPPER) and not adds_up(KL)
+    assert adds_up(replace(ENDLESS, additive=False))
+
+
+def test_the_tables_hold_every_row_and_say_the_kind_in_words():
+    grids = family_grids(FULL, every=True)
+    assert sum(len(grid.rows) for grid in grids) == len(FULL.rows)
+    held, *_ = grids
+    assert held.title == "Hold-out" and held.rows[0][:5] == (
+        "Clopper–Pearson", "BOUND", "2.24 %", "95 %", "hold-out labels",
+    )  # fmt: skip
+    kinds = {line[1] for grid in grids for line in grid.rows}
+    assert kinds == {"BOUND", "vacuous", "estimate", "score", "not applicable"}
+    assert all(("about" in grid.headers) == (grid.title == "PAC-Bayes") for grid in grids)
+
+
+def test_what_does_not_apply_takes_a_line_each_unless_all_is_asked_for():
+    assert all("not applicable" not in line for grid in family_grids(FULL) for line in grid.rows)
+    grid = left_out(FULL)
+    assert grid.title == "Not applicable here: 3" and len(grid.rows) == 3
+    assert grid.rows[1][1].endswith("…") and len(grid.rows[1][1]) <= 78
+    lines = text(FULL).splitlines()
+    assert sum("sample compression" in line for line in lines) == 1
+    assert all(len(line) <= 120 for line in lines)
+    full = io.StringIO()
+    show(FULL, full, every=True, width=120)
+    assert "Littlestone and" in full.getvalue() and "Not applicable here" not in full.getvalue()
+
+
+def test_an_even_waterfall_is_stacked_and_a_wide_one_starts_at_the_left():
+    found = steps(FEATURE)
+    assert [step.name for step in found] == ["training loss", "Lipschitz term", "slack", TOTAL]
+    assert found[1].start == found[0].end and found[2].end == pytest.approx(found[3].end)
+    assert not any(step.culprit for step in found)
+    wide = steps(PUBLISHED)
+    assert all(step.start == 0 for step in wide) and [step.culprit for step in wide] == [False, True, False, False]
+    assert not track(PUBLISHED).even and track(FEATURE).even
+    assert [step.culprit for step in steps(NEARLY)] == [False, True, False, False]
+    small = steps(summed("s", "s", "f", {"one": 0.6, "other": 0.7}))
+    assert [step.culprit for step in small] == [False, True, False]  # neither alone, so the larger
+    both = steps(summed("b", "b", "f", {"one": 2.0, "other": 3.0, "slack": 0.1}))
+    assert [step.culprit for step in both] == [True, True, False, False]
+    assert steps(replace(NEARLY, value=None))[-1].value == pytest.approx(1.55)
+
+
+def test_an_axis_holds_the_limit_unless_it_is_far():
+    assert track(FEATURE).limited and track(PUBLISHED).limited and not track(DISAGREE).limited
+    axis = track(PUBLISHED)
+    assert 0 < axis.at(0.003) < axis.at(0.086) < axis.at(1.0) < axis.at(327.0) < axis.at(math.inf) == 1.0
+    assert axis.at(0.0) == 0.0 == axis.at(1e-9)
+    assert track(ENDLESS).at(math.inf) == 1.0 and track(DISAGREE).at(math.inf) == 1.0
+    negative = summed("n", "n", "f", {"loss": 0.6, "credit": -0.3})
+    assert 0 <= track(negative).at(0.0) < track(negative).at(0.3) < track(negative).at(0.6) <= 1
+
+
+def test_bars_of_characters():
+    lines = {name: drawn for name, _, drawn in waterfall(NEARLY).rows}
+    limit = lines["training loss"].index(LIMIT)
+    assert lines[TOTAL].index(LIMIT) == limit < len(lines[TOTAL]) <= BAR + 1
+    assert lines["training loss"].startswith("█") and lines["slack"].index("█") > limit
+    assert "█" in lines["Lipschitz term"][:limit] and "█" in lines["Lipschitz term"][limit:]
+    assert LIMIT not in "".join(line[2] for line in waterfall(DISAGREE).rows)
+    assert "far from 100 %" in waterfall(DISAGREE).footer and "logarithmic" in waterfall(ENDLESS).footer
+    tiny = steps(summed("t", "t", "f", {"a": 1e-9, "b": 0.9, "c": 0.0}))
+    axis = track(summed("t", "t", "f", {"a": 1e-9, "b": 0.9, "c": 0.0}))
+    assert bar(tiny[0], axis).startswith("█") and "█" not in bar(tiny[2], axis)  # there, and not there
+
+
+def test_the_waterfalls_shown_are_of_different_families():
+    holdout = replace(KL, terms=(("error", 0.02), ("price", 0.00291)), additive=True)
+    aside = replace(holdout, family="PAC-Bayes", about="another", value=0.0001)
+    shown_grids = [p for p in blocks(certificate(aside, holdout, replace(holdout, key="k2"), DISAGREE, FEATURE, NEARLY))
+                   if isinstance(p, Grid) and p.title.startswith("Where")]  # fmt: skip
+    assert len(shown_grids) == BEST == 3  # none about another predictor
+    assert [grid.title.split(": ")[1] for grid in shown_grids] == ["kl inverse", DISAGREE.name, FEATURE.name]
+
+
+def test_the_terminal_shows_sentences_warnings_and_what_kinds_mean():
+    told = text(FULL)
+    assert told.index("Best promise") < told.index("Warning: reading a sample") < told.index("Hold-out\n")
+    assert "vacuous: A true bound that says nothing" in told and "Measured in eval mode." in told
+    assert told == str(FULL)
+    assert "Nothing can be promised" in text(EMPTY) and "vacuous:" not in text(EMPTY)
+
+
+def test_a_terminal_without_rich_gets_plain_columns(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert "Clopper–Pearson" in text(FULL) and "│ is 100 %" in text(FULL)
+
+
+def test_a_narrow_terminal_loses_no_number():
+    stream = io.StringIO()
+    show(FULL, stream, width=60)
+    joined = stream.getvalue()
+    assert all(shown(row) in joined for row in FULL.rows if row.kind is not Kind.NOT_APPLICABLE)
+
+
+def test_no_width_crops_what_a_row_says():
+    named = {
+        "name": "PAC-Bayes with scale-free noise (Maurer)",
+        "about": "a network drawn from a Gaussian around this one",
+    }
+    row = summed("g", "g", "PAC-Bayes", {"loss": 0.135, "divergence": 0.784}, consumed=(*CLOPPER.consumed, FREE))
+    for width in range(60, 180):
+        stream = io.StringIO()
+        show(certificate(replace(row, **named)), stream, width=width)
+        table = stream.getvalue().partition("PAC-Bayes\n")[2].partition("Where")[0]
+        assert table.count("%") == 3, width  # value, confidence, largest term
+
+
+def test_hostile_names_are_printed_as_they_are():
+    assert ATTACK in text(hostile()).replace("\n", "")
