@@ -71,7 +71,7 @@ def test_a_network_of_convolutions(pool: str) -> None:
         top = float(torch.linalg.matrix_norm(matrix, 2))
         assert top <= math.exp(link.log_spectral) <= top * (1.000001 if exact else 1.5)
     assert chain.links[0].weights == 4 * 2 * 9 + 4
-    assert chain.links[0].units == 4 * 36
+    assert chain.links[0].units == 4 * 36 + (4 * 9 * 6 if pool == "max" else 0)  # 6 pairs in a window of 4
     assert chain.width == 4 * 36 + 1
 
 
@@ -162,6 +162,7 @@ BROKEN = {
     "layer norm": (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), (4,), "1 \\(LayerNorm\\)"),
     "gelu": (nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)), (4,), "1 \\(GELU\\)"),
     "steep leak": (nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(2.0), nn.Linear(4, 2)), (4,), "1 \\(LeakyReLU\\)"),
+    "falling leak": (nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(-0.5), nn.Linear(4, 2)), (4,), "1 \\(LeakyReLU\\)"),
     "residual": (Residual(), (4,), "joins"),
     "branch": (Looks(), (4,), "control flow"),
     "softmax": (nn.Sequential(nn.Linear(4, 2), nn.Softmax(1)), (4,), "1 \\(Softmax\\)"),
@@ -196,6 +197,13 @@ def test_what_is_no_chain_is_refused_by_name(name: str) -> None:
     net, shape, words = BROKEN[name]
     with pytest.raises(BrokenChainError, match=words):
         read_chain(net.eval(), sample(*shape))
+
+
+def test_words_are_no_vectors() -> None:
+    net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2)).eval()
+    words = Sample(torch.arange(30).reshape(10, 3) % 9, torch.zeros(10, dtype=torch.long))
+    with pytest.raises(BrokenChainError, match="whole numbers"):
+        read_chain(net, words)
 
 
 def test_a_chain_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

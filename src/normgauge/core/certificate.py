@@ -139,7 +139,7 @@ def promised(row: Row, **changes: Any) -> Row:
         return changed
     reason = f"{value:.3g}, and the {changed.quantity} is at most {changed.limit:g} anyway"
     if changed.heaviest:
-        reason += f"; the largest term is the {changed.heaviest}"
+        reason += f"; largest term: {changed.heaviest}"
     return dataclasses.replace(changed, reason=reason)
 
 

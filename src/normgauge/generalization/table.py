@@ -98,8 +98,8 @@ def certify(
             disagreement.rows(case, surrogate=_surrogate(surrogate), prepared=trained),
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
-        rows = tuple(asked(made, told))
         curves = local_curve(case, slopes)
+        rows = tuple(asked(made, told))
     return Certificate(
         type(model).__name__,
         delta,

@@ -129,3 +129,12 @@ def test_the_real_images_are_disjoint_and_scaled():
     assert len(here.train) == 300 and len(here.fresh) == 200 and len(here.test) == 100
     assert float(here.train.mean()) == pytest.approx(0.0, abs=1e-4)
     assert here.cells.cells == 20
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)], ids=["fashion", "cifar"])
+@pytest.mark.parametrize("norm", GRIDS["cnn"]["norm"])
+def test_a_cnn_fits_its_images_and_has_one_normalizer_a_convolution(norm, shape):
+    net = sweep_net.build(Net("cnn", norm, 3, 8, 0.1, 32, 0.0, 0), shape)
+    assert net.eval()(torch.zeros(2, *shape)).shape == (2, 10)
+    normalizers = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d | torch.nn.GroupNorm)]
+    assert len(normalizers) == (0 if norm == "none" else 3)

@@ -59,3 +59,20 @@ def test_an_error_on_the_cpu_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(ng, "certify", certify)
     with pytest.raises(RuntimeError, match="no memory"):
         tables.run(SETTINGS, Place(tmp_path))
+
+
+def test_what_the_device_cannot_do_is_done_on_the_cpu(
+    images: data.Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Made:
+        def to_json(self) -> dict[str, Any]:
+            return {"rows": []}
+
+    def certify(*_: Any, **__: Any) -> Made:
+        if not capsys.readouterr().out:  # nothing has been said yet: the first call
+            raise RuntimeError("not on this device\nmore")
+        return Made()
+
+    monkeypatch.setattr(ng, "certify", certify)
+    monkeypatch.setattr(data, "load", lambda *_: images)
+    assert tables.run(SETTINGS, Place(tmp_path, device="cuda"))["device"] == "cpu"

@@ -111,6 +111,7 @@ def test_norms_beyond_floats_are_infinite_not_wrong(rows: str) -> None:
     else:
         value = neyshabur2018.bound(0.0, 2000.0, 0.0, [1.0, 1.0], 10, 1000, 0.05).value
     assert value == math.inf
+    assert bartlett2017.log_sum([0.0, math.inf]) == math.inf
 
 
 def test_all_grow_the_way_they_must() -> None:

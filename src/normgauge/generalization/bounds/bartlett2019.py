@@ -15,7 +15,8 @@ def vc_dimension(weights: Sequence[int], units: Sequence[int]) -> float:
 
     Holds:  activations with one kink, two linear pieces; weights may be shared. For K classes with k_L = K − 1: whether
             (x, y) is an error depends on x only through the signs of h_y − h_b, b ≠ y, which are K − 1 polynomials of
-            the degree of the last layer, and these are all that the proof counts there.
+            the degree of the last layer, and these are all that the proof counts there. A max pool adds the signs of
+            the differences it compares: a layer whose k outputs are pooled in windows of q counts as k(q+1)/2 units.
     Source: Bartlett, Harvey, Liaw & Mehrabian 2019, Theorem 7, with degree 1 and p = 1 kink.
 
     Args:

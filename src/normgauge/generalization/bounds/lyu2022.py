@@ -29,4 +29,4 @@ def smoothed(loss: float, sharpness: float, noise: float, m: int) -> Parts:
 
 def best_noise(sharpness: float, m: int) -> float:
     """μ = (ln(m)/(τ√m))^(1/3), where `smoothed` is smallest."""
-    return (math.log(m) / (sharpness * math.sqrt(m))) ** (1 / 3)
+    return math.cbrt(math.log(m) / (sharpness * math.sqrt(m)))

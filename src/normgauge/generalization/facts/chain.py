@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -80,6 +80,7 @@ class Walk:
 
     maps: list[Affine | Map]
     elementwise: bool = True
+    windows: dict[str, int] = field(default_factory=dict)  # numbers a max pool compares, by the layer before it
 
 
 def read_chain(model: nn.Module, sample: Sample) -> Chain:
@@ -97,6 +98,9 @@ def read_chain(model: nn.Module, sample: Sample) -> Chain:
     """
     count = min(TRACED, len(sample))
     traced, others = sample.take(range(count)), sample.take(range(len(sample) - count, len(sample)))
+
+    if not traced.is_floating_point():
+        raise BrokenChainError("its inputs are whole numbers; the norm rows need real ones")
 
     def use(session: Session) -> Chain:
         walk = _walk(session)
@@ -144,10 +148,20 @@ def _add(walk: Walk, step: Step) -> None:
     elif target in NORMS:
         _normalize(walk, step, data)
     elif _activates(step, target) or _reshapes(step, target) or _short_pool(step, target):
-        walk.elementwise = walk.elementwise and target not in MAX_POOLS
+        if target in MAX_POOLS:
+            _compared(walk, step)
         walk.maps.append(_again(step))
     else:
         raise BrokenChainError(f"{step.name} ({step.kind}) is no linear map, ReLU, reshaping or plain pooling")
+
+
+def _compared(walk: Walk, step: Step) -> None:
+    """Note how many outputs of the layer before it a max pool compares at a time."""
+    walk.elementwise = False
+    layers = [m.name for m in walk.maps if isinstance(m, Affine)]
+    if layers:
+        window = math.prod(_option(step, 1, "kernel_size", None))
+        walk.windows[layers[-1]] = walk.windows.get(layers[-1], 1) * window
 
 
 def _again(step: Step) -> Map:
@@ -155,11 +169,11 @@ def _again(step: Step) -> Map:
 
 
 def _activates(step: Step, target: Any) -> bool:
-    """Whether it is a ReLU, or a leaky one whose slope is at most 1 everywhere."""
+    """Whether it is a ReLU, or a leaky one: it never falls, and never rises faster than 1."""
     if target not in LEAKY:
         return target in RELUS
     slope = step.module.negative_slope if step.module is not None else step.get(1, "negative_slope", 0.01)
-    return abs(float(slope)) <= 1.0
+    return 0.0 <= float(slope) <= 1.0
 
 
 def _reshapes(step: Step, target: Any) -> bool:
@@ -215,18 +229,19 @@ def _short_pool(step: Step, target: Any) -> bool:
     if target not in (*MAX_POOLS, *AVERAGES) or axes < 1 or len(step.outputs) != 1:
         return False
 
-    def option(position: int, name: str, default: Any) -> list[int]:
-        given = getattr(step.module, name, default) if step.module is not None else step.get(position, name, default)
-        return per_axis(default if given is None else given, axes)
-
-    kernel = option(1, "kernel_size", None)
-    stride = option(2, "stride", None) if option(2, "stride", None)[0] is not None else kernel
-    padding = option(3, "padding", 0)
-    dilation = option(4, "dilation", 1) if target in MAX_POOLS else [1] * axes
+    kernel = _option(step, 1, "kernel_size", None)
+    stride, padding = _option(step, 2, "stride", kernel), _option(step, 3, "padding", 0)
+    dilation = _option(step, 4, "dilation", 1) if target in MAX_POOLS else [1] * axes
     if target in AVERAGES and any(padding):
         return False  # with its divisor at the border it may be more than an average
     lines = zip(data.shape[2:], out.shape[2:], kernel, stride, padding, dilation, strict=True)
     return all(overlap(*line)[0] <= 1 for line in lines)
+
+
+def _option(step: Step, position: int, name: str, default: Any) -> list[int]:
+    """An option of a pool, one number an axis."""
+    given = getattr(step.module, name, default) if step.module is not None else step.get(position, name, default)
+    return per_axis(default if given is None or given == [] else given, step.inputs[0].tensor.ndim - 2)
 
 
 def _detached(tensor: Any) -> Tensor | None:
@@ -255,5 +270,5 @@ def _chain(walk: Walk) -> Chain:
     if not isinstance(walk.maps[-1], Affine) or maps[-1].spec is not None or maps[-1].weight.ndim != 2:
         raise BrokenChainError("it does not end with a linear layer")
     constant = any(m.bias is not None for m in maps)
-    links = tuple(m.link(constant=constant, last=m is maps[-1]) for m in maps)
+    links = tuple(m.link(constant=constant, last=m is maps[-1], window=walk.windows.get(m.name, 1)) for m in maps)
     return Chain(links, constant, walk.elementwise)

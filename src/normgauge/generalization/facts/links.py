@@ -27,7 +27,7 @@ class Link:
         log_row: ln of the largest ℓ2 norm of a row.
         inputs: columns of the matrix; a constant input counts.
         outputs: rows; a constant output counts.
-        units: outputs of the layer itself.
+        units: signs that fix what the layer does to a sample: one an output, and one a pair that a max pool compares.
         weights: numbers that can be chosen, each shared one once, biases included.
     """
 
@@ -104,8 +104,17 @@ class Affine:
             return _log(float(self.weight.abs().max()))
         return dense_norm(self.weight).log.hi
 
-    def link(self, *, constant: bool, last: bool) -> Link:
-        """Its norms as [[A b], [0 1]] where the chain carries a constant, as [A b] at its end, as A without."""
+    def link(self, *, constant: bool, last: bool, window: int = 1) -> Link:
+        """Its norms as [[A b], [0 1]] where the chain carries a constant, as [A b] at its end, as A without.
+
+        Args:
+            constant: whether inputs carry one more coordinate that is always 1.
+            last: whether it is the end of the chain.
+            window: outputs a max pool compares at a time: windows of q have q(q−1)/2 pairs, (q−1)/2 an output.
+
+        Returns:
+            The norms.
+        """
         rows = self.row_squares()
         squares = torch.zeros_like(rows)
         if self.bias is not None:
@@ -120,7 +129,7 @@ class Affine:
             _log(max(float(norms.max()), extra)),
             math.prod(self.shape) + constant,
             len(rows) + int(extra),
-            len(rows),
+            -(-len(rows) * (window + 1) // 2),
             self.weight.numel() + (0 if self.bias is None else self.bias.numel()),
         )
 

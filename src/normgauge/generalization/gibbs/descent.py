@@ -28,7 +28,7 @@ class Plan:
         epochs: passes over the sample.
         m: samples the bound will be evaluated on.
         extra: ln(2√m/δ) and the like, added to KL.
-        rate: step of the means.
+        rate: step of the means, in units of the noise at the start.
         noise_rate: step of the logarithms of the widths.
         seed: of noise and order.
     """
@@ -36,7 +36,7 @@ class Plan:
     epochs: int
     m: int
     extra: float
-    rate: float = 1e-3
+    rate: float = 0.05
     noise_rate: float = 5e-2
     seed: int = 0
 
@@ -68,13 +68,12 @@ def descend(
     """
     mean = {n: t.detach().clone().requires_grad_() for n, t in start.mean.items()}
     log_width = {n: start.width[n].log().expand(t.shape).clone().requires_grad_() for n, t in mean.items()}
-    steps = torch.optim.Adam(
-        [{"params": [*mean.values()], "lr": plan.rate}, {"params": [*log_width.values()], "lr": plan.noise_rate}]
-    )
+    rates = [plan.rate * float(start.width[n].mean()) for n in mean] + [plan.noise_rate] * len(mean)
+    steps = torch.optim.Adam([{"params": [t], "lr": 0.0} for t in (*mean.values(), *log_width.values())])
     noise = torch.Generator(space.device).manual_seed(plan.seed)
     whole = plan.epochs * math.ceil(len(sample) / BATCH)
     for i, (inputs, labels) in enumerate(_shuffled(sample, plan)):
-        for group, rate in zip(steps.param_groups, (plan.rate, plan.noise_rate), strict=True):
+        for group, rate in zip(steps.param_groups, rates, strict=True):
             group["lr"] = rate * (1 - i / whole)
         width = {n: t.exp().clamp(min=SMALLEST) for n, t in log_width.items()}
         tensors = Gaussian(mean, width).draw(noise)

@@ -182,8 +182,6 @@ def rows(case: Case) -> Iterator[Row]:
 
 def vc_row(case: Case, chain: Chain, margins: Tensor) -> Row:
     """Counting weights."""
-    if not chain.elementwise:
-        return dataclasses.replace(VC, reason=MAX_POOL)
     weights = [link.weights for link in chain.links]
     units = [link.units for link in chain.links[:-1]] + [max(1, case.classes - 1)]
     vc = bartlett2019.vc_dimension(weights, units)
@@ -226,16 +224,26 @@ def _finished(case: Case, row: Row, found: Parts, why: str, at: Callable[[int], 
         kind=Kind.VACUOUS,
         confidence=1 - case.delta,
         reason=f"{found.value:.3g}: {why}" if vacuous else "",
-        needed=needed(at, case.m, row.limit) if vacuous else None,
+        needed=needed(at, case.m, row.limit, LARGEST) if vacuous else None,
     )
     return promised(filled)
 
 
-def needed(at: Callable[[int], Parts], m: int, limit: float) -> int | None:
-    """The smallest number of samples, within 1 %, at which the row would say something, all else equal."""
+def needed(at: Callable[[int], Parts], m: int, limit: float, largest: int = 10**6) -> int | None:
+    """The smallest number of samples, within 1 %, at which the row would say something, all else equal.
+
+    Args:
+        at: the row for so many samples; a binomial tail takes time that grows with them.
+        m: samples at hand, too few.
+        limit: what the row must get below.
+        largest: where to give up.
+
+    Returns:
+        The number, or None where it is above ``largest``.
+    """
     high = m
     while at(high).value >= limit:
-        if high > LARGEST:
+        if high > largest:
             return None
         high *= 2
     low = high // 2

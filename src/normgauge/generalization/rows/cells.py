@@ -161,14 +161,14 @@ def hopeless(space: Space, row: Row, tau: float, again: Callable[[int], float]) 
     alone = (space.spread.singles + space.spread.outside) / space.m
     inside = (1 - alone) * steep * space.spread.mean() + alone
     terms = tuple((name, space.limit * part) for name, part in ((LOSS, mean), (TERM, inside), (SLACK, tau)))
-    value = math.fsum(part for _, part in terms)
-    needed, reason = sample_size(space, again), ""
+    whole = math.fsum(part for _, part in terms)
+    needed = sample_size(space, again)
     if needed is None:
         reason = "no sample size would help: with this slope the loss changes by its whole range inside a cell"
     else:
         reason = f"the slack alone is too large; some {needed:,} samples would be needed"
-    value = max(value, space.limit)
-    return promised(row, value=value, terms=terms, additive=False, reason=reason, needed=needed)
+    value = max(whole, space.limit)
+    return promised(row, value=value, terms=terms, additive=value == whole, reason=reason, needed=needed)
 
 
 def sample_size(space: Space, tau: Callable[[int], float]) -> int | None:
