@@ -134,6 +134,24 @@ def test_an_unknown_layer_keeps_the_rows_that_do_not_need_it() -> None:
         assert row.kind is Kind.NOT_APPLICABLE and "bessel_j0" in row.reason, key
 
 
+class Forked(nn.Module):
+    """Other inputs may take another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) if x.sum() > -1e9 else 1e6 * self.linear(x)
+
+
+def test_a_network_that_branches_on_its_data_has_no_proved_slope() -> None:
+    found = certified(Forked())
+    for key in ("theorem20.variation", "corollary22.none", "corollary22.local", "corollary21"):
+        row = found.row(key)
+        assert row.kind is Kind.NOT_APPLICABLE and "not proved" in row.reason, key
+
+
 def test_the_network_is_left_as_it_was() -> None:
     model = fitted(convolutional).train()
     model[1].eval()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
 from normgauge.errors import NormgaugeError
 from normgauge.measure import readings
@@ -50,6 +51,9 @@ def slopes_of(model: nn.Module, probe: Tensor) -> Slopes:
     unknown = ", ".join(f"{one.name} ({one.why})" for one in whole.unknown)
     if unknown:
         return Slopes(gap=f"no slope is proved: there is no rule for {unknown}", reading=whole, point=point)
+    if whole.evidence is not Evidence.PROVED:
+        why = "; ".join(whole.notes) or "see ng.gauge(model, batch)"
+        return Slopes(gap=f"the slope is {whole.evidence}, not proved: {why}", reading=whole, point=point)
     kinds = (record.kind for record in whole.layers if record.sigma)
     return Slopes(
         balanced=ROOT2 * power(whole.log_upper),
@@ -73,7 +77,7 @@ def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> l
         found = readings(model, centres, scopes, search=False, pictures=False)
     except NormgaugeError:
         return None
-    if any(reading.unknown or len(reading.samples) != len(centres) for reading in found):
+    if any(r.evidence is not Evidence.PROVED or len(r.samples) != len(centres) for r in found):
         return None
     return [
         torch.tensor([ROOT2 * power(float(row["log10_upper"]) * LN10) for row in r.samples], dtype=torch.float64)

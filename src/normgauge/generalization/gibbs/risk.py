@@ -12,6 +12,7 @@ from normgauge.generalization.gibbs.posterior import Gaussian
 from normgauge.generalization.gibbs.space import Space
 
 BATCH = 64
+APART = 10**9  # between seeds that must not meet: of noise, of mini-batches, of what was fitted before
 Tell = Callable[[float], None]
 
 
@@ -40,7 +41,7 @@ def drawn_error(
     if sample.labels is None:
         raise InputError("the Gibbs error needs labels")
     noise = torch.Generator(space.device).manual_seed(seed)
-    order = torch.Generator().manual_seed(seed + 1)
+    order = torch.Generator().manual_seed(seed + APART)
     size, total = min(BATCH, len(sample)), 0.0
     with torch.no_grad():
         for i in range(draws):

@@ -19,7 +19,7 @@ from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
 from normgauge.generalization.gibbs.posterior import Gaussian, distance, divergence, proportional
-from normgauge.generalization.gibbs.risk import drawn_error
+from normgauge.generalization.gibbs.risk import APART, drawn_error
 from normgauge.generalization.gibbs.space import TROUBLE, Space, space
 from normgauge.generalization.gibbs.sphere import sharpness
 from normgauge.generalization.surrogate import Half, duplicate, half
@@ -118,7 +118,7 @@ class Work:
     def error(self, where: Space, posterior: Gaussian, sample: Sample, what: str) -> float:
         """The Gibbs error by new draws."""
         tell = partial(self.case.progress, what)
-        return drawn_error(where, posterior, sample, self.count(where), seed=self.case.seed + 1, tell=tell)
+        return drawn_error(where, posterior, sample, self.count(where), seed=self.case.seed + 2 * APART, tell=tell)
 
     def count(self, where: Space) -> int:
         """How many draws, from the size of the network alone; filters cost more than matrices."""
@@ -239,7 +239,7 @@ def _learnt_prior(work: Work) -> tuple[Parts, Space]:
     priors = [proportional(where.mean, share) for share in PRIOR_SHARES]
     tried = [drawn_error(where, prior, other.unseen, PILOT, seed=case.seed) for prior in priors]
     prior = next(p for p, seen in zip(priors, tried, strict=True) if seen <= min(tried) + AS_GOOD)
-    plan = Plan(case.epochs, n, choice + math.log(2 * math.sqrt(n) / work.delta), __import__('builtins').float(__import__('os').environ['RC']), 1e-2, case.seed)
+    plan = Plan(case.epochs, n, choice + math.log(2 * math.sqrt(n) / work.delta), 0.005, 1e-2, case.seed)
     tell = partial(case.progress, "PAC-Bayes, posterior")
     moved = descend(where, prior, to_fixed_prior(prior), case.train, plan, tell)
 
