@@ -46,6 +46,7 @@ def certify(
     seed: int = 0,
     initial: Mapping[str, Tensor] | None = None,
     coreset: Sequence[int] | None = None,
+    picked: int | None = None,
     surrogate: tuple[nn.Module, Any] | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
@@ -70,6 +71,7 @@ def certify(
         seed: of all random draws.
         initial: the weights training began with, for the rows that measure the distance from them.
         coreset: indices of ``train`` the network was trained on, where it saw no others.
+        picked: how many samples pick-to-learn picked, where the network was trained that way.
         surrogate: another network and labelled samples it never saw, for the disagreement row.
         progress: called with a stage and the share of it done.
 
@@ -94,7 +96,7 @@ def certify(
             found,
             capacity.rows(case),
             gibbs.rows(case, initial=initial, prepared=trained),
-            compression.rows(case, coreset=coreset),
+            compression.rows(case, coreset=coreset, picked=picked),
             disagreement.rows(case, surrogate=_surrogate(surrogate), prepared=trained),
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
