@@ -1,6 +1,6 @@
 """A network trained on scikit-learn's digits, with the data a certificate is made from.
 
-    normgauge certify examples/certified.py:build --train examples/certified.py:train --holdout examples/certified.py:holdout
+    normgauge certify certified.py:build --train certified.py:train --holdout certified.py:holdout
 
 or run this file for the table of a few rows.
 """

@@ -9,7 +9,7 @@ from normgauge.generalization.rows import gibbs
 
 
 def test_digits_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """500 images for the encoder, 942 for the head: the sharper slacks say something, the published one next to nothing."""
+    """500 images for the encoder, 942 for the head: the sharper slacks say something."""
     monkeypatch.setattr(gibbs, "DRAWS", (20, 40))
     monkeypatch.setattr(gibbs, "PILOT", 2)
     monkeypatch.setitem(demo.PLANS, "digits", Plan(500, 25, 8))
