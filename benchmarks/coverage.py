@@ -82,7 +82,7 @@ def allowed(n: int, delta: float) -> int:
     """The 99.9 % quantile of Binomial(n, δ).
 
     >>> allowed(1000, 0.05)
-    72
+    73
     """
     return next(k for k in range(n + 1) if log_binomial_below(k, n, delta) >= math.log(0.999))
 
@@ -242,6 +242,7 @@ def main() -> None:
     results = {
         "problems": args.problems, "training": args.training, "delta": args.delta, "seed": args.seed,
         "python": platform.python_version(), "torch": torch.__version__,
+        "kinds": {kind: math.ceil(COUNTS[kind] * args.problems) for kind in PROBLEMS},
         "seconds": round(time.monotonic() - start), "jobs": args.jobs,
         "rows": {key: one.merged(args.delta) for key, one in sorted(found.items())},
     }  # fmt: skip

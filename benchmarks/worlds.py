@@ -190,6 +190,17 @@ def separated(seed: int, delta: float, epochs: int = 0) -> Problem:
     return Problem(world, case_of(world, net, data, delta, seed, epochs), surrogate=surrogate)
 
 
+def clouds(seed: int, delta: float, epochs: int = 0) -> Problem:
+    """Two clouds of so many points that unseen ones differ: balls around them have a radius. Always with an encoder."""
+    world = circle(2000, spread=(0.05, 0.3, 0.6)[seed % 3])
+    data = world.draw((1000, 2000, 4000)[seed % 3])
+    assert data.inputs is not None and data.labels is not None
+    axis = data.inputs[data.labels == 1].mean(0) - data.inputs[data.labels == 0].mean(0)
+    net = linear(torch.stack([-axis, axis]), encoder=True)
+    surrogate = (linear(torch.tensor([[1.0, 0.3], [-1.0, -0.3]]), encoder=False), world.draw(400))
+    return Problem(world, case_of(world, net, data, delta, seed, epochs), surrogate=surrogate)
+
+
 def chosen_few(seed: int, delta: float, epochs: int = 0) -> Problem:
     """The line between two samples: of many pairs the one that looks best on the rest of D."""
     world = circle(spread=0.9)
@@ -237,6 +248,7 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "memorizer": memorizer,
     "chosen few": chosen_few,
     "picker": picker,
+    "clouds": clouds,
 }
 ALL = ("hold-out", "cells", "capacity", "disagreement", "PAC-Bayes", "compression")
 COUNTS = {  # of each kind, for each problem asked for: every row meets as many problems as that
@@ -246,6 +258,7 @@ COUNTS = {  # of each kind, for each problem asked for: every row meets as many 
     "memorizer": 0.25,
     "chosen few": 1.0,
     "picker": 1.0,
+    "clouds": 0.75,
 }
 FAMILIES = {  # what each kind of problem is asked: what it can break, at a price that allows many of them
     "deceiver": ALL,
@@ -254,4 +267,5 @@ FAMILIES = {  # what each kind of problem is asked: what it can break, at a pric
     "memorizer": ("cells", "capacity"),
     "chosen few": ("hold-out", "compression"),
     "picker": ("hold-out", "compression"),
+    "clouds": ("cells", "disagreement"),
 }

@@ -21,6 +21,8 @@ NONE = "*No results yet.*"
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 NETWORK = "this network"  # what a certificate calls the network it was asked about
 MATCHED = 0.01  # training error below which networks count as fitted
+# Reasons of a row that the device was at fault for, not its conditions.
+UNMEASURED = ("like the weights, got cpu", "batch_norm eps must be positive", "needs a reading", "needs the Lipschitz term")
 
 Row = Mapping[str, Any]
 
@@ -111,10 +113,11 @@ def cell(row: Row | None) -> str:
     """A row of a certificate in a table.
 
     A bound on this network's error is bold and rounded up, one on another predictor's has a dagger, other kinds have
-    their letter.
+    their letter; a dash is a row that could have been measured and was not.
     """
     if row is None or row["kind"] == "not applicable":
-        return "n/a"
+        reason = "" if row is None else row.get("reason", "")
+        return "–" if any(words in reason for words in UNMEASURED) else "n/a"
     value = row["value"]
     if row["kind"] == "bound":
         words = f"{math.ceil(value * 1e4 - 1e-9) / 1e4:.4f}"

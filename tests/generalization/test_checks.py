@@ -2,7 +2,13 @@ import pytest
 import torch
 
 from normgauge.errors import InputError
-from normgauge.generalization.checks import label_agreement, refuse_shared, warnings_of
+from normgauge.generalization.checks import (
+    label_agreement,
+    near_copies,
+    refuse_repeated,
+    refuse_shared,
+    warnings_of,
+)
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample
 from normgauge.zoo.data import digits
@@ -58,3 +64,19 @@ def test_copies_and_mirror_images(train: Sample) -> None:
 
 def test_augmentation(train: Sample) -> None:
     assert "augmentation" in said(Sample(train.inputs, train.labels, None, changing=True))
+
+
+def test_repeated_fresh_samples_are_refused(test: Sample) -> None:
+    assert test.inputs is not None
+    refuse_repeated(fingerprints_of(test), "holdout")
+    with pytest.raises(InputError, match="355 of its 710 samples are exact copies"):
+        refuse_repeated(fingerprints_of(Sample(test.inputs.repeat(2, 1), None)), "holdout")
+
+
+def test_noisy_copies_of_the_training_set_are_noticed(train: Sample, test: Sample) -> None:
+    assert train.inputs is not None and train.labels is not None
+    assert near_copies(train, test) == (0, 300)
+    noisy = Sample(train.inputs[:300] + 1e-4, train.labels[:300])
+    assert near_copies(train, noisy) == (300, 300)
+    assert "300 of the first 300 samples are nearly training samples" in said(train, noisy)
+    assert near_copies(train, noisy.part(torch.tensor([0]))) == (0, 1)

@@ -31,9 +31,10 @@ def tallied(
         ("normalized", ("cells",), 4, ("corollary22.batch", "corollary22.global")),
         ("chosen few", ("hold-out", "compression"), 25, ("compression.sample", "holdout.clopper_pearson")),
         ("picker", ("compression",), 25, ("compression.pick_to_learn", "capacity.bartlett2017, by counts")),
+        ("clouds", ("cells",), 2, ("corollary21", "corollary22.local", "features.theorem20.variation")),
         ("deceiver", ("PAC-Bayes",), 2, ("gibbs.maurer",)),
     ],
-    ids=["deceiver", "separated", "normalized", "chosen few", "picker", "noise"],
+    ids=["deceiver", "separated", "normalized", "chosen few", "picker", "clouds", "noise"],
 )
 def test_bounds_hold(
     monkeypatch: pytest.MonkeyPatch, kind: str, families: tuple[str, ...], count: int, bounds: tuple[str, ...]

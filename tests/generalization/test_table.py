@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 import normgauge as ng
 from normgauge.core.certificate import Certificate, Consumed, Kind, Row, promised
@@ -219,7 +220,7 @@ def test_a_loss_without_a_range() -> None:
         (plain, {"encoder": "9"}, "first module of the sequence"),
         (Odd, {"encoder": "0"}, r"nn.Sequential\(encoder, head\)"),
         (lambda: nn.Linear(64, 4), {}, "class numbers below 4"),
-        (lambda: nn.Linear(64, 1), {}, "class numbers below 1"),
+        (lambda: nn.Linear(64, 1), {}, "one number z"),
     ],
     ids=["delta", "encoder", "no sequence", "labels", "one output"],
 )
@@ -228,10 +229,36 @@ def test_mistakes_are_named(model: Any, options: Any, words: str) -> None:
         certified(model(), **options)
 
 
-def test_one_output_is_refused_in_words() -> None:
-    zeros = torch.rand(20, 64), torch.zeros(20, dtype=torch.long)
-    with pytest.raises(InputError, match="give two"):
-        ng.certify(nn.Linear(64, 1), zeros)
+class Items(Dataset[Any]):
+    """Read one by one."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return self.split.inputs[i], int(self.split.labels[i])
+
+
+def test_data_sets_and_loaders_give_the_same_rows_as_tensors() -> None:
+    model, sample, test = fitted(plain), digits("train").first(400), digits("test")
+    found = ng.certify(model, sample, test, epochs=0)
+    other = ng.certify(model, DataLoader(Items(sample), batch_size=7, shuffle=True), Items(test), epochs=0)
+    assert [row.to_json() for row in other.rows] == [row.to_json() for row in found.rows]
+
+
+def test_one_number_and_bad_inputs_are_named() -> None:
+    bad = digits("train").inputs.clone()
+    bad[3, 5] = math.nan
+    with pytest.raises(InputError, match="1 of 1442 inputs hold numbers that are not finite"):
+        ng.certify(plain(), (bad, digits("train").labels))
+    with pytest.raises(InputError, match=r"such as \(0, z\)"):
+        ng.certify(nn.Linear(64, 1), digits("train"))
+    arrays = bad.numpy(), digits("train").labels.numpy()
+    with pytest.raises(InputError, match="1 of 1442"):
+        ng.certify(plain(), arrays)
 
 
 def test_features_behind_an_encoder() -> None:
@@ -254,6 +281,7 @@ def test_features_behind_an_encoder() -> None:
     assert rows["theorem20.variation"].kind is Kind.VACUOUS
     row = rows["features.theorem20.variation"]
     assert row.kind is Kind.BOUND and row.value is not None and 0.02 < row.value < 0.9
+    assert row.condition == "the encoder never saw a sample of train" and Consumed.OTHER in row.consumed
     assert rows["features.theorem20.published"].kind is Kind.VACUOUS  # 742 samples are too few for its slack
     assert rows["features.theorem20.kl"].kind is Kind.BOUND
     steep = nn.Sequential(model[0], nn.Linear(10, 10), nn.LayerNorm(10))

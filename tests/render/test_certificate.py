@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 
-from normgauge.core.certificate import Certificate, Consumed, Kind, Row
+from normgauge.core.certificate import GUESSING, Certificate, Consumed, Kind, Row
 from normgauge.render.certificate import BEST, blocks, show, text
 from normgauge.render.certificate_steps import TOTAL, stacked, steps, track
 from normgauge.render.certificate_table import BAR, LIMIT, bar, family_grids, left_out, waterfall
@@ -282,7 +282,7 @@ def test_a_narrow_terminal_loses_no_number():
     stream = io.StringIO()
     show(FULL, stream, width=60)
     joined = stream.getvalue()
-    assert all(shown(row) in joined for row in FULL.rows if row.kind is not Kind.NOT_APPLICABLE)
+    assert all(shown(row) in joined for row in FULL.rows if row.kind not in (Kind.NOT_APPLICABLE, Kind.SCORE))
 
 
 def test_no_width_crops_what_a_row_says():
@@ -300,3 +300,45 @@ def test_no_width_crops_what_a_row_says():
 
 def test_hostile_names_are_printed_as_they_are():
     assert ATTACK in text(hostile()).replace("\n", "")
+
+
+def plain_row(key, value, **more):
+    return Row(key, key, "feature cells" if "features" in key else "cells", Kind.BOUND, value, 0.95, **more)
+
+
+def made(*rows, **more):
+    return Certificate("Net", 0.05, 100, 0, 0, 10, rows, **more)
+
+
+def test_the_row_that_speaks_is_named_in_advance_not_the_smallest():
+    rows = (plain_row("features.theorem20.variation", 0.1), plain_row("features.theorem20.kl", 0.2))
+    first = sentences(made(*rows))[0]
+    assert first.startswith("Promise: ") and "20.0 %" in first
+    with_surrogate = (*rows, plain_row("disagreement.surrogate", 0.3))
+    assert "30.0 %" in sentences(made(*with_surrogate))[0]
+
+
+def test_a_condition_is_part_of_every_sentence_that_quotes_the_row():
+    row = plain_row(
+        "features.theorem20.kl", 0.2, condition="the encoder never saw a sample of train", consumed=(Consumed.OTHER,)
+    )
+    told = " ".join(sentences(made(row)))
+    assert told.count("provided the encoder never saw a sample of train, which cannot be checked here") == 2
+    assert "No bound from the training data alone says anything" in told
+    assert "holds only if the encoder never saw" in text(made(row))
+
+
+def test_a_promise_worse_than_guessing_says_so():
+    row = plain_row("holdout.clopper_pearson", 0.94)
+    assert "no better than guessing: always naming the most frequent class errs 90.0 %" in " ".join(
+        sentences(made(row, facts={GUESSING: 0.9}))
+    )
+    assert "guessing" not in " ".join(sentences(made(row, facts={GUESSING: 0.95})))
+
+
+def test_scores_are_counted_and_shown_with_all():
+    score = Row("score.a", "alpha score", "score", Kind.SCORE, 3.0)
+    assert "alpha score" not in text(made(score)) and "1 score for comparing networks" in text(made(score))
+    stream = io.StringIO()
+    show(made(score), stream, every=True)
+    assert "alpha score" in stream.getvalue()

@@ -17,6 +17,7 @@ from normgauge.errors import InputError, ReadingError
 
 SCHEMA = 1
 NETWORK = "this network"
+GUESSING = "error of always naming the most frequent class"  # a fact
 
 
 class Kind(StrEnum):
@@ -36,6 +37,7 @@ class Consumed(StrEnum):
     TRAIN_LABELS = "train labels"
     HOLDOUT_LABELS = "hold-out labels"
     UNLABELED = "unlabeled data"
+    OTHER = "other data, for the encoder"
     TRAINING = "extra training"
     WEIGHTS = "weights only"
 
@@ -58,6 +60,7 @@ class Row:
         limit: the range of what is bounded: at or above it a bound says nothing.
         quantity: what is bounded, such as ``error``.
         about: which predictor it speaks about; a bound for a noisy or compressed network says nothing of this one.
+        condition: what must hold and cannot be checked from here; the row is worth nothing without it.
         reason: why it is no bound, or vacuous, or not applicable; what to do about it.
         needed: training samples (or hold-out samples) with which it would say something; None where unknown or none.
         source: paper or theorem.
@@ -76,6 +79,7 @@ class Row:
     limit: float = 1.0
     quantity: str = "error"
     about: str = NETWORK
+    condition: str = ""
     reason: str = ""
     needed: int | None = None
     source: str = ""
@@ -109,6 +113,7 @@ class Row:
             "limit": spell(self.limit),
             "quantity": self.quantity,
             "about": self.about,
+            "condition": self.condition,
             "reason": self.reason,
             "needed": self.needed,
             "source": self.source,

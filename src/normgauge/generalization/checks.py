@@ -11,6 +11,8 @@ from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import nearest
 from normgauge.generalization.facts.sample import Sample
 
+REPEATED = 0.01  # share of copies that nature may make
+NEAR = 300  # fresh samples compared with all of train
 LOOKED_AT = 2000  # samples whose nearest neighbours are compared
 UNLIKELY = 4.0  # standard deviations
 
@@ -26,8 +28,40 @@ def refuse_shared(train: list[bytes], other: list[bytes], name: str) -> None:
     if both:
         raise InputError(
             f"{name}: {both} of its {len(other)} samples are training samples too; nothing can be promised about "
-            f"unseen data with them. Take them out of train, or give another {name}"
+            f"unseen data with them. Take them out of {name}: the network has seen them"
         )
+
+
+def refuse_repeated(marks: list[bytes], name: str) -> None:
+    """Refuse fresh samples that are the same few again and again: their number would be worth too much.
+
+    Raises:
+        InputError: with the count.
+    """
+    extra = len(marks) - len(set(marks))
+    if extra > REPEATED * len(marks):
+        raise InputError(
+            f"{name}: {extra} of its {len(marks)} samples are exact copies of others in it; each counts as a sample of "
+            "its own, which copies are not. Give every sample once"
+        )
+
+
+def near_copies(train: Sample, fresh: Sample) -> tuple[int, int]:
+    """How many fresh samples, of so many looked at, are nearly training samples.
+
+    Nearly: closer than a twentieth of the median distance of fresh samples to the nearest other fresh one.
+    """
+    count = min(len(fresh), NEAR)
+    points = fresh.take(range(count)).flatten(1).float()
+    if count < 2:
+        return 0, count
+    apart = torch.cdist(points, points)
+    apart.fill_diagonal_(math.inf)
+    scale = float(apart.amin(1).median()) / 20
+    closest = torch.full((count,), math.inf)
+    for batch in train.batches(2048):
+        closest = torch.minimum(closest, nearest(points, batch.flatten(1).float())[1].sqrt())
+    return int((closest < scale).sum()), count
 
 
 def warnings_of(train: Sample, marks: list[bytes], holdout: Sample | None, classes: int) -> list[str]:
@@ -50,6 +84,13 @@ def warnings_of(train: Sample, marks: list[bytes], holdout: Sample | None, class
             f"train: {flipped} samples are mirror images of others: an augmented sample is not iid, and no bound holds "
             "for it"
         )
+    if holdout is not None:
+        close, count = near_copies(train, holdout)
+        if close > REPEATED * count:
+            said.append(
+                f"holdout: {close} of the first {count} samples are nearly training samples (moved, rescaled or noisy "
+                "copies?). A hold-out the training has as good as seen promises nothing"
+            )
     agreement = label_agreement(train)
     chance = _chance(train, classes)
     count = min(len(train), LOOKED_AT)
@@ -57,7 +98,7 @@ def warnings_of(train: Sample, marks: list[bytes], holdout: Sample | None, class
     if count >= 50 and agreement < chance + UNLIKELY * spread and chance < 0.9:
         said.append(
             f"train: neighbours share a label no more often than chance ({agreement:.3f} against {chance:.3f}): labels "
-            "look shuffled. The bounds then speak about data with such labels, not about the true ones"
+            "look shuffled. What is computed from them speaks about data with such labels, not about the true ones"
         )
     elif holdout is not None and holdout.labels is not None and min(count, len(holdout)) >= 200:
         size = min(count, len(holdout))
@@ -101,4 +142,4 @@ def _mirrored(sample: Sample) -> int:
     return int(((squares == 0) & ~own).sum())
 
 
-__all__ = ["label_agreement", "refuse_shared", "warnings_of"]
+__all__ = ["label_agreement", "near_copies", "refuse_repeated", "refuse_shared", "warnings_of"]

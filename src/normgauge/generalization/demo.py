@@ -150,7 +150,7 @@ def train_head(encoder: nn.Module, data: Split, told: Progress) -> nn.Linear:
     with torch.no_grad():
         head.weight.copy_(10 * means)
         head.bias.copy_(-5 * means.square().sum(1))
-    optimizer = torch.optim.LBFGS(head.parameters(), max_iter=30)
+    optimizer = torch.optim.LBFGS(head.parameters(), max_iter=30, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from normgauge.core.certificate import Certificate, Row
+from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
-from normgauge.generalization.checks import refuse_shared, warnings_of
+from normgauge.generalization.checks import refuse_repeated, refuse_shared, warnings_of
 from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample, outputs
@@ -149,17 +149,19 @@ def gather(
     marks = fingerprints_of(sample)
     for name, other in (("holdout", fresh), ("unlabeled", extra)):
         if other is not None:
-            refuse_shared(marks, fingerprints_of(other), name)
+            theirs = fingerprints_of(other)
+            refuse_shared(marks, theirs, name)
+            refuse_repeated(theirs, name)
     told("running the network", 0.0)
     logits = outputs(model, sample)
+    if logits.shape[1] < 2:
+        raise InputError("expected a model with one number a class, got one number z: let it give two, such as (0, z)")
     for name, labels in (("train", sample.labels), ("holdout", None if fresh is None else fresh.labels)):
         if labels is not None and int(labels.max()) >= logits.shape[1]:
             raise InputError(
                 f"{name}: expected class numbers below {logits.shape[1]}, which is how many numbers the model gives, "
                 f"got {int(labels.max())}"
             )
-    if logits.shape[1] < 2:
-        raise InputError("expected a model with one number a class, got one number: give two, such as (−f, f)")
     case = Case(
         model,
         sample,
@@ -222,6 +224,7 @@ def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
         "margin, median": float(margins.quantile(0.5)),
         "slope of the margin, proved": slopes.balanced,
         "parameters": sum(p.numel() for p in case.model.parameters()),
+        GUESSING: 1 - float(torch.bincount(case.train.labels).max()) / case.m,
     }
     if slopes.point is not None and not slopes.gap:
         found["slope of the margin at samples, largest found"] = math.sqrt(2) * 10**slopes.point.log10_lower

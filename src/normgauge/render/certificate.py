@@ -11,6 +11,7 @@ from normgauge.render.certificate_steps import stacked
 from normgauge.render.certificate_table import family_grids, left_out, waterfall
 from normgauge.render.certificate_words import MEANINGS, head, sentences
 from normgauge.render.console import WIDTH, Block, draw
+from normgauge.render.numbers import plural
 
 __all__ = ["blocks", "html", "notebook", "show", "text"]
 BEST = 3  # rows whose terms are drawn, of different families
@@ -43,6 +44,9 @@ def blocks(c: Certificate, every: bool = False) -> list[Block]:
     parts += [waterfall(row) for row in _telling(c)]
     if not every and Kind.NOT_APPLICABLE in kinds:
         parts.append(left_out(c))
+    if not every and Kind.SCORE in kinds:
+        count = sum(row.kind is Kind.SCORE for row in c.rows)
+        parts.append(f"{plural(count, 'score')} for comparing networks: --all shows them, and so do the page and JSON.")
     parts.append("")
     parts += [f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds]
     parts += [words[:1].upper() + words[1:].rstrip(".") + "." for words in c.notes]

@@ -16,10 +16,10 @@ ALL_OF_THEM = "--all shows them in full"
 
 
 def family_grids(c: Certificate, every: bool = False) -> list[Grid]:
-    """One table a family; rows that do not apply only if ``every``."""
+    """One table a family; scores and rows that do not apply only if ``every``."""
     found = []
     for family, rows in families(c.rows).items():
-        kept = [row for row in rows if every or row.kind is not Kind.NOT_APPLICABLE]
+        kept = [row for row in rows if every or row.kind not in (Kind.NOT_APPLICABLE, Kind.SCORE)]
         if kept:
             found.append(_family(family, kept, every))
     return found

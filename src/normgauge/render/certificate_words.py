@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
 
-from normgauge.core.certificate import NETWORK, Certificate, Consumed, Kind, Row
+from normgauge.core.certificate import GUESSING, NETWORK, Certificate, Consumed, Kind, Row
 from normgauge.render.numbers import ABSENT, plural
 
 RANK = {
@@ -25,7 +25,11 @@ DIGITS = 3
 MANY = 10**9  # samples from here on are a power of ten
 ALL = Decimal(100)  # percent
 FINE = Decimal("0.001")  # smaller numbers have an exponent
-OWN = frozenset({Consumed.TRAIN_LABELS, Consumed.TRAINING, Consumed.WEIGHTS})  # nothing but the training data
+OWN = frozenset(
+    {Consumed.TRAIN_INPUTS, Consumed.TRAIN_LABELS, Consumed.TRAINING, Consumed.WEIGHTS}
+)  # nothing but the training data
+# Named before any data were seen: which row speaks must not depend on what the rows say.
+PREFERRED = ("holdout.clopper_pearson", "disagreement.surrogate", "features.theorem20.kl")
 ONE_AT_A_TIME = (
     "Rows hold one at a time: choose the row to report before looking, or divide delta by the number of rows compared."
 )
@@ -119,6 +123,8 @@ def why(row: Row, every: bool = False) -> str:
     parts = adds_up(row) and row.kind in (Kind.BOUND, Kind.VACUOUS)
     if parts:
         told.append(f"largest term: {row.heaviest}, {term(row, dict(row.terms)[row.heaviest])}")
+    if row.condition and row.kind is Kind.BOUND:
+        told.append(f"holds only if {row.condition}")
     if row.reason and (every or not parts):
         told.append(row.reason)
     if row.needed is not None:
@@ -187,16 +193,18 @@ def _speaks(row: Row) -> bool:
 
 def _opening(c: Certificate, mine: Sequence[Row]) -> Iterator[str]:
     """The hold-out row if it says anything: which row that is was fixed before the data were seen."""
-    held = next((row for row in mine if row.family == HOLDOUT), None)
-    first = held or next(iter(mine), None)
+    first = named(mine)
     if first is None:
         yield "Nothing can be promised: no row bounds the error of this network on unseen data below 100 %."
     else:
-        best = "Best promise" if first is mine[0] else "Promise"
+        best = "Best promise" if shown(first) == shown(mine[0]) else "Promise"
         yield (
             f"{best}: on unseen data from the same source this network errs at most {shown(first)} of the time, "
-            f"with {confidence(first)} confidence: {called(first)}."
+            f"with {confidence(first)} confidence: {called(first)}{_provided(first)}."
         )
+        guessing = c.facts.get(GUESSING)
+        if isinstance(guessing, float) and (first.value or 0.0) >= guessing:
+            yield f"That is no better than guessing: always naming the most frequent class errs {amount(guessing)}."
         if c.warnings:
             yield "The warnings below may take that promise away: read them first."
     if not c.holdout:
@@ -207,18 +215,29 @@ def _without(mine: Sequence[Row]) -> Iterator[str]:
     """What is left without hold-out labels, and from the training data alone."""
     free = [row for row in mine if Consumed.HOLDOUT_LABELS not in row.consumed]
     alone = [row for row in free if OWN.issuperset(row.consumed)]
-    if free:
-        best = free[0]
+    best = named(free)
+    if best is not None:
         where = "From the training data alone" if best in alone else "Without hold-out labels"
         yield f"{where}: {_said(best)}, paid with {' and '.join(best.consumed) or 'nothing'}."
     if not alone:
         yield "No bound from the training data alone says anything about this network."
-    elif free[0] not in alone:
+    elif best not in alone:
         yield f"From the training data alone: {_said(alone[0])}."
 
 
 def _said(row: Row) -> str:
-    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}"
+    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}{_provided(row)}"
+
+
+def _provided(row: Row) -> str:
+    """What must hold and could not be checked."""
+    return f", provided {row.condition}, which cannot be checked here" if row.condition else ""
+
+
+def named(rows: Sequence[Row]) -> Row | None:
+    """The row that speaks: of those named in advance the first that says something, else the first there is."""
+    order = {key: rank for rank, key in enumerate(PREFERRED)}
+    return min(rows, key=lambda row: order.get(row.key, len(order)), default=None)
 
 
 def remarks(c: Certificate) -> Iterator[str]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from normgauge.core.certificate import Kind, Row
 from normgauge.generalization.bounds.cells import kl_cells, tau_published, tau_variation
+from normgauge.generalization.bounds.distances import paired
 from normgauge.generalization.facts.cells import k_means, one_cell, voronoi
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.slopes import Slopes
@@ -100,19 +101,26 @@ def test_a_steep_network_is_vacuous_and_the_row_says_why() -> None:
 def test_too_few_points_name_the_size_that_would_do() -> None:
     space = space_of(blobs(12))
     row = rows_of(space)["theorem20.published"]
-    assert row.kind is Kind.VACUOUS and row.needed is not None and f"{row.needed:,} samples" in row.reason
+    assert row.kind is Kind.VACUOUS and row.needed is not None and f"some {row.needed:,} would be" in row.reason
     assert 12 < row.needed < 1000
-    enough = rows_of(space_of(blobs(2 * row.needed)))["theorem20.published"]
+    enough = rows_of(space_of(blobs(row.needed + row.needed // 10)))["theorem20.published"]
     assert enough.kind is Kind.BOUND
+    few = rows_of(space_of(blobs(row.needed - row.needed // 5)))["theorem20.published"]
+    assert few.kind is Kind.VACUOUS
 
 
 def test_sample_size_is_the_first_that_does() -> None:
     space = space_of(blobs(12))
-    needed = sample_size(space, lambda m: 30 / m)
+    needed = sample_size(space, lambda m: 30 / m, DELTA)
     assert needed is not None
-    rest = min(c.loss + float((space.spread.pairs * c.steepness).clamp(max=1).sum() * 2) / 12 for c in space.choices)
-    assert rest + 30 / needed < 1 <= rest + 30 / (needed - 1)
-    assert sample_size(space, lambda m: 2.0) is None
+
+    def whole(m: int) -> float:
+        grown, share = m / 12, DELTA / len(STEEPNESS)
+        sums = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
+        return min(loss + paired(grown * s, grown * q, 0, m, share) for loss, s, q in sums) + 30 / m
+
+    assert whole(needed) < 1 <= whole(needed - 1)
+    assert sample_size(space, lambda m: 2.0, DELTA) is None
 
 
 def test_an_infinite_slope_is_vacuous_not_an_error() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy import ndarray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
@@ -105,11 +106,22 @@ def outputs(model: nn.Module, sample: Sample, size: int = BATCH) -> Tensor:
         raise InputError(f"expected a model that gives one number a class, (samples, classes), got {describe(said[0])}")
     found = torch.cat(said)
     if not found.isfinite().all():
-        raise InputError("the model gives numbers that are not finite on this data; nothing can be said about it")
+        _blame(sample)
     return found
 
 
+def _blame(sample: Sample) -> None:
+    bad = sum(int((~x.isfinite()).flatten(1).any(1).sum()) for x in sample.batches() if x.is_floating_point())
+    if bad:
+        raise InputError(f"{bad} of {len(sample)} inputs hold numbers that are not finite; take them out or mend them")
+    raise InputError("the model gives numbers that are not finite on this data; nothing can be said about it")
+
+
 def _tensors(data: Any) -> tuple[Tensor | None, Tensor | None]:
+    if isinstance(data, tuple | list):
+        data = tuple(torch.from_numpy(part) if isinstance(part, ndarray) else part for part in data)
+    if isinstance(data, ndarray):
+        data = torch.from_numpy(data)
     if isinstance(data, Tensor):
         return data, None
     if isinstance(data, tuple | list) and data and isinstance(data[0], Tensor) and len(data) <= 2:

@@ -46,12 +46,14 @@ class Spread:
         total = torch.zeros(len(found), dtype=torch.float64).index_add_(0, place, means * weights)
         return found, total / torch.zeros_like(total).index_add_(0, place, weights)
 
+    def sums(self, steepness: float) -> tuple[float, float]:
+        """S and Q of `paired`."""
+        near, far = (self.pairs * steepness).clamp(max=1), (self.triples * steepness).clamp(max=1)
+        return float(2 * near.sum() + far.sum()), float(4 * near.square().sum() + far.square().sum())
+
     def upper(self, steepness: float, delta: float) -> float:
         """What a loss in [0, 1] of this slope changes inside its cells on average, at most; see `paired`."""
-        near, far = (self.pairs * steepness).clamp(max=1), (self.triples * steepness).clamp(max=1)
-        total = float(2 * near.sum() + far.sum())
-        squares = float(4 * near.square().sum() + far.square().sum())
-        return paired(total, squares, self.singles + self.outside, self.m, delta)
+        return paired(*self.sums(steepness), self.singles + self.outside, self.m, delta)
 
 
 def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor | None = None) -> Spread:
@@ -86,8 +88,10 @@ def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor |
 
 
 def _distances(sample: Sample, pairs: Tensor) -> Tensor:
+    if not len(pairs):
+        return torch.zeros(0, dtype=torch.float64)
     found = [
         (sample.take(block[:, 0]).flatten(1).double() - sample.take(block[:, 1]).flatten(1).double()).norm(dim=1)
         for block in pairs.split(CHUNK)
     ]
-    return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+    return torch.cat(found)

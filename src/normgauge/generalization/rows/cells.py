@@ -14,10 +14,12 @@ from normgauge.generalization.bounds.cells import (
     tau_rademacher,
     tau_variation,
 )
+from normgauge.generalization.bounds.distances import paired
 from normgauge.generalization.facts.space import STEEPNESS, Choice, Space
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
+UNSEEN = "the encoder never saw a sample of train"
 SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 
@@ -73,14 +75,16 @@ def theorem20(space: Space, delta: float) -> Iterator[Row]:
 
 def blank(space: Space, delta: float, key: str, name: str) -> Row:
     """What all rows of a space share."""
-    where = "" if space.name == "inputs" else " on features"
+    behind = space.name != "inputs"
+    where = " on features" if behind else ""
     return Row(
         prefix(space) + key,
         name + where,
         family(space),
         Kind.NOT_APPLICABLE,
         confidence=1 - delta,
-        consumed=(Consumed.TRAIN_LABELS,),
+        consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER) if behind else (Consumed.TRAIN_LABELS,),
+        condition=UNSEEN if behind else "",
         reason="not computed",
         limit=space.limit,
         quantity=space.quantity,
@@ -108,7 +112,7 @@ def additive_row(space: Space, delta: float, form: Form) -> Row:
     best = smallest(space, delta / 2, lambda total: total + tau)
     if best is not None and sum(best[1:]) + tau < 1:
         return finished(space, row, best, tau)
-    return hopeless(space, row, tau, lambda m: form.tau(space, m, delta / 2))
+    return hopeless(space, row, delta, tau, lambda m: form.tau(space, m, delta / 2))
 
 
 def kl_row(space: Space, delta: float) -> Row:
@@ -127,7 +131,7 @@ def kl_row(space: Space, delta: float) -> Row:
         if best[1] + best[2] + tau < 1:
             return finished(space, row, best, tau)
     return hopeless(
-        space, row, math.sqrt(radius / 2), lambda m: math.sqrt(entropy_radius(space.count, m, delta / 2) / 2)
+        space, row, delta, math.sqrt(radius / 2), lambda m: math.sqrt(entropy_radius(space.count, m, delta / 2) / 2)
     )
 
 
@@ -145,49 +149,59 @@ def finished(space: Space, row: Row, best: Found, tau: float) -> Row:
     """A row that says something."""
     terms = tuple((name, space.limit * part) for name, part in ((LOSS, best[1]), (TERM, best[2]), (SLACK, tau)))
     value = math.nextafter(math.fsum(part for _, part in terms), math.inf)
-    return promised(row, value=value, terms=terms, additive=True, reason="")
+    formula = row.formula + here(space, best[0].gamma)
+    return promised(row, value=value, terms=terms, additive=True, reason="", formula=formula)
 
 
-def hopeless(space: Space, row: Row, tau: float, again: Callable[[int], float]) -> Row:
+def here(space: Space, gamma: float | None) -> str:
+    """The numbers a reader needs to work a row out again."""
+    margin = "" if gamma is None else f"γ = {gamma:.4g}, slope of the margin {space.slope:.4g}, "
+    sizes = f"N = {space.count}, |T| = {len(space.counts())}, m = {space.m}"
+    return f"; here {margin}{sizes}, half of δ for τ and half for the distances"
+
+
+def hopeless(space: Space, row: Row, delta: float, tau: float, again: Callable[[int], float]) -> Row:
     """A row that says nothing, shown at the median margin without truncation, so that a reader sees why.
 
     A ramp so wide that every loss is near 1 would always come out near 1 and hide the cause.
     """
-    if space.choices and space.choices[0].gamma is None:
+    gamma = None if space.choices and space.choices[0].gamma is None else space.gamma()
+    if gamma is None:
         mean, steep = space.choices[0].loss, space.choices[0].steepness
     else:
-        gamma = space.gamma()
         mean, steep = float((1 - space.margins / gamma).clamp(0, 1).mean()), space.slope / gamma
     alone = (space.spread.singles + space.spread.outside) / space.m
     inside = (1 - alone) * steep * space.spread.mean() + alone
     terms = tuple((name, space.limit * part) for name, part in ((LOSS, mean), (TERM, inside), (SLACK, tau)))
     whole = math.fsum(part for _, part in terms)
-    needed = sample_size(space, again)
+    needed = sample_size(space, again, delta / 2)
     if needed is None:
         reason = "no sample size would help: with this slope the loss changes by its whole range inside a cell"
     else:
-        reason = f"the slack alone is too large; some {needed:,} samples would be needed"
+        reason = f"too few samples: with distances like these some {needed:,} would be needed"
     value = max(whole, space.limit)
-    return promised(row, value=value, terms=terms, additive=value == whole, reason=reason, needed=needed)
+    formula = row.formula + here(space, gamma) + "; shown at the median margin, the change not cut off at C"
+    return promised(
+        row, value=value, terms=terms, additive=value == whole, reason=reason, needed=needed, formula=formula
+    )
 
 
-def sample_size(space: Space, tau: Callable[[int], float]) -> int | None:
-    """The m with which loss, distances as met and slack stay below the range; None where no m does."""
-    rest = min((c.loss + _met(space, c.steepness) for c in space.choices), default=math.inf)
-    if rest >= 0.999:
-        return None
+def sample_size(space: Space, tau: Callable[[int], float], delta: float) -> int | None:
+    """The m with which loss, distances like those met and all slacks stay below the range; None where no m does."""
+    share, alone = delta / len(STEEPNESS), space.spread.singles + space.spread.outside
+    known = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
+
+    def whole(m: int) -> float:
+        grown = m / space.m
+        rest = (loss + paired(grown * s, grown * q, round(grown * alone), m, share) for loss, s, q in known)
+        return min(rest, default=math.inf) + tau(m)
+
     low = high = space.m
-    while rest + tau(high) >= 1:
+    while whole(high) >= 1:
         low, high = high, 2 * high
-        if high > 10**15:
+        if high > 10**12:
             return None
     while high - low > max(1, low // 1000):
         middle = (low + high) // 2
-        low, high = (middle, high) if rest + tau(middle) >= 1 else (low, middle)
+        low, high = (middle, high) if whole(middle) >= 1 else (low, middle)
     return high
-
-
-def _met(space: Space, steepness: float) -> float:
-    spread = space.spread
-    near, far = (spread.pairs * steepness).clamp(max=1), (spread.triples * steepness).clamp(max=1)
-    return (float(2 * near.sum() + far.sum()) + spread.singles + spread.outside) / space.m

@@ -89,5 +89,6 @@ def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:
         value=parts.value,
         terms=parts.terms,
         confidence=1 - case.delta,
+        condition="the network was made from these samples and no others of train",
         needed=None if parts.value < 1 else needed(at, case.m, 1.0),
     )

@@ -70,6 +70,7 @@ def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Calla
         confidence=1 - case.delta,
         consumed=SURROGATE.consumed if surrogate is None else SURROGATE.consumed[:2],
         terms=parts.terms,
+        condition="" if surrogate is None else "the surrogate never saw the samples given with it",
         needed=None if parts.value < 1 else needed(at, case.m, 1.0),
     )
 

@@ -158,7 +158,7 @@ def _tried(template: Row, make: Callable[[Work], tuple[Parts, Space]], work: Wor
     try:
         parts, where = make(work)
     except TROUBLE as error:
-        return dataclasses.replace(template, reason=f"it cannot be put under noise: {error}")
+        return dataclasses.replace(template, reason=f"it could not be computed: {error}")
     return promised(
         template,
         reason="",

@@ -59,7 +59,7 @@ def lambda_row(space: Space, delta: float, fresh: Sample | None) -> Row:
         term = _fresh_term(space, (distances * choice.steepness).clamp(max=1), owners, share)
         best = min(best or (math.inf, 0.0, 0.0), (choice.loss + term, choice.loss, term))
     if best is None or best[0] + tau >= 1:
-        return hopeless(space, row, tau, lambda m: tau_variation(space.count, m, delta / 2))
+        return hopeless(space, row, delta, tau, lambda m: tau_variation(space.count, m, delta / 2))
     terms = tuple((n, space.limit * v) for n, v in ((LOSS, best[1]), (TERM, best[2]), (SLACK, tau)))
     value = math.nextafter(math.fsum(v for _, v in terms), math.inf)
     return promised(row, value=value, terms=terms, additive=True, reason="")
@@ -123,6 +123,8 @@ def robustness(space: Space, delta: float) -> Iterator[Row]:
             _robust(key, space, space.limit * c.loss, space.limit * min(1.0, c.steepness * diameter), delta)
             for c in space.choices
         ]
+        error = space.limit * float((space.margins <= 0).double().mean())  # the ramp of a margin of nothing
+        found += [_robust(key, space, error, space.limit, delta)] if space.quantity == "error" else []
         best = min(found, key=lambda parts: parts.value, default=Parts.added(change_in_a_cell=math.inf))
         reason = "" if best.value < space.limit else _why(diameter)
         yield promised(row, value=best.value, terms=best.terms, additive=True, reason=reason)
