@@ -16,7 +16,7 @@ from normgauge.errors import InputError
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.cells import Partition, k_means, one_cell, voronoi
 from normgauge.generalization.facts.hashes import fingerprints_of
-from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import (
     ROOT2,
     Slopes,
@@ -221,7 +221,7 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong
 
 def encoded(encoder: nn.Module, sample: Sample) -> Sample:
     """Features of a sample, at hand, as vectors."""
-    place = next(iter([*encoder.parameters(), *encoder.buffers()]), torch.zeros(0)).device
+    place = device_of(encoder)
     with torch.no_grad():
         found = torch.cat([encoder(x.to(place)).flatten(1).float().cpu() for x in sample.batches()])
     return Sample(found, sample.labels)

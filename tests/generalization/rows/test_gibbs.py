@@ -246,17 +246,19 @@ def test_running_statistics_become_weights(affine: bool) -> None:
     assert torch.allclose(where(where.mean, TRAIN[0][:50]), model(TRAIN[0][:50]), atol=1e-5)
     assert not [name for name in where.mean if "running" in name]
     assert {"1.weight", "1.bias"} <= set(where.mean)
+    assert all(m.eps > 0 for m in where.model.modules() if isinstance(m, nn.BatchNorm1d))  # CUDA refuses 0
 
 
 class Odd(nn.BatchNorm1d):
     """Not the map its class promises."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input) * (1 if self.eps else 2)
+        return super().forward(input) * self.running_var
 
 
 def test_a_normalizer_that_cannot_be_taken_into_the_weights_is_refused() -> None:
     model = nn.Sequential(nn.Linear(6, 8), Odd(8), nn.Linear(8, 2)).eval()
+    model[1].running_var.fill_(3.0)
     with pytest.raises(InputError, match="changes the output"):
         space(model, TRAIN[0][:1])
 

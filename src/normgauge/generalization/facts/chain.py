@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from normgauge.errors import InputError
 from normgauge.generalization.facts.links import Affine, Link
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.measure import opened
 from normgauge.rules.conv import conv_layer
 from normgauge.rules.pooling import overlap, per_axis
@@ -97,7 +97,8 @@ def read_chain(model: nn.Module, sample: Sample) -> Chain:
         BrokenChainError: names the first layer that is not of a chain.
     """
     count = min(TRACED, len(sample))
-    traced, others = sample.take(range(count)), sample.take(range(len(sample) - count, len(sample)))
+    place = device_of(model)
+    traced, others = sample.take(range(count)).to(place), sample.take(range(len(sample) - count, len(sample)))
 
     if not traced.is_floating_point():
         raise BrokenChainError("its inputs are whole numbers; the norm rows need real ones")

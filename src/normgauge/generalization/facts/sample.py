@@ -93,6 +93,11 @@ class Sample:
         return cls(_checked(inputs, name), _classes(labels, len(inputs), name) if labelled else None)
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Where a network expects its inputs; samples are kept in main memory."""
+    return next(iter([*model.parameters(), *model.buffers()]), torch.zeros(0)).device
+
+
 @torch.no_grad()
 def outputs(model: nn.Module, sample: Sample, size: int = BATCH) -> Tensor:
     """What the model says, (n, classes), float32 on the CPU.
@@ -100,8 +105,8 @@ def outputs(model: nn.Module, sample: Sample, size: int = BATCH) -> Tensor:
     Raises:
         InputError: when it does not give one number a class.
     """
-    place = next(iter([*model.parameters(), *model.buffers()]), torch.zeros(0))
-    said = [model(x.to(place.device)).float().cpu() for x in sample.batches(size)]
+    place = device_of(model)
+    said = [model(x.to(place)).float().cpu() for x in sample.batches(size)]
     if said[0].ndim != 2:
         raise InputError(f"expected a model that gives one number a class, (samples, classes), got {describe(said[0])}")
     found = torch.cat(said)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
 from normgauge.errors import NormgaugeError
+from normgauge.generalization.facts.sample import device_of
 from normgauge.measure import readings
 
 ROOT2 = math.sqrt(2.0) * (1 + 1e-15)  # |margin(x) − margin(x')| ≤ √2 ‖f(x) − f(x')‖
@@ -43,7 +44,7 @@ class Slopes:
 def slopes_of(model: nn.Module, probe: Tensor) -> Slopes:
     """Measure the network; a failure becomes the gap, with its reason."""
     try:
-        point, whole = readings(model, probe, ("point", "global"), search=False, pictures=False)
+        point, whole = readings(model, probe.to(device_of(model)), ("point", "global"), search=False, pictures=False)
     except NormgaugeError as error:
         return Slopes(gap=f"the gauge could not measure this network: {error}")
     except Exception as error:  # the rows that need no slope must not fall with it
@@ -74,7 +75,7 @@ def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> l
     """Proved slopes of the margin in the ball around each centre, (centres,) for each radius; None without rules."""
     scopes = [f"ball:{six_digits_up(radius)}" for radius in radii]
     try:
-        found = readings(model, centres, scopes, search=False, pictures=False)
+        found = readings(model, centres.to(device_of(model)), scopes, search=False, pictures=False)
     except NormgaugeError:
         return None
     if any(r.evidence is not Evidence.PROVED or len(r.samples) != len(centres) for r in found):

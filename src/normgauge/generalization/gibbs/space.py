@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from normgauge.errors import InputError, NormgaugeError
+from normgauge.generalization.facts.sample import device_of
 from normgauge.generalization.surrogate import duplicate
 from normgauge.symmetry import canonical
 
@@ -90,15 +91,14 @@ def random_inputs(like: Tensor) -> Tensor:
 
 def _settled(model: nn.Module, probe: Tensor) -> tuple[nn.Module, tuple[str, ...]]:
     try:
-        return canonical(model, probe).model.eval(), ()
+        return canonical(model, probe.to(device_of(model))).model.eval(), ()
     except TROUBLE as error:
         return duplicate(model), (f"weights are on the scales they came with, since no canonical ones exist: {error}",)
 
 
 def _say(model: nn.Module, probe: Tensor) -> Tensor:
-    place = next(iter([*model.parameters(), *model.buffers()]), torch.zeros(0))
     with torch.no_grad():
-        said: Tensor = model(probe.to(place.device))
+        said: Tensor = model(probe.to(device_of(model)))
     return said.double()
 
 
@@ -122,8 +122,8 @@ def _absorb(model: nn.Module) -> set[str]:
         offset = -module.running_mean * gain if module.bias is None else module.bias - module.running_mean * gain
         kind = module.running_mean.dtype
         module.weight, module.bias = nn.Parameter(gain.to(kind)), nn.Parameter(offset.to(kind))
-        module.affine, module.eps = True, 0.0
+        module.affine = True
         module.running_mean.zero_()
-        module.running_var.fill_(1)
+        module.running_var.fill_(1 - module.eps)  # so that the map divides by 1; some backends refuse eps = 0
         done |= {f"{name}.running_mean".lstrip("."), f"{name}.running_var".lstrip(".")}
     return done
