@@ -22,7 +22,12 @@ SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10
 NETWORK = "this network"  # what a certificate calls the network it was asked about
 MATCHED = 0.01  # training error below which networks count as fitted
 # Reasons of a row that the device was at fault for, not its conditions.
-UNMEASURED = ("like the weights, got cpu", "batch_norm eps must be positive", "needs a reading", "needs the Lipschitz term")
+UNMEASURED = (
+    "like the weights, got cpu",
+    "batch_norm eps must be positive",
+    "needs a reading",
+    "needs the Lipschitz term",
+)
 
 Row = Mapping[str, Any]
 
