@@ -196,6 +196,13 @@ def test_distances_from_fresh_points() -> None:
     assert related.lambda_row(space, DELTA, None).kind is Kind.NOT_APPLICABLE
 
 
+def test_points_the_cells_were_made_from_are_not_fresh() -> None:
+    space = space_of(blobs(2000), cells=5)  # made from blobs(400, seed=9)
+    refused = related.lambda_row(space, DELTA, blobs(400, seed=9))
+    assert refused.kind is Kind.NOT_APPLICABLE and "made from the hold-out" in refused.reason
+    assert related.lambda_row(space, DELTA, blobs(400, seed=5)).kind is Kind.BOUND
+
+
 def test_fresh_points_in_cells_nobody_met_count_in_full() -> None:
     """All fresh points in one of the two cells: the other cell's share is added whole."""
     space = space_of(blobs(2000))

@@ -17,11 +17,15 @@ from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.bounds.than_phan2025 import computable
 from normgauge.generalization.bounds.xu_mannor2012 import kawaguchi, xu_mannor
 from normgauge.generalization.facts.cells import assign_all
+from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.space import STEEPNESS, Space
 from normgauge.generalization.rows.cells import LOSS, SLACK, TERM, blank, hopeless, refused
 
 PARTNERS = 4  # training samples each fresh point is compared with
+SAME_POINTS = (
+    "the cells were made from the hold-out, so its points are not fresh to them: give unlabeled= for the cells"
+)
 NO_HOLDOUT = "it needs labelled points the training never saw: give holdout="
 
 
@@ -51,6 +55,8 @@ def lambda_row(space: Space, delta: float, fresh: Sample | None) -> Row:
     stopped = refused(space, row)
     if stopped is not None or fresh is None:
         return stopped or dataclasses.replace(row, reason=NO_HOLDOUT)
+    if space.partition.seen and not space.partition.seen.isdisjoint(fingerprints_of(fresh)):
+        return dataclasses.replace(row, reason=SAME_POINTS)
     tau = tau_variation(space.count, space.m, delta / 2)
     share = delta / 2 / len(STEEPNESS)
     distances, owners = fresh_distances(space, fresh)
