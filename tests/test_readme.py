@@ -31,6 +31,11 @@ def test_the_code_runs(tmp_path, monkeypatch, capsys):
     names = {"model": model, "batch": torch.randn(5, 4, generator=torch.Generator().manual_seed(0))}
     names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": torch.tensor(1.0)}
     names |= {"loss_function": nn.functional.mse_loss, "target": torch.ones(5, 6)}
+    draw = torch.Generator().manual_seed(1)
+    names |= {
+        name: (torch.randn(60, 4, generator=draw), torch.randint(6, (60,), generator=draw))
+        for name in ("train", "holdout")
+    }
     for code in PYTHON:
         exec(compile(code, "README.md", "exec"), names)
     names["monitor"].close()

@@ -9,7 +9,7 @@ import torch
 
 from normgauge.core.claim import Verdict
 from normgauge.generalization.bounds.cells import mean_walk, tau_chernoff, tau_published, tau_rademacher, tau_variation
-from normgauge.ledger import CLAIMS, cells, than_experiments, than_generalization, than_normalized
+from normgauge.ledger import CLAIMS, than_experiments, than_generalization, than_normalized
 from normgauge.ledger.cells import draw_counts
 from normgauge.ledger.claim import Claim
 from normgauge.ledger.draw import Draw
@@ -77,4 +77,4 @@ def test_a_wrong_formula_is_seen(name, module, formula, monkeypatch) -> None:
 def test_a_bound_that_is_too_small_is_seen_by_simulation(monkeypatch) -> None:
     monkeypatch.setattr(than_generalization, "tau_variation", lambda *_: 0.0)
     assert not CLAIMS["T.T20.13"].run(0).passed
-    assert cells.tau_variation(5, 100, 0.1) > 0
+    assert tau_variation(5, 100, 0.1) > 0
