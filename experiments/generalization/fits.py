@@ -11,21 +11,6 @@ from dataclasses import dataclass
 Curve = Sequence[tuple[float, float]]  # samples and error, ascending samples
 
 
-def kendall(a: Sequence[float], b: Sequence[float]) -> float:
-    """Kendall's τ-b: concordant pairs minus discordant ones, over the geometric mean of the pairs without ties.
-
-    >>> kendall([1, 2, 3, 4], [1, 2, 4, 3]), kendall([1, 2], [1, 1])
-    (0.6666666666666666, nan)
-    """
-    score = plain_a = plain_b = 0
-    for (x, y), (u, v) in itertools.combinations(zip(a, b, strict=True), 2):
-        first, second = (x > u) - (x < u), (y > v) - (y < v)
-        score += first * second
-        plain_a += first != 0
-        plain_b += second != 0
-    return score / math.sqrt(plain_a * plain_b) if plain_a and plain_b else math.nan
-
-
 @dataclass(frozen=True, slots=True)
 class Law:
     """y = a·m^(−b), least squares in logarithms.

@@ -27,20 +27,29 @@ class Estimate:
 def signs(values: Sequence[float]) -> Floats:
     """sign(xᵢ − xⱼ) of all pairs."""
     x = np.asarray(values, dtype=np.float64)
-    return np.sign(x[:, None] - x[None, :])
+    return (x[:, None] > x[None, :]).astype(np.float64) - (x[:, None] < x[None, :])  # by comparison: ∞ ties with ∞
+
+
+def tau_b(x: Sequence[float], y: Sequence[float]) -> float:
+    """Kendall's τ_b: concordant pairs minus discordant ones, over the geometric mean of the pairs without ties.
+
+    >>> round(tau_b([1, 2, 3, 4], [1, 2, 4, 3]), 6), tau_b([1, 2], [1, 1])
+    (0.666667, nan)
+    """
+    a, b = signs(x), signs(y)
+    return float(_tau(np.ones((1, len(a))), a * b, a * a, b * b)[0])
 
 
 def kendall(x: Sequence[float], y: Sequence[float], *, seed: int = 0, draws: int = DRAWS) -> Estimate | None:
     """Kendall's τ_b with ties, and its standard error from networks drawn anew; None where a list is all ties."""
     a, b = signs(x), signs(y)
     both, own, other = a * b, a * a, b * b
-    once = np.ones((1, len(a)))
-    value = _tau(once, both, own, other)[0]
+    value = tau_b(x, y)
     if math.isnan(value):
         return None
     counts = np.random.default_rng(seed).multinomial(len(a), np.full(len(a), 1 / len(a)), size=draws).astype(float)
     spread = _tau(counts, both, own, other)
-    return Estimate(float(value), float(np.nanstd(spread, ddof=1)), len(a))
+    return Estimate(value, float(np.nanstd(spread, ddof=1)), len(a))
 
 
 def binned_kendall(

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.generalization.fits import fewer, kendall, power_law, spread, up
+from experiments.generalization.fits import fewer, power_law, spread, up
+from experiments.generalization.ranking_stats import tau_b
 from experiments.generalization.results import FOLDER, Result, groups, load
 
 README = Path(__file__).with_name("README.md")
@@ -177,7 +178,7 @@ def _tau(rows: list[dict[str, Any]], score: Callable[[Row], float]) -> str:
     taus = []
     for name in sorted({row["data"] for row in rows}):
         own = [row for row in rows if row["data"] == name]
-        taus.append(kendall([score(r) for r in own], [r["gap"] for r in own]) if len(own) > 2 else math.nan)
+        taus.append(tau_b([score(r) for r in own], [r["gap"] for r in own]) if len(own) > 2 else math.nan)
     kept = [tau for tau in taus if not math.isnan(tau)]
     return f"{statistics.fmean(kept):.2f}".replace("-", "−") if kept else "–"
 

@@ -37,6 +37,26 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
+def visit_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+    """Open a page given as text, in a window of its own."""
+    contexts = []
+
+    def opened(text: str, width: int = 1400, height: int = 900, script: bool = True, anchor: str = "") -> Watched:
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": height}, java_script_enabled=script)
+        contexts.append(context)
+        watched = Watched(context.new_page(), path)
+        watch(watched)
+        watched.page.goto(path.as_uri() + anchor)
+        return watched
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
 def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     """Write a report of readings and open it."""
     contexts = []

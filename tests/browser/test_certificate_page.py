@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from normgauge.core.certificate import Certificate
 from normgauge.render.certificate import html
-from tests.browser.conftest import Watched, watch
-from tests.browser.test_reading import LOOKS, TEXTS, contrast, overlapping
+from tests.browser.conftest import Watched
+from tests.browser.test_reading import assert_legible
 from tests.made_certificates import ATTACK, EMPTY, FULL, NOTHING, hostile
 
 pytestmark = pytest.mark.browser
@@ -28,23 +27,11 @@ PAGES = {"full": FULL, "nothing": NOTHING, "long": LONG}
 
 
 @pytest.fixture
-def visit_certificate(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
-    contexts = []
-
+def visit_certificate(visit_page: Callable[..., Watched]) -> Callable[..., Watched]:
     def opened(shown: Certificate = FULL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
-        path = tmp_path / "certificate.html"
-        path.write_text(html(shown), encoding="utf-8")
-        height = 900 if width > 500 else 800
-        context = browser.new_context(viewport={"width": width, "height": height}, java_script_enabled=script)
-        contexts.append(context)
-        watched = Watched(context.new_page(), path)
-        watch(watched)
-        watched.page.goto(path.as_uri() + anchor)
-        return watched
+        return visit_page(html(shown), width, 900 if width > 500 else 800, script, anchor)
 
-    yield opened
-    for context in contexts:
-        context.close()
+    return opened
 
 
 def names(page: Any) -> list[str]:
@@ -53,20 +40,7 @@ def names(page: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", list(PAGES))
 def test_every_page_is_legible_and_quiet(visit_certificate, name):
-    watched = visit_certificate(PAGES[name])
-    page = watched.page
-    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    for width, theme in [*LOOKS, (700, "light"), (1000, "dark")]:
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
-        texts = page.evaluate(TEXTS)
-        assert len(texts) > 40
-        assert [t["words"] for t in texts if t["size"] < 11] == []
-        assert [t["words"] for t in texts if contrast(t["colour"], t["ground"]) < 4.5] == []
-        assert overlapping(texts) == []
-        assert [t["words"] for t in texts if t["edge"] is not None and t["box"][2] > t["edge"] + 1] == []
-    assert watched.wrong == []
+    assert_legible(visit_certificate(PAGES[name]))
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])

@@ -224,3 +224,20 @@ def test_a_thousand_layers_open_at_once(visit):
     assert watched.path.stat().st_size < 5_000_000
     assert watched.page.locator("tr[data-tip]").count() == 3000
     assert watched.wrong == []
+
+
+def assert_legible(watched):
+    """Unfolded, at every width: no overflow, no small, faint or overlapping words, nothing forbidden done."""
+    page = watched.page
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    for width, theme in [*LOOKS, (700, "light"), (1000, "dark")]:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=theme)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
+        texts = page.evaluate(TEXTS)
+        assert len(texts) > 40
+        assert [t["words"] for t in texts if t["size"] < 11] == []
+        assert [t["words"] for t in texts if contrast(t["colour"], t["ground"]) < 4.5] == []
+        assert overlapping(texts) == []
+        assert [t["words"] for t in texts if t["edge"] is not None and t["box"][2] > t["edge"] + 1] == []
+    assert watched.wrong == []

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from normgauge.core.claim import Ledger
 from normgauge.render.theory_page import theory_page
-from tests.browser.conftest import Watched, watch
-from tests.browser.test_reading import LOOKS, TEXTS, contrast, overlapping
+from tests.browser.conftest import Watched
+from tests.browser.test_reading import assert_legible
 from tests.made_claims import ALL, ATTACK, BROKEN, FAILED, WRONG, hostile
 
 pytestmark = pytest.mark.browser
@@ -28,22 +27,11 @@ PAGES = {
 
 
 @pytest.fixture
-def visit_claims(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
-    contexts = []
+def visit_claims(visit_page: Callable[..., Watched]) -> Callable[..., Watched]:
+    def opened(ledger: Ledger = ALL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
+        return visit_page(theory_page(ledger), width, 900, script, anchor)
 
-    def open_claims(ledger: Ledger = ALL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
-        path = tmp_path / "theory.html"
-        path.write_text(theory_page(ledger), encoding="utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=script)
-        contexts.append(context)
-        watched = Watched(context.new_page(), path)
-        watch(watched)
-        watched.page.goto(path.as_uri() + anchor)
-        return watched
-
-    yield open_claims
-    for context in contexts:
-        context.close()
+    return opened
 
 
 def ids(page: Any) -> list[str]:
@@ -52,20 +40,7 @@ def ids(page: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", list(PAGES))
 def test_every_page_is_legible_and_quiet(visit_claims, name):
-    watched = visit_claims(PAGES[name])
-    page = watched.page
-    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    for width, theme in [*LOOKS, (700, "light"), (1000, "dark")]:
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
-        texts = page.evaluate(TEXTS)
-        assert len(texts) > 40
-        assert [t["words"] for t in texts if t["size"] < 11] == []
-        assert [t["words"] for t in texts if contrast(t["colour"], t["ground"]) < 4.5] == []
-        assert overlapping(texts) == []
-        assert [t["words"] for t in texts if t["edge"] is not None and t["box"][2] > t["edge"] + 1] == []
-    assert watched.wrong == []
+    assert_legible(visit_claims(PAGES[name]))
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])

@@ -27,8 +27,10 @@ from normgauge.generalization.facts.slopes import (
 from normgauge.generalization.facts.space import (
     Choice,
     Space,
+    crossed,
     fixed_loss,
     in_cells,
+    labels_of,
     linear_margins,
     margins_of,
     ramps,
@@ -103,7 +105,7 @@ def cell_rows(case: Case, slopes: Slopes, loss: Loss, partition: Partition | Non
     yield from theorem20(inputs, case.delta)
     yield from related.rows(inputs, case.delta, case.holdout, wrong)
     case.progress("local constants", 0.3)
-    balls = input_balls(case, slopes, loss, fresh)
+    balls = input_balls(case, slopes, fresh)
     yield local.corollary21(balls, inputs, case.delta)
     yield from local.corollary22(inputs, slopes, case.delta)
     yield local.corollary22_local(balls, inputs, case.delta)
@@ -136,8 +138,7 @@ def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
 
 def input_space(case: Case, slopes: Slopes, loss: Loss, partition: Partition) -> Space:
     """D in cells of its inputs."""
-    assert case.train.labels is not None
-    margins = margins_of(case.logits, case.train.labels)
+    margins = margins_of(case.logits, labels_of(case.train))
     return _space("inputs", case, case.train, partition, margins, case.logits, slopes.balanced, slopes.gap, loss)
 
 
@@ -173,7 +174,7 @@ def _space(
     )
 
 
-def input_balls(case: Case, slopes: Slopes, loss: Loss, fresh: Sample | None) -> local.LocalCells | None:
+def input_balls(case: Case, slopes: Slopes, fresh: Sample | None) -> local.LocalCells | None:
     """Balls around inputs the training never saw, with a constant certified in each."""
     if fresh is None or len(fresh) < 2:
         return None
@@ -183,11 +184,18 @@ def input_balls(case: Case, slopes: Slopes, loss: Loss, fresh: Sample | None) ->
     radius = SHARE * nearest_distance(centres)
     steep = None if slopes.gap or radius <= 0 else local_slopes(case.model, centres, (radius,))
     balls = voronoi(centres, radius)
-    space = input_space(case, slopes, Loss.of("ramp", None), balls)
     leads = _leads(outputs(case.model, Sample(centres, None)))
     gap = slopes.gap or ("" if steep is not None else "no constant could be certified in a ball around an input")
     found = torch.full((len(centres),), math.inf, dtype=torch.float64) if steep is None else steep[0]
-    return local.LocalCells(space, found, leads, gap)
+    return in_balls(case, balls, case.train, margins_of(case.logits, labels_of(case.train)), found, leads, gap)
+
+
+def in_balls(
+    case: Case, balls: Partition, points: Sample, margins: Tensor, slopes: Tensor, leads: Tensor, gap: str = ""
+) -> local.LocalCells:
+    """D in balls; no distances are needed, a ball has a diameter."""
+    cells = crossed(balls, points, case.classes)
+    return local.LocalCells(balls, cells, margins, case.classes, slopes, leads, gap)
 
 
 def _leads(logits: Tensor) -> Tensor:
@@ -212,10 +220,9 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong
         made_of = k_means(others.take(range(min(len(others), 10_000))), FEATURE_CENTRES, seed=case.seed)
         assert made_of.centres is not None
         radius = SHARE * nearest_distance(made_of.centres)
-        around = voronoi(made_of.centres, radius)
-        inside = _space("features", case, points, around, margins, case.logits, slope, gap, Loss.of("ramp", None))
-        leads = centre_leads(head, made_of.centres, case)
-        balls = local.LocalCells(inside, torch.full((FEATURE_CENTRES,), slope, dtype=torch.float64), leads)
+        leads = centre_leads(head, made_of.centres)
+        slopes = torch.full((FEATURE_CENTRES,), slope, dtype=torch.float64)
+        balls = in_balls(case, voronoi(made_of.centres, radius), points, margins, slopes, leads)
     yield local.corollary21(balls, space, case.delta)
 
 
@@ -243,7 +250,7 @@ def head_margins(head: nn.Sequential, points: Sample, case: Case) -> tuple[Tenso
     return margins_of(case.logits, points.labels), slopes.balanced, slopes.gap
 
 
-def centre_leads(head: nn.Sequential, centres: Tensor, case: Case) -> Tensor:
+def centre_leads(head: nn.Sequential, centres: Tensor) -> Tensor:
     """How far each centre is from a change of class, in the units of the margin."""
     said = outputs(head, Sample(centres, None))
     linear = only_linear(head)

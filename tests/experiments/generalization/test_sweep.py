@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import Counter
 
@@ -124,6 +125,7 @@ def test_workers_that_are_busy_at_the_end_are_ended():
 
 
 @pytest.mark.data
+@pytest.mark.skipif("NORMGAUGE_DATA" not in os.environ, reason="NORMGAUGE_DATA names no folder of data")
 def test_the_real_images_are_disjoint_and_scaled():
     here = sweep_net.images("fashion_mnist", 300, 200, 100)
     assert len(here.train) == 300 and len(here.fresh) == 200 and len(here.test) == 100

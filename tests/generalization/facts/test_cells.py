@@ -38,7 +38,8 @@ def test_cells_of_every_kind() -> None:
     halves = half_spaces(4, 3, centre=0.5)
     assert halves.cells == 8
     assert set(halves.assign(x).tolist()) <= set(range(8))
-    assert len(set(halves.assign(torch.full((2, 4), 0.5) + 1e-3 * points(2, 4)).tolist())) >= 1
+    near = 1e-3 * points(20, 4)  # mirrored in the common point of all planes, a point changes sides of each
+    assert (halves.assign(0.5 + near) + halves.assign(0.5 - near)).tolist() == [7] * 20
     assert torch.equal(halves.assign(x), half_spaces(4, 3, centre=0.5).assign(x))
     balls = voronoi(points(6, 4, seed=3), radius=1.5)
     assert balls.cells == 7

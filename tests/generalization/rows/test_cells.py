@@ -14,6 +14,7 @@ from normgauge.generalization.facts.slopes import Slopes
 from normgauge.generalization.facts.space import (
     STEEPNESS,
     Space,
+    crossed,
     fixed_loss,
     in_cells,
     linear_margins,
@@ -252,10 +253,9 @@ def balls_of(sample: Sample, radius: float, slopes: float, leads: float) -> tupl
     centres = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
     space = space_of(sample)
     partition = voronoi(centres, radius)
-    cells, spread = in_cells(sample, 2, partition)
-    inside = dataclasses.replace(space, partition=partition, cells=cells, spread=spread)
     full = torch.ones(2, dtype=torch.float64)
-    return space, LocalCells(inside, slopes * full, leads * full)
+    cells = crossed(partition, sample, 2)
+    return space, LocalCells(partition, cells, space.margins, 2, slopes * full, leads * full)
 
 
 def test_corollary21_counts_cells_a_boundary_may_cross() -> None:
@@ -279,7 +279,7 @@ def test_corollary22_local_uses_the_diameter() -> None:
     assert local.corollary22_local(None, space, DELTA).kind is Kind.NOT_APPLICABLE
     other = dataclasses.replace(space, quantity="clipped cross-entropy")
     assert local.corollary22_local(cells, other, DELTA).kind is Kind.NOT_APPLICABLE
-    wrong = dataclasses.replace(cells, space=dataclasses.replace(cells.space, margins=-cells.space.margins))
+    wrong = dataclasses.replace(cells, margins=-cells.margins)
     assert local.corollary22_local(wrong, space, DELTA).kind is Kind.VACUOUS
 
 

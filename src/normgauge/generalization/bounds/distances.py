@@ -40,14 +40,6 @@ def paired(total: float, squares: float, singles: int, m: int, delta: float) -> 
     return min(1.0, (total + singles + slack) / m)
 
 
-def spread_mcdiarmid(mean: float, diameter: float, m: int, delta: float) -> float:
-    """Λ ≤ Λ̂ + 3R√(ln(1/δ)/(2m)), Λ̂ from the means over all pairs of a cell, points alone counted R.
-
-    One point exchanged moves Λ − Λ̂ by at most 3R/m.
-    """
-    return mean + 3 * diameter * math.sqrt(math.log(1 / delta) / (2 * m))
-
-
 def from_holdout(
     weights: list[float], means: list[float], counts: list[int], diameters: list[float], delta: float
 ) -> float:

@@ -50,8 +50,3 @@ def kl_inverse(q: float, c: float) -> float:
             low = middle
         else:
             high = middle
-
-
-def kl_inverse_below(q: float, c: float) -> float:
-    """The smallest p with kl(q‖p) ≤ c."""
-    return max(0.0, 1.0 - kl_inverse(1.0 - q, c))

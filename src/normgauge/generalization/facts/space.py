@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from normgauge.generalization.facts.cells import Partition, assign_all
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.spread import Spread, spread_of
+from normgauge.hessian.margins import margin
 
 STEEPNESS = tuple(2.0 ** (j / 4) for j in range(-40, 81))  # fixed in advance: from 1e-3 to 1e6 a unit of distance
 
@@ -96,10 +97,20 @@ def far_of(partition: Partition, cells: Tensor, classes: int) -> Tensor:
     return cells // classes == len(partition.centres)
 
 
+def labels_of(sample: Sample) -> Tensor:
+    """The labels of a sample that has some, as D always has."""
+    assert sample.labels is not None
+    return sample.labels
+
+
+def crossed(partition: Partition, sample: Sample, classes: int) -> Tensor:
+    """Cell times label of every sample: a cell never mixes labels."""
+    return assign_all(partition, sample) * classes + labels_of(sample)
+
+
 def in_cells(sample: Sample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, Spread]:
     """Cell times label of every sample, and the distances inside."""
-    assert sample.labels is not None
-    cells = assign_all(partition, sample) * classes + sample.labels
+    cells = crossed(partition, sample, classes)
     far = far_of(partition, cells, classes)
     return cells, spread_of(sample, cells, seed=seed, outside=far if bool(far.any()) else None)
 
@@ -127,9 +138,7 @@ def fixed_loss(mean: float, slope: float, limit: float) -> tuple[Choice, ...]:
 
 def margins_of(logits: Tensor, labels: Tensor) -> Tensor:
     """f_y − max over the others, (m,) float64."""
-    scores = logits.double()
-    own = scores.gather(1, labels[:, None]).squeeze(1)
-    return own - scores.scatter(1, labels[:, None], -math.inf).amax(1)
+    return margin(logits.double(), labels)[0]
 
 
 def linear_margins(head: nn.Linear, points: Sample) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from normgauge.core.certificate import Kind, Row, promised
 from normgauge.generalization.bounds.cells import tau_variation
+from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.slopes import Slopes
 from normgauge.generalization.facts.space import Space, ramps
 from normgauge.generalization.rows.cells import FORMS, LOSS, SLACK, TERM, additive_row, blank, refused
@@ -26,16 +27,35 @@ class LocalCells:
     """Balls around points the training never saw, and what the network does in each.
 
     Attributes:
-        space: D in these cells; its partition has a radius.
+        partition: has a radius.
+        cells: (m,) cell times label of D.
+        margins: (m,) of D.
+        classes: how many labels there are.
         slopes: (centres,) proved Lipschitz constant of the margin in each ball; inf where unknown.
         leads: (centres,) the lead of the winning class at each centre, in the units of the margin.
         gap: why there are no slopes.
     """
 
-    space: Space
+    partition: Partition
+    cells: Tensor
+    margins: Tensor
+    classes: int
     slopes: Tensor
     leads: Tensor
     gap: str = ""
+
+    @property
+    def diameter(self) -> float:
+        """No two points of a ball are farther apart."""
+        return 2 * (self.partition.radius or 0.0)
+
+    def owners(self) -> Tensor:
+        """(m,) the ball of each sample; ``len(slopes)`` for those far from every centre."""
+        return self.cells // self.classes
+
+    def slack(self, delta: float) -> float:
+        """What so many cells cost, by total variation."""
+        return tau_variation(self.partition.cells * self.classes, len(self.cells), delta)
 
 
 def corollary22(space: Space, slopes: Slopes, delta: float) -> Iterator[Row]:
@@ -112,14 +132,12 @@ def corollary21(cells: LocalCells | None, space: Space, delta: float) -> Row:
     )
     if cells is None or cells.gap:
         return dataclasses.replace(row, reason=cells.gap if cells else NO_CENTRES)
-    radius = cells.space.partition.radius
-    assert radius is not None
-    safe = cells.leads > cells.slopes * radius
-    owner = cells.space.cells // cells.space.classes
+    safe = cells.leads > cells.slopes * cells.diameter / 2
+    owner = cells.owners()
     whole = torch.cat([safe, torch.zeros(1, dtype=torch.bool)])[owner]
-    error = float((cells.space.margins <= 0).double().mean())
-    crossed, far = float((~whole).double().mean()), float(cells.space.far().double().mean())
-    tau = tau_variation(cells.space.count, cells.space.m, delta)
+    error = float((cells.margins <= 0).double().mean())
+    crossed, far = float((~whole).double().mean()), float((owner == len(safe)).double().mean())
+    tau = cells.slack(delta)
     terms = (
         ("training error", error),
         ("cells a boundary may cross", crossed - far),
@@ -142,19 +160,17 @@ def corollary22_local(cells: LocalCells | None, space: Space, delta: float) -> R
         return stopped or dataclasses.replace(row, reason=cells.gap if cells else NO_CENTRES)
     if space.quantity != "error":
         return dataclasses.replace(row, reason="computed for the ramp only; leave loss= at its default")
-    radius = cells.space.partition.radius
-    assert radius is not None
-    owner, margins = cells.space.cells // cells.space.classes, cells.space.margins
+    owner, margins = cells.owners(), cells.margins
     inside = owner < len(cells.slopes)
     steep = torch.cat([cells.slopes, torch.tensor([math.inf], dtype=torch.float64)])[owner]
     far = float((~inside).double().mean())
-    tau = tau_variation(cells.space.count, cells.space.m, delta)
+    tau = cells.slack(delta)
     error = float((margins <= 0).double().mean())  # the ramp at a margin of nothing, where no ball holds a sample
     best: tuple[float, float, float] = (error + 1 - far, error, 1 - far)
     right = margins[margins > 0]
     for gamma in right.quantile(torch.linspace(0.02, 0.98, 25).double()).tolist() if len(right) else []:
         loss = float((1 - margins / gamma).clamp(0, 1).mean())
-        term = float((2 * radius * steep / gamma).clamp(max=1)[inside].sum()) / len(margins)
+        term = float((cells.diameter * steep / gamma).clamp(max=1)[inside].sum()) / len(margins)
         best = min(best, (loss + term, loss, term))
     terms = ((LOSS, best[1]), (TERM, best[2]), ("far from every cell", far), (SLACK, tau))
     value = math.nextafter(math.fsum(v for _, v in terms), math.inf)

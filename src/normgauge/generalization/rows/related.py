@@ -16,10 +16,9 @@ from normgauge.generalization.bounds.hou2023 import transport
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.bounds.than_phan2025 import computable
 from normgauge.generalization.bounds.xu_mannor2012 import kawaguchi, xu_mannor
-from normgauge.generalization.facts.cells import assign_all
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample
-from normgauge.generalization.facts.space import STEEPNESS, Space
+from normgauge.generalization.facts.space import STEEPNESS, Space, crossed
 from normgauge.generalization.rows.cells import LOSS, SLACK, TERM, blank, hopeless, refused
 
 PARTNERS = 4  # training samples each fresh point is compared with
@@ -73,8 +72,7 @@ def lambda_row(space: Space, delta: float, fresh: Sample | None) -> Row:
 
 def fresh_distances(space: Space, fresh: Sample, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """For each fresh point whose cell D meets: distances to random samples of that cell, (n, 4), and the cell, (n,)."""
-    assert fresh.labels is not None
-    cells = assign_all(space.partition, fresh) * space.classes + fresh.labels
+    cells = crossed(space.partition, fresh, space.classes)
     order = torch.argsort(space.cells, stable=True)
     met, counts = torch.unique_consecutive(space.cells[order], return_counts=True)
     starts = counts.cumsum(0) - counts
@@ -161,7 +159,7 @@ def direct(space: Space, delta: float, fresh: Sample | None, wrong: Tensor | Non
     if fresh is None or wrong is None or fresh.labels is None:
         return dataclasses.replace(row, reason=NO_HOLDOUT)
     errors = (space.margins <= 0).double()
-    cells = assign_all(space.partition, fresh) * space.classes + fresh.labels
+    cells = crossed(space.partition, fresh, space.classes)
     met, place, counts = torch.unique(space.cells, return_inverse=True, return_counts=True)
     rate = torch.zeros(len(met), dtype=torch.float64).index_add_(0, place, errors) / counts
     where = torch.searchsorted(met, cells).clamp(max=len(met) - 1)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
+from normgauge.generalization.facts.sample import device_of
 from normgauge.session import Options, record_call
 from normgauge.trace.step import Step, Trace
 from normgauge.trace.untouched import unwrap
@@ -58,8 +59,7 @@ def _write_out(module: nn.Module) -> None:
 
 def traced(model: nn.Module, inputs: Tensor) -> Trace:
     """The steps of the model on this batch."""
-    place = next(iter([*model.parameters(), *model.buffers()]), inputs)
-    x = inputs.detach().clone().to(place.device)
+    x = inputs.detach().clone().to(device_of(model))
     with torch.no_grad():
         return record_call(model, (x,), {}, x, Options())
 

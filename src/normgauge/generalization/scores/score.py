@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,16 +68,10 @@ class Score:
             OverflowError,
             RuntimeError,
         ) as error:  # such as an operation without a gradient
-            return _with(plain, reason=str(error) or type(error).__name__)
+            return dataclasses.replace(plain, reason=str(error) or type(error).__name__)
         if not math.isfinite(value):
-            return _with(plain, reason=f"the score is {value}: it ranks nothing")
+            return dataclasses.replace(plain, reason=f"the score is {value}: it ranks nothing")
         # a score of plain form is the sum of its terms, which a waterfall may show
-        return _with(
+        return dataclasses.replace(
             plain, kind=Kind.SCORE, value=value, terms=tuple(terms.items()), additive=self.form == "plain", reason=""
         )
-
-
-def _with(row: Row, **changes: object) -> Row:
-    import dataclasses
-
-    return dataclasses.replace(row, **changes)  # type: ignore[arg-type]
