@@ -10,11 +10,18 @@ from normgauge.errors import InputError
 
 
 class Evidence(StrEnum):
-    """How a number is known. The weakest part of a computation decides the whole."""
+    """How a number is known, from strongest to weakest. The weakest part of a computation decides the whole.
+
+    ``proved``: exact arithmetic on the stored weights, rounded outwards. ``computed``: float64, rounding not enclosed.
+    ``estimated``: a proof was possible only in part. ``observed``: seen on data. ``refuted``: a slope was found above
+    it. ``unknown``: a step without a bound, or a trace whose second run differed.
+    """
 
     PROVED = "proved"
+    COMPUTED = "computed"
     ESTIMATED = "estimated"
     OBSERVED = "observed"
+    REFUTED = "refuted"
     UNKNOWN = "unknown"
 
     @staticmethod

@@ -131,6 +131,7 @@ class Transfer:
         row, norm, low, high: facts about the output (see `Flow`); None when nothing better than the radius is known.
         axis: the sample axis of the output; None keeps that of the first input.
         unbounded: why the step has no finite constant here (a proof), when it has none.
+        no_bound: why no finite bound was found here, where one may exist (the gain is infinite without a proof).
         unknown: why nothing is known (no rule covers this use).
         weight: the trainable matrix or kernel, for the published quantities.
         spectral: enclosure of its operator norm (LogInterval).
@@ -150,6 +151,7 @@ class Transfer:
     high: Tensor | None = None
     axis: int | None = None
     unbounded: str = ""
+    no_bound: str = ""
     unknown: str = ""
     weight: Tensor | None = None
     spectral: Any = None
