@@ -13,7 +13,6 @@ from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfe
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
 from normgauge.trace.step import Step, Trace
-from normgauge.trace.tape import own_tensors
 
 
 @dataclass(slots=True)
@@ -87,10 +86,8 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
     Raises:
         SamplesMixed: when the rule finds that samples interact.
     """
-    if step.trouble or rule is None or exchanged(step):
+    if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
-        if rule is not None and not step.trouble:
-            why = "its weights were exchanged during the forward"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
     try:
         if rule.function is copy and len(step.outputs) > 1:
@@ -119,16 +116,6 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
-
-
-def exchanged(step: Step) -> bool:
-    """Whether a leaf module holds other parameters or buffers now than when it ran."""
-    if step.module is None:
-        return False
-    now = own_tensors(step.module)
-    if len(now) != len(step.state):
-        return True
-    return any(a is not b and not torch.equal(a, b) for a, b in zip(now, step.state, strict=True))
 
 
 def diverged(tensor: Tensor) -> bool:
