@@ -15,7 +15,6 @@ from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfe
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
 from normgauge.trace.step import Step, Trace
-from normgauge.trace.tape import own_tensors
 
 SLIPS = (AttributeError, NameError, TypeError)  # what a typo raises
 REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError, *SLIPS)
@@ -93,10 +92,8 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         SamplesMixed: when the rule finds that samples interact.
         RuleError: when a rule of the user's has a mistake in it.
     """
-    if step.trouble or rule is None or exchanged(step):
+    if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
-        if rule is not None and not step.trouble:
-            why = "its weights were exchanged during the forward"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
     try:
         if rule.function is copy and len(step.outputs) > 1:
@@ -156,16 +153,6 @@ def check_shape(rule: Rule, step: Step, transfer: Transfer) -> None:
     raise RuleError(
         f"the rule {rule.id} at {step.name} ({step.kind}): expected a Transfer with one gain for each input, got {got}"
     )
-
-
-def exchanged(step: Step) -> bool:
-    """Whether a leaf module holds other parameters or buffers now than when it ran."""
-    if step.module is None:
-        return False
-    now = own_tensors(step.module)
-    if len(now) != len(step.state):
-        return True
-    return any(a is not b and not torch.equal(a, b) for a, b in zip(now, step.state, strict=True))
 
 
 def diverged(tensor: Tensor) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from normgauge.balance import Balanced, balanced_bound, folded_bound
 from normgauge.compose import Composition, compose
@@ -32,7 +31,8 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
+from normgauge.trace.again import checked
+from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
@@ -239,10 +239,14 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = tree_map(
+        args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
-        return record_call(self.model, args, kwargs, x, self.options)
+        return record_call(self.model, args, kwargs, x, self.options, self.native)
+
+    def check(self) -> None:
+        """Run the recorded steps again and hold them against the model (`trace.again`)."""
+        self.trace = checked(self.trace, self.function(), self.retrace)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
@@ -319,7 +323,7 @@ class Session:
         if found - upper < ROUNDING:
             notes.append(f"the slope found exceeded the bound by rounding ({found - upper:.0e}) and was cut down to it")
             return upper
-        if self.trace.branches:
+        if self.trace.path_dependent:
             notes.append(
                 "a slope was found above the upper bound: another branch of the model's control flow is steeper"
             )
@@ -346,12 +350,14 @@ class Session:
         parts = [Evidence.PROVED]
         if unknown:
             parts.append(Evidence.UNKNOWN)
-        if (not self.exact and scope.kind != "global") or (self.trace.branches and scope.kind != "point"):
+        if (not self.exact and scope.kind != "global") or (self.trace.path_dependent and scope.kind != "point"):
             parts.append(Evidence.ESTIMATED)
         return Evidence.weakest(parts)
 
 
-def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device, options: Options) -> Session:
+def start(
+    model: nn.Module, call: Call, dtype: torch.dtype | None, device: torch.device | None, options: Options
+) -> Session:
     """Trace the model on copies of its tensors.
 
     Raises:
@@ -359,7 +365,7 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
     """
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
     copy = dataclasses.replace(call, args=args, kwargs=kwargs)
-    trace = record_call(model, args, kwargs, copy.measured, options)
+    trace = record_call(model, args, kwargs, copy.measured, options, call.native)
     if trace.output is None or not trace.sources:
         raise InputError(
             f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
@@ -369,10 +375,13 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
                 else " (an integer input is measured from its nn.Embedding on, and none was met)"
             )
         )
-    return Session(model, copy, trace, options, dtype == torch.float64, call.native)
+    exact = trace.sources[0].tensor.dtype == torch.float64
+    return Session(model, copy, trace, options, exact, call.native)
 
 
-def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options) -> Trace:
+def record_call(
+    model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options, native: torch.dtype
+) -> Trace:
     """Trace one call with the options' rules and output."""
     return recognise(
         record(
@@ -383,5 +392,6 @@ def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, opti
             lambda out: pick_output(out, options.output),
             options.rules.is_leaf,
             expansion_of,
+            native,
         )
     )

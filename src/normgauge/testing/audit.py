@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from normgauge.compose import Composition
 from normgauge.rules.flow import SamplesMixed, Transfer
-from normgauge.trace.step import Step, Trace, Value, tensors_in
+from normgauge.trace.again import run_step
+from normgauge.trace.step import Step, Trace, Value
 
 SLACK = 1e-9
 CARRIED = 1e-9  # of a value's size: rounding that earlier steps, normalizers above all, have amplified
@@ -208,7 +208,7 @@ def step_jacobians(step: Step, position: int) -> dict[int, Tensor] | None:
         try:
             with torch.enable_grad():
                 leaf.requires_grad_()
-                out = run_again(step, leaves)[position]
+                out = run_step(step, lambda value: leaves[value.index] * 1.0)[position]
                 if out.shape != want.shape or not torch.allclose(out, want, rtol=1e-9, atol=1e-12):
                     return None
                 entries = out.reshape(-1) if out.requires_grad else ()
@@ -222,17 +222,6 @@ def step_jacobians(step: Step, position: int) -> dict[int, Tensor] | None:
             return None
         found[index] = dense
     return found
-
-
-def run_again(step: Step, tensors: dict[int, Tensor]) -> list[Tensor]:
-    """The step by itself on other tensors, by value index; what is written in place is written to copies."""
-
-    def swap(leaf: Any) -> Any:
-        return tensors[leaf.index] * 1.0 if isinstance(leaf, Value) else leaf
-
-    args, kwargs = tree_map(swap, (step.args, step.kwargs), is_leaf=lambda leaf: isinstance(leaf, Value))
-    out = (step.module if step.module is not None else step.target)(*args, **kwargs)
-    return tensors_in(out) if out is not None else [args[0]]
 
 
 def members(parts: Composition, tensor: Tensor, axis: int) -> list[Tensor]:
