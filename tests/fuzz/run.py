@@ -42,6 +42,7 @@ class Outcome:
     slopes: dict[str, float] = field(default_factory=dict)  # the steepest found, by scope
     tightest: float = 0.0  # largest found/bound
     seconds: float = 0.0
+    what: str = ""  # the network, in words, where something was broken
 
 
 def fuzz_one(seed: int, registry: Registry = REGISTRY, balance: bool = True, effort: int = 8) -> Outcome:

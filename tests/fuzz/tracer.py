@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import normgauge as ng
@@ -29,6 +30,7 @@ class Attempt:
     answers: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    what: str = ""  # the network, in words, where something was broken
 
 
 def attack(seed: int, name: str | None = None) -> Attempt:
@@ -55,9 +57,9 @@ def judge(subject: Subject, scope: str, radius: float, attempt: Attempt) -> None
     except ng.NormgaugeError:
         attempt.answers["refused"] += 1
         return
-    except Exception:
+    except Exception as error:
         attempt.answers["crash"] += 1
-        attempt.broken.append(f"{scope}: crash: {traceback.format_exc()}")
+        attempt.broken.append(f"{scope}: crash: {last_words(error)}")
         return
     depends = bool(getattr(reading, "path_dependent", False))
     finite = reading.log_upper < math.inf
@@ -69,6 +71,12 @@ def judge(subject: Subject, scope: str, radius: float, attempt: Attempt) -> None
     worst = max((s for s in slopes(subject, radius) if s.same_path or not depends), key=by_size, default=None)
     if worst is not None and worst.size > upper * (1 + SLACK) + FLOOR:
         attempt.broken.append(f"{scope}: {reading.evidence} {upper:.9g}, found {worst.size:.9g} {worst.where}")
+
+
+def last_words(error: Exception) -> str:
+    """The error and where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def by_size(slope: Slope) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -394,6 +395,9 @@ class Scaled(Tensor):
         out = super().__torch_function__(func, types, args, kwargs or {})
         return 100 * out.as_subclass(Tensor) if func is F.linear else out
 
+    def __deepcopy__(self, memo: Any) -> Scaled:
+        return nn.Parameter(self.detach().as_subclass(Tensor).clone().as_subclass(Scaled))  # type: ignore[return-value]
+
 
 @trick
 def patched(rng: Random, width: int) -> Trick:
@@ -754,9 +758,13 @@ def from_bytes(m: Any, x: Tensor) -> Tensor:
     return x + 100 * torch.frombuffer(memory, dtype=x.dtype).reshape(x.shape)
 
 
-@torch.jit.script
-def scripted(x: Tensor) -> Tensor:
+def steepened(x: Tensor) -> Tensor:
     return 40 * x.tanh()
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # deprecated, and still met in the wild
+    scripted = torch.jit.script(steepened)
 
 
 OUTSIDE: dict[str, Callable[[Any, Tensor], Tensor]] = {
