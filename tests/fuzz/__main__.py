@@ -84,7 +84,7 @@ def _awkward(trick: str | None, seed: int) -> Attempt:
     except Exception:
         attempt = Attempt(seed, trick or "unknown", broken=["crash: " + traceback.format_exc()])
     if attempt.broken:
-        attempt.what = f"{attempt.name}: {make_subject(seed, trick).model}"
+        attempt.what = make_subject(seed, trick).describe()
     return attempt
 
 

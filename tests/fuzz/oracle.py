@@ -45,6 +45,12 @@ class Subject:
     hints: tuple[Tensor, ...] = ()
     precision: torch.dtype = torch.float64
     world: Callable[[], AbstractContextManager[object]] = field(default=nullcontext)
+    label: str = ""
+
+    def describe(self) -> str:
+        """The network in words."""
+        given = f"input {tuple(self.batch.shape)} of {self.batch.dtype}"
+        return f"{self.name} {self.label}, {self.mode}, {given}\n{self.model}"
 
     def sown(self) -> None:
         """Every source of random numbers as at the start."""

@@ -21,7 +21,7 @@ EACH = 4
 def test_no_difference_exceeds_a_proved_bound(name):
     for seed in range(EACH):
         attempt = attack(seed, name)
-        assert not attempt.broken, "\n".join([*attempt.broken, str(make_subject(seed, name).model)])
+        assert not attempt.broken, "\n".join([*attempt.broken, make_subject(seed, name).describe()])
 
 
 @pytest.mark.parametrize("module", [oracle, tracing])

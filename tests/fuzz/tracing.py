@@ -50,6 +50,7 @@ class Trick:
     mode: str = "eval"
     shape: Callable[[int, int], tuple[int, ...]] = field(default=lambda samples, width: (samples, width))
     alone: bool = False  # nothing may stand before or behind it
+    label: str = ""  # which variant it is, where the module does not say so
 
 
 Maker = Callable[[Random, int], Trick]
@@ -343,7 +344,7 @@ def hooked(rng: Random, width: int) -> Trick:
     elif kind == "child":
         outer = nn.Sequential(layer)
         outer.register_forward_hook(lambda m, args, out: out + factor * args[0])
-        return Trick(outer)
+        return Trick(outer, label=kind)
     else:
 
         def forward(m: Any, x: Tensor) -> Tensor:
@@ -353,7 +354,7 @@ def hooked(rng: Random, width: int) -> Trick:
             return y
 
         return Trick(Told("hook of one call", forward, layer=layer))
-    return Trick(nn.Sequential(layer))
+    return Trick(nn.Sequential(layer), label=kind)
 
 
 @trick
@@ -407,7 +408,7 @@ def patched(rng: Random, width: int) -> Trick:
     if kind == "instance":
         layer.forward = lambda x: factor * F.linear(x, layer.weight, layer.bias)  # type: ignore[method-assign]
     elif kind == "call":
-        return Trick(nn.Sequential(Doubling(width, width)))
+        return Trick(nn.Sequential(Doubling(width, width)), label=kind)
     elif kind == "conv":
         inner = Slanted(width, width, 1)
         return Trick(
@@ -435,7 +436,7 @@ def patched(rng: Random, width: int) -> Trick:
             finally:
                 setattr(owner, name, old)
 
-    return Trick(nn.Sequential(layer), world=world)
+    return Trick(nn.Sequential(layer), world=world, label=kind)
 
 
 class Fivefold(torch.autograd.Function):
@@ -906,4 +907,4 @@ def make_subject(seed: int, name: str | None = None) -> Subject:
     model = model.to(one.native).train(one.mode == "train")
     batch = torch.randn(one.shape(samples, width), dtype=torch.float64).to(one.native)
     hints = (one.hint(batch), one.hint(batch) * 1.7)
-    return Subject(name, seed, model, batch, one.mode, hints, one.precision, one.world)
+    return Subject(name, seed, model, batch, one.mode, hints, one.precision, one.world, one.label)
