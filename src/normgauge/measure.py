@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
@@ -16,7 +16,8 @@ from normgauge.errors import InputError
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.again import Own, as_it_runs
-from normgauge.trace.inputs import check_finite, check_place, make_call
+from normgauge.trace.inputs import Call, check_finite, check_place, make_call
+from normgauge.trace.untouched import default_eps
 from normgauge.whatif import Measured
 
 T = TypeVar("T")
@@ -83,11 +84,11 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
                 own = as_it_runs(model, call, chosen.mode == "train", chosen.output)
         except FORWARD_ERRORS as error:
             raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
-        for dtype, device in precisions(call.measured, own):
-            with untouched(model, dtype, device, chosen.mode == "train", own.eps_of):
+        for dtype, device, casts in precisions(call, own):
+            with untouched(model, dtype, device, chosen.mode == "train", call.native if own.eps else None):
                 try:
                     with chosen.timed("trace"):
-                        session = start(model, call, dtype, device, chosen)
+                        session = start(model, call, dtype, device, chosen, casts)
                         if session.exact and not own.agrees(session.trace):
                             continue  # the copy is not the model: it looks at its precision, or loses what it computes
                         session.check()
@@ -113,12 +114,15 @@ def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:
     return dataclasses.replace(reading, log_lower=best.log_lower, witness=best.witness, samples=samples)
 
 
-def precisions(measured: Tensor, own: Own) -> list[tuple[torch.dtype | None, torch.device | None]]:
-    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs."""
-    plain = [(torch.float64, torch.device("cpu"))] if len(own.eps) < 2 else []
-    if plain and measured.dtype == torch.float64 and measured.device.type == "cpu":
-        return [*plain]
-    return [*plain, (None, None)]
+def precisions(call: Call, own: Own) -> list[tuple[torch.dtype | None, torch.device | None, bool]]:
+    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs.
+
+    The third part says whether the run must mind what the program does about precision (`Widened`).
+    """
+    cpu = torch.device("cpu")
+    known = own.eps <= {default_eps(call.native)}  # an RMSNorm in another precision than the model's has its own ε
+    plain = [(torch.float64, cpu, minded) for minded in ([True] if own.casts else [False, True])] if known else []
+    return [*plain, (None, None, False)]
 
 
 __all__ = ["Asked", "Options", "Session", "gauge", "opened", "readings", "start"]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normgauge.trace.inputs import Call, map_tensors, pick_output
+from normgauge.trace.precision import widened
 from normgauge.trace.step import Trace, function_name
 
 
@@ -33,6 +34,10 @@ def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Ca
     measured = call.measured
 
     def run(x: Tensor) -> Tensor:
+        with widened(trace.native):
+            return called(x)
+
+    def called(x: Tensor) -> Tensor:
         if not trace.embeddings:
             args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
             return pick_output(model(*args, **kwargs), output)[0]  # type: ignore[return-value]

@@ -242,7 +242,7 @@ class Session:
         args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
-        return record_call(self.model, args, kwargs, x, self.options, self.native)
+        return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
 
     def check(self) -> None:
         """Run the recorded steps again and hold them against the model (`trace.again`)."""
@@ -356,7 +356,12 @@ class Session:
 
 
 def start(
-    model: nn.Module, call: Call, dtype: torch.dtype | None, device: torch.device | None, options: Options
+    model: nn.Module,
+    call: Call,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    options: Options,
+    casts: bool = False,
 ) -> Session:
     """Trace the model on copies of its tensors.
 
@@ -365,7 +370,7 @@ def start(
     """
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
     copy = dataclasses.replace(call, args=args, kwargs=kwargs)
-    trace = record_call(model, args, kwargs, copy.measured, options, call.native)
+    trace = record_call(model, args, kwargs, copy.measured, options, call.native, casts)
     if trace.output is None or not trace.sources:
         raise InputError(
             f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
@@ -380,7 +385,13 @@ def start(
 
 
 def record_call(
-    model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options, native: torch.dtype
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    measured: Tensor,
+    options: Options,
+    native: torch.dtype,
+    casts: bool = False,
 ) -> Trace:
     """Trace one call with the options' rules and output."""
     return recognise(
@@ -393,5 +404,6 @@ def record_call(
             options.rules.is_leaf,
             expansion_of,
             native,
+            casts,
         )
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from normgauge.trace.held import fresh
 from normgauge.trace.inputs import Call, pick_output
+from normgauge.trace.precision import Precision, widened
 from normgauge.trace.step import Step, Trace, Value, tensors_in
-from normgauge.trace.untouched import cast_tree, default_eps, untouched, without_eps
+from normgauge.trace.untouched import cast_tree, default_eps, untouched
 
 CAST = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.3}
 """What a model's own output may differ from that of its copy in float64, as a part of the output's length."""
@@ -31,12 +31,12 @@ class Own:
     Attributes:
         output: the measured output; None where random numbers were drawn.
         eps: the ε of every RMSNorm that leaves it open.
-        eps_of: a precision with that ε, None where there is no such RMSNorm.
+        casts: whether its program does anything about precision.
     """
 
     output: Tensor | None
     eps: frozenset[float]
-    eps_of: torch.dtype | None
+    casts: bool
 
     def agrees(self, trace: Trace) -> bool:
         """Whether the copy that was traced computes what the model does."""
@@ -52,29 +52,14 @@ class Own:
         return bool(gap <= CAST[here.dtype] * size + 1e-6 * math.sqrt(b.numel()))
 
 
-class OpenEps(TorchFunctionMode):
-    """Lists the precision of every tensor that is normalized by an RMSNorm without an ε."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[torch.dtype] = set()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if without_eps(func, args, kwargs):
-            self.seen.add(args[0].dtype)
-        return func(*args, **kwargs)
-
-
 def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None) -> Own:
     """Run the model once in its own precision, on copies of its tensors."""
     args, kwargs = cast_tree((call.args, call.kwargs), None, None)
-    with untouched(model, None, None, training, None), torch.no_grad(), OpenEps() as eps:
+    with untouched(model, None, None, training, None), torch.no_grad(), Precision() as seen:
         state = torch.get_rng_state()
         output, _ = pick_output(model(*args, **kwargs), wanted)
         drew = not torch.equal(state, torch.get_rng_state())
-    found = frozenset(map(default_eps, eps.seen))
-    return Own(None if drew else output, found, next(iter(eps.seen), None))
+    return Own(None if drew else output, frozenset(map(default_eps, seen.eps)), seen.asked)
 
 
 def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
@@ -112,7 +97,8 @@ def runs(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
         if step.trouble:
             outs = [out.tensor for out in step.outputs]
         else:
-            outs = run_step(step, lambda value: values[value.index])
+            with widened(trace.native):
+                outs = run_step(step, lambda value: values[value.index])
         values.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
         for value in step.inputs:
             left[value.index] -= 1
@@ -160,7 +146,8 @@ def first_difference(trace: Trace) -> str:
         if step.trouble:
             continue
         try:
-            outs = run_step(step, lambda value: value.tensor)
+            with widened(trace.native):
+                outs = run_step(step, lambda value: value.tensor)
         except Exception as error:
             return f"{step.name}: it cannot be run again ({type(error).__name__}: {error})".partition("\n")[0]
         for out, tensor in zip(step.outputs, outs, strict=True):
@@ -194,9 +181,7 @@ def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]
             name, _, why = wrong.partition(": ")
             return trace.doubted(name, f"the trace is not faithful at {name}: {why}")
         for x in elsewhere(trace.sources[0].tensor):
-            torch.set_rng_state(state)
             wrong = different(trace, function, x)
-            torch.set_rng_state(state)
             if wrong and not trace.path_dependent:
                 return trace.doubted(*named(trace, retrace, x, wrong))
     finally:
@@ -208,6 +193,8 @@ def different(trace: Trace, function: Function, x: Tensor) -> str:
     """How the model and the recorded steps differ at ``x``, in words; empty where they do not."""
     assert trace.output is not None
     try:
+        if trace.random is not None:
+            torch.set_rng_state(trace.random)
         want = function(x)
     except Exception:  # an input the model refuses says nothing about its steps
         return ""

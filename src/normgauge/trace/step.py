@@ -92,6 +92,8 @@ class Trace:
         notes: what the reader should know (data-dependent branches, other outputs, ...).
         reads: where the program looked at the data, in words.
         draws: whether random numbers were drawn that no step stands for.
+        random: the state of the random numbers when the run began.
+        native: the precision whose casts the run imitated in float64; None where it had nothing to imitate.
     """
 
     sources: tuple[Value, ...]
@@ -100,6 +102,8 @@ class Trace:
     notes: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     draws: bool = False
+    random: Tensor | None = None
+    native: Any = None
     embeddings: tuple[Any, ...] = ()
     consumers: dict[int, list[Step]] = field(default_factory=dict)
 

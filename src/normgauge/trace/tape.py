@@ -14,12 +14,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from normgauge.trace.held import Held, geometry, kind_of, own_tensors, place, strided
+from normgauge.trace.precision import CASTS, FLOATS, widened
 from normgauge.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
 from normgauge.trace.untouched import default_eps, everything, without_eps
 from normgauge.trace.watch import Watch
 
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-CASTS = {"to", "float", "half", "bfloat16", "double", "type", "type_as", "cpu", "cuda"}
 SHAPED_LIKE = {
     f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
 } | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}  # fmt: skip
@@ -86,6 +85,7 @@ class Tape(TorchFunctionMode):
         self.embeddings: list[Any] = []  # (module path, which lookup of the run, weight)
         self.lookups = 0
         self.thread = threading.get_ident()
+        self.start = torch.get_rng_state()
 
     @property
     def here(self) -> str:
@@ -150,15 +150,14 @@ class Tape(TorchFunctionMode):
             out = func(*args, **kwargs)
             if not isinstance(out, Tensor):
                 return out
-        if name in CASTS and isinstance(args[0], Tensor) and args[0].is_floating_point():
+        if func in CASTS and isinstance(args[0], Tensor) and args[0].is_floating_point():
             return self.cast(func, args, kwargs)
-        if self.exact:
-            args, kwargs = in_float64(args, kwargs)
         if without_eps(func, args, kwargs):
             args, kwargs = args[:3], {**kwargs, "eps": self.own_eps(args[0])}
         expansion = self.expand(func)
         if expansion is not None:
-            return self.run_expansion(expansion, lambda: func(*args, **kwargs), args, kwargs)
+            with self:  # a mode is off while it handles a function
+                return self.run_expansion(expansion, lambda: func(*args, **kwargs), args, kwargs)
         run = self.begin(args, kwargs)
         out = func(*args, **kwargs)
         if not tensors_in(out) and not self.watch.written & {place(t) for t in leaves}:
@@ -193,20 +192,22 @@ class Tape(TorchFunctionMode):
 
     def cast(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A change of precision or place is the identity of the measured function."""
-        with self.unwatched():
-            out = func(*args, **kwargs)
+        run = self.begin(args, kwargs)
+        out = func(*args, **kwargs)
         if not isinstance(out, Tensor):
             return self.told(func, function_name(func), out)
-        if out is args[0] or (self.exact and out.dtype == self.native and not kwargs.get("copy")):
-            return args[0]  # the model itself would get its own tensor back
-        run = self.begin(args, kwargs)
+        if out is args[0]:
+            return out
         if out.dtype not in FLOATS:
-            return self.write(func, None, args, kwargs, func(*args, **kwargs), run)
-        how = (args[0], *((None, None) if self.exact else (out.dtype, out.device)))
+            return self.write(func, None, args, kwargs, out, run)
+        value = self.bound.get(id(args[0]))
+        if value is not None and value.tensor.dtype == out.dtype and value.tensor.device == out.device:
+            self.attach(out, value)  # a copy of the same contents
+            return out
         (_, _, used, trouble), state = run
-        return self.write(
-            recast, None, how, {}, recast(*how), (((used[0], *how[1:]) if used else how, {}, used[:1], trouble), state)
-        )
+        how = (out.dtype, out.device)
+        frozen: Any = ((used[0] if used else args[0], *how), {}, used[:1], trouble)
+        return self.write(recast, None, (args[0], *how), {}, out, (frozen, state))
 
     def call_module(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What stands in for a module's ``forward`` while the tape runs; its hooks run around it and are seen."""
@@ -302,9 +303,8 @@ class Tape(TorchFunctionMode):
             state = torch.get_rng_state()
             expected = original()
             torch.set_rng_state(state)
-        with self:
-            out = expansion(*args, **kwargs)
-        with self.unwatched():
+        out = expansion(*args, **kwargs)
+        with torch._C.DisableTorchFunction(), self.unwatched():
             for want, got in zip(tensors_in(expected), tensors_in(out), strict=True):
                 near = {torch.float64: 1e-6, torch.float32: 1e-3}.get(want.dtype, 3e-2)
                 if want.shape != got.shape or not torch.allclose(want, got, near, near / 100, equal_nan=True):
@@ -396,15 +396,6 @@ def overrides(tensor: Tensor) -> bool:
     return function not in plain or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
-def in_float64(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call that asks for a precision, with float64 in its place."""
-
-    def widened(value: Any) -> Any:
-        return torch.float64 if isinstance(value, torch.dtype) and value in FLOATS else value
-
-    return tuple(map(widened, args)), {key: widened(value) for key, value in kwargs.items()}
-
-
 def overlaps(a: Tensor, b: Tensor) -> bool:
     """Whether the address ranges of two tensors in one storage meet (never a false no)."""
     if not (strided(a) and strided(b)):
@@ -446,10 +437,12 @@ def record(
     is_leaf: Callable[[type[nn.Module]], bool],
     expand: Callable[[Any], Any],
     native: torch.dtype = torch.float64,
+    casts: bool = True,
 ) -> Trace:
     """Run ``model(*args, **kwargs)`` once and return the steps from ``measured`` to the output ``pick`` chooses.
 
-    ``native`` is the precision the model itself works in, where it was given copies in float64.
+    ``native`` is the precision the model itself works in, where it was given copies in float64; ``casts`` says that its
+    program does something about precision.
     """
     weights = (t for t in (measured, *model.parameters()) if t.is_floating_point())
     tape = Tape(model, is_leaf, expand, next(weights, measured).dtype == torch.float64, native)
@@ -458,11 +451,14 @@ def record(
     else:
         tape.discrete.add(id(measured))
         tape.objects.append(measured)
-    with torch.no_grad(), parametrize.cached(), routed(tape, everything(model).modules), tape.watch, tape:
+    routes = routed(tape, everything(model).modules)
+    imitated = native if casts and tape.exact else None
+    with torch.no_grad(), parametrize.cached(), routes, tape.watch, widened(imitated), tape:
         returned = model(*args, **kwargs)
     tape.read()
     for owned in (*model.parameters(), *model.buffers()):
         tape.keep(place(owned))  # values kept in the model's own memory are overwritten by its next run
+    for owned in model.buffers():
         tape.held.before_write(place(owned))
     chosen, notes = pick(returned)
     output = None if chosen is None else tape.bound.get(id(chosen))
@@ -480,6 +476,8 @@ def record(
         notes=tuple(dict.fromkeys((*tape.notes, *tape.reads, *notes))),
         reads=tuple(tape.reads),
         draws=tape.draws,
+        random=tape.start,
+        native=imitated,
         embeddings=tuple(tape.embeddings),
     )
     return trace.doubted("the model", "; ".join(lost)) if lost and output is not None else trace
