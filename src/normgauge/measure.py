@@ -12,7 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
+from normgauge.core.refute import judged
 from normgauge.errors import InputError
+from normgauge.fingerprint import weights_digest
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.inputs import check_finite, check_place, make_call
@@ -61,7 +63,8 @@ def readings(
 
     found = opened(model, batch, options, read)
     source = Measured.now(unwrap(model), batch, options, places[-1], readings)
-    return [dataclasses.replace(reading, source=source) for reading in found]
+    weights = weights_digest(unwrap(model))
+    return [dataclasses.replace(reading, source=source, weights=weights) for reading in found]
 
 
 def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], T]) -> T:
@@ -89,8 +92,8 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:
-    """A slope found in a small scope was found in every larger one too."""
-    return [_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius]) for r in results]
+    """A slope found in a small scope was found in every larger one too, and refutes a bound there that is below it."""
+    return [judged(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
 
 
 def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:

@@ -49,15 +49,20 @@ def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: f
     return direction / direction.norm()
 
 
-def reached(here: Trace, there: Trace) -> dict[int, float]:
-    """By step: log of how much the change from ``here`` to ``there`` has grown by its output."""
+def reached(here: Trace, beside: Trace, there: Trace) -> dict[int, float]:
+    """By step: log of how much the change from ``here`` to ``there`` has grown by its output, less its rounding error.
+
+    The error is taken to be what a value moves by on the way to ``beside``, a small part of the way, at both its ends.
+    """
     plain = Balanced(torch.zeros(1))
     start = math.hypot(*(_length(plain, a, a, b) for a, b in zip(here.sources, there.sources, strict=True)))
-    ends = {
-        a.index: _length(plain, a.outputs[0], a.outputs[0], b.outputs[0])
-        for a, b in zip(here.steps, there.steps, strict=True)
-    }
-    return {index: math.log(end / start) if end > 0 else -math.inf for index, end in ends.items() if start > 0}
+    found: dict[int, float] = {}
+    for a, n, b in zip(here.steps, beside.steps, there.steps, strict=True):
+        moved, noise = (_length(plain, a.outputs[0], a.outputs[0], other.outputs[0]) for other in (b, n))
+        end = moved - 2 * noise
+        if start > 0:
+            found[a.index] = math.log(end / start) if end > 0 else -math.inf
+    return found
 
 
 def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:
