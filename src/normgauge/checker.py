@@ -283,8 +283,8 @@ def unlike(data: Any) -> str:
     if not isinstance(data["readings"], list) or not data["readings"]:
         return f"readings: expected a list of at least one reading, got {json.dumps(data['readings']):.40}"
     first = data["readings"][0] if isinstance(data["readings"][0], dict) else {}
-    if data.get("schema") not in (1, SCHEMA):
-        return f"schema: expected {SCHEMA} at the top of the file, got {json.dumps(data.get('schema')):.40}"
+    if data.get("schema") != (wanted := first.get("schema", SCHEMA)):
+        return f"schema: expected {wanted} at the top of the file, got {json.dumps(data.get('schema')):.40}"
     fields = [key for key in dict.fromkeys((*FIELDS, *first)) if key in data or key in first]
     if not any(key in data for key in fields if key != "schema"):
         return ""  # a collection: nothing is repeated

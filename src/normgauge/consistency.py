@@ -104,7 +104,7 @@ def ways(reading: Row) -> Iterator[str]:
             loose = not arms[0][1] or not fixed(proof, step, layers)
             yield from differ(f"layer {name}: log10_cumulative", stored, limit, NEUTRAL, above=loose)
             to[step["output"]] = stored, True
-    yield from differ("log10_folded", number(reading, "log10_folded"), to[proof["output"]][0], above=True)
+    yield from differ("log10_folded", max(compose(proof, "folded")), to[proof["output"]][0], above=True)
     for step in reversed(proof["steps"]):
         arms, name, gain, exact = onward.get(step["output"], []), step["layer"], INF if step["layer"] else 0.0, False
         if not arms:

@@ -69,7 +69,7 @@ def test_json(verify, tmp_path, measured):
     code, out, _ = verify(tmp_path / "a.json", "--json", "-")
     data = json.loads(out)
     assert code == 0 and data["verified"] is True and data["findings"] == {str(tmp_path / "a.json"): []}
-    (tmp_path / "a.json").write_text('{"schema": 1, "log10_upper": NaN, "proof": {}}')
+    (tmp_path / "a.json").write_text('{"schema": 2, "log10_upper": NaN, "proof": {}}')
     code, out, _ = verify(tmp_path / "a.json", "--json", tmp_path / "findings.json")
     data = json.loads((tmp_path / "findings.json").read_text())
     assert code == 1 and data["verified"] is False
@@ -93,7 +93,7 @@ def test_an_older_reading_is_refused_with_its_writer(verify, tmp_path):
         ('{"schema": 9, "normgauge": "7.0"}', "got schema 9 written by normgauge 7.0"),
         ('{"readings": []}', "expected a list of at least one reading, got []"),
         ('{"readings": 3}', "expected a list of at least one reading, got 3"),
-        ('{"schema": 1, "proof": {}}', "the field 'model' is missing"),
+        ('{"schema": 2, "proof": {}}', "the field 'model' is missing"),
     ],
     ids=["empty", "cut", "a list", "another schema", "no readings", "a number of readings", "a field is missing"],
 )
