@@ -48,7 +48,6 @@ from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
 PICTURES = 8  # most sensitive samples shown
-BESIDE = 1e-6  # of the way a direction is followed: what a value moves by there is mostly rounding
 
 
 class Path(NamedTuple):
@@ -250,18 +249,18 @@ class Session:
             self.walks[worst] = self.walk(worst)
         if not self.walks[worst]:
             return Walk()
-        here, beside, there = self.walks[worst]
-        return Walk(slacks(best, self.trace, here, there), reached(here, beside, there))
+        here, there = self.walks[worst]
+        return Walk(slacks(best, self.trace, here, there), reached(here, there))
 
     def walk(self, sample: int) -> tuple[Trace, ...]:
-        """The model at a sample, beside it, and a little further in its steepest direction; nothing where it fails."""
+        """The model at a sample and a little further in its steepest direction; nothing where that fails."""
         x = self.trace.sources[0].tensor[sample : sample + 1]
         reach = min(1e-6 * float(x.norm() + 1), ROOM)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 direction = steepest_direction(self.function(), x, reach)
-            traces = tuple(self.retrace(x + t * direction) for t in (0.0, BESIDE * reach, reach))
+            traces = tuple(self.retrace(x + t * direction) for t in (0.0, reach))
         except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
             return ()
         return traces if all(self.alike(trace) for trace in traces) else ()
