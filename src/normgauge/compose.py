@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +14,9 @@ from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
 from normgauge.trace.step import Step, Trace
 from normgauge.trace.tape import own_tensors
+
+STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
+STILL_LOW = 1e-5  # in any other precision
 
 
 @dataclass(slots=True)
@@ -79,6 +82,35 @@ def compose(
             result.transfers[out.index] = transfer
             result.flows[out.index] = settle(out.tensor, transfer, incoming, ctx)
     return result
+
+
+def samples_of(trace: Trace) -> int:
+    """How many samples the measured tensor holds along its first axis; a single vector is one."""
+    source = trace.sources[0].tensor
+    return source.shape[0] if source.ndim > 1 else 1
+
+
+def mixed(parts: Composition, again: Mapping[int, Tensor], moved: Tensor) -> Step | None:
+    """The first step whose other samples changed when only those in ``moved`` did; None when samples stand alone.
+
+    Whatever the rules say of the samples' axis, this asks the recorded steps themselves.
+
+    Args:
+        parts: a composition that measures samples one by one.
+        again: the values of a second run, by value index.
+        moved: for each sample, whether it was changed in that run.
+    """
+    for step in parts.trace.steps:
+        for out in step.outputs:
+            if out.index not in again:
+                continue
+            axis = parts.flows[out.index].axis
+            before, after = (parts.ctx.rows(t, axis)[~moved.to(t.device)] for t in (out.tensor, again[out.index]))
+            loose = STILL if out.tensor.dtype == torch.float64 else STILL_LOW
+            limit = loose * max(1e-300, float(before.nan_to_num().abs().max()) if before.numel() else 0.0)
+            if before.shape != after.shape or not torch.allclose(before, after, 0.0, limit, equal_nan=True):
+                return step
+    return None
 
 
 def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: Context) -> list[Transfer]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, Transfer, log_vector
+from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
 from normgauge.spectral.dense import dense_norm
@@ -45,6 +45,9 @@ def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  everywhere, exactly; the bias does not matter.
     Source: definition of the spectral norm.
+
+    Raises:
+        SamplesMixed: when the samples lie on the last axis.
     """
     if step.module is not None:
         weight, bias = step.module.weight, step.module.bias
@@ -52,6 +55,7 @@ def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         weight, bias = step.get(1, "weight"), step.get(2, "bias")
     if isinstance(weight, Value) or isinstance(bias, Value) or not isinstance(step.get(0, "input"), Value):
         return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a weight that depends on the input")
+    ctx.keep_apart(incoming[0], step.inputs[0].tensor, (-1,), step.kind)
     if weight.ndim == 1:
         weight = weight[None]
     return matrix_transfer(weight, bias, incoming[0], ctx)
@@ -65,9 +69,16 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  where both branches are bounded (rows of length sup‖·‖); not Lipschitz otherwise.
     Source: product rule; ‖W(·, b)‖ ≤ ‖W_(1)‖‖b‖.
+
+    Raises:
+        SamplesMixed: when the samples lie on the last axis, or on different axes of the two branches.
     """
     weight = step.module.weight if step.module is not None else step.get(2, "weight")
     first, second = step.get(0, "input1"), step.get(1, "input2")
+    for value, flow in zip(step.inputs, incoming, strict=True):
+        ctx.keep_apart(flow, value.tensor, (-1,), step.kind)
+    if ctx.samples > 1 and len({flow.axis for flow in incoming}) > 1:
+        raise SamplesMixed("branches whose samples lie on different axes")
     # contraction with b leaves a map of a: ‖Σ_j W_kij b_j‖ ≤ ‖W unfolded as (k·i) × j‖‖b‖, and the same for a
     by_second = dense_norm(weight.reshape(-1, weight.shape[2])).log.hi
     by_first = dense_norm(weight.transpose(1, 2).reshape(-1, weight.shape[1])).log.hi

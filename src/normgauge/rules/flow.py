@@ -7,7 +7,7 @@ global), so a whole batch is measured at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ class Flow:
     Attributes:
         slope: log of a Lipschitz bound of x ↦ h.
         radius: bound on ‖h(x) − h(x0)‖.
-        row: the same for every row (vector along the last axis).
+        row: the same for every row: a vector along the last axis, or one entry where the samples lie on that axis.
         norm: bound on the length of every row of h(x).
         low: lower bound on every entry of h(x).
         high: upper bound on every entry.
@@ -189,6 +189,16 @@ class Context:
     def log(self, value: float) -> Tensor:
         """log(value) a sample, rounded outwards; log 0 = −inf."""
         return self.full(log_outward(value))
+
+    def keep_apart(self, flow: Flow, tensor: Tensor, axes: Iterable[int], what: str) -> None:
+        """Refuse to measure samples one by one where a step works along ``axes`` and one of them holds the samples.
+
+        Raises:
+            SamplesMixed: naming ``what`` mixes them.
+        """
+        ndim = max(tensor.ndim, 1)
+        if self.samples > 1 and flow.axis % ndim in {axis % ndim for axis in axes}:
+            raise SamplesMixed(f"{what} over the samples")
 
     def rows(self, tensor: Tensor, axis: int) -> Tensor:
         """A tensor as (samples, rows, length of a row) in float64.

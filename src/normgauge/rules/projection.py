@@ -167,14 +167,10 @@ def cumsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  everywhere, exactly.
     Source: the inverse of JJᵀ is tridiagonal with eigenvalues 4 sin²((2k−1)π/(4n+2)).
-
-    Raises:
-        SamplesMixed: when the sum runs over the samples.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dim = step.get(1, "dim") % max(data.ndim, 1)
-    if ctx.samples > 1 and flow.axis % data.ndim == dim:
-        raise SamplesMixed("a running sum over the samples")
+    ctx.keep_apart(flow, data, (dim,), step.kind)
     n = data.shape[dim] if data.ndim else 1
     value = 1 / (2 * math.sin(math.pi / (4 * n + 2)))
     stretch = (value if dim == data.ndim - 1 else float(n)) * (1 + OUTWARD)

@@ -214,7 +214,8 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move()))
         if not count:
             continue
-        met = rows_met(label, value.tensor.shape[-1] if value.tensor.ndim else 1)
+        single = value.tensor.ndim == 0 or (ctx.samples > 1 and flow.axis % value.tensor.ndim == value.tensor.ndim - 1)
+        met = rows_met(label, 1 if single else value.tensor.shape[-1])
         width = out.shape[-1] if out.ndim else 1
         repeats = 1 if count == 1 else _row_repeats(label, width)
         factor = math.sqrt(met * repeats)
