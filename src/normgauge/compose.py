@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from normgauge.core.interval import LogInterval
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
-from normgauge.trace.step import Step, Trace
+from normgauge.trace.step import Step, Trace, tensors_in
 from normgauge.trace.tape import own_tensors
 
 STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
@@ -124,6 +125,9 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         if rule is not None and not step.trouble:
             why = "its weights were exchanged during the forward"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
+    if not rule.complex and has_complex(step):
+        why = f"the rule {rule.id} does not cover complex numbers"
+        return [nothing_known(step, ctx, why)] * len(step.outputs)
     try:
         if rule.function is copy and len(step.outputs) > 1:
             return copy_outputs(step, incoming, ctx)
@@ -146,11 +150,21 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)
     if bad:
         transfer = nothing_known(step, ctx, f"the rule {rule.id} gave no number here (a diverged value?)")
-    discrete = [not out.tensor.is_floating_point() for out in step.outputs]
+    discrete = [not out.tensor.is_floating_point() and not out.tensor.is_complex() for out in step.outputs]
     if any(discrete) and not all(discrete):
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
+
+
+def has_complex(step: Step) -> bool:
+    """Whether any number of a step, its weights and constants included, is complex."""
+    own = own_tensors(step.module) if step.module is not None else []
+    values = [v.tensor for v in (*step.inputs, *step.outputs)]
+    given = tree_leaves((step.args, step.kwargs))
+    return any(t.is_complex() for t in (*own, *values, *tensors_in(given))) or any(
+        isinstance(g, complex) for g in given
+    )
 
 
 def exchanged(step: Step) -> bool:
@@ -165,7 +179,8 @@ def exchanged(step: Step) -> bool:
 
 def diverged(tensor: Tensor) -> bool:
     """NaN or +∞ among the values; −∞ alone is a mask."""
-    return tensor.is_floating_point() and tensor.numel() > 0 and not float(tensor.detach().amax()) < INF
+    data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
+    return data.is_floating_point() and data.numel() > 0 and not float(data.amax()) < INF
 
 
 def nothing_known(step: Step, ctx: Context, why: str) -> Transfer:

@@ -18,6 +18,7 @@ from normgauge.core.reading import Finding, LayerRecord
 from normgauge.core.spelled import LN10
 from normgauge.probe.search import Found
 from normgauge.rules.flow import INF, Transfer
+from normgauge.spectral.dense import to_double
 from normgauge.stretch import Walk
 from normgauge.trace.step import Step, Trace
 
@@ -149,7 +150,7 @@ def frobenius(weight: Tensor | None) -> float | None:
     """log ‖W‖_F."""
     if weight is None:
         return None
-    value = float(torch.linalg.vector_norm(weight.detach().double()))
+    value = float(torch.linalg.vector_norm(to_double(weight)))
     return math.log(value) if value > 0 else -INF
 
 

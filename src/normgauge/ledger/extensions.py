@@ -216,6 +216,28 @@ def cumsum(draw: Draw) -> Iterator[Finding | Curve]:
 
 
 @claims.add(
+    "fourier",
+    "composition",
+    Verdict.HOLDS,
+    "A Fourier transform of n entries has constant √n, its inverse 1/√n; from half a spectrum to real numbers √2 times "
+    "that.",
+    "Exactly: a multiple of a unitary map; all entries of half a spectrum but the first and the middle count twice.",
+    backs=("fourier.transform", "fourier.part"),
+)
+def fourier(draw: Draw) -> Iterator[Finding | Curve]:
+    """Dense matrices over real and imaginary parts."""
+    n = draw.integer(3, 12)
+    basis = torch.eye(n, dtype=torch.float64)
+    images = {"fft": (torch.fft.fft(basis), 0.5), "rfft": (torch.fft.rfft(basis), 0.5)}
+    for name, (image, power) in {**images, "ifft": (torch.fft.ifft(basis), -0.5)}.items():
+        yield equal(name, norm(torch.view_as_real(image).flatten(1)), predicted=n**power)
+    half = norm(dense(lambda x: torch.fft.irfft(torch.view_as_complex(x), n), n // 2 + 1, 2))
+    yield equal("irfft", half, predicted=math.sqrt(2 / n))
+    turn = norm(dense(lambda x: torch.view_as_real(torch.view_as_complex(x).conj()), n, 2))
+    yield equal("conjugate", turn, predicted=1.0)
+
+
+@claims.add(
     "log",
     "arithmetic",
     Verdict.HOLDS,

@@ -7,6 +7,7 @@ from normgauge.rules import (
     combine,
     conv,
     embedding,
+    fourier,
     norm_batch,
     norm_layer,
     pooling,
@@ -35,6 +36,7 @@ REGISTRY = Registry.merge(
     combine.rules,
     attention.rules,
     recognise.rules,
+    fourier.rules,
 )
 
 __all__ = ["REGISTRY", "Context", "Flow", "Gain", "Registry", "Step", "Transfer"]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.combine import entry_by_entry
+from normgauge.rules.combine import entry_by_entry, methods
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, at_sample, equal, number, worst
@@ -116,11 +116,6 @@ TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
     (fixed(1.0), (-INF, 0.0), (nn.LogSigmoid, F.logsigmoid)),
     (fixed(1.0), None, (nn.Tanhshrink, F.tanhshrink)),
     (fixed(1.0), None, (nn.Softshrink, F.softshrink)),
-    (
-        fixed(1.0),
-        None,
-        (torch.abs, torch.Tensor.abs, torch.Tensor.__abs__, torch.neg, torch.Tensor.neg, torch.Tensor.__neg__),
-    ),
     (fixed(1.0), (-1.0, 1.0), (torch.sin, torch.Tensor.sin, torch.cos, torch.Tensor.cos)),
     (fixed(1.0), None, (torch.atan, torch.Tensor.atan, torch.arctan, torch.asinh, torch.Tensor.asinh)),
     (fixed(1.128379168), (-1.0, 1.0), (torch.erf, torch.Tensor.erf)),
@@ -129,7 +124,7 @@ TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
         (0.0, 1.0),
         (nn.Sigmoid, torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.sigmoid_, torch.Tensor.sigmoid_),
     ),
-    (fixed(1 / 6), (0.0, 1.0), (nn.Hardsigmoid, F.hardsigmoid)),
+    (fixed(0.1666666717), (0.0, 1.0), (nn.Hardsigmoid, F.hardsigmoid)),  # ⅙ as float32 has it: torch's own derivative
     (fixed(1.5), (-0.375, INF), (nn.Hardswish, F.hardswish)),
     (fixed(1.099840), (-0.2785, INF), (nn.SiLU, F.silu)),
     (fixed(1.088499), (-0.3089, INF), (nn.Mish, F.mish)),
@@ -181,7 +176,8 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     SiLU 1.09984; Mish 1.088499; Hardswish 1.5; SELU 1.7581; Sigmoid ¼; Hardsigmoid ⅙;
     LeakyReLU, PReLU, RReLU max(1, |a|); ELU max(1, |α|)
 
-    Holds:  everywhere; the supremum is attained or approached.
+    Holds:  everywhere; the supremum is attained or approached. Softplus is log(1 + exp(βx))/β: where torch goes over to
+            x, at βx = 20, its values jump by 10⁻¹⁰ of their size, which counts as rounding.
     Source: maximum of the derivative.
     """
     value, span = constant_of(step)
@@ -192,6 +188,22 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     shape = step.outputs[0].tensor.shape
     found = elementwise(value, span, incoming[0], ctx, shape[-1] if shape else 1, origin)
     return replace(found, worked=equal(f"sup|φ'| of {_spelled(step, names)}", found.gains[0].log))
+
+
+@rules.add(*methods("abs", "__abs__", "neg", "__neg__"), claim="T.D4", complex=True)
+def modulus(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Modulus, of real or complex entries, and change of sign.
+
+    ||a| − |b|| ≤ |a − b|,  |−a + b| = |a − b|:  ‖J‖ = 1
+
+    Holds:  everywhere, exactly.
+    Source: reverse triangle inequality.
+    """
+    flow, minus = incoming[0], "neg" in step.kind
+    low, high = (-flow.high, -flow.low) if minus else (ctx.full(0.0), flow.peak)
+    gain = Gain(ctx.full(0.0), 0.0, Diagonal())
+    worked = equal("sup|φ'| of " + step.kind, gain.log)
+    return Transfer((gain,), row=flow.row, norm=flow.norm, low=low, high=high, worked=worked)
 
 
 def _spelled(step: Step, names: list[str]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
-from normgauge.spectral.dense import dense_norm
+from normgauge.spectral.dense import dense_norm, to_double
 from normgauge.trace.step import Step, Value
 
 rules = Family("affine")
@@ -24,20 +24,21 @@ def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Contex
     if key not in ctx.cache:
         ctx.cache[key] = (dense_norm(weight), weight)  # holding the weight keeps its id from being used again
     norm = ctx.cache[key][0].log
-    gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight))
+    real = not weight.is_complex()
+    gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight) if real else None)
     stretch = math.exp(norm.hi) if norm.hi < 700 else INF
-    shift = 0.0 if bias is None else float(torch.linalg.vector_norm(bias.detach().double()))
+    shift = 0.0 if bias is None else float(torch.linalg.vector_norm(to_double(bias)))
     return Transfer(
         (gain,),
         row=stretch * flow.row,
         norm=stretch * flow.norm + shift * (1 + OUTWARD),
-        weight=weight,
-        spectral=norm,
+        weight=weight if real else None,
+        spectral=norm if real else None,
         worked=within(f"‖W‖₂, W {sized(weight.shape)}", norm),
     )
 
 
-@rules.add(nn.Linear, F.linear, claim="T.L5")
+@rules.add(nn.Linear, F.linear, claim="T.L5", complex=True)
 def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Linear map of the last axis.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from normgauge.rules.flow import INF, Commute, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
+from normgauge.spectral.dense import to_double
 from normgauge.trace.step import Step, Value
 
 rules = Family("combine")
@@ -36,10 +37,8 @@ def shape_of(operand: Any) -> torch.Size:
 
 
 def data_of(operand: Any) -> Tensor:
-    """Contents of a value, a constant tensor or a number, in float64."""
-    if isinstance(operand, Value):
-        return operand.tensor.detach().double()
-    return operand.detach().double() if isinstance(operand, Tensor) else torch.tensor(operand, dtype=torch.float64)
+    """Contents of a value, a constant tensor or a number, in float64 or complex128."""
+    return to_double(operand.tensor if isinstance(operand, Value) else torch.as_tensor(operand))
 
 
 def broadcast_copies(shape: torch.Size, out: torch.Size) -> int:
@@ -86,6 +85,7 @@ def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands:
     operator.add,
     operator.sub,
     claim="X.add",
+    complex=True,
 )
 def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or difference of branches, or of a branch and a constant.
@@ -96,7 +96,10 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: triangle inequality.
     """
     operands = (step.args[0], step.get(1, "other"))
-    alpha = float(step.kwargs.get("alpha", 1))
+    alpha = step.kwargs.get("alpha", 1)
+    if isinstance(alpha, complex):
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a complex alpha")
+    alpha = float(alpha)
     scales = [alpha, 1.0] if step.kind == "rsub" else [1.0, alpha]
     out = step.outputs[0].tensor
     axis = aligned_axis(step, incoming, ctx, operands)
@@ -112,7 +115,8 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             data = data_of(operand) * scale * sign
             if data.numel():
                 norm = norm + _row_length(data, out)
-                low, high = low + float(data.min()), high + float(data.max())
+                ends = (-data.abs(), data.abs()) if data.is_complex() else (data, data)
+                low, high = low + float(ends[0].min()), high + float(ends[1].max())
             continue
         flow = next(flows)
         copies = broadcast_copies(operand.tensor.shape, out.shape)
@@ -164,7 +168,12 @@ def _row_length(data: Tensor, out: Tensor) -> float:
     return float(data.abs().max()) * math.sqrt(length)
 
 
-@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul, claim="X.multiply")
+@rules.add(
+    *methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
+    operator.mul,
+    claim="X.multiply",
+    complex=True,
+)
 def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of branches, or of a branch and a constant.
 
@@ -191,7 +200,7 @@ def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     infinite = [g for g in gains if bool((g.log == INF).any())]
     why = f"{step.kind} multiplies branches that are not bounded in this scope" if infinite else ""
     nonnegative = bool((flow_a.low >= 0).all()) and bool((flow_b.low >= 0).all())
-    low = ctx.full(0.0) if nonnegative or a is b else -peak
+    low = ctx.full(0.0) if nonnegative or a is b else -peak  # of complex numbers the ends are set aside
     worked = _product_worked(gains, (a, b), out)
     return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why, worked=worked)
 
@@ -218,7 +227,7 @@ def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) 
     repeated = tuple(
         i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
     )
-    data = other.tensor.detach().double().expand(out.shape)
+    data = data_of(other).expand(out.shape)
     blocks = torch.linalg.vector_norm(data, dim=repeated, keepdim=True).expand(out.shape)
     own = broadcast_copies(other.tensor.shape, out.shape)
     centre = ctx.rows(blocks, flow.axis + out.ndim - other.tensor.ndim).amax((1, 2)).cpu()
@@ -286,6 +295,7 @@ def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
     *methods("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"),
     operator.truediv,
     claim="X.divide",
+    complex=True,
 )
 def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Quotient of a branch by a constant or by a branch that stays away from 0.
@@ -359,7 +369,7 @@ def after_reduction(step: Step, flow: Flow, ctx: Context, axes: tuple[int, ...],
     return axis if kept else axis - sum(d < axis for d in axes)
 
 
-@rules.add(*methods("sum", "mean"), claim="X.reduce")
+@rules.add(*methods("sum", "mean"), claim="X.reduce", complex=True)
 def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or mean over axes.
 
@@ -421,7 +431,7 @@ def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tran
 def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Euclidean length or standard deviation over axes.
 
-    ‖x‖₂: ‖J‖ ≤ 1;  std over n entries: 1/√(n−1), biased 1/√n
+    ‖x‖₂: ‖J‖ ≤ 1;  std over n entries: 1/√(n − correction), 1/√(n−1) unless told otherwise, biased 1/√n
 
     Holds:  everywhere for the ℓ2 norm and std; var is not Lipschitz unless the input is bounded.
     Source: reverse triangle inequality.
@@ -439,8 +449,10 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         unbiased = first if isinstance(first, bool) else step.get(2, "unbiased", True)
         correction = step.kwargs.get("correction")
         correction = int(unbiased) if correction is None else correction
-        value = 1 / math.sqrt(max(n - correction, 1))
-        text = f"1/√(n − {correction}) = 1/√{max(n - correction, 1)}"
+        if n <= correction:
+            return Transfer((Gain(ctx.full(INF)),), unknown=f"a deviation of {n} entries with correction {correction}")
+        value = 1 / math.sqrt(n - correction)
+        text = f"1/√(n − {number(correction)}) = 1/√{number(n - correction)}"
     else:
         dim = step.get(2, "dim")
         axes = (

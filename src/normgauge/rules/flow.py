@@ -33,8 +33,8 @@ class Flow:
         radius: bound on ‖h(x) − h(x0)‖.
         row: the same for every row: a vector along the last axis, or one entry where the samples lie on that axis.
         norm: bound on the length of every row of h(x).
-        low: lower bound on every entry of h(x).
-        high: upper bound on every entry.
+        low: lower bound on every entry of h(x); −high for complex numbers.
+        high: upper bound on every entry, on its modulus for complex numbers.
         axis: the axis along which samples lie, sample-major; meaningless for a single sample.
     """
 
@@ -276,12 +276,12 @@ def anchored(
         return Flow(slope, radius, row, zero, zero, zero, axis)
     norm = torch.linalg.vector_norm(data, dim=2).amax(1).cpu() + row
     low, high = data.amin((1, 2)).cpu() - row, data.amax((1, 2)).cpu() + row
-    if centre.is_complex():
-        low = -high
     if known is not None:
         norm = norm if known.norm is None else torch.minimum(norm, known.norm)
         low = low if known.low is None else torch.maximum(low, known.low)
         high = high if known.high is None else torch.minimum(high, known.high)
+    if centre.is_complex():  # sizes are moduli, and the parts of a number may have any sign
+        low = -high
     peak = torch.maximum(low.abs(), high.abs())
     norm = torch.minimum(norm, peak * math.sqrt(data.shape[2])) * (1 + 1e-12)
     return Flow(slope, radius, row, norm, torch.maximum(low, -norm), torch.minimum(high, norm), axis)

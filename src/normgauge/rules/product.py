@@ -12,7 +12,7 @@ from torch import Tensor
 from normgauge.rules.affine import matrix_transfer
 from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
 from normgauge.rules.worked import at_sample, equal, largest, result, sized, within, worst
-from normgauge.spectral.dense import dense_norm, norms_squared
+from normgauge.spectral.dense import dense_norm, norms_squared, to_double
 from normgauge.trace.step import Value
 
 WORK_LIMIT = 2e10
@@ -26,7 +26,7 @@ class Operand:
     """One side of a product: a letter for each axis, as in einsum, each once.
 
     Attributes:
-        data: centre or constant, float64.
+        data: centre or constant, float64 or complex128.
         letters: one a tensor axis.
         flow: what is known of it; None for a constant.
         source: the tensor itself, for the cache.
@@ -80,8 +80,8 @@ class Product:
 def operand(given: Any, letters: str, flows: list[Flow]) -> Operand:
     """An argument with its flow, if it is tracked."""
     if isinstance(given, Value):
-        return Operand(given.tensor.detach().double(), letters, flows.pop(0))
-    return Operand(given.detach().double(), letters, source=given)
+        return Operand(to_double(given.tensor), letters, flows.pop(0))
+    return Operand(to_double(given), letters, source=given)
 
 
 def squeezed(one: Operand, out_sizes: dict[str, int]) -> Operand:

@@ -25,7 +25,7 @@ FIXED = {
     torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.linalg.matmul,
     torch.mm, torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot,
     torch.outer, torch.Tensor.outer,
-    claim="X.matmul",
+    claim="X.matmul", complex=True,
 )  # fmt: skip
 def matmul(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of matrices, batched or not.
@@ -133,7 +133,7 @@ def spelled_out(equation: str, ndims: tuple[int, int]) -> str:
     return f"{','.join(terms)}->{out.replace('...', dots)}"
 
 
-@rules.add(torch.einsum, claim="X.matmul")
+@rules.add(torch.einsum, claim="X.matmul", complex=True)
 def einsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Einstein sum of two operands that is a batched product of matrices.
 
