@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -70,7 +70,8 @@ def compose(
     result = Composition(trace, ctx)
     for source in trace.sources:
         radius = ctx.full(ctx.scope.radius)
-        result.flows[source.index] = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        flow = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        result.flows[source.index] = replace(flow, covers=ctx.scope.kind == "global")
     for count, step in enumerate(trace.steps):
         if progress is not None:
             progress("rules", count / len(trace.steps))
@@ -152,7 +153,7 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         transfer = nothing_known(step, ctx, f"the rule {rule.id} gave no number here (a diverged value?)")
     discrete = [not out.tensor.is_floating_point() and not out.tensor.is_complex() for out in step.outputs]
     if any(discrete) and not all(discrete):
-        jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
+        jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), no_bound="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
 

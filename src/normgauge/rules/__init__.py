@@ -13,6 +13,8 @@ from normgauge.rules import (
     pooling,
     projection,
     recognise,
+    response,
+    scalar,
     shape,
     softmax,
     stochastic,
@@ -37,6 +39,8 @@ REGISTRY = Registry.merge(
     attention.rules,
     recognise.rules,
     fourier.rules,
+    scalar.rules,
+    response.rules,
 )
 
 __all__ = ["REGISTRY", "Context", "Flow", "Gain", "Registry", "Step", "Transfer"]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.rules.combine import entry_by_entry, methods
-from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
+from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, at_sample, equal, number, worst
 from normgauge.trace.step import Step, Value
@@ -335,7 +335,16 @@ def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             return replace(found, worked=equal(f"sup|φ'| of max(x, {number(limit)})", found.gains[0].log))
     worked = equal(f"{step.kind} jumps: {JUMPS}", ctx.full(INF))
     gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
-    return Transfer(gains, unbounded=f"{step.kind} is discontinuous", worked=worked)
+    return endless(Transfer(gains, worked=worked), f"{step.kind} is discontinuous", _jumps(step, incoming[0]))
+
+
+def _jumps(step: Step, flow: Flow) -> bool:
+    """Whether a jump of a map of numbers to numbers is surely reached; what is made of a truth value may not jump."""
+    if not flow.covers or len(step.inputs) > 1:
+        return False
+    if "hardshrink" in step.kind.lower():
+        return option(step, 1, "lambd", 0.5) > 0
+    return step.kind in FLAT or "threshold" in step.kind.lower()
 
 
 def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, end: Tensor) -> Transfer:
@@ -361,7 +370,7 @@ def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     flow = incoming[0]
     slope = flow.high.exp() * (1 + 1e-12)
     transfer = ranged(flow.low.exp(), flow.high.exp(), slope, flow, "exp(sup x) = exp({})", flow.high)
-    return _refuse_infinite(transfer, "exp of an input that is not bounded above")
+    return endless(transfer, "exp of an input that is not bounded above", flow.covers)
 
 
 @rules.add(
@@ -398,7 +407,7 @@ def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
     flow = incoming[0]
     room = (1 + flow.low).clamp_min(0.0) * (1 - 1e-12)
     found = ranged(room.log(), flow.high.clamp_min(-1.0).log1p(), 1 / room, flow, "1/(1 + inf x) = 1/{}", room)
-    return _refuse_infinite(found, "log1p of an input that is not bounded away from −1")
+    return endless(found, "log1p of an input that is not bounded away from −1", flow.covers)
 
 
 def steep(kind: str, flow: Flow) -> Transfer:
@@ -411,7 +420,7 @@ def steep(kind: str, flow: Flow) -> Transfer:
         "reciprocal": (a.pow(-2), 1 / b, 1 / a, "1/(inf x)² = 1/{}²"),
     }[kind]
     found = ranged(low, high, slope, flow, formula, a)
-    return _refuse_infinite(found, f"{kind} of an input that is not bounded away from 0")
+    return endless(found, f"{kind} of an input that is not bounded away from 0", flow.covers)
 
 
 @rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, claim="X.range")
@@ -436,11 +445,5 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
     high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)
     formula = f"p·sup|x|^(p−1) = {number(p)}·{{}}^{number(p - 1)}"
-    return _refuse_infinite(ranged(low, high, slope, flow, formula, flow.peak), "a power of an unbounded input")
-
-
-def _refuse_infinite(transfer: Transfer, why: str) -> Transfer:
-    gain = transfer.gains[0]
-    if not bool((gain.log == INF).any()):
-        return transfer
-    return replace(transfer, unbounded=why)
+    found = ranged(low, high, slope, flow, formula, flow.peak)
+    return endless(found, "a power of an unbounded input", flow.covers and p > 1)

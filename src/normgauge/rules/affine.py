@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
 from normgauge.spectral.dense import dense_norm, to_double
@@ -99,8 +99,8 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if flow_b is not None:
         lengths["sup‖a‖"] = length(first, flow_a)
     gains = tuple(Gain(log_vector(size) + log_w) for size in lengths.values())
-    why = "a product of two unbounded branches" if any(bool((g.log == INF).any()) for g in gains) else ""
     logs = [g.log for g in gains]
     put_in = largest(number(float(size[worst(*logs)])) for size in lengths.values())
     text = f"{at_sample(*logs)}‖W‖·{largest(lengths)} = {result(log_w, 6)}·{put_in}"
-    return Transfer(gains, unbounded=why, weight=weight, worked=equal(text, *logs))
+    found = Transfer(gains, weight=weight, worked=equal(text, *logs))
+    return endless(found, "a product of two branches for which no bound is known in this scope", proved=False)

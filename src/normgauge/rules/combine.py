@@ -9,7 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.rules.flow import INF, Commute, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import (
+    INF,
+    Commute,
+    Context,
+    Diagonal,
+    Flow,
+    Gain,
+    SamplesMixed,
+    Transfer,
+    endless,
+    log_vector,
+)
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
 from normgauge.spectral.dense import to_double
@@ -139,6 +150,7 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         low=low,
         high=high,
         axis=axis,
+        onto=len(gains) == 1 and terms[0].endswith("√1") and bool(gains[0].log[0] > -INF),
         neutral=len(gains) == 1 and bool((gains[0].log == 0).all()),  # a constant is added, nothing is repeated
         worked=_sum_worked(terms, gains),
     )
@@ -197,12 +209,13 @@ def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     norm = torch.minimum((flow_a.peak * flow_b.norm), (flow_a.norm * flow_b.peak)).nan_to_num(nan=INF, posinf=INF)
     if a.tensor.shape[-1:] != b.tensor.shape[-1:]:
         norm = None  # type: ignore[assignment]
-    infinite = [g for g in gains if bool((g.log == INF).any())]
-    why = f"{step.kind} multiplies branches that are not bounded in this scope" if infinite else ""
     nonnegative = bool((flow_a.low >= 0).all()) and bool((flow_b.low >= 0).all())
     low = ctx.full(0.0) if nonnegative or a is b else -peak  # of complex numbers the ends are set aside
     worked = _product_worked(gains, (a, b), out)
-    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why, worked=worked)
+    found = Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, worked=worked)
+    if a is b:
+        return endless(found, f"{step.kind} squares what is not bounded in this scope", proved=flow_a.covers)
+    return endless(found, f"{step.kind} multiplies branches for which no bound is known in this scope", proved=False)
 
 
 def _product_worked(gains: tuple[Gain, Gain], operands: tuple[Value, Value], out: Tensor) -> str:
@@ -268,6 +281,7 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
         low=-peak * (1 + 1e-12),
         high=peak * (1 + 1e-12),
         axis=axis,
+        onto=shape == out.shape and bool((size > 0).all()),
         neutral=top == 1.0 and size.numel() == 1,
         worked=equal(_constant_words(symbol, size, shape == out.shape), gain.log),
     )
@@ -307,28 +321,30 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     a, b = step.args[0], step.get(1, "other")
     if step.kwargs.get("rounding_mode") is not None:
-        gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
+        jumps = tuple(Gain(ctx.full(INF)) for _ in incoming)
         worked = equal(f"a rounded quotient jumps: {JUMPS}", ctx.full(INF))
-        return Transfer(gains, unbounded="a rounded quotient is discontinuous", worked=worked)
+        found = Transfer(jumps, worked=worked)
+        return endless(found, "a rounded quotient is discontinuous", not isinstance(b, Value) and incoming[0].covers)
     if step.kind in ("__rtruediv__", "__rdiv__"):  # torch defines the first as the second, name and all
         a, b = b, a
     if not isinstance(b, Value):
         return by_constant(step, a, 1 / data_of(b), incoming[0], ctx, "1/c")
     flow_b = incoming[-1]
     floor = torch.maximum(flow_b.low, -flow_b.high).clamp_min(0.0) * (1 - 1e-12)
-    why = "" if bool((floor > 0).all()) else "a division by something that may be 0 in this scope"
     axis = aligned_axis(step, incoming, ctx, (a, b))
     out = step.outputs[0].tensor
     repeats = [broadcast_copies(o.tensor.shape, out.shape) if isinstance(o, Value) else 1 for o in (a, b)]
     size_a = incoming[0].peak if isinstance(a, Value) else ctx.full(float(data_of(a).abs().max()))
-    found = [Gain(log_vector((size_a / floor.square() * math.sqrt(repeats[1])).nan_to_num(nan=INF, posinf=INF)))]
+    gains = [Gain(log_vector((size_a / floor.square() * math.sqrt(repeats[1])).nan_to_num(nan=INF, posinf=INF)))]
     if isinstance(a, Value):
-        found.insert(0, Gain(log_vector(1 / floor * math.sqrt(repeats[0]))))
+        gains.insert(0, Gain(log_vector(1 / floor * math.sqrt(repeats[0]))))
     peak = (size_a / floor).nan_to_num(nan=INF, posinf=INF)
-    if not why and any(bool((g.log == INF).any()) for g in found):
-        why = "a division of something that is not bounded in this scope"
-    worked = _quotient_worked(found, size_a, floor, repeats)
-    return Transfer(tuple(found), low=-peak, high=peak, axis=axis, unbounded=why, worked=worked)
+    apart = bool((floor > 0).all())
+    why = f"a division {'of something that may be unbounded' if apart else 'by something that may be 0'} in this scope"
+    found = Transfer(
+        tuple(gains), low=-peak, high=peak, axis=axis, worked=_quotient_worked(gains, size_a, floor, repeats)
+    )
+    return endless(found, why, proved=not isinstance(a, Value) and bool((size_a > 0).all()) and flow_b.covers)
 
 
 def _quotient_worked(gains: list[Gain], size_a: Tensor, floor: Tensor, repeats: list[int]) -> str:

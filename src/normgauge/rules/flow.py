@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class Flow:
         low: lower bound on every entry of h(x); −high for complex numbers.
         high: upper bound on every entry, on its modulus for complex numbers.
         axis: the axis along which samples lie, sample-major; meaningless for a single sample.
+        covers: h(x) takes every value of its space while x runs over the scope (which is then the whole space).
     """
 
     slope: Tensor
@@ -45,6 +46,7 @@ class Flow:
     low: Tensor
     high: Tensor
     axis: int = 0
+    covers: bool = False
 
     @property
     def peak(self) -> Tensor:
@@ -130,7 +132,9 @@ class Transfer:
         radius: a better bound on the output's radius than gains × radii.
         row, norm, low, high: facts about the output (see `Flow`); None when nothing better than the radius is known.
         axis: the sample axis of the output; None keeps that of the first input.
-        unbounded: why the step has no finite constant here (a proof), when it has none.
+        onto: the step, of one input, reaches every value of its output's space where its input covers its own.
+        unbounded: why the step has no finite constant here, where that is proved: not because bounds of its inputs
+            are infinite, but on inputs that are reached (`Flow.covers`). See `endless`.
         no_bound: why no finite bound was found here, where one may exist (the gain is infinite without a proof).
         unknown: why nothing is known (no rule covers this use).
         weight: the trainable matrix or kernel, for the published quantities.
@@ -150,6 +154,7 @@ class Transfer:
     low: Tensor | None = None
     high: Tensor | None = None
     axis: int | None = None
+    onto: bool = False
     unbounded: str = ""
     no_bound: str = ""
     unknown: str = ""
@@ -254,6 +259,13 @@ def join(logs: list[Tensor], disjoint: bool) -> Tensor:
     return total + 1e-15 * len(logs)
 
 
+def endless(transfer: Transfer, why: str, proved: bool) -> Transfer:
+    """Say why a step's gain is infinite, if it is: a proof that no constant exists, or no bound found."""
+    if not any(bool((g.log == INF).any()) for g in transfer.gains):
+        return transfer
+    return replace(transfer, unbounded=why) if proved else replace(transfer, no_bound=why)
+
+
 def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: Context) -> Flow:
     """The flow behind a step: slopes through its gains, everything else the best of what is known."""
     slope = join([chain(g.log, f.slope) for g, f in zip(transfer.gains, incoming, strict=True)], transfer.disjoint)
@@ -263,7 +275,8 @@ def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: 
         radius = torch.minimum(radius, transfer.radius)
     axis = incoming[0].axis if transfer.axis is None else transfer.axis
     row = radius if transfer.row is None else torch.minimum(radius, transfer.row)
-    return anchored(centre, slope, radius * (1 + 1e-12), row * (1 + 1e-12), axis, ctx, transfer)
+    flow = anchored(centre, slope, radius * (1 + 1e-12), row * (1 + 1e-12), axis, ctx, transfer)
+    return replace(flow, covers=transfer.onto and len(incoming) == 1 and incoming[0].covers)
 
 
 def anchored(

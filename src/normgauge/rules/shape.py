@@ -168,9 +168,9 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
         step.get(0, "condition") if step.kind == "where" else step.get(1, "mask") if "masked" in step.kind else None
     )
     if isinstance(condition, Value):
-        why = "a choice that depends on the data is discontinuous"
-        worked = equal(f"the choice jumps: {JUMPS}", ctx.full(math.inf))
-        found = Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unbounded=why, worked=worked)
+        why = "a choice that depends on the data may be discontinuous"
+        worked = equal(f"the choice may jump: {JUMPS}", ctx.full(math.inf))
+        found = Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), no_bound=why, worked=worked)
         return [found] * len(step.outputs)
     refused = _refusal(step)
     if refused:
@@ -240,6 +240,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         low=low if row else None,
         high=high if row else None,
         axis=axis,
+        onto=most == 1 and not constants,
         neutral=all(float(g.log.max()) <= 1e-12 for g in gains),
         worked=equal(f"√(most copies of one entry) = √{most}", *(g.log for g in gains)),
     )

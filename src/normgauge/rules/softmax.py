@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer, log_vector
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, number, worst
 from normgauge.trace.step import Step
@@ -188,18 +188,17 @@ def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     inner = s * (1 + square * (1 - s).square()).sqrt()
     slope = torch.where(square >= 8, torch.maximum(inner, torch.ones_like(inner)), 1.0) * (1 + 1e-12)
     slope = slope.nan_to_num(nan=INF, posinf=INF)
-    why = "a gated unit whose input is not bounded in this scope" if bool(torch.isinf(slope).any()) else ""
     along_rows = dim == data.ndim - 1
     log = log_vector(slope)
-    return Transfer(
+    found = Transfer(
         (Gain(log, form=Commute((dim,))),),
         row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if along_rows else None,
         norm=flow.norm if along_rows else None,
         low=flow.low.clamp_max(0.0),
         high=flow.high.clamp_min(0.0),
-        unbounded=why,
         worked=_gated_worked(log, flow.peak, s),
     )
+    return endless(found, "a gated unit whose input is not bounded in this scope", flow.covers)
 
 
 def _gated_worked(log: Tensor, peak: Tensor, s: Tensor) -> str:
