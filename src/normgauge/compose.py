@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,8 +13,8 @@ from normgauge.core.interval import LogInterval
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
+from normgauge.trace.held import own_tensors
 from normgauge.trace.step import Step, Trace, tensors_in
-from normgauge.trace.tape import own_tensors
 
 STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
 STILL_LOW = 1e-5  # in any other precision
@@ -92,22 +92,20 @@ def samples_of(trace: Trace) -> int:
     return source.shape[0] if source.ndim > 1 else 1
 
 
-def mixed(parts: Composition, again: Mapping[int, Tensor], moved: Tensor) -> Step | None:
+def mixed(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved: Tensor) -> Step | None:
     """The first step whose other samples changed when only those in ``moved`` did; None when samples stand alone.
 
     Whatever the rules say of the samples' axis, this asks the recorded steps themselves.
 
     Args:
         parts: a composition that measures samples one by one.
-        again: the values of a second run, by value index.
+        again: the steps with their outputs in a second run.
         moved: for each sample, whether it was changed in that run.
     """
-    for step in parts.trace.steps:
-        for out in step.outputs:
-            if out.index not in again:
-                continue
+    for step, outs in again:
+        for out, new in zip(step.outputs, outs, strict=True):
             axis = parts.flows[out.index].axis
-            before, after = (parts.ctx.rows(t, axis)[~moved.to(t.device)] for t in (out.tensor, again[out.index]))
+            before, after = (parts.ctx.rows(t, axis)[~moved.to(t.device)] for t in (out.tensor, new))
             loose = STILL if out.tensor.dtype == torch.float64 else STILL_LOW
             limit = loose * max(1e-300, float(before.nan_to_num().abs().max()) if before.numel() else 0.0)
             if before.shape != after.shape or not torch.allclose(before, after, 0.0, limit, equal_nan=True):
@@ -121,10 +119,8 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
     Raises:
         SamplesMixed: when the rule finds that samples interact.
     """
-    if step.trouble or rule is None or exchanged(step):
+    if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
-        if rule is not None and not step.trouble:
-            why = "its weights were exchanged during the forward"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
     if not rule.complex and has_complex(step):
         why = f"the rule {rule.id} does not cover complex numbers"
@@ -166,16 +162,6 @@ def has_complex(step: Step) -> bool:
     return any(t.is_complex() for t in (*own, *values, *tensors_in(given))) or any(
         isinstance(g, complex) for g in given
     )
-
-
-def exchanged(step: Step) -> bool:
-    """Whether a leaf module holds other parameters or buffers now than when it ran."""
-    if step.module is None:
-        return False
-    now = own_tensors(step.module)
-    if len(now) != len(step.state):
-        return True
-    return any(a is not b and not torch.equal(a, b) for a, b in zip(now, step.state, strict=True))
 
 
 def diverged(tensor: Tensor) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from normgauge.balance import Balanced, balanced_bound, folded_bound
 from normgauge.compose import Composition, compose, mixed, samples_of
@@ -32,7 +31,8 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
+from normgauge.trace.again import checked, runs
+from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
 from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
 
@@ -179,32 +179,27 @@ class Session:
         if self.cache[key] is not None:
             raise SamplesMixed(f"{self.cache[key].name} lets samples influence each other")
 
+    @torch.no_grad()
     def mixing(self, parts: Composition) -> Step | None:
-        """The first step at which a sample moves although only others were moved."""
+        """The first step at which a sample moves although only others were moved, or that cannot be asked."""
         x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
         half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
-        for moved in (half, ~half):
-            chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
-            again = self.again(torch.where(chosen, x + noise * x.square().mean().sqrt().clamp_min(1.0), x))
-            found = mixed(parts, again, moved)
-            if found is not None:
-                return found
-        return None
-
-    def again(self, x: Tensor) -> dict[int, Tensor]:
-        """Every value of the recorded steps for another measured tensor; nothing where they cannot be run again."""
-        if self.trace.embeddings:
-            return {}
+        far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
         state = torch.get_rng_state()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            trace = self.retrace(x)
-        torch.set_rng_state(state)
-        if len(trace.steps) != len(self.trace.steps):
-            return {}
-        pairs = zip(self.trace.steps, trace.steps, strict=True)
-        return {old.index: new.tensor for a, b in pairs for old, new in zip(a.outputs, b.outputs, strict=False)}
+        try:
+            with warnings.catch_warnings():  # seen when the model was traced
+                warnings.simplefilter("ignore")
+                for moved in (half, ~half):
+                    chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+                    found = mixed(parts, runs(self.trace, torch.where(chosen, far, x)), moved)
+                    if found is not None:
+                        return found
+        except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
+            return self.trace.steps[0]
+        finally:
+            torch.set_rng_state(state)
+        return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
         """The folded and the balanced bound; scopes in which every gain is the same share them."""
@@ -287,10 +282,14 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = tree_map(
+        args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
-        return record_call(self.model, args, kwargs, x, self.options)
+        return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
+
+    def check(self) -> None:
+        """Run the recorded steps again and hold them against the model (`trace.again`)."""
+        self.trace = checked(self.trace, self.function(), self.retrace)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
@@ -367,7 +366,7 @@ class Session:
         if found - upper < ROUNDING:
             notes.append(f"the slope found exceeded the bound by rounding ({found - upper:.0e}) and was cut down to it")
             return upper
-        if self.trace.branches:
+        if self.trace.path_dependent:
             notes.append(
                 "a slope was found above the upper bound: another branch of the model's control flow is steeper"
             )
@@ -394,12 +393,19 @@ class Session:
         parts = [Evidence.PROVED]
         if unknown:
             parts.append(Evidence.UNKNOWN)
-        if (not self.exact and scope.kind != "global") or (self.trace.branches and scope.kind != "point"):
+        if (not self.exact and scope.kind != "global") or (self.trace.path_dependent and scope.kind != "point"):
             parts.append(Evidence.ESTIMATED)
         return Evidence.weakest(parts)
 
 
-def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device, options: Options) -> Session:
+def start(
+    model: nn.Module,
+    call: Call,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    options: Options,
+    casts: bool = False,
+) -> Session:
     """Trace the model on copies of its tensors.
 
     Raises:
@@ -407,7 +413,7 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
     """
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
     copy = dataclasses.replace(call, args=args, kwargs=kwargs)
-    trace = record_call(model, args, kwargs, copy.measured, options)
+    trace = record_call(model, args, kwargs, copy.measured, options, call.native, casts)
     if trace.output is None or not trace.sources:
         raise InputError(
             f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
@@ -417,10 +423,19 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
                 else " (an integer input is measured from its nn.Embedding on, and none was met)"
             )
         )
-    return Session(model, copy, trace, options, dtype == torch.float64, call.native)
+    exact = trace.sources[0].tensor.dtype == torch.float64
+    return Session(model, copy, trace, options, exact, call.native)
 
 
-def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options) -> Trace:
+def record_call(
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    measured: Tensor,
+    options: Options,
+    native: torch.dtype,
+    casts: bool = False,
+) -> Trace:
     """Trace one call with the options' rules and output."""
     return recognise(
         record(
@@ -431,5 +446,7 @@ def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, opti
             lambda out: pick_output(out, options.output),
             options.rules.is_leaf,
             expansion_of,
+            native,
+            casts,
         )
     )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from normgauge.rules.flow import Context, Flow, Transfer
 from normgauge.trace.step import Step
 
 RuleFunction = Callable[[Step, tuple[Flow, ...], Context], Transfer]
-QUIET_HOOKS = ("WeightNorm", "SpectralNorm")  # torch's own: they set the weight and leave the input alone
+TORCH = os.path.dirname(torch.__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +110,9 @@ class Registry:
                 return rule if inherits_forward(target, ancestor) else None
         return None
 
-    def is_leaf(self, module: nn.Module) -> bool:
-        """Whether the tape takes ``module`` as one step: it has a rule, and no hook of the user's changes it."""
-        own = "forward" in module.__dict__  # patched on the instance, as accelerate does
-        if own or module._forward_hooks or module._backward_pre_hooks or self.lookup(type(module)) is None:
-            return False
-        return all(type(hook).__name__ in QUIET_HOOKS for hook in module._forward_pre_hooks.values())
+    def is_leaf(self, kind: type[nn.Module]) -> bool:
+        """Whether the tape takes a module of this class as one step: its forward is the one its rule knows."""
+        return self.lookup(kind) is not None
 
     def entries(self) -> list[Rule]:
         """Every rule once, by id."""
@@ -124,8 +124,37 @@ class Registry:
 
 
 def inherits_forward(kind: Any, ancestor: Any) -> bool:
-    """Whether a module type runs its ancestor's ``forward`` unchanged."""
-    return bool(kind.forward is ancestor.forward)
+    """Whether a module type runs its ancestor's ``forward`` unchanged, with all that it calls on itself.
+
+    A forward of torch's own that somebody has exchanged is not what its rule knows.
+    """
+    forward = ancestor.forward
+    if ancestor.__module__.startswith("torch.") and not written_in_torch(forward):
+        return False
+    if kind.forward is not forward:
+        return False
+    used = {"__getattr__", "__getattribute__"} | names_used(ancestor, forward)
+    between = kind.__mro__[: kind.__mro__.index(ancestor)]
+    return not any(used & set(vars(cls)) for cls in between)
+
+
+def written_in_torch(function: Any) -> bool:
+    """Whether the code of a function lies in torch's own files."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(TORCH)
+
+
+@functools.cache
+def names_used(kind: Any, function: Any) -> frozenset[str]:
+    """Every attribute name that ``function``, or a method of ``kind`` it calls, looks up."""
+    found: set[str] = set()
+    front = [function]
+    while front:
+        code = getattr(front.pop(), "__code__", None)
+        fresh = set() if code is None else set(code.co_names) - found
+        found |= fresh
+        front.extend(vars(cls)[name] for cls in kind.__mro__ for name in fresh if name in vars(cls))
+    return frozenset(found)
 
 
 def make_rule(

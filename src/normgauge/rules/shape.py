@@ -15,7 +15,7 @@ from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, equal
 from normgauge.spectral.dense import to_double
 from normgauge.trace.step import Step, Value, tensors_in
-from normgauge.trace.tape import overlay
+from normgauge.trace.tape import overlay, recast
 
 rules = Family("shape")
 
@@ -71,7 +71,7 @@ def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
     if step.module is not None:
         if isinstance(step.module, nn.ConstantPad1d | nn.ConstantPad2d | nn.ConstantPad3d):
             return [F.pad(args[0], step.module.padding, value=0.0)]
-        return tensors_in(step.module(*args, **kwargs))
+        return tensors_in(step.module.forward(*args, **kwargs))
     if step.target is F.pad and step.get(2, "mode", "constant") == "constant":
         return [F.pad(args[0], step.get(1, "pad"), value=0.0)]
     if step.kind in ("masked_fill", "masked_fill_", "index_fill", "fill_"):
@@ -83,6 +83,8 @@ def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
         args = (*args[:-1], 0.0)
     if step.kind == "__setitem__" and isinstance(args[2], int | float):
         args = (args[0], args[1], 0.0)
+    if step.target is recast:  # its precision is too small for labels
+        return [args[0]]
     out = step.target(*args, **kwargs)
     return tensors_in(out) if out is not None else [args[0]]
 
@@ -150,7 +152,7 @@ def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> in
     raise SamplesMixed("a reshuffle that does not keep samples apart")
 
 
-@rules.add(*MODULES, *functions(), overlay, claim="X.copies", complex=True)
+@rules.add(*MODULES, *functions(), overlay, recast, claim="X.copies", complex=True)
 def copy(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Copying of entries: views, permutations, slices, padding, concatenation, stacking, masking, in-place writes.
 
