@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.balance import Balanced, balanced_bound, folded_bound
-from normgauge.compose import Composition, compose
+from normgauge.compose import Composition, compose, mixed, samples_of
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.core.refute import ROOM, judged, without_bound
@@ -42,8 +42,9 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.again import checked
+from normgauge.trace.again import checked, runs
 from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
+from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
@@ -169,18 +170,59 @@ class Session:
             found = self.lower(scope, parts)
         return self.reading(parts, folded, best, found, without)
 
+    @property
+    def samples(self) -> int:
+        """How many samples the measured tensor holds."""
+        return samples_of(self.trace)
+
     def composed(self, scope: Scope) -> Composition:
         """The composition, sample by sample where samples do not interact."""
-        samples = self.trace.sources[0].tensor.shape[0]
-        alone = scope.kind == "global" or self.together or samples == 1
-        counts = [1] if alone else [samples, 1]
+        alone = scope.kind == "global" or self.together or self.samples == 1
+        counts = [1] if alone else [self.samples, 1]
         while True:
             count = counts.pop(0)
             ctx = Context(scope, count, self.options.width, self.cache, self.options.mode == "train", self.native)
             try:
-                return compose(self.trace, self.options.rules, ctx, self.options.progress)
+                parts = compose(self.trace, self.options.rules, ctx, self.options.progress)
+                if count > 1:
+                    self.check_apart(parts)
+                return parts
             except SamplesMixed:  # measured as one point, nothing can be mixed
                 self.together = True
+
+    def check_apart(self, parts: Composition) -> None:
+        """Move half of the samples, then the other half: what was not moved must stay as it was at every step.
+
+        Raises:
+            SamplesMixed: when it does not, whatever the rules say.
+        """
+        key = ("apart", *(flow.axis for flow in parts.flows.values()))
+        if key not in self.cache:
+            self.cache[key] = self.mixing(parts)
+        if self.cache[key] is not None:
+            raise SamplesMixed(f"{self.cache[key].name} lets samples influence each other")
+
+    @torch.no_grad()
+    def mixing(self, parts: Composition) -> Step | None:
+        """The first step at which a sample moves although only others were moved, or that cannot be asked."""
+        x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
+        half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+        far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
+        state = torch.get_rng_state()
+        try:
+            with warnings.catch_warnings():  # seen when the model was traced
+                warnings.simplefilter("ignore")
+                for moved in (half, ~half):
+                    chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+                    found = mixed(parts, runs(self.trace, torch.where(chosen, far, x)), moved)
+                    if found is not None:
+                        return found
+        except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
+            return self.trace.steps[0]
+        finally:
+            torch.set_rng_state(state)
+        return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
         """The folded and the balanced bound; scopes in which every gain is the same share them."""
@@ -211,14 +253,14 @@ class Session:
         """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
         source, function = self.trace.sources[0].tensor, self.function()
         assert self.trace.output is not None
-        if parts.ctx.samples < source.shape[0] and not self.together:
+        if parts.ctx.samples < self.samples and not self.together:
             parts = self.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
         together = self.together or self.options.mode == "train"
         if source.dtype != torch.float64:
             source, function = source.double(), in_precision(function, source.dtype)
         only = len(list(named_tensors((self.call.args, self.call.kwargs)))) == 1 and not self.trace.embeddings
         look = focused_search if only and not together else search
-        samples = 1 if together else source.shape[0]
+        samples = 1 if together else self.samples
         axis = parts.flows[self.trace.output.index].axis
         try:
             return look(function, source, samples, radius, output_axis=axis, progress=self.options.progress)
@@ -229,7 +271,7 @@ class Session:
 
     def followed(self, best: Balanced, found: Found) -> Walk:
         """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
-        if self.together or self.trace.embeddings or len(found.log_lower) != self.trace.sources[0].tensor.shape[0]:
+        if self.together or self.trace.embeddings or len(found.log_lower) != self.samples:
             return Walk()
         worst = int(found.log_lower.argmax())
         if worst not in self.walks:
@@ -241,7 +283,8 @@ class Session:
 
     def walk(self, sample: int) -> tuple[Trace, ...]:
         """The model at a sample and a little further in its steepest direction; nothing where that fails."""
-        x = self.trace.sources[0].tensor[sample : sample + 1]
+        x = self.trace.sources[0].tensor
+        x = x if self.samples == 1 else x[sample : sample + 1]
         reach = min(1e-6 * float(x.norm() + 1), ROOM)
         try:
             with warnings.catch_warnings():
@@ -254,7 +297,7 @@ class Session:
 
     def alike(self, one: Trace) -> bool:
         """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
-        samples = self.trace.sources[0].tensor.shape[0]
+        samples = self.samples
         pairs = list(zip(one.steps, self.trace.steps, strict=False))
         return len(one.steps) == len(self.trace.steps) and all(
             a.outputs[0].tensor.numel() * samples == b.outputs[0].tensor.numel() for a, b in pairs
@@ -296,7 +339,7 @@ class Session:
         notes += self.embedding_notes()
         if self.trace.draws:
             notes.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
-        if self.together and parts.trace.sources[0].tensor.shape[0] > 1:
+        if self.together and self.samples > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
             notes.append(
@@ -328,7 +371,7 @@ class Session:
             together=self.together,
             precision=str(self.trace.sources[0].tensor.dtype).removeprefix("torch."),
             options=self.options.stored(),
-            loss=loss_constants(best.total, self.trace.output.tensor.shape),
+            loss=loss_constants(best.total, self.trace),
             displacement=displacement,
             gauges=best.gauges,
             notes=tuple(notes),
