@@ -87,6 +87,8 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
     Raises:
         SamplesMixed: when the rule finds that samples interact.
     """
+    if not step.trouble and step.inputs and not any(value.tensor.numel() for value in step.inputs):
+        return from_nothing(step, ctx)
     if step.trouble or rule is None or exchanged(step):
         why = step.trouble or f"no rule for {printable(step.target)}"
         if rule is not None and not step.trouble:
@@ -119,6 +121,18 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
+
+
+def from_nothing(step: Step, ctx: Context) -> list[Transfer]:
+    """What reads only tensors without entries (an expert without tokens) is constant, whatever the operation.
+
+    Raises:
+        SamplesMixed: when something comes of it; nothing says where the samples lie in that.
+    """
+    if ctx.samples > 1 and any(out.tensor.numel() for out in step.outputs):
+        raise SamplesMixed(f"{step.name} makes something of nothing")
+    still = Transfer(tuple(Gain(ctx.full(-INF)) for _ in step.inputs), radius=ctx.full(0.0))
+    return [still] * len(step.outputs)
 
 
 def exchanged(step: Step) -> bool:

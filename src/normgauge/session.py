@@ -13,7 +13,6 @@ from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from normgauge.balance import Balanced, balanced_bound, folded_bound
 from normgauge.compose import Composition, compose
@@ -32,7 +31,7 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
+from normgauge.trace.inputs import Call, mapped, named_tensors, pick_output, pretty
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
@@ -225,7 +224,7 @@ class Session:
                 warnings.simplefilter("ignore")
                 direction = steepest_direction(self.function(), x, reach)
             here, there = (self.retrace(x + t * direction) for t in (0.0, reach))
-        except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
+        except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
             return None, None
         return (here, there) if self.alike(here) and self.alike(there) else (None, None)
 
@@ -239,7 +238,7 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = tree_map(
+        args, kwargs = mapped(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
         return record_call(self.model, args, kwargs, x, self.options)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from normgauge.errors import InputError
+from normgauge.trace.inputs import mapped
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -129,6 +130,4 @@ def _cast(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def cast_tree(tree: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """Copies of all tensors of a nested structure, floating ones in ``dtype``."""
-    from torch.utils._pytree import tree_map
-
-    return tree_map(lambda leaf: _cast(leaf, dtype, device) if isinstance(leaf, Tensor) else leaf, tree)
+    return mapped(lambda leaf: _cast(leaf, dtype, device), tree)
