@@ -26,10 +26,12 @@ from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.mixing import mixings
 from normgauge.symmetry.normed import length_scales, with_normed
 from normgauge.symmetry.operations import MOVING, guards, normalization
+from normgauge.symmetry.recurrent import bias_pairs, write_out
 from normgauge.symmetry.rescaling import rescalings
 from normgauge.symmetry.rotating import rotations
 from normgauge.symmetry.scales import label
 from normgauge.symmetry.shifting import bias_shifts, weight_shifts
+from normgauge.symmetry.sites import used_again
 from normgauge.symmetry.torus import Solution
 from normgauge.symmetry.turning import turnings
 from normgauge.symmetry.verify import EXACT, Trial, random_move
@@ -120,6 +122,7 @@ def analysed(
     if progress:
         progress("run", 0.0)
     with untouched(model, torch.float64, device, False, call.native):
+        write_out(model)
         call = cast_call(call, device)
         notes: list[str] = []
         runs = {m: _runner(model, call, output, m, frozen, notes) for m in ("train", "eval")}
@@ -137,6 +140,7 @@ def analysed(
         generators = [
             *rescalings(labels, solution, eps),
             *bias_shifts(graph, labels),
+            *bias_pairs(model, live),
             *weight_shifts(graph, labels),
             *reader_shifts(graph, labels, state),
             *kernel_shifts(graph, labels),
@@ -183,9 +187,21 @@ def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
         unknown=tuple(found.labels.unknown),
         unused=tuple(n for n in counted if n not in used),
         rejected=tuple(rejected),
+        not_looked_for=tuple(unsought(found)),
         notes=(*found.notes, *notes),
         forwards=trials + 1,
     )
+
+
+def unsought(found: Analysis) -> Iterator[str]:
+    """Which moves were not looked for."""
+    again = used_again(found.graph, found.labels)
+    if again:
+        yield (
+            f"shifts and mixings of weights that are used more than once, and scales that a spectral norm holds fixed; "
+            f"what suits all their uses was looked for among plain scales and the two biases of a gate only: "
+            f"{', '.join(again)}"
+        )
 
 
 def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None:
