@@ -47,35 +47,51 @@ LARGEST = 3_000_000  # parameters: a default that no entry of SMALL replaced mak
 PRECISION = ("did not match", "same dtype", "expected scalar type", "to be the same", "Input type", "dtype")
 
 NAMES = (
-    (WIDTH, "hidden_size d_model n_embd dim emb_dim embed_dim embedding_size d_embed model_dim hidden_dim hidden_channels "
-    "projection_dim vocab_embed_dim word_embed_proj_dim encoder_hidden_size decoder_hidden_size true_hidden_size "
-    "lru_width output_hidden_size conv_pos_dim rnn_hidden_size query_dim encoder_hidden_dim attention_hidden_size"),
-    (LAYERS, "num_hidden_layers n_layer n_layers num_layers layers depth encoder_layers decoder_layers "
-    "num_encoder_layers num_decoder_layers decoder_num_hidden_layers num_encoder_blocks_per_stage stages "
-    "num_adapter_layers max_window_layers num_hidden_groups speech_encoder_layers"),
-    (HEADS, "num_attention_heads n_head n_heads encoder_attention_heads decoder_attention_heads "
-    "num_encoder_attention_heads num_decoder_attention_heads speech_encoder_attention_heads mamba_n_heads "
-    "num_heads"),
-    (2, "num_key_value_heads num_kv_heads n_head_kv num_experts_per_tok moe_topk decoder_num_key_value_heads "
-    "encoder_num_key_value_heads linear_num_key_heads linear_num_value_heads num_conv_pos_embedding_groups "
-    "intermediate_bottleneck_size_factor first_k_dense_replace sliding_window_pattern"),
-    (48, "intermediate_size ffn_dim d_ff dim_ff encoder_ffn_dim decoder_ffn_dim n_inner ffn_hidden_size ffw_size dff "
-    "moe_intermediate_size shared_expert_intermediate_size shared_intermediate_size decoder_intermediate_size "
-    "mlp_dim ffn_hidden_dim block_ff_dim pooler_fc_size intermediate_size_mlp"),
-    (WORDS, "vocab_size n_vocab entity_vocab_size vocab_size_per_layer_input"),
-    (64, "max_position_embeddings n_positions n_ctx max_seq_len max_source_positions max_target_positions seq_length "
-    "context_length max_2d_position_embeddings max_encoder_position_embeddings"),
-    (8, "head_dim d_kv d_head qk_rope_head_dim qk_nope_head_dim v_head_dim kv_lora_rank q_lora_rank attention_head_size "
-    "state_size mamba_d_state linear_key_head_dim linear_value_head_dim relative_attention_num_buckets patch_size "
-    "num_mel_bins entity_emb_size mamba_d_head index_head_dim index_topk sliding_window local_attention window_len "
-    "attention_window num_conv_pos_embeddings decoder_head_dim char_emb_dim rotary_dim "
-    "embedding_dim d_inner"),
-    (4, "num_experts n_routed_experts num_local_experts moe_num_experts num_queries index_n_heads time_step_rank n_group "
-    "mamba_dt_rank"),
-    (1, "topk_group n_shared_experts num_shared_experts pad_token_id num_codevector_groups num_register_tokens"),
-    (PIXELS, "image_size img_size"),
-    (0, "bos_token_id"),
-    (3, "eos_token_id sep_token_id decoder_start_token_id num_channels in_chans"),
+    (WIDTH,
+     "hidden_size d_model n_embd dim emb_dim embed_dim embedding_size d_embed model_dim hidden_dim "
+     "hidden_channels projection_dim vocab_embed_dim word_embed_proj_dim encoder_hidden_size "
+     "decoder_hidden_size true_hidden_size lru_width output_hidden_size conv_pos_dim rnn_hidden_size "
+     "query_dim encoder_hidden_dim attention_hidden_size"),
+    (LAYERS,
+     "num_hidden_layers n_layer n_layers num_layers layers depth encoder_layers decoder_layers "
+     "num_encoder_layers num_decoder_layers decoder_num_hidden_layers num_encoder_blocks_per_stage stages "
+     "num_adapter_layers max_window_layers num_hidden_groups speech_encoder_layers"),
+    (HEADS,
+     "num_attention_heads n_head n_heads encoder_attention_heads decoder_attention_heads "
+     "num_encoder_attention_heads num_decoder_attention_heads speech_encoder_attention_heads mamba_n_heads "
+     "num_heads"),
+    (2,
+     "num_key_value_heads num_kv_heads n_head_kv num_experts_per_tok moe_topk decoder_num_key_value_heads "
+     "encoder_num_key_value_heads linear_num_key_heads linear_num_value_heads "
+     "num_conv_pos_embedding_groups intermediate_bottleneck_size_factor first_k_dense_replace "
+     "sliding_window_pattern"),
+    (48,
+     "intermediate_size ffn_dim d_ff dim_ff encoder_ffn_dim decoder_ffn_dim n_inner ffn_hidden_size "
+     "ffw_size dff moe_intermediate_size shared_expert_intermediate_size shared_intermediate_size "
+     "decoder_intermediate_size mlp_dim ffn_hidden_dim block_ff_dim pooler_fc_size intermediate_size_mlp"),
+    (WORDS,
+     "vocab_size n_vocab entity_vocab_size vocab_size_per_layer_input"),
+    (64,
+     "max_position_embeddings n_positions n_ctx max_seq_len max_source_positions max_target_positions "
+     "seq_length context_length max_2d_position_embeddings max_encoder_position_embeddings"),
+    (8,
+     "head_dim d_kv d_head qk_rope_head_dim qk_nope_head_dim v_head_dim kv_lora_rank q_lora_rank "
+     "attention_head_size state_size mamba_d_state linear_key_head_dim linear_value_head_dim "
+     "relative_attention_num_buckets patch_size num_mel_bins entity_emb_size mamba_d_head index_head_dim "
+     "index_topk sliding_window local_attention window_len attention_window num_conv_pos_embeddings "
+     "decoder_head_dim char_emb_dim rotary_dim embedding_dim d_inner"),
+    (4,
+     "num_experts n_routed_experts num_local_experts moe_num_experts num_queries index_n_heads "
+     "time_step_rank n_group mamba_dt_rank"),
+    (1,
+     "topk_group n_shared_experts num_shared_experts pad_token_id num_codevector_groups "
+     "num_register_tokens"),
+    (PIXELS,
+     "image_size img_size"),
+    (0,
+     "bos_token_id"),
+    (3,
+     "eos_token_id sep_token_id decoder_start_token_id num_channels in_chans"),
 )  # fmt: skip
 SMALL = {name: value for value, names in NAMES for name in names.split()}
 LISTS: dict[str, Callable[[list[Any]], list[Any]]] = {
@@ -94,7 +110,20 @@ LISTS: dict[str, Callable[[list[Any]], list[Any]]] = {
 }
 KNOWN: dict[str, dict[str, Any]] = {  # where one size fixes another
     "albert": {"embedding_size": 16},
-    "clip_vision_model": {"patch_size": 8},
+    "bit": {"layer_type": "preactivation", "num_groups": 4, "embedding_size": 8},
+    "deepseek_v3": {"num_key_value_heads": 4},
+    "fsmt": {"src_vocab_size": 99, "tgt_vocab_size": 99, "langs": ["en", "de"]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "mobilenet_v1": {"depth_multiplier": 0.25},
+    "mpnet": {"relative_attention_num_buckets": 32},
+    "roc_bert": {"enable_pronunciation": False, "enable_shape": False},
+    "xlstm": {"head_dim": 8, "num_heads": 4, "qk_dim_factor": 1.0, "v_dim_factor": 1.0, "chunk_size": 8},
+    "convnext": {"patch_size": 2},
+    "convnextv2": {"patch_size": 2},
+    "lilt": {"hidden_size": 24},
+    "speech_to_text": {"input_feat_per_channel": 8},
+    "swin2sr": {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "patch_size": 1},
     "swin": {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
     "swinv2": {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
     "donut-swin": {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
@@ -109,22 +138,22 @@ KNOWN: dict[str, dict[str, Any]] = {  # where one size fixes another
     },
 }  # fmt: skip
 CHOSEN = (
-    "albert bart bert bert-generation big_bird biogpt bitnet blenderbot blenderbot-small bloom bros camembert canine "
-    "codegen cohere cohere2 convbert cpmant ctrl data2vec-text deberta deberta-v2 deepseek_v3 diffllama distilbert dots1 "
-    "electra ernie ernie4_5 esm eurobert exaone4 falcon falcon_mamba flaubert fnet fsmt funnel gemma gemma2 gemma3_text "
-    "glm glm4 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gpt_oss gptj granite granitemoe helium ibert jamba "
-    "jetmoe layoutlm led lilt llama longformer longt5 luke m2m_100 mamba mamba2 marian mbart megatron-bert mistral mixtral "
-    "mobilebert modernbert mpnet mpt mra mt5 nemotron nllb-moe nystromformer olmo olmo2 olmoe openai-gpt opt pegasus "
-    "persimmon phi phi3 phimoe plbart prophetnet qwen2 qwen2_moe qwen3 qwen3_moe recurrent_gemma reformer rembert roberta "
-    "roberta-prelayernorm roc_bert roformer rwkv smollm3 splinter squeezebert stablelm starcoder2 switch_transformers t5 "
-    "umt5 xglm xlm xlm-roberta xlm-roberta-xl xlnet xlstm xmod yoso "
-    "audio-spectrogram-transformer beit bit clip_vision_model convnext convnextv2 cvt data2vec-vision deit dinov2 "
-    "dinov2_with_registers dinov3_vit donut-swin dpt efficientnet focalnet glpn hgnet_v2 hiera ijepa imagegpt levit "
-    "mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 poolformer pvt pvt_v2 regnet resnet segformer siglip_vision_model "
-    "swiftformer swin swin2sr swinv2 textnet timesformer videomae vit vit_mae vit_msn vitdet vivit yolos "
-    "clip_text_model data2vec-audio hubert sew speech_to_text unispeech wav2vec2 wav2vec2-conformer wavlm whisper "
-    "patchtst patchtsmixer"
-).split()
+    "albert bart bert bert-generation big_bird biogpt bitnet blenderbot blenderbot-small bloom bros camembert "
+    "canine codegen cohere cohere2 convbert cpmant ctrl data2vec-text deberta deberta-v2 deepseek_v3 diffllama "
+    "distilbert dots1 electra ernie ernie4_5 esm eurobert exaone4 falcon falcon_mamba flaubert fnet fsmt funnel "
+    "gemma gemma2 gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gpt_oss gptj granite "
+    "granitemoe helium ibert jamba jetmoe layoutlm led lilt llama longformer longt5 luke m2m_100 mamba mamba2 "
+    "marian mbart megatron-bert mistral mixtral mobilebert modernbert mpnet mpt mra mt5 nemotron nllb-moe "
+    "nystromformer olmo olmo2 olmoe openai-gpt opt pegasus persimmon phi phi3 phimoe plbart prophetnet qwen2 "
+    "qwen2_moe qwen3 qwen3_moe recurrent_gemma reformer rembert roberta roberta-prelayernorm roc_bert roformer "
+    "rwkv smollm3 splinter squeezebert stablelm starcoder2 switch_transformers t5 umt5 xglm xlm xlm-roberta xlm- "
+    "roberta-xl xlnet xlstm xmod yoso audio-spectrogram-transformer beit bit clip_vision_model convnext "
+    "convnextv2 cvt data2vec-vision deit dinov2 dinov2_with_registers dinov3_vit donut-swin dpt efficientnet "
+    "focalnet glpn hgnet_v2 hiera ijepa imagegpt levit mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 poolformer "
+    "pvt pvt_v2 regnet resnet segformer siglip_vision_model swiftformer swin swin2sr swinv2 textnet timesformer "
+    "videomae vit vit_mae vit_msn vitdet vivit yolos clip_text_model data2vec-audio hubert sew speech_to_text "
+    "unispeech wav2vec2 wav2vec2-conformer wavlm whisper patchtst patchtsmixer "
+)
 
 
 class Unbuilt(Exception):
@@ -141,7 +170,9 @@ def configurations() -> dict[str, Any]:
 
 def small_config(name: str, kind: Any) -> Any:
     """The configuration with every size that has an entry made small."""
-    fields = kind.__dataclass_fields__ if dataclasses.is_dataclass(kind) else inspect.signature(kind.__init__).parameters
+    fields = (
+        kind.__dataclass_fields__ if dataclasses.is_dataclass(kind) else inspect.signature(kind.__init__).parameters
+    )
     plain = vars(kind())
     chosen: dict[str, Any] = {}
     for field in fields:
@@ -174,15 +205,16 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
         model = model_kind(config).float().eval()
     except Exception as error:
         raise Unbuilt(said(error)) from error
+    failures: list[Exception] = []
     for batch in batches(model):
         try:
             with torch.no_grad():
                 model(**batch)
         except Exception as error:
-            last = error
+            failures.append(error)
         else:
             return model, batch
-    raise Unbuilt(f"no generic batch: {said(last)}") from last
+    raise Unbuilt(f"no generic batch: {said(failures[0])}") from failures[0]
 
 
 def batches(model: nn.Module) -> Iterator[dict[str, Tensor]]:
@@ -251,7 +283,11 @@ def measured(make: Callable[[str], tuple[nn.Module, Any]], name: str) -> dict[st
         verdict = "precision" if any(word in str(error) for word in PRECISION) else "refused"
         return {"verdict": verdict, "why": said(error), "seconds": time.process_time() - begun}
     except Exception as error:
-        return {"verdict": "traceback", "why": f"{said(error)} at {place(error)}", "seconds": time.process_time() - begun}
+        return {
+            "verdict": "traceback",
+            "why": f"{said(error)} at {place(error)}",
+            "seconds": time.process_time() - begun,
+        }
     return {**verdict_of(point), "forward": forward, "seconds": time.process_time() - begun,
             "parameters": sum(p.numel() for p in model.parameters()),
             "point": summary(point), "global": summary(everywhere)}  # fmt: skip
@@ -270,9 +306,17 @@ def summary(reading: Any) -> dict[str, Any]:
     """The few fields that count."""
     spelled = {
         key: value if math.isfinite(value) else str(value)
-        for key, value in (("log10_upper", reading.log_upper / math.log(10)), ("log10_lower", reading.log_lower / math.log(10)))
+        for key, value in (
+            ("log10_upper", reading.log_upper / math.log(10)),
+            ("log10_lower", reading.log_lower / math.log(10)),
+        )
     }
-    return {**spelled, "evidence": reading.evidence.value, "unknown": len(reading.unknown), "notes": list(reading.notes)}
+    return {
+        **spelled,
+        "evidence": reading.evidence.value,
+        "unknown": len(reading.unknown),
+        "notes": list(reading.notes),
+    }
 
 
 def said(error: BaseException) -> str:
@@ -349,7 +393,7 @@ def main() -> int:
         chosen = known
     else:
         make, known = built, list(configurations())
-        chosen = known if given.all else [name for name in CHOSEN if name in known]
+        chosen = known if given.all else [name for name in CHOSEN.split() if name in known]
     found = survey(make, given.names or chosen, given.jobs, given.limit)
     counts = collections.Counter(row["verdict"] for row in found.values())
     print(f"\n{len(found) - counts['not built']} built: " + ", ".join(f"{n} {v}" for v, n in counts.most_common()))

@@ -15,7 +15,7 @@ KINDS = (nn.RNNBase, nn.RNNCellBase)
 
 
 def write_out(model: nn.Module) -> None:
-    """Let a lent-out model's recurrent layers run by their cell equations: a kernel writes its gates into one tensor."""
+    """Let a lent-out model's recurrent layers run by their equations: a kernel writes all gates into one tensor."""
     for module in model.modules():
         if not isinstance(module, KINDS) or "forward" in module.__dict__:
             continue

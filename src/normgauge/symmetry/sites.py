@@ -165,7 +165,7 @@ def readings(graph: Graph, labels: Labels) -> Counter[str]:
 
 
 def used_again(graph: Graph, labels: Labels) -> list[str]:
-    """Weights with an entry that more than one operation reads: tied, used at every moment, or divided by their norm."""
+    """Weights with an entry that several operations read: tied, used at every moment, or divided by their norm."""
     counts: dict[str, Tensor] = {}
     for node in graph.nodes:
         if node.outputs and all(labels.rearranged(out) is not None for out in node.outputs):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from normgauge.errors import InputError
 
@@ -165,7 +165,7 @@ def check_initialized(model: nn.Module) -> None:
         InputError: naming the first of them.
     """
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if isinstance(tensor, UninitializedTensorMixin):
+        if is_lazy(tensor):
             raise InputError(
                 f"weight {name} has no shape yet: it belongs to a lazy module. Run the model on one batch, then measure"
             )
@@ -178,7 +178,9 @@ def check_dense(name: str, tensor: Tensor) -> None:
         InputError: saying how to make it one.
     """
     if tensor.is_nested:
-        raise InputError(f"{pretty(name)}: expected one dense tensor, got a nested one; pad it with .to_padded_tensor(0)")
+        raise InputError(
+            f"{pretty(name)}: expected one dense tensor, got a nested one; pad it with .to_padded_tensor(0)"
+        )
     if tensor.layout != torch.strided:
         raise InputError(f"{pretty(name)}: expected a dense tensor, got {tensor.layout}; give it as .to_dense()")
     if tensor.is_complex():
@@ -200,8 +202,8 @@ def check_memory(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     if needed > free:
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
-            f"measuring takes about {needed / 1e9:.3g} GB for copies in float64 and {free / 1e9:.3g} GB are free; most of "
-            f"it is for {largest}; give a smaller batch or a part of the model"
+            f"measuring takes about {needed / 1e9:.3g} GB for copies in float64 and {free / 1e9:.3g} GB are free; most "
+            f"of it is for {largest}; give a smaller batch or a part of the model"
         )
 
 
