@@ -32,6 +32,7 @@ from normgauge.symmetry.rotating import rotations
 from normgauge.symmetry.scales import label
 from normgauge.symmetry.shifting import bias_shifts, weight_shifts
 from normgauge.symmetry.sites import used_again
+from normgauge.symmetry.spectral import with_held
 from normgauge.symmetry.torus import Solution
 from normgauge.symmetry.turning import turnings
 from normgauge.symmetry.verify import EXACT, Trial, random_move
@@ -54,6 +55,7 @@ class Analysis:
     generators: list[Generator]
     eps: dict[str, float]
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def symmetries(
@@ -150,10 +152,11 @@ def analysed(
             *turnings(graph, labels),
         ]
         generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, state)
+        generators, left_out = with_held(generators, labels.held, state)
         evaluated = (
             Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
         )
-        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps, tuple(notes))
+        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps, tuple(notes), tuple(left_out))
 
 
 def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
@@ -198,10 +201,11 @@ def unsought(found: Analysis) -> Iterator[str]:
     again = used_again(found.graph, found.labels)
     if again:
         yield (
-            f"shifts and mixings of weights that are used more than once, and scales that a spectral norm holds fixed; "
-            f"what suits all their uses was looked for among plain scales and the two biases of a gate only: "
-            f"{', '.join(again)}"
+            "shifts and mixings of weights that are used more than once; what suits all their uses was looked for "
+            f"among plain scales and the two biases of a gate only: {', '.join(again)}"
         )
+    if found.left_out:
+        yield f"moves that hold a spectral norm, of which there are too many: {', '.join(found.left_out)}"
 
 
 def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None:

@@ -168,7 +168,8 @@ def used_again(graph: Graph, labels: Labels) -> list[str]:
     """Weights with an entry that several operations read: tied, used at every moment, or divided by their norm."""
     counts: dict[str, Tensor] = {}
     for node in graph.nodes:
-        if node.outputs and all(labels.rearranged(out) is not None for out in node.outputs):
+        rearranges = node.outputs and all(labels.rearranged(out) is not None for out in node.outputs)
+        if node.index in labels.skipped or rearranges:
             continue
         for value in node.inputs:
             found = labels.rearranged(value)
