@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from normgauge.core.interval import LogInterval
+from normgauge.errors import NotCovered, RuleError
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
-from normgauge.trace.step import Step, Trace
-from normgauge.trace.tape import own_tensors
+from normgauge.trace.held import own_tensors
+from normgauge.trace.step import Step, Trace, tensors_in
+
+STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
+STILL_LOW = 1e-5  # in any other precision
+
+SLIPS = (AttributeError, NameError, TypeError)  # what a typo raises
+REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError, *SLIPS)
 
 
 @dataclass(slots=True)
@@ -66,7 +75,8 @@ def compose(
     result = Composition(trace, ctx)
     for source in trace.sources:
         radius = ctx.full(ctx.scope.radius)
-        result.flows[source.index] = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        flow = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        result.flows[source.index] = replace(flow, covers=ctx.scope.kind == "global")
     for count, step in enumerate(trace.steps):
         if progress is not None:
             progress("rules", count / len(trace.steps))
@@ -81,16 +91,45 @@ def compose(
     return result
 
 
+def samples_of(trace: Trace) -> int:
+    """How many samples the measured tensor holds along its first axis; a single vector is one."""
+    source = trace.sources[0].tensor
+    return source.shape[0] if source.ndim > 1 else 1
+
+
+def mixed(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved: Tensor) -> Step | None:
+    """The first step whose other samples changed when only those in ``moved`` did; None when samples stand alone.
+
+    Whatever the rules say of the samples' axis, this asks the recorded steps themselves.
+
+    Args:
+        parts: a composition that measures samples one by one.
+        again: the steps with their outputs in a second run.
+        moved: for each sample, whether it was changed in that run.
+    """
+    for step, outs in again:
+        for out, new in zip(step.outputs, outs, strict=True):
+            axis = parts.flows[out.index].axis
+            before, after = (parts.ctx.rows(t, axis)[~moved.to(t.device)] for t in (out.tensor, new))
+            loose = STILL if out.tensor.dtype == torch.float64 else STILL_LOW
+            limit = loose * max(1e-300, float(before.nan_to_num().abs().max()) if before.numel() else 0.0)
+            if before.shape != after.shape or not torch.allclose(before, after, 0.0, limit, equal_nan=True):
+                return step
+    return None
+
+
 def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: Context) -> list[Transfer]:
     """One transfer for each output; an infinite one that says why where no rule applies.
 
     Raises:
         SamplesMixed: when the rule finds that samples interact.
+        RuleError: when a rule of the user's has a mistake in it.
     """
-    if step.trouble or rule is None or exchanged(step):
+    if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
-        if rule is not None and not step.trouble:
-            why = "its weights were exchanged during the forward"
+        return [nothing_known(step, ctx, why)] * len(step.outputs)
+    if not rule.complex and has_complex(step):
+        why = f"the rule {rule.id} does not cover complex numbers"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
     try:
         if rule.function is copy and len(step.outputs) > 1:
@@ -98,42 +137,74 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         transfer = rule.function(step, incoming, ctx)
     except SamplesMixed:
         raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        AssertionError,
-        IndexError,
-        KeyError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except NotCovered as refusal:
+        transfer = nothing_known(step, ctx, f"the rule {rule.id} does not cover this use ({refusal})")
+    except REFUSALS as error:
+        if mistaken(rule, error):
+            raise RuleError(
+                f"the rule {rule.id} at {step.name} ({step.kind}) raised {type(error).__name__}: {error}. "
+                "Mend the rule, or let it raise NotCovered for uses it does not cover"
+            ) from error
         transfer = nothing_known(
             step, ctx, f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
         )
+    if own(rule):
+        check_shape(rule, step, transfer)
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)
     if bad:
         transfer = nothing_known(step, ctx, f"the rule {rule.id} gave no number here (a diverged value?)")
-    discrete = [not out.tensor.is_floating_point() for out in step.outputs]
+    discrete = [not out.tensor.is_floating_point() and not out.tensor.is_complex() for out in step.outputs]
     if any(discrete) and not all(discrete):
-        jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
+        jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), no_bound="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
 
 
-def exchanged(step: Step) -> bool:
-    """Whether a leaf module holds other parameters or buffers now than when it ran."""
-    if step.module is None:
+def own(rule: Rule) -> bool:
+    """Whether the user gave the rule."""
+    return rule.id.startswith("user.")
+
+
+def mistaken(rule: Rule, error: BaseException) -> bool:
+    """Whether a rule of the user's failed by a slip of its own, and not in a rule of the library's that it asked."""
+    if not own(rule) or not isinstance(error, SLIPS):
         return False
-    now = own_tensors(step.module)
-    if len(now) != len(step.state):
-        return True
-    return any(a is not b and not torch.equal(a, b) for a, b in zip(now, step.state, strict=True))
+    homes = {frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)}
+    families = {name for name in homes if name.startswith("normgauge.rules.")}
+    return families <= {Context.__module__}
+
+
+def check_shape(rule: Rule, step: Step, transfer: Transfer) -> None:
+    """A rule of the user's returns a transfer with one gain for each input.
+
+    Raises:
+        RuleError: saying what it returned instead.
+    """
+    if not isinstance(transfer, Transfer):
+        got = f"{type(transfer).__name__}"
+    elif len(transfer.gains) != len(step.inputs):
+        got = f"{len(transfer.gains)} gains for {len(step.inputs)} inputs"
+    else:
+        return
+    raise RuleError(
+        f"the rule {rule.id} at {step.name} ({step.kind}): expected a Transfer with one gain for each input, got {got}"
+    )
+
+
+def has_complex(step: Step) -> bool:
+    """Whether any number of a step, its weights and constants included, is complex."""
+    own = own_tensors(step.module) if step.module is not None else []
+    values = [v.tensor for v in (*step.inputs, *step.outputs)]
+    given = tree_leaves((step.args, step.kwargs))
+    return any(t.is_complex() for t in (*own, *values, *tensors_in(given))) or any(
+        isinstance(g, complex) for g in given
+    )
 
 
 def diverged(tensor: Tensor) -> bool:
     """NaN or +∞ among the values; −∞ alone is a mask."""
-    return tensor.is_floating_point() and tensor.numel() > 0 and not float(tensor.detach().amax()) < INF
+    data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
+    return data.is_floating_point() and data.numel() > 0 and not float(data.amax()) < INF
 
 
 def nothing_known(step: Step, ctx: Context, why: str) -> Transfer:

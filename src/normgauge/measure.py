@@ -7,22 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.refute import judged
-from normgauge.errors import InputError
+from normgauge.errors import InputError, NormgaugeError
 from normgauge.fingerprint import weights_digest
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
-from normgauge.trace.inputs import check_finite, check_place, make_call
+from normgauge.trace.again import Own, as_it_runs
+from normgauge.trace.inputs import Call, check_finite, check_place, make_call
+from normgauge.trace.untouched import default_eps
 from normgauge.whatif import Measured
 
 T = TypeVar("T")
 Place = tuple[torch.dtype, torch.device]
-FORWARD_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
 def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **options: Unpack[Asked]) -> Reading:
@@ -68,26 +69,40 @@ def readings(
 
 
 def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], T]) -> T:
-    """Trace the model on copies of its tensors and let ``use`` look at it while they are in place.
+    """Trace the model on copies of its tensors, check the trace, and let ``use`` look at it while they are in place.
 
     Raises:
         InputError: for a model, batch or option that cannot be measured.
+        NormgaugeError: for another mistake that was found on the way.
     """
     chosen = Options.of(asked)
     model = unwrap(model)
     call = make_call(model, batch, chosen.input)
     check_place(model, call)
     check_finite(model, call)
-    failure: Exception | None = None
-    for dtype, device in precisions(call.measured):
-        with untouched(model, dtype, device, chosen.mode == "train", call.native), sdpa_kernel(SDPBackend.MATH):
-            try:
-                with chosen.timed("trace"):
-                    session = start(model, call, dtype, device, chosen)
-            except FORWARD_ERRORS as error:
-                failure = error
-                continue
-            return use(session)
+    with sdpa_kernel(SDPBackend.MATH):
+        failure: Exception | None = None
+        try:
+            with chosen.timed("trace"):
+                own = as_it_runs(model, call, chosen.mode == "train", chosen.output)
+        except NormgaugeError:
+            raise
+        except Exception as error:
+            raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
+        for dtype, device, casts in precisions(call, own):
+            with untouched(model, dtype, device, chosen.mode == "train", call.native if own.eps else None):
+                try:
+                    with chosen.timed("trace"):
+                        session = start(model, call, dtype, device, chosen, casts)
+                        if session.exact and not own.agrees(session.trace):
+                            continue  # the copy is not the model: it looks at its precision, or loses what it computes
+                        session.check()
+                except NormgaugeError:
+                    raise
+                except Exception as error:  # a forward may raise anything
+                    failure = error
+                    continue
+                return use(session)
     raise InputError(f"the model's forward raised {type(failure).__name__}: {failure}") from failure
 
 
@@ -106,11 +121,15 @@ def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:
     return dataclasses.replace(reading, log_lower=best.log_lower, witness=best.witness, samples=samples)
 
 
-def precisions(measured: Tensor) -> list[tuple[torch.dtype, torch.device]]:
-    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs."""
-    own = measured.dtype if measured.is_floating_point() else torch.float32
-    plain = (torch.float64, torch.device("cpu"))
-    return list(dict.fromkeys([plain, (own, measured.device)]))
+def precisions(call: Call, own: Own) -> list[tuple[torch.dtype | None, torch.device | None, bool]]:
+    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs.
+
+    The third part says whether the run must mind what the program does about precision (`Widened`).
+    """
+    cpu = torch.device("cpu")
+    known = own.eps <= {default_eps(call.native)}  # an RMSNorm in another precision than the model's has its own ε
+    plain = [(torch.float64, cpu, minded) for minded in ([True] if own.casts else [False, True])] if known else []
+    return [*plain, (None, None, False)]
 
 
 __all__ = ["Asked", "Options", "Session", "gauge", "opened", "readings", "start"]

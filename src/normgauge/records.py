@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.balance import Balanced
-from normgauge.compose import Composition, own_gain
+from normgauge.compose import Composition, own_gain, samples_of
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Logs, Proof, ProofStep
@@ -18,8 +18,9 @@ from normgauge.core.reading import Finding, LayerRecord
 from normgauge.core.spelled import LN10
 from normgauge.probe.search import Found
 from normgauge.rules.flow import INF, Transfer
+from normgauge.spectral.dense import to_double
 from normgauge.stretch import Walk
-from normgauge.trace.step import Step
+from normgauge.trace.step import Step, Trace
 
 # constants of the losses in the network's output for one sample, ℓ2, sums over outputs; n is the number of outputs
 LOSSES = {
@@ -34,9 +35,11 @@ NO_REASON = "its rule gave no finite gain here, and no reason"
 FACTS = ("min", "rms", "max", "gamma_max", "eps")
 
 
-def loss_constants(log_upper: float, shape: torch.Size) -> dict[str, float]:
+def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
     """Decimal logs of the constants of usual losses in the input: L_f times the network's own."""
-    outputs = math.prod(shape[1:])
+    assert trace.output is not None
+    shape = trace.output.tensor.shape
+    outputs = math.prod(shape[1:] if trace.sources[0].tensor.ndim > 1 else shape)
     return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
 
 
@@ -168,7 +171,7 @@ def frobenius(weight: Tensor | None) -> float | None:
     """log ‖W‖_F."""
     if weight is None:
         return None
-    value = float(torch.linalg.vector_norm(weight.detach().double()))
+    value = float(torch.linalg.vector_norm(to_double(weight)))
     return math.log(value) if value > 0 else -INF
 
 
@@ -184,8 +187,8 @@ def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: 
     rows = parts.ctx.rows(step.inputs[0].tensor, flow.axis)
     centre = torch.linalg.vector_norm(rows.reshape(rows.shape[0], -1), dim=1).cpu()
     size = torch.minimum(centre + flow.radius, flow.norm * math.sqrt(rows.shape[1]))
-    if parts.ctx.scope.kind == "global" and parts.trace.sources[0].tensor.shape[0] > 1:
-        size = flow.norm * math.sqrt(max(rows.shape[1] // parts.trace.sources[0].tensor.shape[0], 1))
+    if parts.ctx.scope.kind == "global":
+        size = flow.norm * math.sqrt(max(rows.shape[1] // samples_of(parts.trace), 1))
     value = float((size.log() + transfer.input_gain + reach).max())
     return INF if math.isnan(value) else value + 1e-9
 

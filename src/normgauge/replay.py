@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
-from normgauge.trace.inputs import Call, pick_output
+from normgauge.trace.inputs import Call, map_tensors, pick_output
+from normgauge.trace.precision import widened
 from normgauge.trace.step import Trace, function_name
 
 
@@ -34,8 +34,12 @@ def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Ca
     measured = call.measured
 
     def run(x: Tensor) -> Tensor:
+        with widened(trace.native):
+            return called(x)
+
+    def called(x: Tensor) -> Tensor:
         if not trace.embeddings:
-            args, kwargs = tree_map(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
+            args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
             return pick_output(model(*args, **kwargs), output)[0]  # type: ignore[return-value]
         with Substitute(x, trace.embeddings[0][1]):
             return pick_output(model(*call.args, **call.kwargs), output)[0]  # type: ignore[return-value]

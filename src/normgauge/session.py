@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from normgauge.balance import Balanced, balanced_bound, folded_bound
-from normgauge.compose import Composition, compose
+from normgauge.compose import Composition, compose, mixed, samples_of
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.core.refute import ROOM, judged, without_bound
@@ -43,24 +42,13 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.inputs import Call, named_tensors, pick_output, pretty
+from normgauge.trace.again import checked, runs
+from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
+from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
 PICTURES = 8  # most sensitive samples shown
-
-
-class Path(NamedTuple):
-    """What a trace says of the path the data took: whether it depends on them, where they were read, what differed."""
-
-    dependent: bool
-    reads: tuple[str, ...]
-    unfaithful: str
-
-
-def path_of(trace: Trace) -> Path:
-    """The path a trace took."""
-    return Path(trace.branches, (), "")
 
 
 class Findings(NamedTuple):
@@ -182,18 +170,59 @@ class Session:
             found = self.lower(scope, parts)
         return self.reading(parts, folded, best, found, without)
 
+    @property
+    def samples(self) -> int:
+        """How many samples the measured tensor holds."""
+        return samples_of(self.trace)
+
     def composed(self, scope: Scope) -> Composition:
         """The composition, sample by sample where samples do not interact."""
-        samples = self.trace.sources[0].tensor.shape[0]
-        alone = scope.kind == "global" or self.together or samples == 1
-        counts = [1] if alone else [samples, 1]
+        alone = scope.kind == "global" or self.together or self.samples == 1
+        counts = [1] if alone else [self.samples, 1]
         while True:
             count = counts.pop(0)
             ctx = Context(scope, count, self.options.width, self.cache, self.options.mode == "train", self.native)
             try:
-                return compose(self.trace, self.options.rules, ctx, self.options.progress)
+                parts = compose(self.trace, self.options.rules, ctx, self.options.progress)
+                if count > 1:
+                    self.check_apart(parts)
+                return parts
             except SamplesMixed:  # measured as one point, nothing can be mixed
                 self.together = True
+
+    def check_apart(self, parts: Composition) -> None:
+        """Move half of the samples, then the other half: what was not moved must stay as it was at every step.
+
+        Raises:
+            SamplesMixed: when it does not, whatever the rules say.
+        """
+        key = ("apart", *(flow.axis for flow in parts.flows.values()))
+        if key not in self.cache:
+            self.cache[key] = self.mixing(parts)
+        if self.cache[key] is not None:
+            raise SamplesMixed(f"{self.cache[key].name} lets samples influence each other")
+
+    @torch.no_grad()
+    def mixing(self, parts: Composition) -> Step | None:
+        """The first step at which a sample moves although only others were moved, or that cannot be asked."""
+        x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
+        half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+        far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
+        state = torch.get_rng_state()
+        try:
+            with warnings.catch_warnings():  # seen when the model was traced
+                warnings.simplefilter("ignore")
+                for moved in (half, ~half):
+                    chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+                    found = mixed(parts, runs(self.trace, torch.where(chosen, far, x)), moved)
+                    if found is not None:
+                        return found
+        except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
+            return self.trace.steps[0]
+        finally:
+            torch.set_rng_state(state)
+        return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
         """The folded and the balanced bound; scopes in which every gain is the same share them."""
@@ -224,14 +253,14 @@ class Session:
         """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
         source, function = self.trace.sources[0].tensor, self.function()
         assert self.trace.output is not None
-        if parts.ctx.samples < source.shape[0] and not self.together:
+        if parts.ctx.samples < self.samples and not self.together:
             parts = self.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
         together = self.together or self.options.mode == "train"
         if source.dtype != torch.float64:
             source, function = source.double(), in_precision(function, source.dtype)
         only = len(list(named_tensors((self.call.args, self.call.kwargs)))) == 1 and not self.trace.embeddings
         look = focused_search if only and not together else search
-        samples = 1 if together else source.shape[0]
+        samples = 1 if together else self.samples
         axis = parts.flows[self.trace.output.index].axis
         try:
             return look(function, source, samples, radius, output_axis=axis, progress=self.options.progress)
@@ -242,7 +271,7 @@ class Session:
 
     def followed(self, best: Balanced, found: Found) -> Walk:
         """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
-        if self.together or self.trace.embeddings or len(found.log_lower) != self.trace.sources[0].tensor.shape[0]:
+        if self.together or self.trace.embeddings or len(found.log_lower) != self.samples:
             return Walk()
         worst = int(found.log_lower.argmax())
         if worst not in self.walks:
@@ -254,7 +283,8 @@ class Session:
 
     def walk(self, sample: int) -> tuple[Trace, ...]:
         """The model at a sample and a little further in its steepest direction; nothing where that fails."""
-        x = self.trace.sources[0].tensor[sample : sample + 1]
+        x = self.trace.sources[0].tensor
+        x = x if self.samples == 1 else x[sample : sample + 1]
         reach = min(1e-6 * float(x.norm() + 1), ROOM)
         try:
             with warnings.catch_warnings():
@@ -267,7 +297,7 @@ class Session:
 
     def alike(self, one: Trace) -> bool:
         """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
-        samples = self.trace.sources[0].tensor.shape[0]
+        samples = self.samples
         pairs = list(zip(one.steps, self.trace.steps, strict=False))
         return len(one.steps) == len(self.trace.steps) and all(
             a.outputs[0].tensor.numel() * samples == b.outputs[0].tensor.numel() for a, b in pairs
@@ -275,10 +305,14 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = tree_map(
+        args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
-        return record_call(self.model, args, kwargs, x, self.options)
+        return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
+
+    def check(self) -> None:
+        """Run the recorded steps again and hold them against the model (`trace.again`)."""
+        self.trace = checked(self.trace, self.function(), self.retrace)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
@@ -287,11 +321,8 @@ class Session:
     def findings(self, parts: Composition) -> Findings:
         """What has no bound in the scope, step by step and for the path the data took."""
         unknown, unbounded, no_bound = findings(parts)
-        path = path_of(self.trace)
-        if path.unfaithful:
-            unknown.append(Finding(type(self.model).__name__, path.unfaithful))
-        if path.dependent and parts.ctx.scope.kind == "global":
-            where = "; ".join(path.reads) or "its forward"
+        if self.trace.path_dependent and parts.ctx.scope.kind == "global":
+            where = "; ".join(self.trace.reads)
             no_bound.append(
                 Finding(
                     type(self.model).__name__,
@@ -304,10 +335,11 @@ class Session:
         """Turn everything into plain numbers, and hold the bound against the slopes found."""
         scope = parts.ctx.scope
         assert self.trace.output is not None
-        path = path_of(self.trace)
         notes = [*self.call.notes, *self.trace.notes]
         notes += self.embedding_notes()
-        if self.together and parts.trace.sources[0].tensor.shape[0] > 1:
+        if self.trace.draws:
+            notes.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
+        if self.together and self.samples > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
             notes.append(
@@ -315,7 +347,7 @@ class Session:
             )
         if found.log_best == -INF and found.witness.startswith("none"):
             notes.append(f"lower bound {found.witness}")
-        if path.dependent and scope.kind == "global" and best.total < INF:
+        if self.trace.path_dependent and scope.kind == "global" and best.total < INF:
             notes.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
         displacement = None
         if scope.kind == "ball":
@@ -326,7 +358,7 @@ class Session:
             mode=self.options.mode,
             scope=scope,
             evidence=self.evidence(scope, without),
-            path_dependent=path.dependent,
+            path_dependent=self.trace.path_dependent,
             log_upper=best.total,
             log_folded=folded.total,
             log_lower=found.log_best,
@@ -339,7 +371,7 @@ class Session:
             together=self.together,
             precision=str(self.trace.sources[0].tensor.dtype).removeprefix("torch."),
             options=self.options.stored(),
-            loss=loss_constants(best.total, self.trace.output.tensor.shape),
+            loss=loss_constants(best.total, self.trace),
             displacement=displacement,
             gauges=best.gauges,
             notes=tuple(notes),
@@ -397,7 +429,14 @@ class Session:
         return Evidence.weakest(parts)
 
 
-def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device, options: Options) -> Session:
+def start(
+    model: nn.Module,
+    call: Call,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    options: Options,
+    casts: bool = False,
+) -> Session:
     """Trace the model on copies of its tensors.
 
     Raises:
@@ -405,7 +444,7 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
     """
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
     copy = dataclasses.replace(call, args=args, kwargs=kwargs)
-    trace = record_call(model, args, kwargs, copy.measured, options)
+    trace = record_call(model, args, kwargs, copy.measured, options, call.native, casts)
     if trace.output is None or not trace.sources:
         raise InputError(
             f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
@@ -415,10 +454,19 @@ def start(model: nn.Module, call: Call, dtype: torch.dtype, device: torch.device
                 else " (an integer input is measured from its nn.Embedding on, and none was met)"
             )
         )
-    return Session(model, copy, trace, options, dtype == torch.float64, call.native)
+    exact = trace.sources[0].tensor.dtype == torch.float64
+    return Session(model, copy, trace, options, exact, call.native)
 
 
-def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, options: Options) -> Trace:
+def record_call(
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    measured: Tensor,
+    options: Options,
+    native: torch.dtype,
+    casts: bool = False,
+) -> Trace:
     """Trace one call with the options' rules and output."""
     return recognise(
         record(
@@ -429,5 +477,7 @@ def record_call(model: nn.Module, args: Any, kwargs: Any, measured: Tensor, opti
             lambda out: pick_output(out, options.output),
             options.rules.is_leaf,
             expansion_of,
+            native,
+            casts,
         )
     )

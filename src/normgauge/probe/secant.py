@@ -109,5 +109,6 @@ def _slope(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor) 
 def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor) -> Slopes:
     run, rise = norms(far - near), norms(high - low) - 2 * noise
     slope = rise / torch.where(run > 0, run, 1.0)
-    good = slope.isfinite() & (slope > 0) & (run > 1e-6 * (norms(near) + norms(far)))
+    shortest = max(1e-6, 1e5 * torch.finfo(low.dtype).eps)  # the ends themselves are rounded where the network works
+    good = slope.isfinite() & (slope > 0) & (run > shortest * (norms(near) + norms(far)))
     return Slopes(torch.where(good, slope, 0.0), run, rise)

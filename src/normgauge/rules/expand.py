@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.rules.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
+from normgauge.rules.registry import inherits_forward
 
 
 def multihead_attention(
@@ -132,13 +133,10 @@ EXPANSIONS: dict[Any, Callable[..., Any]] = {
 
 
 def expansion_of(target: Any) -> Callable[..., Any] | None:
-    """The written-out form of a module or function, or None."""
-    if not isinstance(target, nn.Module):
+    """The written-out form of a module type or function, or None."""
+    if not (isinstance(target, type) and issubclass(target, nn.Module)):
         return EXPANSIONS.get(target)
-    kind: Any = type(target)
-    for ancestor in kind.__mro__:
+    for ancestor in target.__mro__:
         if ancestor in EXPANSIONS:
-            hooked = target._forward_hooks or target._forward_pre_hooks or "forward" in target.__dict__
-            same = kind.forward is ancestor.forward and not hooked
-            return EXPANSIONS[ancestor] if same else None
+            return EXPANSIONS[ancestor] if inherits_forward(target, ancestor) else None
     return None

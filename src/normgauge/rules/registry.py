@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from normgauge.rules.flow import Context, Flow, Transfer
 from normgauge.trace.step import Step
 
 RuleFunction = Callable[[Step, tuple[Flow, ...], Context], Transfer]
-QUIET_HOOKS = ("WeightNorm", "SpectralNorm")  # torch's own: they set the weight and leave the input alone
+TORCH = os.path.dirname(torch.__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Rule:
         function: computes the transfer.
         targets: printable names of what it covers.
         claim: id of the claim it rests on.
+        complex: whether it holds for complex numbers, with moduli for sizes; rules of the user's own are believed.
         formula, holds, source: from the docstring.
     """
 
@@ -37,6 +41,7 @@ class Rule:
     formula: str
     holds: str
     source: str
+    complex: bool = False
 
 
 class Family:
@@ -46,7 +51,9 @@ class Family:
         self.name = name
         self.table: dict[Any, Rule] = {}
 
-    def add(self, *targets: Any, claim: str | None = None) -> Callable[[RuleFunction], RuleFunction]:
+    def add(
+        self, *targets: Any, claim: str | None = None, complex: bool = False
+    ) -> Callable[[RuleFunction], RuleFunction]:
         """Register a rule for module types and functions.
 
         Raises:
@@ -55,7 +62,7 @@ class Family:
         """
 
         def register(function: RuleFunction) -> RuleFunction:
-            rule = make_rule(f"{self.name}.{function.__name__}", function, targets, claim)
+            rule = make_rule(f"{self.name}.{function.__name__}", function, targets, claim, complex)
             for target in targets:
                 if not callable(target):
                     raise TypeError(f"{rule.id}: expected a module type or a function, got {target!r}")
@@ -90,7 +97,7 @@ class Registry:
 
     def extended(self, rules: Mapping[Any, RuleFunction]) -> Registry:
         """A new registry in which ``rules`` (target -> function) come first; this one does not change."""
-        own = {t: make_rule(f"user.{f.__name__}", f, (t,), None) for t, f in rules.items()}
+        own = {t: make_rule(f"user.{f.__name__}", f, (t,), None, complex=True) for t, f in rules.items()}
         return Registry({**self._table, **own})
 
     def lookup(self, target: Any) -> Rule | None:
@@ -103,12 +110,9 @@ class Registry:
                 return rule if inherits_forward(target, ancestor) else None
         return None
 
-    def is_leaf(self, module: nn.Module) -> bool:
-        """Whether the tape takes ``module`` as one step: it has a rule, and no hook of the user's changes it."""
-        own = "forward" in module.__dict__  # patched on the instance, as accelerate does
-        if own or module._forward_hooks or module._backward_pre_hooks or self.lookup(type(module)) is None:
-            return False
-        return all(type(hook).__name__ in QUIET_HOOKS for hook in module._forward_pre_hooks.values())
+    def is_leaf(self, kind: type[nn.Module]) -> bool:
+        """Whether the tape takes a module of this class as one step: its forward is the one its rule knows."""
+        return self.lookup(kind) is not None
 
     def entries(self) -> list[Rule]:
         """Every rule once, by id."""
@@ -120,11 +124,42 @@ class Registry:
 
 
 def inherits_forward(kind: Any, ancestor: Any) -> bool:
-    """Whether a module type runs its ancestor's ``forward`` unchanged."""
-    return bool(kind.forward is ancestor.forward)
+    """Whether a module type runs its ancestor's ``forward`` unchanged, with all that it calls on itself.
+
+    A forward of torch's own that somebody has exchanged is not what its rule knows.
+    """
+    forward = ancestor.forward
+    if ancestor.__module__.startswith("torch.") and not written_in_torch(forward):
+        return False
+    if kind.forward is not forward:
+        return False
+    used = {"__getattr__", "__getattribute__"} | names_used(ancestor, forward)
+    between = kind.__mro__[: kind.__mro__.index(ancestor)]
+    return not any(used & set(vars(cls)) for cls in between)
 
 
-def make_rule(rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None) -> Rule:
+def written_in_torch(function: Any) -> bool:
+    """Whether the code of a function lies in torch's own files."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(TORCH)
+
+
+@functools.cache
+def names_used(kind: Any, function: Any) -> frozenset[str]:
+    """Every attribute name that ``function``, or a method of ``kind`` it calls, looks up."""
+    found: set[str] = set()
+    front = [function]
+    while front:
+        code = getattr(front.pop(), "__code__", None)
+        fresh = set() if code is None else set(code.co_names) - found
+        found |= fresh
+        front.extend(vars(cls)[name] for cls in kind.__mro__ for name in fresh if name in vars(cls))
+    return frozenset(found)
+
+
+def make_rule(
+    rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None, complex: bool = False
+) -> Rule:
     """Read formula, validity and source out of the docstring."""
     doc = inspect.getdoc(function) or ""
     head, _, rest = doc.partition("\n")
@@ -139,6 +174,7 @@ def make_rule(rule_id: str, function: RuleFunction, targets: Iterable[Any], clai
         formula=" ".join(formula.split()),
         holds=" ".join(fields.get("Holds", "").split()),
         source=" ".join(fields.get("Source", "").split()),
+        complex=complex,
     )
 
 

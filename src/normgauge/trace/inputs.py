@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,28 @@ def named_tensors(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     elif isinstance(tree, tuple | list):
         for i, value in enumerate(tree):
             yield from named_tensors(value, f"{prefix}.{i}" if prefix else str(i))
+
+
+def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
+    """A copy of what `named_tensors` walks through, with ``change`` applied to every tensor."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        record = copy.copy(tree)
+        for field in dataclasses.fields(tree):
+            object.__setattr__(record, field.name, map_tensors(change, getattr(tree, field.name)))
+        return record
+    if isinstance(tree, Mapping):
+        parts = {key: map_tensors(change, value) for key, value in tree.items()}
+        if type(tree) is dict or not isinstance(tree, MutableMapping):
+            return parts
+        made = copy.copy(tree)
+        made.update(parts)
+        return made
+    if isinstance(tree, tuple | list):
+        items = [map_tensors(change, value) for value in tree]
+        return type(tree)(*items) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(items)
+    return tree
 
 
 def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:

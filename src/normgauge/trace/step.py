@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -33,14 +33,16 @@ class Step:
 
     Attributes:
         target: the module's type or the function itself; what rules are looked up by.
-        module: the module, for a leaf module.
+        module: for a leaf module, the module with the settings and tensors it had when it ran.
         path: module path at which it ran.
         args: positional arguments; a `Value` stands for each tensor that depends on the input, constants are as given.
         kwargs: keyword arguments, likewise.
         inputs: the values among the arguments, in order of appearance, repeated if used twice.
         outputs: the tensors it returned.
-        state: a leaf module's own tensors when it ran.
         trouble: non-empty when the tape saw something it cannot follow here.
+        picks: for each output, which tensor it is among those returned, or, negative, among those given: −1 the first.
+        writes: whether it overwrote something.
+        random: the state of the random numbers before it, where it drew some.
     """
 
     index: int
@@ -51,8 +53,10 @@ class Step:
     kwargs: dict[str, Any]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...] = ()
-    state: tuple[Tensor, ...] = ()
     trouble: str = ""
+    picks: tuple[int, ...] = ()
+    writes: bool = False
+    random: Tensor | None = None
 
     def get(self, position: int, name: str, default: Any = None) -> Any:
         """The argument at ``position`` or called ``name``."""
@@ -72,6 +76,8 @@ class Step:
         """Module path, with the function's name for a functional step."""
         if self.module is not None:
             return self.path or type(self.module).__name__
+        if self.target is unfollowed:
+            return self.path
         return f"{self.path}.{self.kind}" if self.path else self.kind
 
 
@@ -84,14 +90,20 @@ class Trace:
         output: the value measured; None when it does not depend on the input.
         steps: only those the output depends on.
         notes: what the reader should know (data-dependent branches, other outputs, ...).
-        branches: True when Python control flow looked at data.
+        reads: where the program looked at the data, in words.
+        draws: whether random numbers were drawn that no step stands for.
+        random: the state of the random numbers when the run began.
+        native: the precision whose casts the run imitated in float64; None where it had nothing to imitate.
     """
 
     sources: tuple[Value, ...]
     output: Value | None
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
-    branches: bool = False
+    reads: tuple[str, ...] = ()
+    draws: bool = False
+    random: Tensor | None = None
+    native: Any = None
     embeddings: tuple[Any, ...] = ()
     consumers: dict[int, list[Step]] = field(default_factory=dict)
 
@@ -99,6 +111,24 @@ class Trace:
         for step in self.steps:
             for value in step.inputs:
                 self.consumers.setdefault(value.index, []).append(step)
+
+    @property
+    def path_dependent(self) -> bool:
+        """Whether other data may take another path through the program: what is proved is proved for this one."""
+        return bool(self.reads)
+
+    def doubted(self, name: str, why: str) -> Trace:
+        """The same trace with nothing known behind it: a last step that cannot be followed."""
+        assert self.output is not None
+        values = [self.output, *self.sources, *(out for step in self.steps for out in step.outputs)]
+        index = max((step.index for step in self.steps), default=-1) + 1
+        last = Step(index, unfollowed, None, name, (), {}, (self.output, *self.sources), trouble=why)
+        last.outputs = (Value(max(value.index for value in values) + 1, self.output.tensor, last),)
+        return replace(self, output=last.outputs[0], steps=(*self.steps, last), consumers={})
+
+
+def unfollowed(*values: Value) -> None:
+    """Marks a step that could not be followed; never called."""
 
 
 def function_name(function: Callable[..., Any]) -> str:

@@ -119,7 +119,7 @@ def read_chain(model: nn.Module, sample: Sample) -> Chain:
 
 def _walk(session: Session) -> Walk:
     trace = session.trace
-    if trace.branches:
+    if trace.path_dependent:
         raise BrokenChainError("its control flow looks at data")
     if trace.output is None or not trace.steps or len(trace.sources) != 1:
         raise BrokenChainError("its output does not come from one input")

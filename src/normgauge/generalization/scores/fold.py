@@ -37,7 +37,7 @@ def folded(model: nn.Module, inputs: Tensor) -> nn.Module:
     for module in list(twin.modules()):
         if parametrize.is_parametrized(module):
             _write_out(module)
-    for first, norm in _pairs(traced(twin, inputs)):
+    for first, norm in _pairs(twin, traced(twin, inputs)):
         _absorb(first, norm)
         parent, _, name = next(n for n, m in twin.named_modules() if m is norm).rpartition(".")
         setattr(twin.get_submodule(parent), name, nn.Identity())
@@ -61,19 +61,19 @@ def traced(model: nn.Module, inputs: Tensor) -> Trace:
     """The steps of the model on this batch."""
     x = inputs.detach().clone().to(device_of(model))
     with torch.no_grad():
-        return record_call(model, (x,), {}, x, Options())
+        return record_call(model, (x,), {}, x, Options(), x.dtype)
 
 
-def _pairs(trace: Trace) -> list[tuple[nn.Module, nn.Module]]:
+def _pairs(model: nn.Module, trace: Trace) -> list[tuple[nn.Module, nn.Module]]:
     """Each linear map with the BatchNorm that alone reads its output."""
-    uses = Counter(id(step.module) for step in trace.steps if step.module is not None)
+    uses = Counter(step.path for step in trace.steps if step.module is not None)
     found = []
     for step in trace.steps:
         before = step.inputs[0].step if isinstance(step.module, _BatchNorm) and step.inputs else None
         if before is None or not _foldable(step, before) or len(trace.consumers[step.inputs[0].index]) != 1:
             continue
-        if uses[id(step.module)] == uses[id(before.module)] == 1:
-            found.append((before.module, step.module))
+        if uses[step.path] == uses[before.path] == 1:
+            found.append((model.get_submodule(before.path), model.get_submodule(step.path)))
     return found
 
 

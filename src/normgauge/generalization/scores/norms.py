@@ -88,9 +88,9 @@ def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> li
         weight, spec = _map(step)
         if weight is None:
             continue
-        seen.add(id(weight))
+        seen.add(weight.data_ptr())
         found.append(_square(weight.detach().double().cpu(), spec, circular))
-    others = [name for name, p in model.named_parameters() if p.ndim >= 2 and id(p) not in seen]
+    others = [name for name, p in model.named_parameters() if p.ndim >= 2 and p.data_ptr() not in seen]
     if others or not found:
         raise Unfit(f"{', '.join(others[:3]) or 'the network'}: neither a linear map nor a convolution of the input")
     return found

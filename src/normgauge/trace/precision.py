@@ -1,0 +1,78 @@
+"""What a model's program does about precision, and how a copy in float64 does the same."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from normgauge.trace.step import tensors_in
+from normgauge.trace.untouched import cast_tree, without_eps
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+CASTS = {
+    getattr(Tensor, name)
+    for name in ("to", "float", "half", "bfloat16", "double", "type", "type_as", "cpu", "cuda")
+}  # fmt: skip
+
+
+class Precision(TorchFunctionMode):
+    """Notes what a program does about precision while it runs in its own.
+
+    Attributes:
+        eps: the precision of every tensor that is normalized by an RMSNorm without an ε.
+        asked: whether it casts tensors or asks for a precision by name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eps: set[torch.dtype] = set()
+        self.asked = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if without_eps(func, args, kwargs):
+            self.eps.add(args[0].dtype)
+        given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype))
+        self.asked |= func in CASTS or any(value in FLOATS for value in given)
+        return func(*args, **kwargs)
+
+
+class Widened(TorchFunctionMode):
+    """Runs a program whose tensors are copies in float64 as it would run in ``native``.
+
+    A change of precision is the identity: the tensor itself where the program would get that back, else a copy of it. A
+    precision that is asked for is float64, and constants of another one are widened where they do not fit.
+    """
+
+    def __init__(self, native: torch.dtype) -> None:
+        super().__init__()
+        self.native = native
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in CASTS and args[0].is_floating_point():
+            out = func(*args, **kwargs)
+            if not isinstance(out, Tensor) or out is args[0] or out.dtype not in FLOATS:
+                return out
+            return args[0] if out.dtype == self.native and not kwargs.get("copy") else args[0].clone()
+        args, kwargs = tuple(map(_in_float64, args)), {key: _in_float64(value) for key, value in kwargs.items()}
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError:
+            if not any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors_in((args, kwargs))):
+                raise
+        args, kwargs = cast_tree((args, kwargs), torch.float64, None)
+        return func(*args, **kwargs)
+
+
+def _in_float64(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in FLOATS else value
+
+
+def widened(native: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Inside, a program runs as in ``native``; None: as it is."""
+    return nullcontext() if native is None else Widened(native)
