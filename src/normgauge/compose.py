@@ -125,6 +125,8 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         SamplesMixed: when the rule finds that samples interact.
         RuleError: when a rule of the user's has a mistake in it.
     """
+    if not step.trouble and step.inputs and not any(value.tensor.numel() for value in step.inputs):
+        return from_nothing(step, ctx)
     if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
@@ -158,6 +160,18 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), no_bound="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
+
+
+def from_nothing(step: Step, ctx: Context) -> list[Transfer]:
+    """What reads only tensors without entries (an expert without tokens) is constant, whatever the operation.
+
+    Raises:
+        SamplesMixed: when something comes of it; nothing says where the samples lie in that.
+    """
+    if ctx.samples > 1 and any(out.tensor.numel() for out in step.outputs):
+        raise SamplesMixed(f"{step.name} makes something of nothing")
+    still = Transfer(tuple(Gain(ctx.full(-INF)) for _ in step.inputs), radius=ctx.full(0.0))
+    return [still] * len(step.outputs)
 
 
 def own(rule: Rule) -> bool:

@@ -43,7 +43,7 @@ from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
 from normgauge.trace.again import checked, runs
-from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
+from normgauge.trace.inputs import Call, mapped, named_tensors, pick_output, pretty
 from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
 
@@ -291,7 +291,7 @@ class Session:
                 warnings.simplefilter("ignore")
                 direction = steepest_direction(self.function(), x, reach)
             traces = tuple(self.retrace(x + t * direction) for t in (0.0, reach))
-        except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
+        except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
             return ()
         return traces if all(self.alike(trace) for trace in traces) else ()
 
@@ -305,7 +305,7 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = map_tensors(
+        args, kwargs = mapped(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
         return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)

@@ -90,7 +90,7 @@ def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[
 
 
 def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> float:
-    """‖D (h' − h)‖ with the channel weights of the bound."""
+    """‖D (h' − h)‖ with the channel weights of the bound; NaN where one sample has only a part of these channels."""
     if here.tensor.is_complex():
         change = (there.tensor - here.tensor).detach().abs().cpu().double()
     else:  # masks and indices too
@@ -98,6 +98,8 @@ def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> floa
     weights = bound.weights.get(measured.index)
     if weights is not None:
         axis, logs = weights
+        if change.shape[axis] != len(logs):  # the model laid samples and channels along one axis
+            return math.nan
         change = change * logs.exp().reshape([-1 if i == axis else 1 for i in range(change.ndim)])
     return float(torch.linalg.vector_norm(change))
 
