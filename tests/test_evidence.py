@@ -240,28 +240,28 @@ from torch import nn
 
 class Branching(nn.Module):
     def forward(self, x):
-        return 5 * x if x.sum() > 0 else torch.special.bessel_j0(0 * x) * 0 + x * 1.0 if ODD else x * 1.0
-
-ODD = False
+        return 5 * x if x.sum() > 0 else x * 1.0
 
 def build():
     return Branching()
 
 def batch():
-    return torch.full((1, 3), -0.1)
+    return torch.full((1, 3), -0.05)
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--strict", "--fail-above", "-9"), ("--scope", "ball:0.5")])
-def test_exit_code_four_wins_over_the_others(tmp_path, capsys, options):
+@pytest.mark.parametrize(
+    "options", [(), ("--scope", "ball:0.1"), ("--scope", "ball:0.1", "--strict", "--fail-above", "-9")]
+)
+def test_exit_code_four_in_one_scope_or_several_whatever_else_applies(tmp_path, capsys, options):
     path = tmp_path / "net.py"
     path.write_text(NET)
-    given = options if "--scope" in options else ("--scope", "ball:0.5", *options)
-    code = main(["gauge", f"{path}:build", "--batch", f"{path}:batch", *given, "--json", str(tmp_path / "a.json")])
+    code = main(["gauge", f"{path}:build", "--batch", f"{path}:batch", *options, "--json", str(tmp_path / "a.json")])
     streams = capsys.readouterr()
-    assert code == 4 and streams.out.startswith("REFUTED within 0.5 of the samples")
-    assert streams.err.strip().splitlines()[-1].startswith("normgauge: REFUTED within 0.5")
-    assert json.loads((tmp_path / "a.json").read_text())["evidence"] == "refuted"
+    assert code == 4 and streams.out.startswith("REFUTED within 0.1 of the samples")
+    assert streams.err.strip().splitlines()[-1].startswith("normgauge: REFUTED within 0.1")
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert [r["evidence"] for r in data.get("readings", [data]) if r["scope"] == "ball:0.1"] == ["refuted"]
     assert main(["verify", str(tmp_path / "a.json")]) == 1
     assert "refuted: a slope was found above a bound" in capsys.readouterr().out
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--fail-above", "9"]) == 4
