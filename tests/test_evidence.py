@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -207,14 +208,20 @@ def test_a_bound_on_one_path_makes_no_certain_comparison():
     assert compare(steep, narrow).weaker and not compare(narrow, steep).weaker
 
 
-def test_a_trace_that_is_not_the_model_leaves_no_number(monkeypatch):
-    monkeypatch.setattr(session, "path_of", lambda trace: session.Path(False, (), "step 2 (relu) differs"))
-    for reading in ng.readings(nn.Linear(3, 2), torch.randn(4, 3)):
+def test_a_trace_that_is_not_the_model_leaves_no_number():
+    class Elsewhere(nn.Module):
+        """Part of the way leads through another thread, where no tape follows."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            with ThreadPoolExecutor(1) as pool:
+                return x + pool.submit(lambda: 100 * x).result()
+
+    for reading in ng.readings(Elsewhere(), torch.randn(4, 3)):
         assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == reading.log_folded == math.inf
-        assert reading.unknown[0].why == "step 2 (relu) differs"
+        assert reading.unknown and not reading.unbounded and reading.log_refuted is None
         assert all(row["log10_upper"] in (None, math.inf) for row in reading.samples)
-    with pytest.raises(UnknownOpError, match="step 2"):
-        ng.gauge(nn.Linear(3, 2), torch.randn(4, 3), strict=True)
+    with pytest.raises(UnknownOpError):
+        ng.gauge(Elsewhere(), torch.randn(4, 3), strict=True)
 
 
 def test_the_whole_batch_as_one_point_and_the_precision_are_fields():
@@ -233,28 +240,28 @@ from torch import nn
 
 class Branching(nn.Module):
     def forward(self, x):
-        return 5 * x if x.sum() > 0 else torch.special.bessel_j0(0 * x) * 0 + x * 1.0 if ODD else x * 1.0
-
-ODD = False
+        return 5 * x if x.sum() > 0 else x * 1.0
 
 def build():
     return Branching()
 
 def batch():
-    return torch.full((1, 3), -0.1)
+    return torch.full((1, 3), -0.05)
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--strict", "--fail-above", "-9"), ("--scope", "ball:0.5")])
-def test_exit_code_four_wins_over_the_others(tmp_path, capsys, options):
+@pytest.mark.parametrize(
+    "options", [(), ("--scope", "ball:0.1"), ("--scope", "ball:0.1", "--strict", "--fail-above", "-9")]
+)
+def test_exit_code_four_in_one_scope_or_several_whatever_else_applies(tmp_path, capsys, options):
     path = tmp_path / "net.py"
     path.write_text(NET)
-    given = options if "--scope" in options else ("--scope", "ball:0.5", *options)
-    code = main(["gauge", f"{path}:build", "--batch", f"{path}:batch", *given, "--json", str(tmp_path / "a.json")])
+    code = main(["gauge", f"{path}:build", "--batch", f"{path}:batch", *options, "--json", str(tmp_path / "a.json")])
     streams = capsys.readouterr()
-    assert code == 4 and streams.out.startswith("REFUTED within 0.5 of the samples")
-    assert streams.err.strip().splitlines()[-1].startswith("normgauge: REFUTED within 0.5")
-    assert json.loads((tmp_path / "a.json").read_text())["evidence"] == "refuted"
+    assert code == 4 and streams.out.startswith("REFUTED within 0.1 of the samples")
+    assert streams.err.strip().splitlines()[-1].startswith("normgauge: REFUTED within 0.1")
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert [r["evidence"] for r in data.get("readings", [data]) if r["scope"] == "ball:0.1"] == ["refuted"]
     assert main(["verify", str(tmp_path / "a.json")]) == 1
     assert "refuted: a slope was found above a bound" in capsys.readouterr().out
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--fail-above", "9"]) == 4

@@ -21,6 +21,7 @@ from torch import nn
 
 from normgauge.errors import LoadError, NormgaugeError
 from normgauge.measure import readings
+from normgauge.render.verdict import alarm
 from normgauge.sweep.building import builder, splits
 from normgauge.sweep.files import CHECKPOINT, LOCK, LOG, Record, Result, exclusive, read_record, write_result
 from normgauge.sweep.watched import Watched, alarm_count
@@ -164,7 +165,9 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
         values["log10_P_w"] = float(published["log10_P_w"])
     for reduction, value in published.get("log10_prod_inv_sigma", {}).items():
         values[f"log10_prod_inv_sigma_{reduction}"] = float(value)
-    return values, tuple(f"{reading.scope}: {item.name}: {item.why}" for reading in found for item in reading.unknown)
+    notes = [alarm(reading) for reading in found if reading.log_refuted is not None]
+    notes += [f"{r.scope}: {item.name}: {item.why}" for r in found for item in (*r.unknown, *r.no_bound)]
+    return values, tuple(notes)
 
 
 if __name__ == "__main__":
