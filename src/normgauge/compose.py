@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from normgauge.core.interval import LogInterval
+from normgauge.errors import NotCovered, RuleError
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
@@ -18,6 +20,9 @@ from normgauge.trace.step import Step, Trace, tensors_in
 
 STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
 STILL_LOW = 1e-5  # in any other precision
+
+SLIPS = (AttributeError, NameError, TypeError)  # what a typo raises
+REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError, *SLIPS)
 
 
 @dataclass(slots=True)
@@ -118,7 +123,10 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
 
     Raises:
         SamplesMixed: when the rule finds that samples interact.
+        RuleError: when a rule of the user's has a mistake in it.
     """
+    if not step.trouble and step.inputs and not any(value.tensor.numel() for value in step.inputs):
+        return from_nothing(step, ctx)
     if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
@@ -131,19 +139,19 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         transfer = rule.function(step, incoming, ctx)
     except SamplesMixed:
         raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        AssertionError,
-        IndexError,
-        KeyError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except NotCovered as refusal:
+        transfer = nothing_known(step, ctx, f"the rule {rule.id} does not cover this use ({refusal})")
+    except REFUSALS as error:
+        if mistaken(rule, error):
+            raise RuleError(
+                f"the rule {rule.id} at {step.name} ({step.kind}) raised {type(error).__name__}: {error}. "
+                "Mend the rule, or let it raise NotCovered for uses it does not cover"
+            ) from error
         transfer = nothing_known(
             step, ctx, f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
         )
+    if own(rule):
+        check_shape(rule, step, transfer)
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)
     if bad:
         transfer = nothing_known(step, ctx, f"the rule {rule.id} gave no number here (a diverged value?)")
@@ -152,6 +160,49 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), no_bound="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
+
+
+def from_nothing(step: Step, ctx: Context) -> list[Transfer]:
+    """What reads only tensors without entries (an expert without tokens) is constant, whatever the operation.
+
+    Raises:
+        SamplesMixed: when something comes of it; nothing says where the samples lie in that.
+    """
+    if ctx.samples > 1 and any(out.tensor.numel() for out in step.outputs):
+        raise SamplesMixed(f"{step.name} makes something of nothing")
+    still = Transfer(tuple(Gain(ctx.full(-INF)) for _ in step.inputs), radius=ctx.full(0.0))
+    return [still] * len(step.outputs)
+
+
+def own(rule: Rule) -> bool:
+    """Whether the user gave the rule."""
+    return rule.id.startswith("user.")
+
+
+def mistaken(rule: Rule, error: BaseException) -> bool:
+    """Whether a rule of the user's failed by a slip of its own, and not in a rule of the library's that it asked."""
+    if not own(rule) or not isinstance(error, SLIPS):
+        return False
+    homes = {frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)}
+    families = {name for name in homes if name.startswith("normgauge.rules.")}
+    return families <= {Context.__module__}
+
+
+def check_shape(rule: Rule, step: Step, transfer: Transfer) -> None:
+    """A rule of the user's returns a transfer with one gain for each input.
+
+    Raises:
+        RuleError: saying what it returned instead.
+    """
+    if not isinstance(transfer, Transfer):
+        got = f"{type(transfer).__name__}"
+    elif len(transfer.gains) != len(step.inputs):
+        got = f"{len(transfer.gains)} gains for {len(step.inputs)} inputs"
+    else:
+        return
+    raise RuleError(
+        f"the rule {rule.id} at {step.name} ({step.kind}): expected a Transfer with one gain for each input, got {got}"
+    )
 
 
 def has_complex(step: Step) -> bool:

@@ -37,3 +37,11 @@ class ReadingError(NormgaugeError):
 
 class StoreError(NormgaugeError):
     """A run file cannot be written, read or continued."""
+
+
+class RuleError(NormgaugeError):
+    """A rule of the user's has a mistake in it: the message names the rule and the step, the cause is its own error."""
+
+
+class NotCovered(NormgaugeError):
+    """Raised by a rule for a use it does not cover; the step is then `unknown`, and the message says why."""

@@ -12,7 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
-from normgauge.errors import InputError
+from normgauge.core.refute import judged
+from normgauge.errors import InputError, NormgaugeError
+from normgauge.fingerprint import weights_digest
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.again import Own, as_it_runs
@@ -22,7 +24,6 @@ from normgauge.whatif import Measured
 
 T = TypeVar("T")
 Place = tuple[torch.dtype, torch.device]
-FORWARD_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
 def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **options: Unpack[Asked]) -> Reading:
@@ -63,7 +64,8 @@ def readings(
 
     found = opened(model, batch, options, read)
     source = Measured.now(unwrap(model), batch, options, places[-1], readings)
-    return [dataclasses.replace(reading, source=source) for reading in found]
+    weights = weights_digest(unwrap(model))
+    return [dataclasses.replace(reading, source=source, weights=weights) for reading in found]
 
 
 def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], T]) -> T:
@@ -71,6 +73,7 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
 
     Raises:
         InputError: for a model, batch or option that cannot be measured.
+        NormgaugeError: for another mistake that was found on the way.
     """
     chosen = Options.of(asked)
     model = unwrap(model)
@@ -82,7 +85,9 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
         try:
             with chosen.timed("trace"):
                 own = as_it_runs(model, call, chosen.mode == "train", chosen.output)
-        except FORWARD_ERRORS as error:
+        except NormgaugeError:
+            raise
+        except Exception as error:
             raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
         for dtype, device, casts in precisions(call, own):
             with untouched(model, dtype, device, chosen.mode == "train", call.native if own.eps else None):
@@ -92,7 +97,9 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
                         if session.exact and not own.agrees(session.trace):
                             continue  # the copy is not the model: it looks at its precision, or loses what it computes
                         session.check()
-                except FORWARD_ERRORS as error:
+                except NormgaugeError:
+                    raise
+                except Exception as error:  # a forward may raise anything
                     failure = error
                     continue
                 return use(session)
@@ -100,8 +107,8 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:
-    """A slope found in a small scope was found in every larger one too."""
-    return [_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius]) for r in results]
+    """A slope found in a small scope was found in every larger one too, and refutes a bound there that is below it."""
+    return [judged(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
 
 
 def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:

@@ -31,6 +31,7 @@ LOSSES = {
     "bce_with_logits_sum": lambda n: math.sqrt(n),
     "bce_with_logits_mean": lambda n: 1 / math.sqrt(n),
 }
+NO_REASON = "its rule gave no finite gain here, and no reason"
 FACTS = ("min", "rms", "max", "gamma_max", "eps")
 
 
@@ -81,7 +82,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Wa
                 log_frobenius=frobenius(transfer.weight),
                 log_slack=walk.slack.get(step.index),
                 sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in FACTS},
-                note=transfer.unknown or transfer.unbounded or transfer.note,
+                note=transfer.unknown or transfer.unbounded or transfer.no_bound or transfer.note,
                 worked=transfer.worked,
             )
         )
@@ -110,8 +111,20 @@ def rule_texts(parts: Composition) -> dict[str, dict[str, str]]:
     }
 
 
-def proof(parts: Composition, folded: Balanced, best: Balanced) -> Proof:
-    """The composition as plain numbers: every gain that entered the two totals."""
+def own_gains(parts: Composition) -> dict[int, float]:
+    """By value index, the log of its step's own gain."""
+    return {index: own_gain(transfer).hi for index, transfer in parts.transfers.items()}
+
+
+def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapping[int, float]) -> Proof:
+    """The composition as plain numbers: every gain that entered the two totals, and what ties them to the scope.
+
+    Args:
+        parts: the composition.
+        folded: the folded bound.
+        best: the balanced bound.
+        everywhere: `own_gains` of the same steps over all inputs.
+    """
     assert parts.trace.output is not None
     names = layer_names(parts)
     steps = tuple(
@@ -122,12 +135,20 @@ def proof(parts: Composition, folded: Balanced, best: Balanced) -> Proof:
             disjoint=parts.transfers[out.index].disjoint,
             folded=tuple(_logs(folded.table[(out.index, k)]) for k in range(len(step.inputs))),
             balanced=tuple(_logs(best.table[(out.index, k)]) for k in range(len(step.inputs))),
+            radius=_radius(parts, out.index),
+            everywhere=everywhere[out.index],
         )
         for step in parts.trace.steps
         for out in step.outputs
     )
     sources = tuple(source.index for source in parts.trace.sources)
-    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps)
+    radii = tuple(_radius(parts, source) for source in sources)
+    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps, radii)
+
+
+def _radius(parts: Composition, index: int) -> float:
+    """log of how far a value moves in the scope, the largest over the samples."""
+    return float(parts.flows[index].radius.max().log())
 
 
 def _logs(table: Tensor) -> Logs:
@@ -205,22 +226,31 @@ def _first(preferred: float | None, otherwise: float) -> float:
     return otherwise if preferred is None else preferred
 
 
-def findings(parts: Composition) -> tuple[list[Finding], list[Finding]]:
-    """The steps without a bound: those without a rule, and those that provably have none.
+def findings(parts: Composition) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """The steps without a bound: nothing is known of them, they provably have none, or none was found.
 
-    Behind a step without a rule nothing is proved: an infinite gain there may be its echo and is not listed.
+    Behind a step of which nothing is proved, an infinite gain may be its echo and is not listed.
     """
-    unknown: dict[str, Finding] = {}
-    unbounded: dict[str, Finding] = {}
-    behind: set[int] = set()
+    unknown, unbounded, no_bound = dict[str, Finding](), dict[str, Finding](), dict[str, Finding]()
+    behind, infinite = set[int](), set[int]()
+    assert parts.trace.output is not None
     for step in parts.trace.steps:
         echo = any(value.index in behind for value in step.inputs)
         for out in step.outputs:
+            if out is not parts.trace.output and out.index not in parts.trace.consumers:
+                continue  # the indices beside a maximum, which nothing reads
             transfer = parts.transfers[out.index]
-            if transfer.unknown or echo:
-                behind.add(out.index)
+            endless = any(bool((g.log == INF).any()) for g in transfer.gains)
+            silent = endless and not transfer.unbounded and not any(value.index in infinite for value in step.inputs)
+            why = transfer.no_bound or (NO_REASON if silent else "")
             if transfer.unknown:
                 unknown.setdefault(step.name, Finding(step.name, transfer.unknown))
-            elif not echo and transfer.unbounded and any(bool((g.log == INF).any()) for g in transfer.gains):
+            elif not echo and endless and transfer.unbounded:
                 unbounded.setdefault(step.name, Finding(step.name, transfer.unbounded))
-    return list(unknown.values()), list(unbounded.values())
+            elif not echo and endless and why:
+                no_bound.setdefault(step.name, Finding(step.name, why))
+            if transfer.unknown or echo or (endless and not transfer.unbounded):
+                behind.add(out.index)
+            if endless or any(value.index in infinite for value in step.inputs):
+                infinite.add(out.index)
+    return list(unknown.values()), list(unbounded.values()), list(no_bound.values())

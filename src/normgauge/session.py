@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,22 @@ from normgauge.balance import Balanced, balanced_bound, folded_bound
 from normgauge.compose import Composition, compose, mixed, samples_of
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading, Witness
+from normgauge.core.refute import ROOM, judged, without_bound
+from normgauge.core.spelled import LN10
 from normgauge.errors import InputError, UnknownOpError
 from normgauge.pictures import picture
 from normgauge.probe.screen import focused_search
 from normgauge.probe.search import Found, search
-from normgauge.records import findings, layer_records, loss_constants, proof, published, rule_texts, sample_table
+from normgauge.records import (
+    findings,
+    layer_records,
+    loss_constants,
+    own_gains,
+    proof,
+    published,
+    rule_texts,
+    sample_table,
+)
 from normgauge.replay import in_precision, replay
 from normgauge.rules import REGISTRY, Registry
 from normgauge.rules.embedding import embedding_facts
@@ -32,13 +43,20 @@ from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
 from normgauge.trace.again import checked, runs
-from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
+from normgauge.trace.inputs import Call, mapped, named_tensors, pick_output, pretty
 from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
 PICTURES = 8  # most sensitive samples shown
-ROUNDING = 1e-4  # natural log: what autograd may lose next to a singular point, such as a standard deviation near 0
+
+
+class Findings(NamedTuple):
+    """What has no bound: nothing is known of it, it provably has none, or none was found."""
+
+    unknown: tuple[Finding, ...]
+    unbounded: tuple[Finding, ...]
+    no_bound: tuple[Finding, ...]
 
 
 class Asked(TypedDict, total=False):
@@ -101,6 +119,10 @@ class Options:
             raise InputError(f"mode: expected eval or train, got {chosen.mode!r}")
         return chosen
 
+    def stored(self) -> dict[str, Any]:
+        """What a stored reading keeps, so that it can be measured again."""
+        return {name: getattr(self, name) for name in ("input", "output", "balance", "search", "width")}
+
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Add the CPU time of the body to ``seconds[part]`` and announce the part."""
@@ -126,7 +148,7 @@ class Session:
     cache: dict[Any, Any] = field(default_factory=dict)
     together: bool = False
     found: dict[float, Found] = field(default_factory=dict)
-    walks: dict[int, tuple[Trace | None, Trace | None]] = field(default_factory=dict)
+    walks: dict[int, tuple[Trace, ...]] = field(default_factory=dict)
 
     def read(self, scope: Scope) -> Reading:
         """Compose, balance and probe in one scope.
@@ -138,14 +160,15 @@ class Session:
         options.seconds = {"trace": options.seconds["trace"]}
         with options.timed("rules"):
             parts = self.composed(scope)
-        unknown, unbounded = findings(parts)
-        if options.strict and unknown:
-            raise UnknownOpError([(f.name, f.why) for f in unknown])
+            self.everywhere(parts)  # kept for the proof
+        without = self.findings(parts)
+        if options.strict and without.unknown:
+            raise UnknownOpError([(f.name, f.why) for f in without.unknown])
         with options.timed("balance"):
             folded, best = self.bounds(parts)
         with options.timed("lower"):
             found = self.lower(scope, parts)
-        return self.reading(parts, folded, best, found, unknown, unbounded)
+        return self.reading(parts, folded, best, found, without)
 
     @property
     def samples(self) -> int:
@@ -253,24 +276,24 @@ class Session:
         worst = int(found.log_lower.argmax())
         if worst not in self.walks:
             self.walks[worst] = self.walk(worst)
-        here, there = self.walks[worst]
-        if here is None or there is None:
+        if not self.walks[worst]:
             return Walk()
+        here, there = self.walks[worst]
         return Walk(slacks(best, self.trace, here, there), reached(here, there))
 
-    def walk(self, sample: int) -> tuple[Trace | None, Trace | None]:
-        """The model at a sample and a little further in its steepest direction."""
+    def walk(self, sample: int) -> tuple[Trace, ...]:
+        """The model at a sample and a little further in its steepest direction; nothing where that fails."""
         x = self.trace.sources[0].tensor
         x = x if self.samples == 1 else x[sample : sample + 1]
-        reach = 1e-6 * float(x.norm() + 1)
+        reach = min(1e-6 * float(x.norm() + 1), ROOM)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 direction = steepest_direction(self.function(), x, reach)
-            here, there = (self.retrace(x + t * direction) for t in (0.0, reach))
-        except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
-            return None, None
-        return (here, there) if self.alike(here) and self.alike(there) else (None, None)
+            traces = tuple(self.retrace(x + t * direction) for t in (0.0, reach))
+        except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
+            return ()
+        return traces if all(self.alike(trace) for trace in traces) else ()
 
     def alike(self, one: Trace) -> bool:
         """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
@@ -282,7 +305,7 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = map_tensors(
+        args, kwargs = mapped(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
         return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
@@ -295,20 +318,27 @@ class Session:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
         return replay(self.model, self.call, self.trace, self.options.output)
 
-    def reading(
-        self,
-        parts: Composition,
-        folded: Balanced,
-        best: Balanced,
-        found: Found,
-        unknown: list[Finding],
-        unbounded: list[Finding],
-    ) -> Reading:
-        """Turn everything into plain numbers."""
+    def findings(self, parts: Composition) -> Findings:
+        """What has no bound in the scope, step by step and for the path the data took."""
+        unknown, unbounded, no_bound = findings(parts)
+        if self.trace.path_dependent and parts.ctx.scope.kind == "global":
+            where = "; ".join(self.trace.reads)
+            no_bound.append(
+                Finding(
+                    type(self.model).__name__,
+                    f"the path depends on the data, and not every input takes the one that was traced ({where})",
+                )
+            )
+        return Findings(tuple(unknown), tuple(unbounded), tuple(no_bound))
+
+    def reading(self, parts: Composition, folded: Balanced, best: Balanced, found: Found, without: Findings) -> Reading:
+        """Turn everything into plain numbers, and hold the bound against the slopes found."""
         scope = parts.ctx.scope
         assert self.trace.output is not None
         notes = [*self.call.notes, *self.trace.notes]
         notes += self.embedding_notes()
+        if self.trace.draws:
+            notes.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
         if self.together and self.samples > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
@@ -317,23 +347,30 @@ class Session:
             )
         if found.log_best == -INF and found.witness.startswith("none"):
             notes.append(f"lower bound {found.witness}")
+        if self.trace.path_dependent and scope.kind == "global" and best.total < INF:
+            notes.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
         displacement = None
         if scope.kind == "ball":
             reached = float(parts.flows[self.trace.output.index].radius.max().log())
             displacement = min(reached, best.total + math.log(scope.radius))
-        return Reading(
+        made = Reading(
             model=type(self.model).__name__,
             mode=self.options.mode,
             scope=scope,
-            evidence=self.evidence(scope, unknown),
+            evidence=self.evidence(scope, without),
+            path_dependent=self.trace.path_dependent,
             log_upper=best.total,
             log_folded=folded.total,
-            log_lower=self.within(found.log_best, best.total, notes),
-            unknown=tuple(unknown),
-            unbounded=tuple(unbounded),
+            log_lower=found.log_best,
+            unknown=without.unknown,
+            unbounded=without.unbounded,
+            no_bound=without.no_bound,
             published=published(parts),
             layers=layer_records(parts, folded, best, self.followed(best, found)),
             samples=self.pictured(sample_table(best, found, scope)),
+            together=self.together,
+            precision=str(self.trace.sources[0].tensor.dtype).removeprefix("torch."),
+            options=self.options.stored(),
             loss=loss_constants(best.total, self.trace),
             displacement=displacement,
             gauges=best.gauges,
@@ -342,8 +379,17 @@ class Session:
             seconds={k: round(v, 3) for k, v in self.options.seconds.items()},
             witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
             rules=rule_texts(parts),
-            proof=proof(parts, folded, best),
+            proof=proof(parts, folded, best, self.everywhere(parts)),
         )
+        return judged(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
+
+    def everywhere(self, parts: Composition) -> dict[int, float]:
+        """Every step's own gain over all inputs; computed once."""
+        if "everywhere" not in self.cache:
+            whole = parts if parts.ctx.scope.kind == "global" else self.composed(Scope.parse("global"))
+            self.cache["everywhere"] = own_gains(whole)
+        gains: dict[int, float] = self.cache["everywhere"]
+        return gains
 
     def pictured(self, table: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
         """The sample table with pictures of the most sensitive ones, where the input is images and they are wanted."""
@@ -359,21 +405,6 @@ class Session:
         chosen = {row["index"]: shown[row["index"]] for row in worst if shown[row["index"]] is not None}
         return tuple({**row, "picture": chosen[row["index"]]} if row["index"] in chosen else row for row in table)
 
-    def within(self, found: float, upper: float, notes: list[str]) -> float:
-        """A slope found above a proved bound by no more than rounding is cut down to it; either way it is said."""
-        if found <= upper:
-            return found
-        if found - upper < ROUNDING:
-            notes.append(f"the slope found exceeded the bound by rounding ({found - upper:.0e}) and was cut down to it")
-            return upper
-        if self.trace.path_dependent:
-            notes.append(
-                "a slope was found above the upper bound: another branch of the model's control flow is steeper"
-            )
-        else:
-            notes.append("a slope was found above the upper bound: one of them is wrong; please report this network")
-        return found
-
     def embedding_notes(self) -> list[str]:
         """What the tables of a discrete input do to it, in words; computed once."""
         if "embeddings" not in self.cache:
@@ -388,12 +419,12 @@ class Session:
             self.cache["embeddings"] = notes
         return list(self.cache["embeddings"])
 
-    def evidence(self, scope: Scope, unknown: list[Finding]) -> Evidence:
+    def evidence(self, scope: Scope, without: Findings) -> Evidence:
         """The upper bound's evidence; the weakest part decides."""
         parts = [Evidence.PROVED]
-        if unknown:
+        if without.unknown or without.no_bound:
             parts.append(Evidence.UNKNOWN)
-        if (not self.exact and scope.kind != "global") or (self.trace.path_dependent and scope.kind != "point"):
+        if not self.exact and scope.kind != "global":
             parts.append(Evidence.ESTIMATED)
         return Evidence.weakest(parts)
 

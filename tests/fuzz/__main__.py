@@ -8,7 +8,11 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,40 +20,92 @@ from normgauge.rules import REGISTRY
 from tests.fuzz.mutants import mutated
 from tests.fuzz.nets import make_case
 from tests.fuzz.run import Outcome, fuzz_one
+from tests.fuzz.tracer import Attempt, attack
+from tests.fuzz.tracing import TRICKS, make_subject
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed; network k has seed + k")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes share the networks")
     parser.add_argument("--json", type=Path, help="also write the summary there")
     parser.add_argument(
         "--mutate", metavar="RULE_ID", help="multiply this rule's gains by 0.99: a violation must be found"
     )
+    parser.add_argument("--tracer", action="store_true", help="networks that are hard to trace, against differences")
+    parser.add_argument("--trick", choices=sorted(TRICKS), help="with --tracer: this kind only")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    registry = mutated(given.mutate) if given.mutate else REGISTRY
-    outcomes: list[Outcome] = []
     begun = time.time()
-    for seed in range(given.seed, given.seed + given.count):
-        try:
-            outcome = fuzz_one(seed, registry, balance=not given.mutate and seed % 3 == 0)
-        except Exception:
-            outcome = Outcome(seed, broken=["crash: " + traceback.format_exc()])
+    work: Callable[[int], Any] = partial(_network, given.mutate)
+    if given.tracer:
+        work = partial(_awkward, given.trick)
+    outcomes: list[Any] = []
+    for outcome in shared(work, range(given.seed, given.seed + given.count), given.jobs):
         outcomes.append(outcome)
         if outcome.broken:
-            print(f"VIOLATION with seed {seed}", *outcome.broken, make_case(seed).describe(), sep="\n  ", flush=True)
+            print(f"VIOLATION with seed {outcome.seed}", *outcome.broken, outcome.what, sep="\n  ", flush=True)
             if given.mutate:
                 break
         if len(outcomes) % 100 == 0:
             print(f"{len(outcomes)} of {given.count}, {time.time() - begun:.0f} s", flush=True)
-    summary = summarise(outcomes, time.time() - begun)
+    summary = (summarise_tricks if given.tracer else summarise)(outcomes, time.time() - begun)
     if given.json:
         given.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return 1 if summary["violations"] else 0
 
 
-def summarise(outcomes: list[Outcome], seconds: float) -> dict[str, object]:
+def shared(work: Callable[[int], Any], seeds: Iterable[int], jobs: int) -> Iterator[Any]:
+    """The outcomes in the order of their seeds, from one process or several."""
+    if jobs == 1:
+        yield from map(work, seeds)
+        return
+    with get_context("spawn").Pool(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield from pool.imap(work, seeds, chunksize=4)
+
+
+def _network(mutate: str | None, seed: int) -> Outcome:
+    """One random network; a crash is a violation."""
+    registry = mutated(mutate) if mutate else REGISTRY
+    try:
+        outcome = fuzz_one(seed, registry, balance=not mutate and seed % 3 == 0)
+    except Exception:
+        outcome = Outcome(seed, broken=["crash: " + traceback.format_exc()])
+    if outcome.broken:
+        outcome.what = make_case(seed).describe()
+    return outcome
+
+
+def _awkward(trick: str | None, seed: int) -> Attempt:
+    """One network that is hard to trace; a crash is a violation."""
+    try:
+        attempt = attack(seed, trick)
+    except Exception:
+        attempt = Attempt(seed, trick or "unknown", broken=["crash: " + traceback.format_exc()])
+    if attempt.broken:
+        attempt.what = make_subject(seed, trick).describe()
+    return attempt
+
+
+def summarise_tricks(attempts: list[Attempt], seconds: float) -> dict[str, Any]:
+    """Print what became of each kind of awkward network, and return it."""
+    kinds: dict[str, Counter[str]] = {}
+    for attempt in attempts:
+        kinds.setdefault(attempt.name, Counter()).update(attempt.answers)
+    bad = [a for a in attempts if a.broken]
+    for name, answers in sorted(kinds.items()):
+        wrong = sum(a.name == name for a in bad)
+        print(f"{name:22}{wrong:4} wrong; readings:", ", ".join(f"{k} {n}" for k, n in answers.most_common()))
+    total: Counter[str] = sum(kinds.values(), Counter())
+    print(f"{len(attempts)} awkward networks; {len(bad)} with violations; {seconds:.0f} s;", dict(total))
+    return {
+        "networks": len(attempts), "violations": [a.seed for a in bad], "answers": total, "kinds": kinds,
+        "seconds": round(seconds, 1),
+    }  # fmt: skip
+
+
+def summarise(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
     """Print the figures and return them."""
     rules: Counter[str] = sum((o.rules for o in outcomes), Counter())
     kinds: Counter[str] = sum((o.kinds for o in outcomes), Counter())

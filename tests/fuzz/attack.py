@@ -1,14 +1,12 @@
-"""Steep points and secants of a whole network."""
+"""Steep points and secants of a whole network, found with torch alone: nothing of the library's own search."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from normgauge.probe.search import search
 from tests.fuzz.nets import Case
 
 ASTRAY = 1e-5  # how far autograd may be off where a search ends: std of a constant row, 1e-9 from it
@@ -98,10 +96,43 @@ def steepest(case: Case, radius: float, together: bool, effort: int) -> tuple[fl
                     ends = [inside(case, e, radius, together) for e in ends]
                 offer(secant(case, *ends), f"secant of length {length} at point {i}")
     if radius and effort:
-        samples = 1 if together else len(case.start)
-        try:
-            found = search(case.function, case.start, samples, radius, steps=effort, seed=case.seed)
-        except RuntimeError:  # autograd refuses
-            return best, where
-        offer(math.exp(found.log_best) * (1 - ASTRAY), f"search: {found.witness}")
+        for start in (points[0], points[1]):
+            offer(*climb(case, start, radius, together, effort))
     return best, where
+
+
+def climb(case: Case, start: Tensor, radius: float, together: bool, effort: int) -> tuple[float, str]:
+    """Projected gradient steps on uᵀJ(x)v, the singular vectors taken afresh at every point that is steeper."""
+    x, stride = start, 0.3 * (1 + float(start.norm())) if radius == float("inf") else 0.7 * radius
+    dense = jacobian(case, x)
+    if dense is None or not bool(torch.isfinite(dense).all()):
+        return 0.0, "nowhere"
+    top_value, right = top(dense)
+    for _ in range(effort):
+        uphill = slope_of_slope(case, x, dense @ right, right)
+        if uphill is None:
+            break
+        there = x + stride * uphill
+        if radius != float("inf"):
+            there = inside(case, there, radius, together)
+        tried = jacobian(case, there)
+        if tried is not None and bool(torch.isfinite(tried).all()) and top(tried)[0] > top_value:
+            x, dense = there, tried
+            top_value, right = top(dense)
+        else:
+            stride /= 4
+    return top_value * (1 - ASTRAY), "the end of a climb"
+
+
+def slope_of_slope(case: Case, x: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
+    """The unit direction in which uᵀJ(x)v grows; None where autograd has none."""
+    leaf = x.detach().clone().requires_grad_()
+    try:
+        out = case.function(leaf)
+        (pulled,) = torch.autograd.grad(out, leaf, left.reshape(out.shape), create_graph=True)
+        (uphill,) = torch.autograd.grad((pulled * right.reshape(x.shape)).sum(), leaf, allow_unused=True)
+    except (RuntimeError, NotImplementedError):
+        return None
+    if uphill is None or not 0 < float(uphill.norm()) < float("inf"):
+        return None
+    return uphill / uphill.norm()

@@ -21,10 +21,10 @@ from normgauge.core.reading import Reading
 from normgauge.measure import readings
 from normgauge.rules import REGISTRY, Registry
 from normgauge.session import Options, Session, start
+from normgauge.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
 from normgauge.trace import untouched
 from normgauge.trace.inputs import make_call
 from tests.fuzz.attack import inside, per_sample_slopes, steepest, wander
-from tests.fuzz.audit import facts_broken, steps_broken
 from tests.fuzz.nets import Case, make_case
 
 SLACK = 1e-9
@@ -42,6 +42,7 @@ class Outcome:
     slopes: dict[str, float] = field(default_factory=dict)  # the steepest found, by scope
     tightest: float = 0.0  # largest found/bound
     seconds: float = 0.0
+    what: str = ""  # the network, in words, where something was broken
 
 
 def fuzz_one(seed: int, registry: Registry = REGISTRY, balance: bool = True, effort: int = 8) -> Outcome:
@@ -83,7 +84,7 @@ def judge(case: Case, reading: Reading, outcome: Outcome, effort: int) -> None:
             outcome.broken.append(f"{kind}: {row.name} has a gain from {row.gain.lo} to {row.gain.hi}")
     if not math.isfinite(reading.log_upper) and reading.log_upper > 0:
         return
-    together = len(case.start) == 1 or kind == "global" or any("one point" in note for note in reading.notes)
+    together = len(case.start) == 1 or kind == "global" or reading.together
     radius = {"global": math.inf, "point": 0.0}.get(kind, case.radius)
     upper = math.exp(min(reading.log_upper, 700.0))
     if upper == 0:  # a constant: autograd's Jacobian is amplified rounding, and `inspect` looks at the values
@@ -156,7 +157,7 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
             outcome.broken += sorted({f"{scope}: {text}" for text in misweighed(parts, outcome.slopes, case.seed)})
             if scope.kind == "point":
                 continue
-            outcome.broken += sorted({f"{scope}: {text}" for text in audited(case, parts, traced, scope)})
+            outcome.broken += dict.fromkeys(f"{scope}: {text}" for text in audited(case, parts, traced, scope))
 
 
 def misweighed(parts: Composition, slopes: dict[str, float], seed: int) -> Iterator[str]:
@@ -191,9 +192,9 @@ def audited(case: Case, parts: Composition, traced: Any, scope: Scope) -> list[s
     traces = [traced(p).trace for p in points]
     if any(len(t.steps) != len(parts.trace.steps) for t in traces):
         return []  # Python control flow took another branch
-    broken: list[str] = []
+    broken: list[Broken] = [*jacobians_broken(parts, parts.trace), *jacobians_broken(parts, traces[0])]
     for t in traces:
         broken += facts_broken(parts, t)
         broken += steps_broken(parts, parts.trace, t)
     broken += steps_broken(parts, traces[0], traces[-1])
-    return broken
+    return [found.text for found in sorted(broken)]

@@ -216,6 +216,8 @@ class Context:
             data = data.abs()
         if data.dtype != torch.float64:
             data = data.to(torch.float64)
+        if data.numel() == 0:  # an expert without tokens, a head without passive channels
+            return data.new_zeros(self.samples, 0, 0)
         if self.samples == 1:
             return data.reshape(1, -1, data.shape[-1] if data.ndim else 1)
         axis = axis % data.ndim
