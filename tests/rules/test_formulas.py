@@ -58,3 +58,10 @@ def test_reshaping_like_another_tensor_is_a_copy():
     )
     reading = ng.gauge(model, x, search=False)
     assert math.exp(reading.log_upper) == pytest.approx(5.0) and not reading.unknown
+
+
+@pytest.mark.parametrize("number", [0.1, 3.3, 1 / 3])
+def test_a_plain_number_keeps_all_its_digits(number):
+    for function in (lambda x: x * number, lambda x: x / (1 / number)):
+        reading = ng.gauge(Does(function), torch.ones(2, 3).double(), search=False)
+        assert number <= math.exp(reading.log_upper) <= number * (1 + 1e-8)
