@@ -110,10 +110,20 @@ def mixed(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved:
     for step, outs in again:
         for out, new in zip(step.outputs, outs, strict=True):
             axis = parts.flows[out.index].axis
-            before, after = (parts.ctx.rows(t, axis)[~moved.to(t.device)] for t in (out.tensor, new))
-            loose = STILL if out.tensor.dtype == torch.float64 else STILL_LOW
-            limit = loose * max(1e-300, float(before.nan_to_num().abs().max()) if before.numel() else 0.0)
-            if before.shape != after.shape or not torch.allclose(before, after, 0.0, limit, equal_nan=True):
+            if out.tensor.shape != new.shape:
+                return step
+            still = ~moved.to(new.device)
+            before, after = (parts.ctx.rows(t, axis)[still] for t in (out.tensor, new))
+            loose = STILL if out.tensor.dtype in (torch.float64, torch.complex128) else STILL_LOW
+            sizes = before[before.isfinite()].abs()
+            limit = loose * max(1e-300, float(sizes.max()) if sizes.numel() else 0.0)
+            same = (before == after) | (before.isnan() & after.isnan())
+            if out.tensor.is_complex():  # rows are moduli, and a change of phase is one too
+                same = torch.zeros_like(same)
+                gap = parts.ctx.rows(new - out.tensor, axis)[still]
+            else:
+                gap = (after - before).abs()
+            if not bool((same | (gap <= limit)).all()):
                 return step
     return None
 

@@ -29,10 +29,10 @@ def test_a_constant_over_a_branch_is_bounded_by_the_branch(constant):
     ],
     ids=["quotient", "attention", "matmul", "product"],
 )
-def test_what_is_unbounded_is_not_a_large_number(function):
+def test_what_has_no_bound_is_not_a_large_number(function):
     """An infinite size must stay infinite, not become the largest float, whose logarithm passes for a bound."""
     transfer, _ = last(function, weight(2, 3, 4))
-    assert transfer.unbounded and bound(function, weight(2, 3, 4)) == math.inf
+    assert transfer.no_bound and bound(function, weight(2, 3, 4)) == math.inf
     check(function, weight(2, 3, 4), "ball:0.1")
 
 

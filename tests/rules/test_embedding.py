@@ -19,7 +19,7 @@ def test_an_index_made_from_the_input_has_no_constant():
         parts = composed(function, x)
         assert float(parts.log_upper) == math.inf
         transfer = parts.transfers[parts.trace.output.index]
-        assert transfer.unbounded and not transfer.unknown
+        assert transfer.no_bound and not transfer.unknown
 
 
 def test_a_table_made_from_the_input_is_unknown():

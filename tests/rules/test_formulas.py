@@ -49,3 +49,19 @@ def test_dropout_says_for_which_masks_its_bound_holds():
     notes = {s: ng.gauge(model, x, scope=s, mode="train", search=False).layers[-1].note for s in ("global", "point")}
     assert "every mask" in notes["global"]
     assert "mask drawn" in notes["point"]
+
+
+def test_reshaping_like_another_tensor_is_a_copy():
+    model, x = (
+        Does(lambda x: (2 * x).reshape_as(x.tanh()) + (3 * x).flatten(1).reshape_as(x)),
+        torch.randn(3, 2, 2).double(),
+    )
+    reading = ng.gauge(model, x, search=False)
+    assert math.exp(reading.log_upper) == pytest.approx(5.0) and not reading.unknown
+
+
+@pytest.mark.parametrize("number", [0.1, 3.3, 1 / 3])
+def test_a_plain_number_keeps_all_its_digits(number):
+    for function in (lambda x: x * number, lambda x: x / (1 / number)):
+        reading = ng.gauge(Does(function), torch.ones(2, 3).double(), search=False)
+        assert number <= math.exp(reading.log_upper) <= number * (1 + 1e-8)

@@ -90,9 +90,9 @@ def test_two_branches_in_a_ball(case):
         check(function, data(*shape, seed=3), scope, tries=4)
 
 
-def test_a_product_of_unbounded_branches_has_no_constant():
+def test_a_product_of_branches_without_bounds_has_none():
     transfer, flow = last(lambda x: x @ x.T, data(3, 4))
-    assert transfer.unbounded and not transfer.unknown and float(flow.slope) == math.inf
+    assert transfer.no_bound and not transfer.unknown and float(flow.slope) == math.inf
     assert bound(lambda x: x.tanh() @ x.sigmoid().T, data(3, 4)) < math.inf
     check(lambda x: x.tanh() @ x.sigmoid().T, data(3, 4))
 

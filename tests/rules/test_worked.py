@@ -123,7 +123,8 @@ def test_most_rules_can_be_worked_out_again():
     # an enclosure is not arithmetic; the others have a constant that no number of the layer decides, or none at all
     assert {rule.id for rule in REGISTRY.entries()} - again == {
         "affine.linear", "conv.convolution", "pooling.avg_pool", "pooling.interpolate", "projection.einsum",
-        "activation.jump", "embedding.embedding", "softmax.logsumexp", "softmax.glu",
+        "activation.jump", "embedding.embedding", "softmax.logsumexp", "softmax.glu", "activation.modulus",
+        "fourier.part", "scalar.scalar_function",
     }  # fmt: skip
 
 
@@ -160,14 +161,14 @@ OTHERS: dict[str, Other] = {
         "point",
         "largest ‖block of c‖ over c (3) =",
     ),
-    "over a branch": (lambda x: 2 / (1 + x.sigmoid()), weight(1, 3), "ball:0.1", "sup|a|/inf|b|² = 2/"),
+    "over a branch": (lambda x: 2 / (1 + x.sigmoid().flip(1)), weight(1, 3), "ball:0.1", "sup|a|/inf|b|² = 2/"),
     "copied": (
         lambda x: x / (1 + x.sigmoid().mean(1, keepdim=True)),
         weight(1, 3),
         "point",
         "max(1/inf|b|, sup|a|/inf|b|²), times √copies = ",
     ),
-    "choice": (lambda x: torch.where(x > 0, x, 2 * x), weight(2, 3), "point", "the choice jumps"),
+    "choice": (lambda x: torch.where(x > 0, x, 2 * x), weight(2, 3), "point", "the choice may jump"),
     "split": (lambda x: torch.stack(x.chunk(2, 1)), weight(2, 4), "point", "√(most copies of one entry) = √1 = 1"),
     "moving bias": (
         lambda x: torch.addmm(x, weight(2, 3), weight(3, 4), beta=2),
@@ -207,7 +208,7 @@ OTHERS: dict[str, Other] = {
         "3 keys, s = 0.5, R_q, R_k, R_v = ",
     ),
     "mish": (lambda x: x * F.softplus(x).tanh(), weight(1, 3), "global", "|scale|·sup|φ'| of mish = 1·1.0885"),
-    "root": (lambda x: (1 + x.square()).rsqrt(), weight(1, 3), "point", "½·(inf x)^(−1.5) = 0.5·"),
+    "root": (lambda x: (1 + x.square().flip(1)).rsqrt(), weight(1, 3), "point", "½·(inf x)^(−1.5) = 0.5·"),
 }
 
 

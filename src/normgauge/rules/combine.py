@@ -49,7 +49,9 @@ def shape_of(operand: Any) -> torch.Size:
 
 def data_of(operand: Any) -> Tensor:
     """Contents of a value, a constant tensor or a number, in float64 or complex128."""
-    return to_double(operand.tensor if isinstance(operand, Value) else torch.as_tensor(operand))
+    if isinstance(operand, Value | Tensor):
+        return to_double(operand.tensor if isinstance(operand, Value) else operand)
+    return torch.tensor(operand, dtype=torch.complex128 if isinstance(operand, complex) else torch.float64)
 
 
 def broadcast_copies(shape: torch.Size, out: torch.Size) -> int:

@@ -38,7 +38,7 @@ TIMES = {"mul", "rmul", "imul", "multiply"}
 OVER = {"div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"}
 POWERS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 SQUASHES = {"tanh", "sigmoid", "erf", "sin", "cos"}
-WILD = {"power", "exp", "log", "inverse", "mul"}  # without bounds of their own
+WILD = {"power", "exp", "log"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,13 +295,19 @@ def written(step: Step, bases: Iterator[Value]) -> tuple[Any, Value, tuple[Any, 
         except (Foreign, RuntimeError, TypeError, ValueError, OverflowError):
             continue
         program = tuple(writer.program)
-        ops = [i[0] for i in program]
-        if sum(op != "number" for op in ops) < 2 or not WILD & {"inverse" if op == "over" else op for op in ops}:
+        if len(program) - sum(i[0] == "number" for i in program) < 2 or not any(_wild(program, i) for i in program):
             continue
         for marker, value, arguments, low in _forms(base, program):
             if whole_line(arguments[0], low, INF)[0] < INF:
                 return marker, value, arguments
     return None
+
+
+def _wild(program: Program, instruction: Instruction) -> bool:
+    """Whether an instruction has no constant of its own on the whole line."""
+    op, *given = instruction
+    fixed = [g > 0 and program[g - 1][0] == "number" for g in given if isinstance(g, int)]
+    return op in WILD or (op == "mul" and not any(fixed)) or (op == "over" and not fixed[1])
 
 
 def _forms(base: Value, program: Program) -> Iterator[tuple[Any, Value, tuple[Any, ...], float]]:

@@ -91,7 +91,7 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[Br
             for gain, own_in, in_a, in_b in zip(transfer.gains, own.inputs, a.inputs, b.inputs, strict=True):
                 axis = parts.flows[own_in.index].axis
                 ends = [parts.ctx.rows(v.tensor, axis) for v in (in_a, in_b)]
-                size = lengths(ends[0] - ends[1])
+                size = lengths(parts.ctx.rows(in_a.tensor - in_b.tensor, axis))  # of complex numbers rows are moduli
                 part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * size)
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
                 loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * (lengths(ends[0]) + lengths(ends[1]))
