@@ -217,7 +217,8 @@ def step_jacobians(step: Step, position: int) -> dict[int, Tensor] | None:
             return None  # a step that cannot be run by itself; what it did to differences is audited all the same
         leaf.requires_grad_(False)
         rows = [torch.zeros_like(leaf) if row is None else row for row in pulled]
-        dense = torch.stack(rows).flatten(1) if rows else torch.zeros(want.numel(), leaf.numel(), dtype=leaf.dtype)
+        dense = torch.stack(rows) if rows else torch.zeros(want.numel(), leaf.numel(), dtype=leaf.dtype)
+        dense = dense.reshape(want.numel(), leaf.numel())
         if not bool(torch.isfinite(dense).all()):
             return None
         found[index] = dense
