@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
-from normgauge.errors import InputError
+from normgauge.errors import InputError, NormgaugeError
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.again import Own, as_it_runs
@@ -22,7 +22,6 @@ from normgauge.whatif import Measured
 
 T = TypeVar("T")
 Place = tuple[torch.dtype, torch.device]
-FORWARD_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
 def gauge(model: nn.Module, batch: Any, *, scope: str | Scope = "global", **options: Unpack[Asked]) -> Reading:
@@ -82,7 +81,9 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
         try:
             with chosen.timed("trace"):
                 own = as_it_runs(model, call, chosen.mode == "train", chosen.output)
-        except FORWARD_ERRORS as error:
+        except NormgaugeError:
+            raise
+        except Exception as error:
             raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
         for dtype, device, casts in precisions(call, own):
             with untouched(model, dtype, device, chosen.mode == "train", call.native if own.eps else None):
@@ -92,7 +93,9 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
                         if session.exact and not own.agrees(session.trace):
                             continue  # the copy is not the model: it looks at its precision, or loses what it computes
                         session.check()
-                except FORWARD_ERRORS as error:
+                except NormgaugeError:
+                    raise
+                except Exception as error:  # a forward may raise anything
                     failure = error
                     continue
                 return use(session)

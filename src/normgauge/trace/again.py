@@ -46,9 +46,11 @@ class Own:
         if here.dtype not in CAST or here.shape != there.shape:
             return here.shape == there.shape
         a, b = here.double(), there.double()
-        odd = ~(a.isfinite() & b.isfinite())
-        gap = torch.linalg.vector_norm(torch.where(odd, 0.0, a - b))
-        size = torch.linalg.vector_norm(torch.where(odd, 0.0, b))
+        finite = a.isfinite()
+        if not torch.equal(finite, b.isfinite()):
+            return False
+        gap = torch.linalg.vector_norm(torch.where(finite, a - b, 0.0))
+        size = torch.linalg.vector_norm(torch.where(finite, b, 0.0))
         return bool(gap <= CAST[here.dtype] * size + 1e-6 * math.sqrt(b.numel()))
 
 

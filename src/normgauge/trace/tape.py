@@ -22,6 +22,7 @@ from normgauge.trace.watch import Watch
 SHAPED_LIKE = {
     f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
 } | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}  # fmt: skip
+SHAPED_AS = {"expand_as", "view_as", "reshape_as", "type_as"}
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 COUNTED = {"item", "tolist", "__int__", "__index__"}  # a whole number out of these is one of finitely many paths
 DESCRIBED = {  # say something of a tensor that is not its contents
@@ -108,7 +109,8 @@ class Tape(TorchFunctionMode):
             self.by_place[storage].append(tensor)
         self.bound[id(tensor)] = value
         self.where[id(tensor)] = (storage, tensor.shape)
-        self.watch.tainted.add(storage)
+        if storage:
+            self.watch.tainted.add(storage)
 
     def followed(self, tensor: Tensor) -> bool:
         """Whether a tensor depends on the input."""
@@ -141,7 +143,8 @@ class Tape(TorchFunctionMode):
             with self.drawing():
                 out = func(*args, **kwargs)
             return self.follow_discrete(out) if any(id(t) in self.discrete for t in leaves) else out
-        if name in SHAPED_LIKE and len(leaves) == 1:
+        shapes = tensors_in(args[1:]) if name in SHAPED_AS else []
+        if (name in SHAPED_LIKE and len(leaves) == 1) or (shapes and not self.followed(args[0])):
             with self.drawing():
                 out = func(*args, **kwargs)  # takes the shape of a value, not its contents
             self.watch.tainted.discard(place(out))
@@ -150,7 +153,7 @@ class Tape(TorchFunctionMode):
             out = func(*args, **kwargs)
             if not isinstance(out, Tensor):
                 return out
-        if func in CASTS and isinstance(args[0], Tensor) and args[0].is_floating_point():
+        if func in CASTS and self.followed(args[0]) and args[0].is_floating_point():
             return self.cast(func, args, kwargs)
         if without_eps(func, args, kwargs):
             args, kwargs = args[:3], {**kwargs, "eps": self.own_eps(args[0])}
@@ -158,7 +161,7 @@ class Tape(TorchFunctionMode):
         if expansion is not None:
             with self:  # a mode is off while it handles a function
                 return self.run_expansion(expansion, lambda: func(*args, **kwargs), args, kwargs)
-        run = self.begin(args, kwargs)
+        run = self.begin(args, kwargs, shapes)
         out = func(*args, **kwargs)
         if not tensors_in(out) and not self.watch.written & {place(t) for t in leaves}:
             return self.told(func, name, out)
@@ -192,7 +195,7 @@ class Tape(TorchFunctionMode):
 
     def cast(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A change of precision or place is the identity of the measured function."""
-        run = self.begin(args, kwargs)
+        run = self.begin(args, kwargs, tensors_in(args[1:]))
         out = func(*args, **kwargs)
         if not isinstance(out, Tensor):
             return self.told(func, function_name(func), out)
@@ -311,14 +314,16 @@ class Tape(TorchFunctionMode):
                     self.lost(f"the written-out equations of {self.here} disagree with it")
         return out
 
-    def begin(self, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
-        """What a step is given, and the state of the random numbers, before it runs."""
+    def begin(self, args: Any, kwargs: Any, shapes: Sequence[Tensor] = ()) -> tuple[Any, Tensor]:
+        """What a step is given, and the state of the random numbers, before it runs; of ``shapes`` only their shape."""
         self.read()
         self.watch.written.clear()
         self.watch.draws = False
-        return self.freeze(args, kwargs), torch.get_rng_state()
+        return self.freeze(args, kwargs, shapes), torch.get_rng_state()
 
-    def freeze(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Value, ...], str]:
+    def freeze(
+        self, args: Any, kwargs: Any, shapes: Sequence[Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Value, ...], str]:
         """Arguments with a `Value` for each tensor that depends on the input and a held alias for every other one."""
         leaves, spec = tree_flatten((args, kwargs))
         used: list[Value] = []
@@ -327,7 +332,9 @@ class Tape(TorchFunctionMode):
             if not isinstance(leaf, Tensor):
                 continue
             value = self.bound.get(id(leaf))
-            if value is not None:
+            if any(leaf is shape for shape in shapes):
+                leaves[i] = self.held.hold(leaf)
+            elif value is not None:
                 leaves[i] = value
                 used.append(value)
                 if self.where[id(leaf)] != (place(leaf), leaf.shape):
@@ -351,7 +358,7 @@ class Tape(TorchFunctionMode):
         if not results:  # an in-place form that returns nothing: what it changed is among what it was given
             changed = [i for i, t in enumerate(given) if place(t) in written and place(t) in self.watch.tainted]
             picks = [-1 - i for i in changed[:1]]
-        if not picks:
+        if not picks or not (used or trouble):
             return out
         fresh = [results[i] if i >= 0 else given[-1 - i] for i in picks]
         step = Step(
@@ -361,7 +368,7 @@ class Tape(TorchFunctionMode):
             self.path[-1] if self.path else "",
             frozen_args,
             frozen_kwargs,
-            used,
+            used or tuple(self.sources),
             trouble=trouble,
             picks=tuple(picks),
             writes=bool(written),
