@@ -197,7 +197,7 @@ def different(trace: Trace, function: Function, x: Tensor) -> str:
     try:
         if trace.random is not None:
             torch.set_rng_state(trace.random)
-        want = function(x)
+        want = function(x.clone())  # it may write to its input
     except Exception:  # an input the model refuses says nothing about its steps
         return ""
     try:
