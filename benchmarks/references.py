@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from normgauge import reference
-from normgauge.checker import check
+from normgauge.checker import SCHEMA, check
 from normgauge.measure import readings
 from normgauge.training import accuracy, train
 from normgauge.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
@@ -124,7 +124,7 @@ def make(name: str) -> dict[str, Any]:
     wrong = [f"{name}, {item['scope']}: {sentence}" for item in found for sentence in check(item)]
     if wrong:
         raise SystemExit("\n".join(wrong))
-    return {"schema": 1, "title": subject.title, "about": subject.about, "readings": found}
+    return {"schema": SCHEMA, "title": subject.title, "about": subject.about, "readings": found}
 
 
 def write(name: str, data: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from normgauge import checker, consistency
+from normgauge.core.reading import Reading
 from normgauge.loading import load_model
 from normgauge.measure import gauge, readings
 
@@ -56,6 +57,14 @@ def wide() -> Data:
     return stored(gauge(Wide(), torch.randn(3, 5), scope="point"))
 
 
+@pytest.fixture(scope="module")
+def alone() -> Data:
+    """One sample of a chain: nothing but the scope's own facts tells it from a reading of another scope."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3))
+    return stored(gauge(model, torch.randn(1, 5), scope="point"))
+
+
 def stored(reading: Any) -> Data:
     data: Data = json.loads(json.dumps(reading.to_json(), allow_nan=False))
     return data
@@ -72,6 +81,16 @@ def step(data: Data, name: str) -> Data:
 def test_what_was_measured_is_accepted(net, wide):
     assert [consistency.check(data) for data in (*net, wide)] == [[]] * 4
     assert any(item["disjoint"] and len(item["inputs"]) == 2 for item in wide["proof"]["steps"])
+
+
+def resealed(data: Data) -> Data:
+    """What someone who knows how digests are made would leave behind."""
+    return {**data, "digest": checker.digest(data)}
+
+
+def judge(data: Data) -> list[str]:
+    """What is wrong with a reading apart from its digest."""
+    return consistency.check(resealed(data))
 
 
 def swap(a: Data, b: Data, key: str) -> None:
@@ -121,13 +140,24 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "a secant": (lambda d: d["witness"].update(where="secant from sample 0"), "witness"),
     "a layer reached too far": (lambda d: layer(d, "up").update(log10_reached=7.0), "layer up: log10_reached"),
     "a loss": (lambda d: d["log10_loss"].update(cross_entropy=0.0), "log10_loss, cross_entropy"),
-    "a displacement": (lambda d: d.update(log10_displacement=1.0), "log10_displacement: stored 1, at most"),
+    "a displacement": (lambda d: d.update(log10_displacement=1.0), "log10_displacement: stored 1, recomputed"),
+    "a smaller displacement": (lambda d: d.update(log10_displacement=-1.0), "log10_displacement: stored -1"),
     "a displacement elsewhere": (lambda d: d.update(log10_displacement=None), "cannot stand in the scope 'ball:0.1'"),
     "a scope": (lambda d: d.update(scope="global"), "cannot stand here"),
-    "an unheard-of scope": (lambda d: d.update(scope="nowhere"), "cannot stand in the scope 'nowhere'"),
+    "an unheard-of scope": (lambda d: d.update(scope="nowhere"), "scope: expected point, global or ball:RADIUS"),
     "evidence": (lambda d: d.update(evidence="certain"), "evidence: 'certain'"),
     "evidence without a reason": (lambda d: d.update(evidence="unknown"), "evidence: 'unknown' with 0 unknown parts"),
-    "an unknown part": (lambda d: d["unknown"].append({"name": "a", "why": "b"}), "cannot be with 1 unknown"),
+    "an unknown part": (lambda d: d["unknown"].append({"name": "a", "why": "b"}), "evidence: 'proved' with 1 unknown"),
+    "a part without a bound": (lambda d: d["no_bound"].append({"name": "a", "why": "b"}), "and 1 no_bound"),
+    "refuted by nothing": (lambda d: d.update(evidence="refuted", log10_upper="inf"), "log10_refuted: None"),
+    "a refuted number": (lambda d: d.update(log10_refuted=1.0), "cannot stand beside the evidence 'proved'"),
+    "a radius of the input": (lambda d: d["proof"].update(log10_radii=[0.0]), "the radius of source 0: stored 0"),
+    "a radius behind a map": (lambda d: step(d, "stem").update(log10_radius=-3.0), "layer stem: log10_radius: stored"),
+    "a gain above that everywhere": (lambda d: step(d, "ln").update(log10_everywhere=-1.0), "against log10_everywhere"),
+    "another radius of the ball": (lambda d: d.update(scope="ball:0.2"), "scope ball:0.2: the radius of source 0"),
+    "a chance above one": (lambda d: d.update(failure_probability=2), "failure_probability: expected a number from 0"),
+    "a digest of nothing": (lambda d: d.update(weights_digest="abc"), "weights_digest: expected sha256"),
+    "edited": (lambda d: d.update(edited=True), "edited: the reading was loaded from a file that had been edited"),
     "a rule nobody described": (lambda d: d["rules"].popitem(), "are used by layers and not listed"),
     "NaN": (lambda d: d.update(log10_upper=math.nan), "log10_upper: expected a number, got nan"),
     "a bare infinity": (lambda d: layer(d, "up").update(log10_folded=math.inf), "expected a number, got inf"),
@@ -141,7 +171,8 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "a step's missing field": (lambda d: step(d, "ln").pop("disjoint"), "the field 'disjoint' is missing"),
     "steps that are none": (lambda d: d["proof"].update(steps=[3]), "a field of the wrong kind, graph"),
     "no proof": (lambda d: d.update(proof=None), "stored no proof"),
-    "another schema": (lambda d: d.update(schema=2), "of schema 1, got schema 2 written by normgauge"),
+    "another schema": (lambda d: d.update(schema=3), "of schema 2, got schema 3 written by normgauge"),
+    "an older schema": (lambda d: d.update(schema=1), "wrote it with schema 1, which ties no scope to its proof"),
 }  # fmt: skip
 
 
@@ -150,24 +181,102 @@ def test_a_changed_reading_is_rejected(net, name):
     spoil, message = CORRUPTIONS[name]
     data = copy.deepcopy(net[1])
     spoil(data)
-    findings = consistency.check(data)
+    findings = judge(data)
     assert any(message in finding for finding in findings), findings
+    assert not any(finding.startswith("digest") for finding in findings)
+
+
+def test_any_edit_is_seen_by_the_digest_alone(net):
+    """Of each field: another value, and the field gone. The layout and the order of a file do not count."""
+    seen = "digest: it is not that of the content: the reading was edited after it was written"
+    for key in [key for key in net[1] if key != "digest"]:
+        assert seen in checker.sealed({**net[1], key: "another"}), key
+        if key != "edited":
+            assert seen in checker.sealed({k: v for k, v in net[1].items() if k != key}), key
+    turned = dict(reversed(json.loads(json.dumps(net[1], indent=3)).items()))
+    assert consistency.check(turned) == []
+    assert consistency.check({**turned, "failure_probability": int(turned["failure_probability"])}) == []
+    assert any("digest: expected" in said for said in consistency.check({**net[1], "digest": None}))
 
 
 def test_a_disjoint_join_called_a_sum_is_rejected(wide):
     data = copy.deepcopy(wide)
     for item in data["proof"]["steps"]:
         item["disjoint"] = False
-    assert any("log10_upper: stored" in finding for finding in consistency.check(data))
+    assert any("log10_upper: stored" in finding for finding in judge(data))
+
+
+def relabelled(data: Data, scope: str, radius: float | str) -> Data:
+    """A reading of samples called one of another scope, all that follows from the label changed with it."""
+    data = copy.deepcopy(data)
+    data.update(scope=scope, log10_displacement=None)
+    for row in data["samples"]:
+        row["log10_upper"] = None
+    data["proof"].update(samples=1, log10_radii=[radius])
+    for item in data["proof"]["steps"]:
+        for column in ("log10_folded", "log10_balanced"):
+            item[column] = [max(gain) if isinstance(gain, list) else gain for gain in item[column]]
+    return data
+
+
+def test_a_point_called_global_is_rejected(alone):
+    """Its one sample makes all but the scope's own facts fit: how far values move, and what a gain is everywhere."""
+    forged = relabelled(alone, "global", "inf")
+    assert any("layer 0: log10_radius: stored -inf, recomputed inf" in said for said in judge(forged))
+    for item in forged["proof"]["steps"]:
+        item["log10_radius"] = "inf"
+    (said,) = judge(forged)
+    assert said.startswith("layer 1: log10_gain against log10_everywhere in the scope global: stored")
+    assert judge(relabelled(alone, "point", "-inf")) != []  # null where a sample has a bound
+
+
+def test_a_ball_with_another_radius_is_rejected(net):
+    forged = copy.deepcopy(net[1])
+    forged["scope"] = "ball:10"
+    assert any("the radius of source 0" in said for said in judge(forged))
+    forged["proof"]["log10_radii"] = [1.0]
+    assert any("layer stem: log10_radius" in said for said in judge(forged))
+
+
+def test_a_gain_edited_with_all_that_follows_is_seen_by_the_digest(alone):
+    """The arithmetic holds; only the digest, and measuring again, can tell."""
+    forged = copy.deepcopy(alone)
+    last, name, less = forged["proof"]["steps"][-1], forged["layers"][-1]["name"], 0.5
+    for column in ("log10_folded", "log10_balanced"):
+        last[column] = [gain - less for gain in last[column]]
+    record = layer(forged, name)
+    for key in ("log10_folded", "log10_balanced", "log10_cumulative"):
+        record[key] -= less
+    for table, keys in (
+        (record["log10_gain"], ("lower", "upper")),
+        (record["log10_spectral"], ("lower", "upper")),
+        (forged["log10_loss"], tuple(forged["log10_loss"])),
+        (forged["samples"][0], ("log10_upper", "log10_lower")),
+        (forged, ("log10_upper", "log10_folded", "log10_lower")),
+        (forged["published"], ("log10_P_w", "log10_theorem9")),
+    ):
+        for key in keys:
+            table[key] -= less
+    last["log10_everywhere"] -= less
+    forged["witness"]["output_change"] /= 10**less
+    for other in forged["layers"][:-1]:
+        other["log10_to_output"] -= less
+    assert judge(forged) == []
+    assert any(said.startswith("digest: ") for said in consistency.check(forged))
 
 
 def test_a_reading_without_a_proof_names_who_wrote_it(net):
-    old = {key: value for key, value in net[0].items() if key not in ("proof", "normgauge")}
+    bare = {key: value for key, value in net[0].items() if key != "proof"}
+    assert consistency.check(bare) == [
+        f"it cannot be verified: normgauge {bare['normgauge']} stored no proof with it; "
+        "measure again with a newer version"
+    ]
+    old = {key: value for key, value in {**bare, "schema": 1}.items() if key != "normgauge"}
     assert consistency.check(old) == [
-        "it cannot be verified: normgauge 0.1.0 stored no proof with it; measure again with a newer version"
+        "it cannot be verified: normgauge 0.1.0 wrote it with schema 1, which ties no scope to its proof; measure again"
     ]
     assert consistency.check([]) == [
-        "expected a reading of schema 1, got schema None written by something that is not normgauge"
+        "expected a reading of schema 2, got schema None written by something that is not normgauge"
     ]
 
 
@@ -183,13 +292,16 @@ FREE = {
     "log10_corollary10_2": "likewise",
     "log10_corollary11": "likewise",
     "log10_lemma3_sum": "likewise",
+    "failure_probability": "what the methods used allow; any from 0 to 1 may be",
+    "width": "an option; asked for, not measured",
 }
 # Of an inequality only a change beyond its limit can be noticed; the sign says on which side the limit lies.
 LIMITED = {
     "log10_lower": 1,  # of a sample that is not the steepest: below its bound anything may have been found
     "lower": 1,  # an enclosure may be wider
     "log10_reached": 1,  # seen along one direction
-    "log10_displacement": 1,  # a radius may be bounded better than by bound times radius
+    "log10_radius": 1,  # a step's own facts may bound it better than its gain does
+    "log10_everywhere": -1,  # a gain is at most this
     "output_change": -1,  # a steeper slope supports the smaller one as well
     "input_change": 1,
     "log10_cumulative": 1,  # its samples' own gains are not stored: equal where all share one, else at most the
@@ -229,8 +341,10 @@ def unnoticed(data: Data, by: float) -> list[tuple[Any, ...]]:
         name = last_name(path)
         if name in FREE or path[0] in FREE or (name == "log10_reached" and data["scope"] == "point"):
             continue  # a direction is followed over a short way, and the point's bound holds at the point
+        if name == "log10_everywhere" and not data["proof"]["steps"][path[2]]["layer"]:
+            continue  # of a change of shape, which has no row that says it
         amount = LIMITED[name] * FAR if name in LIMITED else by
-        if not consistency.check(changed(data, path, amount)):
+        if not judge(changed(data, path, amount)):
             missed.append(path)
     return missed
 
@@ -305,9 +419,10 @@ def test_a_top_level_without_its_scope_is_still_held_against_the_first_reading(n
     edited = {**net[0], "log10_upper": -9.0, "readings": net}
     del edited["scope"]
     assert checker.check_file(edited) == ["scope: missing at the top of the file"]
-    only = {"schema": 1, "log10_upper": -9.0, "labels": ["a"], "readings": net}
+    only = {"schema": 2, "log10_upper": -9.0, "labels": ["a"], "readings": net}
     assert checker.check_file(only) == ["normgauge: missing at the top of the file"]
-    later = {**net[0], "readings": [{**net[0], "later": 1}, *net[1:]]}
+    later = {**net[0], "readings": [resealed({**net[0], "later": 1}), *net[1:]]}
+    later["digest"] = later["readings"][0]["digest"]
     assert checker.check_file(later) == ["later: missing at the top of the file"]
     assert checker.check_file({**later, "later": 2})[0].endswith("file (2) and in the first of its readings (1)")
     first = {key: value for key, value in net[0].items() if key != "witness"}
@@ -316,11 +431,11 @@ def test_a_top_level_without_its_scope_is_still_held_against_the_first_reading(n
 
 def test_a_collection_repeats_nothing_and_has_a_schema(net):
     collection = {"labels": ["a"] * 3, "accuracy": {}, "output_change": {}, "readings": net}
-    assert checker.check_file({"schema": 1, **collection}) == []
-    assert checker.check_file(collection) == ["schema: expected 1 at the top of the file, got null"]
-    assert checker.check_file({"schema": 2, **collection}) == ["schema: expected 1 at the top of the file, got 2"]
-    assert checker.unlike({"schema": 1, "readings": None}).startswith("readings: expected a list")
-    assert checker.check_file({"schema": 1, "readings": [3]})[0].startswith("expected a reading of schema 1")
+    assert checker.check_file({"schema": 2, **collection}) == []
+    assert checker.check_file(collection) == ["schema: expected 2 at the top of the file, got null"]
+    assert checker.check_file({"schema": 1, **collection}) == ["schema: expected 2 at the top of the file, got 1"]
+    assert checker.unlike({"schema": 2, "readings": None}).startswith("readings: expected a list")
+    assert checker.check_file({"schema": 2, "readings": [3]})[0].startswith("expected a reading of schema 2")
 
 
 @pytest.mark.parametrize("value", [10**400, 1e6], ids=["no float", "a loss beyond powers"])
@@ -329,10 +444,14 @@ def test_numbers_too_large_are_told_not_raised(net, value):
     assert any("a field of the wrong kind, derived" in finding for finding in consistency.check(data))
 
 
-def test_a_slope_above_the_bound_is_accepted_only_if_the_reading_says_so(net):
+def test_a_slope_above_the_bound_is_never_verified_whatever_a_note_says(net):
     data = copy.deepcopy(net[0])
     data["log10_lower"] = data["samples"][0]["log10_lower"] = 3.0
     data["witness"] = {"where": "jacobian at sample 0", "input_change": 1.0, "output_change": 1000.0}
-    assert any("log10_lower: stored 3, at most" in finding for finding in consistency.check(data))
+    assert any("log10_lower: stored 3, at most" in finding for finding in judge(data))
     data["notes"].append("a slope was found above the upper bound: one of them is wrong; please report this network")
-    assert consistency.check(data) == []
+    assert any("log10_lower: stored 3, at most" in finding for finding in judge(data))
+    read = Reading.from_json(resealed(data))  # what loads it sees the same
+    assert str(read.evidence) == "refuted" and read.log_upper == math.inf
+    (said,) = consistency.check(read.to_json())
+    assert said.startswith("refuted: a slope was found above a bound (log10 of the bound")

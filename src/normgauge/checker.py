@@ -3,18 +3,20 @@
     python checker.py reading.json
 
 A reading lists what every step of the network does to a slope (its `proof`). Here the totals are composed from that
-once more and compared, and the slope said to be found is held against the two lengths that show it. The network is not
-needed and not seen: that a stored gain is the gain of the layer's weights is not checked. Logarithms are decimal, as in
-the file. What else a reading says is checked by consistency.py.
+once more and compared, the scope is held against how far each step's output moves in it, and the slope said to be found
+against the two lengths that show it. The network is not needed and not seen: that a stored gain is the gain of the
+layer's weights is not checked. Logarithms are decimal, as in the file. What else a reading says is checked by
+consistency.py.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,15 @@ Part = Callable[[Row], Iterator[str]]
 INF = math.inf
 ROUNDING = 1e-9  # sums of a thousand float64 numbers below 1,000 err by less
 CUT = 4.3e-5  # 1e-4 in natural logarithms: a slope above its bound by less is autograd's rounding, and is cut to it
+NEUTRAL = 1e-8  # a step without a layer counts as 1; rules round such a constant up by 1e-9
+SCHEMA = 2
 FIELDS = (  # of a reading; the first of several is repeated at the top of its file
-    *("normgauge", "model", "mode", "scope", "evidence", "log10_upper", "log10_folded", "log10_lower", "unknown"),
-    *("unbounded", "published", "layers", "samples", "log10_loss", "log10_displacement", "gauges", "notes", "input"),
-    *("seconds", "witness", "rules", "proof"),
+    *("normgauge", "model", "mode", "scope", "evidence", "failure_probability", "path_dependent", "log10_upper"),
+    *("log10_folded", "log10_lower", "log10_refuted", "unknown", "unbounded", "no_bound", "published", "layers"),
+    *("samples", "together", "precision", "options", "log10_loss", "log10_displacement", "gauges", "notes", "input"),
+    *("seconds", "witness", "rules", "proof", "weights_digest", "edited", "digest"),
 )
+VOID = ("refuted", "unknown")  # evidence with which no upper end is finite, whatever the proof adds up to
 AGREEMENT = math.log10(0.9)  # a Jacobian counts where a difference quotient confirms nine tenths of it
 
 
@@ -36,21 +42,56 @@ def check(reading: Any, parts: Sequence[Part] | None = None) -> list[str]:
     told = reading if isinstance(reading, dict) else {}
     version = told.get("normgauge", "0.1.0" if told.get("schema") == 1 else None)
     author = "something that is not normgauge" if version is None else f"normgauge {version}"
-    if told.get("schema") != 1:
-        return [f"expected a reading of schema 1, got schema {told.get('schema')!r} written by {author}"]
+    if told.get("schema") == 1:
+        return [
+            f"it cannot be verified: {author} wrote it with schema 1, which ties no scope to its proof; measure again"
+        ]
+    if told.get("schema") != SCHEMA:
+        return [f"expected a reading of schema {SCHEMA}, got schema {told.get('schema')!r} written by {author}"]
     if told.get("proof") is None:
         return [f"it cannot be verified: {author} stored no proof with it; measure again with a newer version"]
     wrong: list[str] = []
-    for part in parts or (graph, totals, found):
+    for part in parts or (sealed, graph, totals, scoped, found, refuted):
+        before = len(wrong)
         try:
             wrong += part(reading)
         except KeyError as key:
             wrong.append(f"the field {key} is missing")
         except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError) as error:
             wrong.append(f"a field of the wrong kind, {part.__name__}: {error}")
-        if wrong and part is graph:  # a broken graph cannot be followed
+        if len(wrong) > before and part is graph:  # a broken graph cannot be followed
             break
     return wrong
+
+
+def digest(reading: Mapping[str, Any]) -> str:
+    """SHA-256 of what a reading says, however its JSON is laid out: keys in order, every number as a float64."""
+    content = {key: value for key, value in reading.items() if key not in ("digest", "readings")}
+    text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _floats(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _floats(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_floats(value) for value in node]
+    return float(node) if type(node) is int and abs(node) < 2**53 else node
+
+
+def sealed(reading: Row) -> Iterator[str]:
+    """The digest is that of the content. It is no signature: who edits a file can make a new one."""
+    if reading["digest"] != digest(reading):
+        yield "digest: it is not that of the content: the reading was edited after it was written"
+    if reading["edited"] is not False:
+        yield "edited: the reading was loaded from a file that had been edited, and written again"
+
+
+def refuted(reading: Row) -> Iterator[str]:
+    """A bound with a slope above it proves nothing."""
+    if reading["evidence"] == "refuted":
+        upper, lower = number(reading, "log10_refuted"), number(reading, "log10_lower")
+        yield f"refuted: a slope was found above a bound (log10 of the bound {upper:.9g}, of the slope {lower:.9g})"
 
 
 def join(logs: list[float], disjoint: bool) -> float:
@@ -107,9 +148,16 @@ def graph(reading: Row) -> Iterator[str]:
 def totals(reading: Row) -> Iterator[str]:
     """A sample's bound is the smaller of its two totals, the reading's that of the worst sample."""
     folded, balanced = compose(reading["proof"], "folded"), compose(reading["proof"], "balanced")
-    upper, rows = [min(pair) for pair in zip(folded, balanced, strict=True)], reading["samples"]
-    yield from differ("log10_folded", number(reading, "log10_folded"), max(folded))
+    least, rows, void = (
+        [min(pair) for pair in zip(folded, balanced, strict=True)],
+        reading["samples"],
+        reading["evidence"] in VOID,
+    )
+    upper = [INF] * len(least) if void else least
+    yield from differ("log10_folded", number(reading, "log10_folded"), INF if void else max(folded))
     yield from differ("log10_upper", number(reading, "log10_upper"), max(upper))
+    if reading["log10_refuted"] is not None:
+        yield from differ("log10_refuted", number(reading, "log10_refuted"), max(least))
     if len(rows) != len(upper) and 1 not in (len(rows), len(upper)):
         yield f"samples: {len(rows)} are listed, the proof has {len(upper)}"
     each = reading["scope"] != "global" and len(rows) == len(upper)
@@ -118,6 +166,57 @@ def totals(reading: Row) -> Iterator[str]:
             yield f"sample {place}: index {row['index']!r}, log10_upper {row['log10_upper']!r} cannot stand here"
         elif each:
             yield from differ(f"sample {place}: log10_upper", number(row, "log10_upper"), upper[place])
+        if each and row.get("log10_refuted") is not None:
+            yield from differ(f"sample {place}: log10_refuted", number(row, "log10_refuted"), least[place])
+
+
+def reach(scope: str) -> float:
+    """log of how far the input moves in a scope.
+
+    Raises:
+        ValueError: for what is no scope.
+    """
+    if scope in ("point", "global"):
+        return INF if scope == "global" else -INF
+    ball = re.fullmatch(r"ball:([0-9.e+-]+)", scope)
+    if ball is None or not 0 < float(ball[1]) < INF:
+        raise ValueError(f"scope: expected point, global or ball:RADIUS, got {scope!r:.40}")
+    return math.log10(float(ball[1]))
+
+
+def scoped(reading: Row) -> Iterator[str]:
+    """The scope is that of the proof.
+
+    The input moves as far as the scope says and each step's output no further than its layer's gain allows, exactly as
+    far behind a linear map; and no gain exceeds what the same step has over all inputs, which for global is its gain.
+    """
+    proof, scope, layers = reading["proof"], reading["scope"], {layer["name"]: layer for layer in reading["layers"]}
+    radius, everywhere = reach(scope), scope == "global"
+    if everywhere and proof["samples"] != 1:
+        yield f"proof: {proof['samples']} samples side by side cannot stand in the scope global, which has no samples"
+    moved: dict[int, float] = {}
+    for source, log in zip(proof["sources"], proof["log10_radii"], strict=True):
+        moved[source] = number({f"radius of source {source}": log})
+        yield from differ(f"scope {scope}: the radius of source {source}", moved[source], radius)
+    first: set[str] = set()  # a further output of a layer may have a gain of its own
+    for step in proof["steps"]:
+        name, arrived = step["layer"], join([moved[value] for value in step["inputs"]], step["disjoint"])
+        moved[step["output"]] = stored = number(step, "log10_radius")
+        if not name:
+            yield from differ("a step without a layer: log10_radius", stored, arrived, NEUTRAL, above=True)
+        elif name in layers and name not in first:
+            gain, most = number(layers[name]["log10_gain"], "upper"), number(step, "log10_everywhere")
+            limit = product(gain, arrived)
+            exact = is_linear(layers[name], step) and not 300 < abs(limit) < INF  # beyond, float64 has no such size
+            yield from differ(f"layer {name}: log10_radius", stored, limit, NEUTRAL, above=not exact)
+            said = f"layer {name}: log10_gain against log10_everywhere in the scope {scope}"
+            yield from differ(said, gain, most, NEUTRAL, above=not everywhere)
+        first.add(name)
+
+
+def is_linear(layer: Row, step: Row) -> bool:
+    """Whether a layer is a linear map by a rule of normgauge's own: its output moves by its norm times its input."""
+    return layer["log10_spectral"] is not None and len(step["inputs"]) == 1 and not layer["rule"].startswith("user.")
 
 
 def found(reading: Row) -> Iterator[str]:
@@ -136,8 +235,6 @@ def found(reading: Row) -> Iterator[str]:
         if witness["where"].startswith("secant"):
             yield from differ("log10_lower against its secant", lower, slope, CUT)
         yield from differ("log10_lower against its witness", lower + AGREEMENT, slope, CUT, above=True)
-    if any("found above the upper bound" in note for note in reading["notes"]):
-        return  # it says itself that something is wrong
     yield from differ("log10_lower", lower, number(reading, "log10_upper"), 0, above=True)
 
 
@@ -185,9 +282,9 @@ def unlike(data: Any) -> str:
         return ""
     if not isinstance(data["readings"], list) or not data["readings"]:
         return f"readings: expected a list of at least one reading, got {json.dumps(data['readings']):.40}"
-    if data.get("schema") != 1:
-        return f"schema: expected 1 at the top of the file, got {json.dumps(data.get('schema')):.40}"
     first = data["readings"][0] if isinstance(data["readings"][0], dict) else {}
+    if data.get("schema") != (wanted := first.get("schema", SCHEMA)):
+        return f"schema: expected {wanted} at the top of the file, got {json.dumps(data.get('schema')):.40}"
     fields = [key for key in dict.fromkeys((*FIELDS, *first)) if key in data or key in first]
     if not any(key in data for key in fields if key != "schema"):
         return ""  # a collection: nothing is repeated

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from normgauge.core.interval import LogInterval
 from normgauge.errors import NotCovered, RuleError
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
 from normgauge.rules.registry import Registry, Rule, printable
 from normgauge.rules.shape import copy, copy_outputs
-from normgauge.trace.step import Step, Trace
+from normgauge.trace.held import own_tensors
+from normgauge.trace.step import Step, Trace, tensors_in
+
+STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
+STILL_LOW = 1e-5  # in any other precision
 
 SLIPS = (AttributeError, NameError, TypeError)  # what a typo raises
 REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError, *SLIPS)
@@ -70,7 +75,8 @@ def compose(
     result = Composition(trace, ctx)
     for source in trace.sources:
         radius = ctx.full(ctx.scope.radius)
-        result.flows[source.index] = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        flow = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        result.flows[source.index] = replace(flow, covers=ctx.scope.kind == "global")
     for count, step in enumerate(trace.steps):
         if progress is not None:
             progress("rules", count / len(trace.steps))
@@ -85,6 +91,33 @@ def compose(
     return result
 
 
+def samples_of(trace: Trace) -> int:
+    """How many samples the measured tensor holds along its first axis; a single vector is one."""
+    source = trace.sources[0].tensor
+    return source.shape[0] if source.ndim > 1 else 1
+
+
+def mixed(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved: Tensor) -> Step | None:
+    """The first step whose other samples changed when only those in ``moved`` did; None when samples stand alone.
+
+    Whatever the rules say of the samples' axis, this asks the recorded steps themselves.
+
+    Args:
+        parts: a composition that measures samples one by one.
+        again: the steps with their outputs in a second run.
+        moved: for each sample, whether it was changed in that run.
+    """
+    for step, outs in again:
+        for out, new in zip(step.outputs, outs, strict=True):
+            axis = parts.flows[out.index].axis
+            before, after = (parts.ctx.rows(t, axis)[~moved.to(t.device)] for t in (out.tensor, new))
+            loose = STILL if out.tensor.dtype == torch.float64 else STILL_LOW
+            limit = loose * max(1e-300, float(before.nan_to_num().abs().max()) if before.numel() else 0.0)
+            if before.shape != after.shape or not torch.allclose(before, after, 0.0, limit, equal_nan=True):
+                return step
+    return None
+
+
 def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: Context) -> list[Transfer]:
     """One transfer for each output; an infinite one that says why where no rule applies.
 
@@ -92,8 +125,13 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         SamplesMixed: when the rule finds that samples interact.
         RuleError: when a rule of the user's has a mistake in it.
     """
+    if not step.trouble and step.inputs and not any(value.tensor.numel() for value in step.inputs):
+        return from_nothing(step, ctx)
     if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
+        return [nothing_known(step, ctx, why)] * len(step.outputs)
+    if not rule.complex and has_complex(step):
+        why = f"the rule {rule.id} does not cover complex numbers"
         return [nothing_known(step, ctx, why)] * len(step.outputs)
     try:
         if rule.function is copy and len(step.outputs) > 1:
@@ -117,11 +155,23 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)
     if bad:
         transfer = nothing_known(step, ctx, f"the rule {rule.id} gave no number here (a diverged value?)")
-    discrete = [not out.tensor.is_floating_point() for out in step.outputs]
+    discrete = [not out.tensor.is_floating_point() and not out.tensor.is_complex() for out in step.outputs]
     if any(discrete) and not all(discrete):
-        jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unbounded="indices are discontinuous")
+        jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), no_bound="indices are discontinuous")
         return [jump if d else transfer for d in discrete]
     return [transfer] * len(step.outputs)
+
+
+def from_nothing(step: Step, ctx: Context) -> list[Transfer]:
+    """What reads only tensors without entries (an expert without tokens) is constant, whatever the operation.
+
+    Raises:
+        SamplesMixed: when something comes of it; nothing says where the samples lie in that.
+    """
+    if ctx.samples > 1 and any(out.tensor.numel() for out in step.outputs):
+        raise SamplesMixed(f"{step.name} makes something of nothing")
+    still = Transfer(tuple(Gain(ctx.full(-INF)) for _ in step.inputs), radius=ctx.full(0.0))
+    return [still] * len(step.outputs)
 
 
 def own(rule: Rule) -> bool:
@@ -155,9 +205,20 @@ def check_shape(rule: Rule, step: Step, transfer: Transfer) -> None:
     )
 
 
+def has_complex(step: Step) -> bool:
+    """Whether any number of a step, its weights and constants included, is complex."""
+    own = own_tensors(step.module) if step.module is not None else []
+    values = [v.tensor for v in (*step.inputs, *step.outputs)]
+    given = tree_leaves((step.args, step.kwargs))
+    return any(t.is_complex() for t in (*own, *values, *tensors_in(given))) or any(
+        isinstance(g, complex) for g in given
+    )
+
+
 def diverged(tensor: Tensor) -> bool:
     """NaN or +∞ among the values; −∞ alone is a mask."""
-    return tensor.is_floating_point() and tensor.numel() > 0 and not float(tensor.detach().amax()) < INF
+    data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
+    return data.is_floating_point() and data.numel() > 0 and not float(data.amax()) < INF
 
 
 def nothing_known(step: Step, ctx: Context, why: str) -> Transfer:

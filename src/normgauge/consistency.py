@@ -14,7 +14,9 @@ from typing import Any
 from normgauge.checker import (
     CUT,
     INF,
+    NEUTRAL,
     ROUNDING,
+    VOID,
     Row,
     compose,
     differ,
@@ -24,25 +26,32 @@ from normgauge.checker import (
     join,
     number,
     product,
+    reach,
+    refuted,
+    scoped,
+    sealed,
     totals,
 )
 from normgauge.checker import check as checked
 
-OUTWARD = 1e-8  # a step without a layer counts as 1; rules round such a constant up by 1e-9
 FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("model", "mode", "scope", "evidence", "input"), str),
-    **dict.fromkeys(("unknown", "unbounded", "layers", "samples", "gauges", "notes"), list),
-    **dict.fromkeys(("published", "log10_loss", "seconds", "rules", "proof"), dict),
+    **dict.fromkeys(("model", "mode", "scope", "evidence", "input", "precision", "weights_digest", "digest"), str),
+    **dict.fromkeys(("unknown", "unbounded", "no_bound", "layers", "samples", "gauges", "notes"), list),
+    **dict.fromkeys(("published", "log10_loss", "seconds", "rules", "proof", "options"), dict),
+    **dict.fromkeys(("path_dependent", "together", "edited"), bool),
+    **dict.fromkeys(("log10_displacement", "log10_refuted"), object),
+    "failure_probability": int | float,
     "witness": dict | None,
-    "log10_displacement": object,
 }
+WORDS = ("proved", "computed", "estimated", "observed", "refuted", "unknown")
 LOSSES = {"cross_entropy": (2, 0), "softmax_l1": (0.5, 0), "l1_sum": (1, 1), "huber_sum_delta_1": (1, 1)}
 LOSSES |= {"bce_with_logits_sum": (1, 1), "bce_with_logits_mean": (1, -1)}  # constant² = factor · outputs^power
 
 
 def check(reading: Any) -> list[str]:
     """What is wrong with one reading, its totals included, a sentence each."""
-    return checked(reading, (form, graph, totals, shares, ways, published, found, beyond, derived, evidence))
+    parts = (form, sealed, graph, totals, scoped, shares, ways, published, found, beyond, derived, evidence, refuted)
+    return checked(reading, parts)
 
 
 def form(reading: Row) -> Iterator[str]:
@@ -93,9 +102,9 @@ def ways(reading: Row) -> Iterator[str]:
             yield from enclosed(layers[name])
             stored, limit = number(layers[name], "log10_cumulative"), product(own(layers[name]), arrived)
             loose = not arms[0][1] or not fixed(proof, step, layers)
-            yield from differ(f"layer {name}: log10_cumulative", stored, limit, OUTWARD, above=loose)
+            yield from differ(f"layer {name}: log10_cumulative", stored, limit, NEUTRAL, above=loose)
             to[step["output"]] = stored, True
-    yield from differ("log10_folded", number(reading, "log10_folded"), to[proof["output"]][0], above=True)
+    yield from differ("log10_folded", max(compose(proof, "folded")), to[proof["output"]][0], above=True)
     for step in reversed(proof["steps"]):
         arms, name, gain, exact = onward.get(step["output"], []), step["layer"], INF if step["layer"] else 0.0, False
         if not arms:
@@ -104,7 +113,7 @@ def ways(reading: Row) -> Iterator[str]:
         if first.get(name) == step["output"]:
             loose = len(arms) > 1 or not arms[0][1]
             gain, stored = own(layers[name]), number(layers[name], "log10_to_output")
-            yield from differ(f"layer {name}: log10_to_output", stored, reach, OUTWARD, above=loose)
+            yield from differ(f"layer {name}: log10_to_output", stored, reach, NEUTRAL, above=loose)
             reach, exact = stored, fixed(proof, step, layers)
         for value in step["inputs"]:
             onward.setdefault(value, []).append((product(gain, reach), exact))
@@ -151,9 +160,9 @@ def published(reading: Row) -> Iterator[str]:
 
 
 def beyond(reading: Row) -> Iterator[str]:
-    """No sample's slope, and nothing a direction reached on its way, lies above its bound."""
-    if any("found above the upper bound" in note for note in reading["notes"]):
-        return  # it says itself that something is wrong
+    """No sample's slope and nothing a direction reached on its way lies above its bound, unless the reading says so."""
+    if reading["evidence"] == "refuted":
+        return
     for place, row in enumerate(reading["samples"]):
         lower, upper = number(row, "log10_lower"), number(row, "log10_upper", INF)
         yield from differ(f"sample {place}: log10_lower", lower, upper, CUT, above=True)
@@ -166,13 +175,11 @@ def beyond(reading: Row) -> Iterator[str]:
 def followed(reading: Row) -> bool:
     """Whether what a direction reached can be held against a bound.
 
-    It was followed over a millionth of the input's length, and a bound at a point holds at the point. A part that is
-    not known may hide a way into a layer, and seven digits are too few for so short a way.
+    It was followed over a way of at most 0.01, and a bound at a point holds at the point. A part that is not known may
+    hide a way into a layer, another path another slope, and seven digits are too few for so short a way.
     """
-    ball = re.fullmatch(r"ball:([0-9.e+-]+)", reading["scope"])
-    roomy = reading["scope"] == "global" or (ball is not None and float(ball[1]) >= 0.01)
-    rough = any("does not run in float64" in note for note in reading["notes"])
-    return roomy and not rough and reading["evidence"] == "proved"
+    sure = reading["evidence"] != "unknown" and not reading["path_dependent"]
+    return sure and reading["precision"] == "float64" and reach(reading["scope"]) >= -2
 
 
 def derived(reading: Row) -> Iterator[str]:
@@ -183,21 +190,31 @@ def derived(reading: Row) -> Iterator[str]:
     for key, (factor, power) in LOSSES.items():
         again = upper + math.log10(factor * outputs**power) / 2 if finite else upper
         yield from differ(f"log10_loss, {key}", number(losses, key), again)
-    ball = re.fullmatch(r"ball:([0-9.e+-]+)", reading["scope"])
-    if (ball is None) != (moved is None) or (ball is None and reading["scope"] not in ("point", "global")):
+    ball = reading["scope"].startswith("ball:")
+    if ball != (moved is not None):
         yield f"log10_displacement: {moved!r} cannot stand in the scope {reading['scope']!r}"
-    elif ball is not None:
-        limit = product(upper, math.log10(float(ball[1])))
-        yield from differ("log10_displacement", number(reading, "log10_displacement"), limit, above=True)
+    elif ball:
+        ends = {step["output"]: number(step, "log10_radius") for step in reading["proof"]["steps"]}
+        limit = min(product(upper, reach(reading["scope"])), ends.get(reading["proof"]["output"], INF))
+        again = INF if reading["evidence"] in VOID else limit
+        yield from differ("log10_displacement", number(reading, "log10_displacement"), again, NEUTRAL)
 
 
 def evidence(reading: Row) -> Iterator[str]:
-    """An unknown part makes the bound infinite and unknown; an infinite bound has a named reason."""
-    infinite, unknown, word = number(reading, "log10_upper") == INF, reading["unknown"], reading["evidence"]
-    if bool(unknown) != (word == "unknown") or word not in ("proved", "estimated", "unknown"):
-        yield f"evidence: {word!r} with {len(unknown)} unknown parts"
-    if (unknown and not infinite) or (infinite and not unknown and not reading["unbounded"]):
-        yield f"log10_upper: {reading['log10_upper']} cannot be with {len(unknown)} unknown and no unbounded parts"
+    """How the bound is known fits what is named: parts without a bound, a slope above it, a path, a chance to fail."""
+    upper, word, named = number(reading, "log10_upper"), reading["evidence"], reading["unknown"] + reading["no_bound"]
+    if bool(named) != (word == "unknown") or word not in WORDS:
+        yield f"evidence: {word!r} with {len(reading['unknown'])} unknown parts and {len(reading['no_bound'])} no_bound"
+    if (word in VOID and upper != INF) or (upper == INF and word not in VOID and not reading["unbounded"]):
+        yield f"log10_upper: {reading['log10_upper']} cannot be {word} with {len(reading['unbounded'])} unbounded parts"
+    if (word == "refuted") != (reading["log10_refuted"] is not None):
+        yield f"log10_refuted: {reading['log10_refuted']!r} cannot stand beside the evidence {word!r}"
+    if reading["path_dependent"] and reading["scope"] == "global" and word not in VOID:
+        yield f"path_dependent: over all inputs not every one takes the path traced, so the bound is not {word}"
+    if not 0 <= reading["failure_probability"] <= 1:
+        yield f"failure_probability: expected a number from 0 to 1, got {reading['failure_probability']!r}"
+    if not re.fullmatch(r"(sha256:[0-9a-f]{64})?", reading["weights_digest"]):
+        yield f"weights_digest: expected sha256: and 64 digits, or nothing, got {reading['weights_digest']!r:.40}"
     strange = {layer["rule"] for layer in reading["layers"]} - {"none", *reading["rules"]}
     if strange:
         yield f"rules: {sorted(strange)} are used by layers and not listed"

@@ -12,7 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
+from normgauge.core.refute import judged
 from normgauge.errors import InputError, NormgaugeError
+from normgauge.fingerprint import weights_digest
 from normgauge.session import Asked, Options, Session, start
 from normgauge.trace import untouched, unwrap
 from normgauge.trace.again import Own, as_it_runs
@@ -62,7 +64,8 @@ def readings(
 
     found = opened(model, batch, options, read)
     source = Measured.now(unwrap(model), batch, options, places[-1], readings)
-    return [dataclasses.replace(reading, source=source) for reading in found]
+    weights = weights_digest(unwrap(model))
+    return [dataclasses.replace(reading, source=source, weights=weights) for reading in found]
 
 
 def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], T]) -> T:
@@ -70,6 +73,7 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
 
     Raises:
         InputError: for a model, batch or option that cannot be measured.
+        NormgaugeError: for another mistake that was found on the way.
     """
     chosen = Options.of(asked)
     model = unwrap(model)
@@ -103,8 +107,8 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:
-    """A slope found in a small scope was found in every larger one too."""
-    return [_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius]) for r in results]
+    """A slope found in a small scope was found in every larger one too, and refutes a bound there that is below it."""
+    return [judged(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
 
 
 def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.balance import Balanced
-from normgauge.compose import Composition, own_gain
+from normgauge.compose import Composition, own_gain, samples_of
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Logs, Proof, ProofStep
@@ -18,8 +18,9 @@ from normgauge.core.reading import Finding, LayerRecord
 from normgauge.core.spelled import LN10
 from normgauge.probe.search import Found
 from normgauge.rules.flow import INF, Transfer
+from normgauge.spectral.dense import to_double
 from normgauge.stretch import Walk
-from normgauge.trace.step import Step
+from normgauge.trace.step import Step, Trace
 
 # constants of the losses in the network's output for one sample, ℓ2, sums over outputs; n is the number of outputs
 LOSSES = {
@@ -30,12 +31,15 @@ LOSSES = {
     "bce_with_logits_sum": lambda n: math.sqrt(n),
     "bce_with_logits_mean": lambda n: 1 / math.sqrt(n),
 }
+NO_REASON = "its rule gave no finite gain here, and no reason"
 FACTS = ("min", "rms", "max", "gamma_max", "eps")
 
 
-def loss_constants(log_upper: float, shape: torch.Size) -> dict[str, float]:
+def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
     """Decimal logs of the constants of usual losses in the input: L_f times the network's own."""
-    outputs = math.prod(shape[1:])
+    assert trace.output is not None
+    shape = trace.output.tensor.shape
+    outputs = math.prod(shape[1:] if trace.sources[0].tensor.ndim > 1 else shape)
     return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
 
 
@@ -78,7 +82,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Wa
                 log_frobenius=frobenius(transfer.weight),
                 log_slack=walk.slack.get(step.index),
                 sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in FACTS},
-                note=transfer.unknown or transfer.unbounded or transfer.note,
+                note=transfer.unknown or transfer.unbounded or transfer.no_bound or transfer.note,
                 worked=transfer.worked,
             )
         )
@@ -107,8 +111,20 @@ def rule_texts(parts: Composition) -> dict[str, dict[str, str]]:
     }
 
 
-def proof(parts: Composition, folded: Balanced, best: Balanced) -> Proof:
-    """The composition as plain numbers: every gain that entered the two totals."""
+def own_gains(parts: Composition) -> dict[int, float]:
+    """By value index, the log of its step's own gain."""
+    return {index: own_gain(transfer).hi for index, transfer in parts.transfers.items()}
+
+
+def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapping[int, float]) -> Proof:
+    """The composition as plain numbers: every gain that entered the two totals, and what ties them to the scope.
+
+    Args:
+        parts: the composition.
+        folded: the folded bound.
+        best: the balanced bound.
+        everywhere: `own_gains` of the same steps over all inputs.
+    """
     assert parts.trace.output is not None
     names = layer_names(parts)
     steps = tuple(
@@ -119,12 +135,20 @@ def proof(parts: Composition, folded: Balanced, best: Balanced) -> Proof:
             disjoint=parts.transfers[out.index].disjoint,
             folded=tuple(_logs(folded.table[(out.index, k)]) for k in range(len(step.inputs))),
             balanced=tuple(_logs(best.table[(out.index, k)]) for k in range(len(step.inputs))),
+            radius=_radius(parts, out.index),
+            everywhere=everywhere[out.index],
         )
         for step in parts.trace.steps
         for out in step.outputs
     )
     sources = tuple(source.index for source in parts.trace.sources)
-    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps)
+    radii = tuple(_radius(parts, source) for source in sources)
+    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps, radii)
+
+
+def _radius(parts: Composition, index: int) -> float:
+    """log of how far a value moves in the scope, the largest over the samples."""
+    return float(parts.flows[index].radius.max().log())
 
 
 def _logs(table: Tensor) -> Logs:
@@ -147,7 +171,7 @@ def frobenius(weight: Tensor | None) -> float | None:
     """log ‖W‖_F."""
     if weight is None:
         return None
-    value = float(torch.linalg.vector_norm(weight.detach().double()))
+    value = float(torch.linalg.vector_norm(to_double(weight)))
     return math.log(value) if value > 0 else -INF
 
 
@@ -163,8 +187,8 @@ def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: 
     rows = parts.ctx.rows(step.inputs[0].tensor, flow.axis)
     centre = torch.linalg.vector_norm(rows.reshape(rows.shape[0], -1), dim=1).cpu()
     size = torch.minimum(centre + flow.radius, flow.norm * math.sqrt(rows.shape[1]))
-    if parts.ctx.scope.kind == "global" and parts.trace.sources[0].tensor.shape[0] > 1:
-        size = flow.norm * math.sqrt(max(rows.shape[1] // parts.trace.sources[0].tensor.shape[0], 1))
+    if parts.ctx.scope.kind == "global":
+        size = flow.norm * math.sqrt(max(rows.shape[1] // samples_of(parts.trace), 1))
     value = float((size.log() + transfer.input_gain + reach).max())
     return INF if math.isnan(value) else value + 1e-9
 
@@ -202,22 +226,28 @@ def _first(preferred: float | None, otherwise: float) -> float:
     return otherwise if preferred is None else preferred
 
 
-def findings(parts: Composition) -> tuple[list[Finding], list[Finding]]:
-    """The steps without a bound: those without a rule, and those that provably have none.
+def findings(parts: Composition) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """The steps without a bound: nothing is known of them, they provably have none, or none was found.
 
-    Behind a step without a rule nothing is proved: an infinite gain there may be its echo and is not listed.
+    Behind a step of which nothing is proved, an infinite gain may be its echo and is not listed.
     """
-    unknown: dict[str, Finding] = {}
-    unbounded: dict[str, Finding] = {}
-    behind: set[int] = set()
+    unknown, unbounded, no_bound = dict[str, Finding](), dict[str, Finding](), dict[str, Finding]()
+    behind, infinite = set[int](), set[int]()
     for step in parts.trace.steps:
         echo = any(value.index in behind for value in step.inputs)
         for out in step.outputs:
             transfer = parts.transfers[out.index]
-            if transfer.unknown or echo:
-                behind.add(out.index)
+            endless = any(bool((g.log == INF).any()) for g in transfer.gains)
+            silent = endless and not transfer.unbounded and not any(value.index in infinite for value in step.inputs)
+            why = transfer.no_bound or (NO_REASON if silent else "")
             if transfer.unknown:
                 unknown.setdefault(step.name, Finding(step.name, transfer.unknown))
-            elif not echo and transfer.unbounded and any(bool((g.log == INF).any()) for g in transfer.gains):
+            elif not echo and endless and transfer.unbounded:
                 unbounded.setdefault(step.name, Finding(step.name, transfer.unbounded))
-    return list(unknown.values()), list(unbounded.values())
+            elif not echo and endless and why:
+                no_bound.setdefault(step.name, Finding(step.name, why))
+            if transfer.unknown or echo or (endless and not transfer.unbounded):
+                behind.add(out.index)
+            if endless or any(value.index in infinite for value in step.inputs):
+                infinite.add(out.index)
+    return list(unknown.values()), list(unbounded.values()), list(no_bound.values())

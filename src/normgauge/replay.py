@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from normgauge.trace.inputs import Call, map_tensors, pick_output
+from normgauge.errors import InputError
+from normgauge.trace.inputs import Call, mapped, pick_output
 from normgauge.trace.precision import widened
 from normgauge.trace.step import Trace, function_name
 
@@ -35,16 +36,28 @@ def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Ca
 
     def run(x: Tensor) -> Tensor:
         with widened(trace.native):
-            return called(x)
+            return put(x)
 
-    def called(x: Tensor) -> Tensor:
+    def put(x: Tensor) -> Tensor:
         if not trace.embeddings:
-            args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
-            return pick_output(model(*args, **kwargs), output)[0]  # type: ignore[return-value]
+            args, kwargs = mapped(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
+            return pick_output(called(model, args, kwargs), output)[0]  # type: ignore[return-value]
         with Substitute(x, trace.embeddings[0][1]):
-            return pick_output(model(*call.args, **call.kwargs), output)[0]  # type: ignore[return-value]
+            return pick_output(called(model, call.args, call.kwargs), output)[0]  # type: ignore[return-value]
 
     return run
+
+
+def called(model: nn.Module, args: Any, kwargs: Any) -> Any:
+    """The model's own answer; whatever it raises is the model's and no fault of the measurement.
+
+    Raises:
+        InputError: with the model's words.
+    """
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:
+        raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
 
 
 def in_precision(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

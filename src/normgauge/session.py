@@ -9,20 +9,31 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from normgauge.balance import Balanced, balanced_bound, folded_bound
-from normgauge.compose import Composition, compose
+from normgauge.compose import Composition, compose, mixed, samples_of
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading, Witness
+from normgauge.core.refute import ROOM, judged, without_bound
+from normgauge.core.spelled import LN10
 from normgauge.errors import InputError, UnknownOpError
 from normgauge.pictures import picture
 from normgauge.probe.screen import focused_search
 from normgauge.probe.search import Found, search
-from normgauge.records import findings, layer_records, loss_constants, proof, published, rule_texts, sample_table
+from normgauge.records import (
+    findings,
+    layer_records,
+    loss_constants,
+    own_gains,
+    proof,
+    published,
+    rule_texts,
+    sample_table,
+)
 from normgauge.replay import in_precision, replay
 from normgauge.rules import REGISTRY, Registry
 from normgauge.rules.embedding import embedding_facts
@@ -31,13 +42,21 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.again import checked
-from normgauge.trace.inputs import Call, map_tensors, named_tensors, pick_output, pretty
+from normgauge.trace.again import checked, runs
+from normgauge.trace.inputs import Call, mapped, named_tensors, pick_output, pretty
+from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
 PICTURES = 8  # most sensitive samples shown
-ROUNDING = 1e-4  # natural log: what autograd may lose next to a singular point, such as a standard deviation near 0
+
+
+class Findings(NamedTuple):
+    """What has no bound: nothing is known of it, it provably has none, or none was found."""
+
+    unknown: tuple[Finding, ...]
+    unbounded: tuple[Finding, ...]
+    no_bound: tuple[Finding, ...]
 
 
 class Asked(TypedDict, total=False):
@@ -100,6 +119,10 @@ class Options:
             raise InputError(f"mode: expected eval or train, got {chosen.mode!r}")
         return chosen
 
+    def stored(self) -> dict[str, Any]:
+        """What a stored reading keeps, so that it can be measured again."""
+        return {name: getattr(self, name) for name in ("input", "output", "balance", "search", "width")}
+
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Add the CPU time of the body to ``seconds[part]`` and announce the part."""
@@ -125,7 +148,7 @@ class Session:
     cache: dict[Any, Any] = field(default_factory=dict)
     together: bool = False
     found: dict[float, Found] = field(default_factory=dict)
-    walks: dict[int, tuple[Trace | None, Trace | None]] = field(default_factory=dict)
+    walks: dict[int, tuple[Trace, ...]] = field(default_factory=dict)
 
     def read(self, scope: Scope) -> Reading:
         """Compose, balance and probe in one scope.
@@ -137,27 +160,69 @@ class Session:
         options.seconds = {"trace": options.seconds["trace"]}
         with options.timed("rules"):
             parts = self.composed(scope)
-        unknown, unbounded = findings(parts)
-        if options.strict and unknown:
-            raise UnknownOpError([(f.name, f.why) for f in unknown])
+            self.everywhere(parts)  # kept for the proof
+        without = self.findings(parts)
+        if options.strict and without.unknown:
+            raise UnknownOpError([(f.name, f.why) for f in without.unknown])
         with options.timed("balance"):
             folded, best = self.bounds(parts)
         with options.timed("lower"):
             found = self.lower(scope, parts)
-        return self.reading(parts, folded, best, found, unknown, unbounded)
+        return self.reading(parts, folded, best, found, without)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the measured tensor holds."""
+        return samples_of(self.trace)
 
     def composed(self, scope: Scope) -> Composition:
         """The composition, sample by sample where samples do not interact."""
-        samples = self.trace.sources[0].tensor.shape[0]
-        alone = scope.kind == "global" or self.together or samples == 1
-        counts = [1] if alone else [samples, 1]
+        alone = scope.kind == "global" or self.together or self.samples == 1
+        counts = [1] if alone else [self.samples, 1]
         while True:
             count = counts.pop(0)
             ctx = Context(scope, count, self.options.width, self.cache, self.options.mode == "train", self.native)
             try:
-                return compose(self.trace, self.options.rules, ctx, self.options.progress)
+                parts = compose(self.trace, self.options.rules, ctx, self.options.progress)
+                if count > 1:
+                    self.check_apart(parts)
+                return parts
             except SamplesMixed:  # measured as one point, nothing can be mixed
                 self.together = True
+
+    def check_apart(self, parts: Composition) -> None:
+        """Move half of the samples, then the other half: what was not moved must stay as it was at every step.
+
+        Raises:
+            SamplesMixed: when it does not, whatever the rules say.
+        """
+        key = ("apart", *(flow.axis for flow in parts.flows.values()))
+        if key not in self.cache:
+            self.cache[key] = self.mixing(parts)
+        if self.cache[key] is not None:
+            raise SamplesMixed(f"{self.cache[key].name} lets samples influence each other")
+
+    @torch.no_grad()
+    def mixing(self, parts: Composition) -> Step | None:
+        """The first step at which a sample moves although only others were moved, or that cannot be asked."""
+        x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
+        half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+        far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
+        state = torch.get_rng_state()
+        try:
+            with warnings.catch_warnings():  # seen when the model was traced
+                warnings.simplefilter("ignore")
+                for moved in (half, ~half):
+                    chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+                    found = mixed(parts, runs(self.trace, torch.where(chosen, far, x)), moved)
+                    if found is not None:
+                        return found
+        except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
+            return self.trace.steps[0]
+        finally:
+            torch.set_rng_state(state)
+        return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
         """The folded and the balanced bound; scopes in which every gain is the same share them."""
@@ -188,14 +253,14 @@ class Session:
         """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
         source, function = self.trace.sources[0].tensor, self.function()
         assert self.trace.output is not None
-        if parts.ctx.samples < source.shape[0] and not self.together:
+        if parts.ctx.samples < self.samples and not self.together:
             parts = self.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
         together = self.together or self.options.mode == "train"
         if source.dtype != torch.float64:
             source, function = source.double(), in_precision(function, source.dtype)
         only = len(list(named_tensors((self.call.args, self.call.kwargs)))) == 1 and not self.trace.embeddings
         look = focused_search if only and not together else search
-        samples = 1 if together else source.shape[0]
+        samples = 1 if together else self.samples
         axis = parts.flows[self.trace.output.index].axis
         try:
             return look(function, source, samples, radius, output_axis=axis, progress=self.options.progress)
@@ -206,32 +271,33 @@ class Session:
 
     def followed(self, best: Balanced, found: Found) -> Walk:
         """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
-        if self.together or self.trace.embeddings or len(found.log_lower) != self.trace.sources[0].tensor.shape[0]:
+        if self.together or self.trace.embeddings or len(found.log_lower) != self.samples:
             return Walk()
         worst = int(found.log_lower.argmax())
         if worst not in self.walks:
             self.walks[worst] = self.walk(worst)
-        here, there = self.walks[worst]
-        if here is None or there is None:
+        if not self.walks[worst]:
             return Walk()
+        here, there = self.walks[worst]
         return Walk(slacks(best, self.trace, here, there), reached(here, there))
 
-    def walk(self, sample: int) -> tuple[Trace | None, Trace | None]:
-        """The model at a sample and a little further in its steepest direction."""
-        x = self.trace.sources[0].tensor[sample : sample + 1]
-        reach = 1e-6 * float(x.norm() + 1)
+    def walk(self, sample: int) -> tuple[Trace, ...]:
+        """The model at a sample and a little further in its steepest direction; nothing where that fails."""
+        x = self.trace.sources[0].tensor
+        x = x if self.samples == 1 else x[sample : sample + 1]
+        reach = min(1e-6 * float(x.norm() + 1), ROOM)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 direction = steepest_direction(self.function(), x, reach)
-            here, there = (self.retrace(x + t * direction) for t in (0.0, reach))
-        except (RuntimeError, ValueError, TypeError):  # a model that needs the whole batch: no attribution
-            return None, None
-        return (here, there) if self.alike(here) and self.alike(there) else (None, None)
+            traces = tuple(self.retrace(x + t * direction) for t in (0.0, reach))
+        except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
+            return ()
+        return traces if all(self.alike(trace) for trace in traces) else ()
 
     def alike(self, one: Trace) -> bool:
         """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
-        samples = self.trace.sources[0].tensor.shape[0]
+        samples = self.samples
         pairs = list(zip(one.steps, self.trace.steps, strict=False))
         return len(one.steps) == len(self.trace.steps) and all(
             a.outputs[0].tensor.numel() * samples == b.outputs[0].tensor.numel() for a, b in pairs
@@ -239,7 +305,7 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        args, kwargs = map_tensors(
+        args, kwargs = mapped(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
         return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
@@ -252,21 +318,28 @@ class Session:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
         return replay(self.model, self.call, self.trace, self.options.output)
 
-    def reading(
-        self,
-        parts: Composition,
-        folded: Balanced,
-        best: Balanced,
-        found: Found,
-        unknown: list[Finding],
-        unbounded: list[Finding],
-    ) -> Reading:
-        """Turn everything into plain numbers."""
+    def findings(self, parts: Composition) -> Findings:
+        """What has no bound in the scope, step by step and for the path the data took."""
+        unknown, unbounded, no_bound = findings(parts)
+        if self.trace.path_dependent and parts.ctx.scope.kind == "global":
+            where = "; ".join(self.trace.reads)
+            no_bound.append(
+                Finding(
+                    type(self.model).__name__,
+                    f"the path depends on the data, and not every input takes the one that was traced ({where})",
+                )
+            )
+        return Findings(tuple(unknown), tuple(unbounded), tuple(no_bound))
+
+    def reading(self, parts: Composition, folded: Balanced, best: Balanced, found: Found, without: Findings) -> Reading:
+        """Turn everything into plain numbers, and hold the bound against the slopes found."""
         scope = parts.ctx.scope
         assert self.trace.output is not None
         notes = [*self.call.notes, *self.trace.notes]
         notes += self.embedding_notes()
-        if self.together and parts.trace.sources[0].tensor.shape[0] > 1:
+        if self.trace.draws:
+            notes.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
+        if self.together and self.samples > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
             notes.append(
@@ -274,24 +347,31 @@ class Session:
             )
         if found.log_best == -INF and found.witness.startswith("none"):
             notes.append(f"lower bound {found.witness}")
+        if self.trace.path_dependent and scope.kind == "global" and best.total < INF:
+            notes.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
         displacement = None
         if scope.kind == "ball":
             reached = float(parts.flows[self.trace.output.index].radius.max().log())
             displacement = min(reached, best.total + math.log(scope.radius))
-        return Reading(
+        made = Reading(
             model=type(self.model).__name__,
             mode=self.options.mode,
             scope=scope,
-            evidence=self.evidence(scope, unknown),
+            evidence=self.evidence(scope, without),
+            path_dependent=self.trace.path_dependent,
             log_upper=best.total,
             log_folded=folded.total,
-            log_lower=self.within(found.log_best, best.total, notes),
-            unknown=tuple(unknown),
-            unbounded=tuple(unbounded),
+            log_lower=found.log_best,
+            unknown=without.unknown,
+            unbounded=without.unbounded,
+            no_bound=without.no_bound,
             published=published(parts),
             layers=layer_records(parts, folded, best, self.followed(best, found)),
             samples=self.pictured(sample_table(best, found, scope)),
-            loss=loss_constants(best.total, self.trace.output.tensor.shape),
+            together=self.together,
+            precision=str(self.trace.sources[0].tensor.dtype).removeprefix("torch."),
+            options=self.options.stored(),
+            loss=loss_constants(best.total, self.trace),
             displacement=displacement,
             gauges=best.gauges,
             notes=tuple(notes),
@@ -299,8 +379,17 @@ class Session:
             seconds={k: round(v, 3) for k, v in self.options.seconds.items()},
             witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
             rules=rule_texts(parts),
-            proof=proof(parts, folded, best),
+            proof=proof(parts, folded, best, self.everywhere(parts)),
         )
+        return judged(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
+
+    def everywhere(self, parts: Composition) -> dict[int, float]:
+        """Every step's own gain over all inputs; computed once."""
+        if "everywhere" not in self.cache:
+            whole = parts if parts.ctx.scope.kind == "global" else self.composed(Scope.parse("global"))
+            self.cache["everywhere"] = own_gains(whole)
+        gains: dict[int, float] = self.cache["everywhere"]
+        return gains
 
     def pictured(self, table: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
         """The sample table with pictures of the most sensitive ones, where the input is images and they are wanted."""
@@ -316,21 +405,6 @@ class Session:
         chosen = {row["index"]: shown[row["index"]] for row in worst if shown[row["index"]] is not None}
         return tuple({**row, "picture": chosen[row["index"]]} if row["index"] in chosen else row for row in table)
 
-    def within(self, found: float, upper: float, notes: list[str]) -> float:
-        """A slope found above a proved bound by no more than rounding is cut down to it; either way it is said."""
-        if found <= upper:
-            return found
-        if found - upper < ROUNDING:
-            notes.append(f"the slope found exceeded the bound by rounding ({found - upper:.0e}) and was cut down to it")
-            return upper
-        if self.trace.path_dependent:
-            notes.append(
-                "a slope was found above the upper bound: another branch of the model's control flow is steeper"
-            )
-        else:
-            notes.append("a slope was found above the upper bound: one of them is wrong; please report this network")
-        return found
-
     def embedding_notes(self) -> list[str]:
         """What the tables of a discrete input do to it, in words; computed once."""
         if "embeddings" not in self.cache:
@@ -345,12 +419,12 @@ class Session:
             self.cache["embeddings"] = notes
         return list(self.cache["embeddings"])
 
-    def evidence(self, scope: Scope, unknown: list[Finding]) -> Evidence:
+    def evidence(self, scope: Scope, without: Findings) -> Evidence:
         """The upper bound's evidence; the weakest part decides."""
         parts = [Evidence.PROVED]
-        if unknown:
+        if without.unknown or without.no_bound:
             parts.append(Evidence.UNKNOWN)
-        if (not self.exact and scope.kind != "global") or (self.trace.path_dependent and scope.kind != "point"):
+        if not self.exact and scope.kind != "global":
             parts.append(Evidence.ESTIMATED)
         return Evidence.weakest(parts)
 

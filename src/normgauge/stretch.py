@@ -13,6 +13,7 @@ from normgauge.balance import Balanced
 from normgauge.trace.step import Trace, Value
 
 ROUNDS, SETTLED = 12, 1e-3
+EPS, BLURRED = torch.finfo(torch.float64).eps, 1e-5
 LARGEST = 600.0  # log of what a float may hold with room to spare
 
 
@@ -50,14 +51,23 @@ def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: f
 
 
 def reached(here: Trace, there: Trace) -> dict[int, float]:
-    """By step: log of how much the change from ``here`` to ``there`` has grown by its output."""
+    """By step: log of how much the change from ``here`` to ``there`` has grown by its output.
+
+    A step is left out where rounding may have made more than `BLURRED` of its change: each entry is taken to err by 8
+    units in its last place, and what has erred before a step errs as much behind it.
+    """
     plain = Balanced(torch.zeros(1))
     start = math.hypot(*(_length(plain, a, a, b) for a, b in zip(here.sources, there.sources, strict=True)))
-    ends = {
-        a.index: _length(plain, a.outputs[0], a.outputs[0], b.outputs[0])
-        for a, b in zip(here.steps, there.steps, strict=True)
-    }
-    return {index: math.log(end / start) if end > 0 else -math.inf for index, end in ends.items() if start > 0}
+    found: dict[int, float] = {}
+    blur: dict[int, float] = {}  # by value, the part of its change that may be rounding
+    for a, b in zip(here.steps, there.steps, strict=True):
+        for before, after in zip(a.outputs, b.outputs, strict=True):
+            moved = _length(plain, before, before, after)
+            fresh = 8 * EPS * _moved_size(before, after) / moved if moved > 0 else 0.0
+            blur[before.index] = max((blur.get(value.index, 0.0) for value in a.inputs), default=0.0) + fresh
+            if before is a.outputs[0] and start > 0 and blur[before.index] < BLURRED:
+                found[a.index] = math.log(moved / start) if moved > 0 else -math.inf
+    return found
 
 
 def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:
@@ -80,7 +90,7 @@ def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[
 
 
 def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> float:
-    """‖D (h' − h)‖ with the channel weights of the bound."""
+    """‖D (h' − h)‖ with the channel weights of the bound; NaN where one sample has only a part of these channels."""
     if here.tensor.is_complex():
         change = (there.tensor - here.tensor).detach().abs().cpu().double()
     else:  # masks and indices too
@@ -88,5 +98,15 @@ def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> floa
     weights = bound.weights.get(measured.index)
     if weights is not None:
         axis, logs = weights
+        if change.shape[axis] != len(logs):  # the model laid samples and channels along one axis
+            return math.nan
         change = change * logs.exp().reshape([-1 if i == axis else 1 for i in range(change.ndim)])
     return float(torch.linalg.vector_norm(change))
+
+
+def _moved_size(here: Value, there: Value) -> float:
+    """Length of the entries that moved: those that did not, such as a mask, add no error to the change."""
+    data = here.tensor.detach()
+    if not data.is_floating_point() and not data.is_complex():
+        return 0.0
+    return float(torch.linalg.vector_norm(torch.where(there.tensor.detach() != data, data, 0)))

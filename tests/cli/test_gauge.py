@@ -90,7 +90,7 @@ def test_without_a_scope_all_three_are_measured_and_the_point_comes_first(gauge)
     code, out, _ = gauge("build", "--json", "-")
     data = json.loads(out)
     assert code == 0
-    assert data["scope"] == "point" and data["schema"] == 1 and data["mode"] == "eval"
+    assert data["scope"] == "point" and data["schema"] == 2 and data["mode"] == "eval"
     point, ball, everywhere = data["readings"]
     assert [r["scope"] for r in data["readings"]] == ["point", "ball:0.1", "global"]
     assert point["log10_upper"] <= ball["log10_upper"] + 1e-9 <= everywhere["log10_upper"] + 2e-9

@@ -230,6 +230,20 @@ def test_a_forward_without_gradients_is_said_and_its_slopes_are_found_by_secants
     assert ball.log_lower > ball.log_upper - 1.0
 
 
+def test_a_steeper_branch_of_the_models_own_is_named_as_the_reason():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return 5 * x if x.sum() > 0 else x * 1.0
+
+    point, ball, everywhere = readings(Branching(), torch.full((1, 3), -0.1), ("point", "ball:0.5", "global"))
+    assert point.path_dependent and str(point.evidence) == "proved" and point.log_upper == pytest.approx(0, abs=1e-6)
+    assert str(ball.evidence) == "refuted" and ball.log_upper == math.inf and ball.log_lower > math.log(4.9)
+    assert "another path of the data is steeper, or a rule is wrong" in " ".join(str(ball).split())
+    assert str(everywhere.evidence) == "unknown" and everywhere.log_upper == math.inf and everywhere.path_dependent
+    assert "path depends on the data" in everywhere.no_bound[0].why and not everywhere.unbounded
+    assert any("along the path the data took the bound is 10^" in note for note in everywhere.notes)
+
+
 def test_rms_norm_without_eps_goes_by_the_input_where_there_are_no_weights():
     class Bare(nn.Module):
         def forward(self, x):

@@ -94,13 +94,15 @@ def test_infinite_gains_are_spelled_in_json():
 
 
 def test_a_reading_of_the_first_version_still_loads_without_a_proof():
-    old = reading().to_json()
-    for added in ("normgauge", "witness", "rules", "proof"):
+    since = ("failure_probability", "path_dependent", "log10_refuted", "no_bound", "together", "precision", "options")
+    old = {**reading().to_json(), "schema": 1}
+    for added in ("normgauge", "witness", "rules", "proof", *since, "weights_digest", "edited", "digest"):
         del old[added]
     for record in old["layers"]:
         del record["worked"], record["log10_reached"]
     loaded = ng.Reading.from_json(old)
     assert (loaded.version, loaded.proof, loaded.witness, loaded.rules) == ("0.1.0", None, None, {})
+    assert (str(loaded.evidence), loaded.precision, loaded.weights, loaded.edited) == ("proved", "", "", False)
 
 
 def test_a_larger_scope_knows_the_slopes_of_the_smaller_ones_sample_by_sample():

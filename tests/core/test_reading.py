@@ -50,7 +50,7 @@ def test_a_reading_survives_its_json_form(tmp_path, changes):
 def test_the_json_form_keeps_the_contract():
     data = json.loads(json.dumps(reading(log_upper=math.inf).to_json(), allow_nan=False))
     assert data.keys() >= CONTRACT
-    assert data["schema"] == 1
+    assert data["schema"] == 2
     assert data["log10_upper"] == "inf"
     assert data["log10_folded"] == pytest.approx(2.5)
     assert data["published"]["log10_prod_inv_sigma"]["max"] == "inf"
@@ -68,7 +68,7 @@ def test_infinities_are_spelled_and_nan_is_refused():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"schema": 2}, "schema 1, got schema 2"),
+        ({"schema": 3}, "schema 1 or 2, got schema 3"),
         ({"log10_upper": None}, 'wrong kind: log10_upper: expected a number, "inf" or "-inf", got null'),
         ({"evidence": "hearsay"}, 'evidence: expected one of proved.*got "hearsay"'),
         ({"layers": 3}, "layers: expected a list, got 3"),
@@ -102,7 +102,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 def test_of_several_readings_in_a_file_the_first_is_loaded(tmp_path):
     point, everywhere = reading().to_json(), reading(scope=Scope.parse("global")).to_json()
-    for file in ({**point, "readings": [point, everywhere]}, {"schema": 1, "readings": [point, everywhere]}):
+    for file in ({**point, "readings": [point, everywhere]}, {"schema": 2, "readings": [point, everywhere]}):
         (tmp_path / "a.json").write_text(json.dumps(file))
         assert str(Reading.load(tmp_path / "a.json").scope) == "point"
     (tmp_path / "a.json").write_text(json.dumps({**everywhere, "readings": [point, everywhere]}))

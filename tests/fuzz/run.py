@@ -84,7 +84,7 @@ def judge(case: Case, reading: Reading, outcome: Outcome, effort: int) -> None:
             outcome.broken.append(f"{kind}: {row.name} has a gain from {row.gain.lo} to {row.gain.hi}")
     if not math.isfinite(reading.log_upper) and reading.log_upper > 0:
         return
-    together = len(case.start) == 1 or kind == "global" or any("one point" in note for note in reading.notes)
+    together = len(case.start) == 1 or kind == "global" or reading.together
     radius = {"global": math.inf, "point": 0.0}.get(kind, case.radius)
     upper = math.exp(min(reading.log_upper, 700.0))
     if upper == 0:  # a constant: autograd's Jacobian is amplified rounding, and `inspect` looks at the values

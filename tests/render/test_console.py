@@ -99,7 +99,7 @@ def test_the_columns_are_explained_under_the_layers(drawn_by):
 
 def test_unknown_and_unbounded_parts_are_said_in_words(drawn_by):
     unknown = reading(log_upper=math.inf, evidence=Evidence.UNKNOWN, unknown=(Finding("block.3", "torch.foo"),))
-    assert "No upper bound is known at the samples: 1 operation without a rule." in text(unknown)
+    assert "No upper bound is known at the samples: nothing is known of 1 part." in text(unknown)
     assert "Unknown: block.3: torch.foo." in text(unknown)
     unbounded = reading(log_upper=math.inf, unbounded=(Finding("gate", "a product of unbounded branches"),))
     assert "No finite bound holds at the samples." in text(unbounded)

@@ -20,7 +20,7 @@ from normgauge.core.bound import Scope
 from normgauge.measure import opened
 from normgauge.session import Asked, Session
 from normgauge.trace import unwrap
-from normgauge.trace.inputs import named_tensors
+from normgauge.trace.inputs import check_initialized, named_tensors
 
 Check = Callable[[View], Iterator[Remark]]
 CHECKS: tuple[Check, ...] = (
@@ -61,6 +61,7 @@ def advise(model: nn.Module, batch: Any, *, facts: bool = True, **options: Unpac
         InputError: for a model or batch that cannot be run.
     """
     inner = unwrap(model)
+    check_initialized(inner)
     broken = poisoned(inner)
     if broken:
         return Advice(type(inner).__name__, options.get("mode") or "eval", tuple(broken))

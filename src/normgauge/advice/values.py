@@ -66,8 +66,8 @@ def diverged(view: View) -> Iterator[Remark]:
 
 
 def unbounded_parts(view: View) -> Iterator[Remark]:
-    """Parts for which no bound is known, and parts that provably have none, at the samples."""
-    unknown, unbounded = findings(view.parts)
+    """Parts of which nothing is known, parts that provably have no bound, and parts for which none was found."""
+    unknown, unbounded, no_bound = findings(view.parts)
     unbounded += [
         Finding(step.name, f"{step.kind} jumps between the samples and is flat at them, so that no gradient passes")
         for step in view.session.trace.steps
@@ -79,6 +79,11 @@ def unbounded_parts(view: View) -> Iterator[Remark]:
     for kind, found, act in (
         ("unknown part", unknown, "Give it a rule with rules=REGISTRY.extended({...}) to have it measured."),
         ("unbounded part", unbounded, "No bound can be proved through it; bound its inputs, or exchange it."),
+        (
+            "part without a bound",
+            no_bound,
+            "None was found, though there may be one; bound its inputs, or give a rule.",
+        ),
     ):
         for part in found:
             sentence = f"{part.name}: {part.why.rstrip('.')}. {act}"

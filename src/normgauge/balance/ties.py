@@ -163,7 +163,7 @@ def _moved(ties: Ties, step: Step, out: Value) -> Channels | None:
     """Weights carried along by a copy: positions are labelled and the step is run on the labels."""
     shape = out.tensor.shape
     sources = [ties.values.get(v.index) for v in step.inputs]
-    if not shape or all(s is None for s in sources) or "old" in step.kwargs:
+    if not out.tensor.numel() or not shape or all(s is None for s in sources) or "old" in step.kwargs:
         return None
     combined = torch.zeros(shape, dtype=torch.float64)
     table: list[tuple[int, float]] = [(-1, 0.0)]

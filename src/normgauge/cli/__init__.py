@@ -63,6 +63,7 @@ first steps:
 
 exit codes:
   0 done   1 a mistake in what was given   2 unknown parts under --strict   3 above --fail-above
+  4 a bound was refuted by a slope found
 """
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normgauge.checker import SCHEMA
 from normgauge.cli.output import check_targets, standard_output, write_json
 from normgauge.cli.progress import progress_bar
 from normgauge.core.reading import Reading
@@ -135,7 +136,7 @@ def _to_json(networks: Sequence[Trained], twins: Sequence[Twin]) -> dict[str, An
     items = [(f"{n.name}, {r.scope}", r) for n in networks for r in (n.point, n.everywhere)]
     items += [(f"BatchNorm, {t.name}, no search", t.reading) for t in twins]
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "accuracy": {n.name: n.accuracy for n in networks},
         "output_change": {t.name: t.output_change for t in twins},
         "labels": [label for label, _ in items],

@@ -12,12 +12,13 @@ import sys
 
 from normgauge import reference
 from normgauge.cli.arguments import finite, readings_at
-from normgauge.cli.gauge import ABOVE, OK
+from normgauge.cli.gauge import ABOVE, OK, REFUTED
 from normgauge.cli.output import check_targets, standard_output, write_json
 from normgauge.core.compare import Difference, matched
 from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
 from normgauge.render.difference import blocks, verdict
+from normgauge.render.verdict import alarm
 
 HELP = "compare two saved readings"
 EXAMPLES = f"""\
@@ -25,7 +26,8 @@ examples:
   normgauge diff before.json after.json
   normgauge diff reference:resnet20 mine.json
   normgauge diff main.json branch.json --fail-above 0.3
-      a gate for a pipeline: exit code 3 when an upper bound grew by more than 0.3 decades (a factor of two)
+      a gate for a pipeline: exit code 3 when an upper bound grew by more than 0.3 decades (a factor of two), 4 when
+      one of the bounds was refuted by a slope found
 
 references:
   {", ".join(reference.names())}
@@ -68,7 +70,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def judge(differences: list[Difference], limit: float | None) -> int:
-    """The exit code, with one line on standard error where a bound grew too much."""
+    """The exit code, with one line on standard error where a bound was refuted or grew too much."""
+    wrong = [
+        f"{name}: {alarm(r)}" for d in differences for name, r in (("A", d.a), ("B", d.b)) if r.log_refuted is not None
+    ]
+    if wrong:
+        print(f"normgauge: {' '.join(wrong)}", file=sys.stderr)
+        return REFUTED
     grown = [d for d in differences if limit is not None and d.growth / LN10 > limit]
     for d in grown:
         shown = "has no finite value any more" if math.isinf(d.growth) else f"grew by {d.growth / LN10:.4g} decades"

@@ -22,6 +22,7 @@ from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
 from normgauge.render.difference import beside
+from normgauge.render.verdict import alarm
 
 HELP = "measure one network"
 EXAMPLES = """\
@@ -35,9 +36,13 @@ examples:
   normgauge gauge net.py:build --batch net.py:batch --scope global --fail-above 6
       a gate for a pipeline: exit code 3 when the proved upper bound exceeds 10^6 or is infinite
   normgauge gauge net.py:build --batch net.py:batch --scope point --json - | python -m json.tool
+
+exit codes:
+  0 done   1 a mistake in what was given   2 --strict, and nothing is known of a part   3 above --fail-above
+  4 a slope was found above a bound, which is taken back; it is returned whatever else applies
 """
 SCOPES = ("point", "ball:0.1", "global")
-OK, UNKNOWN, ABOVE = 0, 2, 3
+OK, UNKNOWN, ABOVE, REFUTED = 0, 2, 3, 4
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +55,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("eval", "train"), default="eval", help="train: the map of the whole batch")
     parser.add_argument("--input", metavar="NAME", help="which input to measure, where the model takes several")
     parser.add_argument("--output", metavar="NAME", help="which output to measure, where the model returns several")
-    parser.add_argument("--strict", action="store_true", help="exit code 2 when a part of the model has no rule")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit code 2 when nothing is known of a part: it has no rule, or cannot be traced",
+    )
     parser.add_argument(
         "--json", metavar="FILE", help="write the reading as JSON; - for standard output and nothing else"
     )
@@ -137,10 +146,14 @@ def to_json(found: list[Reading]) -> dict[str, Any]:
 
 def judge(found: list[Reading], strict: bool, limit: float | None) -> int:
     """The exit code, with one line on standard error where it is not 0."""
+    refuted = [alarm(reading) for reading in found if reading.log_refuted is not None]
+    if refuted:
+        print(f"normgauge: {' '.join(refuted)}", file=sys.stderr)
+        return REFUTED
     unknown = {f.name: f.why for reading in found for f in reading.unknown}
     if strict and unknown:
         listing = "; ".join(f"{name}: {why}" for name, why in unknown.items())
-        print(f"normgauge: {len(unknown)} operation(s) have no rule ({listing})", file=sys.stderr)
+        print(f"normgauge: nothing is known of {len(unknown)} part(s) ({listing})", file=sys.stderr)
         return UNKNOWN
     last = found[-1]  # the widest scope: the one asked for, or global
     if limit is not None and last.log_upper / LN10 > limit:

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from normgauge import reference
+from normgauge.checker import SCHEMA
 from normgauge.cli.output import check_targets, write_json, write_page, write_text
 from normgauge.core.reading import Reading
 from normgauge.core.stored import items_of, read_json
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.figures is not None:
         said += _figures(args, readings, labels)
     if args.json is not None:
-        everything = {"schema": 1, "labels": labels, "readings": [reading.to_json() for reading in readings]}
+        everything = {"schema": SCHEMA, "labels": labels, "readings": [reading.to_json() for reading in readings]}
         write_json(everything | ({"runs": [snapshot(item) for item in runs]} if runs else {}), args.json)
     if args.json != "-":
         write_text("\n".join(said) + "\n", "-")

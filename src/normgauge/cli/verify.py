@@ -1,7 +1,9 @@
-"""Check saved readings without the network: the arithmetic from the layers' gains to every total, done again.
+"""Check saved readings: the arithmetic from the layers' gains to every total, done again from the file alone.
 
-The totals and the slope found are checked by one short file that imports nothing of normgauge: it can be read, copied
-and run alone, as python src/normgauge/checker.py reading.json. Neither torch nor the model is needed.
+The totals, the scope and the slope found are checked by one short file that imports nothing of normgauge: it can be
+read, copied and run alone, as python src/normgauge/checker.py reading.json. Neither torch nor the model is needed. With
+--model the weights are compared by their digest, and with --batch too everything is measured again, which RUNS the code
+that builds them where they are given as Python code.
 """
 
 from __future__ import annotations
@@ -11,50 +13,89 @@ from typing import Any
 
 from normgauge import checker, consistency, reference
 from normgauge.cli.output import check_targets, write_json, write_text
+from normgauge.cli.remeasure import Network
 from normgauge.core.stored import read_json
+from normgauge.errors import InputError
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.numbers import plural
 
-HELP = "check saved readings without the network"
+HELP = "check saved readings, with the network or without"
 EXAMPLES = """\
 examples:
   normgauge verify a.json b.json
   normgauge verify reference:resnet20
   normgauge gauge net.py:build --batch net.py:batch --json - | normgauge verify /dev/stdin
+  normgauge verify a.json --model net.py:build --batch net.py:batch
+      measure again in the same scope, mode and options, and compare every bound and every layer's gain
 
 exit codes:
-  0 verified   1 not verified, with what is wrong, one finding a line
+  0 verified   1 not verified, with what is wrong, one finding a line; a refuted bound is never verified
 """
-CHECKED = (
-    "every total recomposed from the layers' gains, products, losses, enclosures and the witness of the slope checked; "
-    "not checked, as it needs the network: that the gains are those of its weights and that the slopes found were met"
+STORED = (
+    "every total recomposed from the layers' gains, scope, products, losses, enclosures, the witness of the slope and "
+    "the digest of the content checked"
 )
+CHECKED = {
+    "file": (
+        STORED,
+        "as it needs the network (--model, --batch): that the gains are those of its weights in that scope, and that "
+        "the slopes found were met",
+    ),
+    "weights": (
+        f"{STORED}; the digest of the weights compared",
+        "as it needs data (--batch): that the gains are those of these weights, and that the slopes found were met",
+    ),
+    "again": (
+        f"{STORED}; the digest of the weights compared, every bound and every layer's gain measured again",
+        "that the same slopes are found again: the search has a budget of time; those found lie below the bounds",
+    ),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="readings as JSON, or reference:NAME")
+    parser.add_argument("--model", metavar="MODEL", help=f"the network they are about: {MODEL_FORMS}")
+    parser.add_argument("--batch", metavar="B", help=f"what it was measured on: {BATCH_FORMS}")
     parser.add_argument("--json", metavar="FILE", help="write the findings as JSON; - for standard output")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check every file, tell what is wrong."""
+    """Check every file, tell what is wrong.
+
+    Raises:
+        InputError: for a batch without a model.
+    """
     check_targets(args.json)
-    findings: dict[str, list[str]] = {}
-    counts = {}
-    for name in args.files:
-        data = stored(name)
-        counts[name] = len(checker.readings_of(data))
-        findings[name] = checker.check_file(data, consistency.check)
+    if args.batch is not None and args.model is None:
+        raise InputError("a batch says nothing without its network: give --model too")
+    files = {name: stored(name) for name in args.files}
+    network = None if args.model is None else Network.load(args.model, args.batch)
+    findings = {name: check(data, network) for name, data in files.items()}
+    checked, open_ = CHECKED["file" if network is None else "again" if network.measured else "weights"]
     wrong = any(findings.values())
     if args.json is not None:
-        write_json({"schema": 1, "verified": not wrong, "findings": findings, "checked": CHECKED}, args.json)
+        told = {"verified": not wrong, "findings": findings, "checked": checked, "not_checked": open_}
+        write_json({"schema": 1, **told}, args.json)
     if args.json != "-":
         lines = [f"{name}: {sentence}" for name in findings for sentence in findings[name]]
         lines += [
-            f"verified: {name}: {plural(counts[name], 'reading')}: {CHECKED}" for name in findings if not findings[name]
+            f"verified: {name}: {plural(len(checker.readings_of(data)), 'reading')}: {checked}; not checked, {open_}"
+            for name, data in files.items()
+            if not findings[name]
         ]
         write_text("\n".join(lines) + "\n", "-")
     return int(wrong)
+
+
+def check(data: Any, network: Network | None) -> list[str]:
+    """What is wrong with a file, a sentence each: its stored numbers first, then against the network."""
+    found = checker.check_file(data, consistency.check)
+    if network is None:
+        return found
+    items = checker.readings_of(data)
+    said = network.check([item for _, item in items])
+    return found + [label + sentence for (label, _), one in zip(items, said, strict=True) for sentence in one]
 
 
 def stored(name: str) -> Any:

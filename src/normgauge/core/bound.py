@@ -65,4 +65,7 @@ class Scope:
         raise InputError(f"scope: expected global, point or ball:RADIUS with a positive radius, got {text!r}")
 
     def __str__(self) -> str:
-        return f"ball:{self.radius:g}" if self.kind == "ball" else self.kind
+        if self.kind != "ball":
+            return self.kind
+        short = f"{self.radius:g}"
+        return f"ball:{short if float(short) == self.radius else repr(self.radius)}"

@@ -129,9 +129,10 @@ class Difference:
 
     @property
     def weaker(self) -> bool:
-        """Whether B's bound is worth less than A's: estimated or unknown where A's was better known."""
+        """Whether B's bound is worth less than A's: less well known, on one path only, or with a chance to fail."""
         order = list(Evidence)
-        return order.index(self.b.evidence) > order.index(self.a.evidence)
+        worth = [(order.index(r.evidence), r.path_dependent, r.failure_probability) for r in (self.a, self.b)]
+        return worth[1] > worth[0]
 
     def to_json(self) -> dict[str, Any]:
         """With decimal logarithms."""
@@ -142,6 +143,8 @@ class Difference:
             "log10_lower": self.lower.to_json(),
             "gap": {"a": spell(self.a.gap), "b": spell(self.b.gap)},
             "evidence": {"a": str(self.a.evidence), "b": str(self.b.evidence)},
+            "path_dependent": {"a": self.a.path_dependent, "b": self.b.path_dependent},
+            "log10_refuted": {"a": to_log10(self.a.log_refuted), "b": to_log10(self.b.log_refuted)},
             "other_gauge": self.other_gauge,
             "published": {f"log10_{name}": change.to_json() for name, change in self.published.items()},
             "layers": [layer.to_json() for layer in self.layers],

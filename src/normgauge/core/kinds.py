@@ -21,6 +21,8 @@ def check_kinds(data: Any) -> None:
         ReadingError: then, and where the steps of its proof cannot be followed.
     """
     READING("", data)
+    if data.get("schema") != 1:
+        LATER("", data)
     for sentence in graph(data) if data.get("proof") is not None else ():
         raise ReadingError(f"the reading's proof cannot be followed: {sentence}; was the file edited?")
 
@@ -65,6 +67,12 @@ def whole(place: str, value: Any) -> None:
     """A whole number, not below zero."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         refuse(place, "a whole number", value)
+
+
+def share(place: str, value: Any) -> None:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        refuse(place, "a number from 0 to 1", value)
 
 
 def truth(place: str, value: Any) -> None:
@@ -164,7 +172,10 @@ LAYER = record(
     },
     {"log10_reached": maybe(number), "worked": text},
 )
-SAMPLE = record({"index": whole, "log10_lower": number, "log10_upper": maybe(number)}, {"picture": text})
+SAMPLE = record(
+    {"index": whole, "log10_lower": number, "log10_upper": maybe(number)},
+    {"log10_refuted": maybe(number), "picture": text},
+)
 GAINS = each(either(list, each(number), number))
 STEP = record(
     {
@@ -174,9 +185,20 @@ STEP = record(
         "disjoint": truth,
         "log10_folded": GAINS,
         "log10_balanced": GAINS,
-    }
+    },
+    dict.fromkeys(("log10_radius", "log10_everywhere"), number),
 )
-PROOF = record({"samples": whole, "sources": each(whole), "output": whole, "steps": each(STEP)})
+PROOF = record(
+    {"samples": whole, "sources": each(whole), "output": whole, "steps": each(STEP)}, {"log10_radii": each(number)}
+)
+SINCE_SCHEMA_2: dict[str, Kind] = {
+    "failure_probability": share,
+    **dict.fromkeys(("path_dependent", "together", "edited"), truth),
+    "no_bound": each(FINDING),
+    "log10_refuted": maybe(number),
+    **dict.fromkeys(("precision", "weights_digest", "digest"), text),
+    "options": table(maybe(either(str, text, either(bool, truth, finite)))),
+}
 READING = record(
     {
         **dict.fromkeys(("model", "mode", "input"), text),
@@ -199,3 +221,4 @@ READING = record(
         "proof": maybe(PROOF),
     },
 )
+LATER = record(SINCE_SCHEMA_2)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from normgauge.checker import SCHEMA, digest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.interval import LogInterval
 from normgauge.core.kinds import check_kinds
 from normgauge.core.proof import Proof
+from normgauge.core.refute import judged
 from normgauge.core.spelled import LN10, from_log10, spell, to_log10
 from normgauge.core.stored import read_items
 from normgauge.errors import ReadingError
 from normgauge.version import __version__
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,14 @@ class LayerRecord:
         )
 
 
+def _findings(found: tuple[Finding, ...]) -> list[dict[str, str]]:
+    return [{"name": finding.name, "why": finding.why} for finding in found]
+
+
+def _found(data: Iterable[Mapping[str, str]]) -> tuple[Finding, ...]:
+    return tuple(Finding(item["name"], item["why"]) for item in data)
+
+
 def _witness(data: Mapping[str, Any]) -> Witness:
     return Witness(data["where"], data["input_change"], data["output_change"])
 
@@ -169,15 +177,22 @@ class Reading:
         mode: ``eval`` or ``train``.
         scope: where the upper bound holds.
         evidence: how the upper bound is known; the lower one is always found, never more.
+        failure_probability: that of a proof with a random start; 0 where none is part of it.
+        path_dependent: the model looked at its data, and the bound holds if they take the same path.
         log_upper: the balanced bound, the number to quote.
         log_folded: the bound with linear maps folded into their normalizers, before balancing.
         log_lower: the largest slope found.
-        unknown: operations without a rule (the upper bound is infinite because of them).
+        log_refuted: the upper bound a slope was found above; None where none was.
+        unknown: operations without a rule, or a trace whose second run differed (the upper bound is infinite).
         unbounded: parts that provably have no finite constant in this scope.
+        no_bound: parts for which no finite bound was found, where one may exist (the upper bound is infinite).
         published: the papers' gauge-dependent quantities, as decimal logarithms, keyed as in the JSON form.
         layers: in the order of execution.
         samples: per sample {"index", "log10_lower", "log10_upper"}; upper is None for the global scope. The most
-            sensitive ones may have a "picture", a PNG as a data URI.
+            sensitive ones may have a "picture", a PNG as a data URI. In a refuted reading "log10_refuted" is the bound.
+        together: the samples influence each other, and the whole batch is measured as one point.
+        precision: the floating-point type the model was traced in.
+        options: what else was asked for, so that it can be measured again: input, output, balance, search, width.
         loss: decimal logarithm of the constant of each named loss in the input.
         displacement: log of the largest proved ‖f(x) − f(x0)‖ over the ball, None outside the ball scope.
         gauges: the rescalings the balanced bound was minimised over, in words.
@@ -186,6 +201,8 @@ class Reading:
         witness: where the largest slope was found; None where none was.
         rules: {"formula", "holds", "source"} of every rule used, by its id.
         proof: the composition, for `normgauge verify`; None in a reading made before there was one.
+        weights: digest of the names, shapes, types and bytes of all parameters and buffers; empty where not known.
+        edited: it was loaded from a file whose content is not what was written.
         version: of the normgauge that measured it.
         source: what was measured, for what-if questions; kept in memory only, never compared or saved.
     """
@@ -211,6 +228,15 @@ class Reading:
     witness: Witness | None = None
     rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     proof: Proof | None = None
+    failure_probability: float = 0.0
+    path_dependent: bool = False
+    no_bound: tuple[Finding, ...] = ()
+    log_refuted: float | None = None
+    together: bool = False
+    precision: str = "float64"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = ""
+    edited: bool = False
     version: str = __version__
     source: Source | None = field(default=None, compare=False, repr=False)
 
@@ -228,6 +254,11 @@ class Reading:
     def log10_lower(self) -> float:
         """The largest slope found, in decades."""
         return self.log_lower / LN10
+
+    @property
+    def certain(self) -> bool:
+        """Whether the upper bound is proved without a condition: no chance of failure, no path to be kept."""
+        return self.evidence is Evidence.PROVED and not self.path_dependent and self.failure_probability == 0
 
     @property
     def gap(self) -> float:
@@ -308,21 +339,28 @@ class Reading:
 
     def to_json(self) -> dict[str, Any]:
         """The reading as the JSON contract has it."""
-        return {
+        data = {
             "schema": SCHEMA,
             "normgauge": self.version,
             "model": self.model,
             "mode": self.mode,
             "scope": str(self.scope),
             "evidence": str(self.evidence),
+            "failure_probability": self.failure_probability,
+            "path_dependent": self.path_dependent,
             "log10_upper": to_log10(self.log_upper),
             "log10_folded": to_log10(self.log_folded),
             "log10_lower": to_log10(self.log_lower),
-            "unknown": [{"name": f.name, "why": f.why} for f in self.unknown],
-            "unbounded": [{"name": f.name, "why": f.why} for f in self.unbounded],
+            "log10_refuted": to_log10(self.log_refuted),
+            "unknown": _findings(self.unknown),
+            "unbounded": _findings(self.unbounded),
+            "no_bound": _findings(self.no_bound),
             "published": _spelled(self.published),
             "layers": [r.to_json() for r in self.layers],
             "samples": [_spelled(s) for s in self.samples],
+            "together": self.together,
+            "precision": self.precision,
+            "options": dict(self.options),
             "log10_loss": _spelled(self.loss),
             "log10_displacement": to_log10(self.displacement),
             "gauges": list(self.gauges),
@@ -332,23 +370,27 @@ class Reading:
             "witness": None if self.witness is None else dataclasses.asdict(self.witness),
             "rules": {name: dict(texts) for name, texts in self.rules.items()},
             "proof": None if self.proof is None else self.proof.to_json(),
+            "weights_digest": self.weights,
+            "edited": self.edited,
         }
+        return {**data, "digest": digest(data)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Reading:
-        """Rebuild a reading; the inverse of `to_json`.
+        """Rebuild a reading; the inverse of `to_json`. One of schema 1 says less, and its evidence is taken over.
 
         Raises:
             ReadingError: for another schema, and for a field that is missing or of the wrong kind, which is named.
         """
         schema = data.get("schema") if isinstance(data, Mapping) else None
-        if schema != SCHEMA:
+        if schema not in (1, SCHEMA):
             raise ReadingError(
-                f"expected a reading of schema {SCHEMA}, got schema {schema!r} written by {_writer(data)}; "
+                f"expected a reading of schema 1 or {SCHEMA}, got schema {schema!r} written by {_writer(data)}; "
                 f"open it with that version, or measure again with normgauge {__version__}"
             )
         check_kinds(data)
-        return cls(
+        later: Mapping[str, Any] = data if schema == SCHEMA else {}  # what came with schema 2
+        reading = cls(
             model=data["model"],
             mode=data["mode"],
             scope=Scope.parse(data["scope"]),
@@ -356,8 +398,8 @@ class Reading:
             log_upper=_number(data["log10_upper"]),
             log_folded=_number(data["log10_folded"]),
             log_lower=_number(data["log10_lower"]),
-            unknown=tuple(Finding(f["name"], f["why"]) for f in data["unknown"]),
-            unbounded=tuple(Finding(f["name"], f["why"]) for f in data["unbounded"]),
+            unknown=_found(data["unknown"]),
+            unbounded=_found(data["unbounded"]),
             published=_unspelled(data["published"]),
             layers=tuple(LayerRecord.from_json(r) for r in data["layers"]),
             samples=tuple(_unspelled(s) for s in data["samples"]),
@@ -370,8 +412,18 @@ class Reading:
             witness=None if data.get("witness") is None else _witness(data["witness"]),
             rules=data.get("rules", {}),
             proof=None if data.get("proof") is None else Proof.from_json(data["proof"]),
+            failure_probability=later.get("failure_probability", 0.0),
+            path_dependent=later.get("path_dependent", False),
+            no_bound=_found(later.get("no_bound", ())),
+            log_refuted=from_log10(later.get("log10_refuted")),
+            together=later.get("together", False),
+            precision=later.get("precision", ""),
+            options=later.get("options", {}),
+            weights=later.get("weights_digest", ""),
+            edited=bool(later) and (later["edited"] or later["digest"] != digest(data)),
             version=data.get("normgauge", "0.1.0"),
         )
+        return judged(reading)
 
     def save(self, path: str | Path) -> None:
         """Write the reading as JSON."""

@@ -63,6 +63,7 @@ class Symmetries:
         unknown: operations without a statement; nothing they touch was considered.
         unused: weights the output does not depend on.
         rejected: families that the equations gave and the model refused.
+        not_looked_for: moves that may exist and were not looked for, in sentences.
         notes: what was assumed.
         forwards: how many times the model ran.
     """
@@ -75,6 +76,7 @@ class Symmetries:
     unknown: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
+    not_looked_for: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     forwards: int = 0
 
@@ -115,6 +117,7 @@ class Symmetries:
             "unknown": list(self.unknown),
             "unused": list(self.unused),
             "rejected": list(self.rejected),
+            "not_looked_for": list(self.not_looked_for),
             "notes": list(self.notes),
             "forwards": self.forwards,
         }

@@ -15,7 +15,7 @@ from normgauge.errors import InputError, NormgaugeError
 from normgauge.hessian.batches import is_pair
 from normgauge.hessian.refusals import about, checked, failed, first_notes, no_parameters, no_second, own_functions
 from normgauge.hessian.watching import Watching
-from normgauge.trace.inputs import describe, make_call
+from normgauge.trace.inputs import check_initialized, describe, make_call
 from normgauge.trace.untouched import cast_tree, untouched
 
 ATTENTION_NOTE = "attention runs on torch's math kernel: the fused ones have no second derivative"
@@ -58,6 +58,7 @@ class Setting:
             raise InputError("expected either loss(output, target) or objective=f with f(model, batch), and one only")
         if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
             raise InputError("expected a Python model, got one with compiled (torch.jit) parts; give it uncompiled")
+        check_initialized(model)
         everything = dict(model.named_parameters())
         trained = {name: p for name, p in everything.items() if p.requires_grad}
         if not trained:

@@ -1,11 +1,16 @@
-"""What a forward pass does that matters to second derivatives: attention, steps without slope, broken graphs."""
+"""What a forward pass does that matters to second derivatives: attention, steps without slope, broken graphs.
+
+Two functions are written out here, since torch differentiates them once only: the second derivative of its weight
+normalization takes ‖v‖ for a constant and says nothing, that of hardsigmoid does not exist.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -14,8 +19,26 @@ FLAT = frozenset({"sign", "sgn", "round", "floor", "ceil", "trunc", "fix", "heav
 NUMBERS = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__"})
 
 
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """w = g v/‖v‖ with the norm over all dimensions but ``dim``; −1 for all of them."""
+    others = [d for d in range(v.ndim) if dim == -1 or d != dim % v.ndim]
+    return v * (g / torch.linalg.vector_norm(v, dim=others, keepdim=True)) if others else v * (g / v.abs())
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x/6 + ½, 0), 1)."""
+    return torch.clamp(input / 6 + 0.5, 0.0, 1.0)
+
+
+WRITTEN_OUT: dict[Any, Callable[..., Tensor]] = {
+    torch._weight_norm: weight_norm,
+    torch._C._nn.hardsigmoid: hardsigmoid,
+    F.hardsigmoid: hardsigmoid,
+}
+
+
 class Watching(TorchFunctionMode):
-    """Writes down what a forward pass calls.
+    """Writes down what a forward pass calls, and writes out what torch cannot differentiate twice.
 
     Attributes:
         attention: whether an attention kernel was asked for.
@@ -36,8 +59,8 @@ class Watching(TorchFunctionMode):
     ) -> Any:
         """Call the function and look at it."""
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
         name = name_of(func)
+        result = WRITTEN_OUT.get(func, func)(*args, **kwargs)
         self.attention |= name in ATTENTION
         if any(tensor.requires_grad for tensor in flat_tensors((*args, *kwargs.values()))):
             self.look(name.rstrip("_") if name[:1] != "_" else name, result)

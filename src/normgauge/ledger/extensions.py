@@ -216,6 +216,77 @@ def cumsum(draw: Draw) -> Iterator[Finding | Curve]:
 
 
 @claims.add(
+    "fourier",
+    "composition",
+    Verdict.HOLDS,
+    "A Fourier transform of n entries has constant √n, its inverse 1/√n; from half a spectrum to real numbers √2 times "
+    "that.",
+    "Exactly: a multiple of a unitary map; all entries of half a spectrum but the first and the middle count twice.",
+    backs=("fourier.transform", "fourier.part"),
+)
+def fourier(draw: Draw) -> Iterator[Finding | Curve]:
+    """Dense matrices over real and imaginary parts."""
+    n = draw.integer(3, 12)
+    basis = torch.eye(n, dtype=torch.float64)
+    images = {"fft": (torch.fft.fft(basis), 0.5), "rfft": (torch.fft.rfft(basis), 0.5)}
+    for name, (image, power) in {**images, "ifft": (torch.fft.ifft(basis), -0.5)}.items():
+        yield equal(name, norm(torch.view_as_real(image).flatten(1)), predicted=n**power)
+    half = norm(dense(lambda x: torch.fft.irfft(torch.view_as_complex(x), n), n // 2 + 1, 2))
+    yield equal("irfft", half, predicted=math.sqrt(2 / n))
+    turn = norm(dense(lambda x: torch.view_as_real(torch.view_as_complex(x).conj()), n, 2))
+    yield equal("conjugate", turn, predicted=1.0)
+
+
+@claims.add(
+    "scalar",
+    "composition",
+    Verdict.HOLDS,
+    "A chain of elementwise steps over one value has constant sup|φ'|, also where its parts have none: x/(1+x²) has 1, "
+    "1/(1+e^(−x)) ¼, exp(−γ‖x‖²) √(2γ/e).",
+    "Attained at a point or in a limit; a function of a length moves no faster than one of a number.",
+    backs=("scalar.scalar_function",),
+)
+def scalar(draw: Draw) -> Iterator[Finding | Curve]:
+    """Derivatives on a fine line, and of a radial function at points of all lengths."""
+    x = torch.linspace(-30, 30, 60_001, dtype=torch.float64, requires_grad=True)
+    functions = {"x/(1+x²)": (x / (1 + x * x), 1.0), "1/(1+e^(−x))": (1 / (1 + torch.exp(-x)), 0.25)}
+    for name, (y, predicted) in functions.items():
+        (slope,) = torch.autograd.grad(y.sum(), x)
+        yield equal(name, float(slope.abs().max()), predicted=predicted, rel=1e-6)
+    gamma, n = float(draw.uniform(1, low=0.1, high=3.0)), draw.integer(2, 6)
+    lengths = torch.linspace(0.5, 1.5, 201, dtype=torch.float64) / math.sqrt(2 * gamma)
+    centre = draw.normal(n)
+    found = max(
+        norm(jacobian(lambda t: torch.exp(-gamma * t.square().sum())[None], r * centre / centre.norm()))
+        for r in lengths
+    )
+    yield equal("exp(−γ‖x‖²)", found, predicted=math.sqrt(2 * gamma / math.e), rel=1e-4)
+
+
+@claims.add(
+    "grn",
+    "composition",
+    Verdict.HOLDS,
+    "Global response normalization x·g/(mean g + ε) of C channels has constant at most 2C + C^(3/2).",
+    "An upper bound: n = g/(mean g + ε) ≤ C, dy = n·dx + x·dn.",
+    backs=("response.response",),
+)
+def grn(draw: Draw) -> Iterator[Finding | Curve]:
+    """Jacobians with channels of very different lengths."""
+    places, channels = draw.integer(1, 5), draw.integer(2, 6)
+
+    def run(t: Tensor) -> Tensor:
+        x = t.reshape(places, channels)
+        g = x.norm(dim=0, keepdim=True)
+        return x * (g / (g.mean(-1, keepdim=True) + 1e-6))
+
+    scales = 10 ** draw.uniform(8 * channels, low=-2.0, high=1.0).reshape(8, 1, channels)
+    points = draw.normal(8 * places * channels).reshape(8, places, channels) * scales
+    found = max(norm(jacobian(run, point.flatten())) for point in points)
+    yield below("constant", found, predicted=2 * channels + channels**1.5)
+
+
+@claims.add(
     "log",
     "arithmetic",
     Verdict.HOLDS,

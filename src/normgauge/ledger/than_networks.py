@@ -40,7 +40,7 @@ def steepest(function: Activation, low: float = -8.0, high: float = 8.0) -> floa
     HOLDS,
     "ReLU, leaky ReLU, tanh, sigmoid and softmax have Lipschitz constants of at most 1.",
     "Exactly 1, 1, 1, 1/4 and 1/2; softmax reaches 1/2 for two equal logits and approaches it for more.",
-    backs=("activation.activation",),
+    backs=("activation.activation", "activation.modulus"),
 )
 def named_activations(draw: Draw) -> Iterator[Finding | Curve]:
     """Largest slopes found on a fine grid; softmax at random logits and at two that lead."""

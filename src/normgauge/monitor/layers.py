@@ -138,6 +138,11 @@ def find_layers(model: nn.Module) -> list[Layer]:
     return layers
 
 
+def complex_weights(model: nn.Module) -> list[str]:
+    """Names of the complex weights, whose norms no column holds."""
+    return [plain_name(name) for name, parameter in model.named_parameters() if parameter.is_complex()]
+
+
 def class_name(module: nn.Module) -> str:
     """The class of a module, or of the network inside DistributedDataParallel and torch.compile; FSDP2 makes one."""
     wrapped = isinstance(module, DistributedDataParallel)
@@ -172,6 +177,8 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
         names.insert(0, "weight")
     for name in names:
         weight = getattr(module, name)
+        if weight.is_complex():
+            continue  # `complex_weights` names it
         role = _role(module, name, weight)
         if role == "vector" and name == "bias" and "weight" in names:
             continue  # goes with its weight

@@ -21,7 +21,7 @@ from normgauge.monitor.fetch import Floats, Pending, Sheet, fetch
 from normgauge.monitor.growth import Inventory, unheard_sentence
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink
-from normgauge.monitor.layers import Layer, find_layers
+from normgauge.monitor.layers import Layer, complex_weights, find_layers
 from normgauge.monitor.opening import check, header_of
 from normgauge.monitor.pooling import LOSS
 from normgauge.monitor.schedule import Schedule
@@ -119,6 +119,9 @@ class Monitor:
         heard = sinks if self._team.rank == 0 else ()
         self._journal = Journal(writer, heard, on_alarm, sparse=every is None)
         self._number = (writer.resumed_from or 0) if known is None else known
+        left_out = complex_weights(model)
+        if left_out:
+            self._note(f"complex weights are not watched: {', '.join(left_out)}.", "complex")
         self._began = time.monotonic() - writer.elapsed
         self._schedule = Schedule(budget, every, self._number)
         self._team.begin(self._number)

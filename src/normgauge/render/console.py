@@ -37,11 +37,12 @@ def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     first = readings[0]
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
-    parts: list[Block] = [f"{first.model}, mode {first.mode}{measured}{batch}", table.totals(readings)]
+    alarms = [verdict.alarm(reading) for reading in readings if reading.log_refuted is not None]
+    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", table.totals(readings)]
     if first.layers:
         parts.append(table.layers(first, every))
         parts.append("")
-    told: set[str] = set()  # scopes share most of their notes
+    told = set(alarms)  # scopes share most of their notes
     for reading in readings:
         sentences = [sentence for sentence in verdict.verdict(reading) if sentence not in told]
         told.update(sentences)

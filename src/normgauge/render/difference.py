@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from operator import attrgetter
 
-from normgauge.core.bound import Evidence
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import ABSENT, decades, factor, power, where
 from normgauge.render.published import called
 from normgauge.render.table import Grid
+from normgauge.render.verdict import alarm, known
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
@@ -21,9 +21,11 @@ Block = str | Grid
 
 def verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
-    sentences = [_growth(difference), _cause(difference), _certain(difference)]
+    sides = [(name, r) for name, r in (("A", difference.a), ("B", difference.b)) if r.log_refuted is not None]
+    sentences = [f"{name}: {alarm(r)}" for name, r in sides]
+    sentences += [_growth(difference), _cause(difference), _certain(difference)]
     if difference.weaker:
-        sentences.append(f"B's bound is {difference.b.evidence}, A's was {difference.a.evidence}.")
+        sentences.append(f"B's bound is {known(difference.b)}, A's was {known(difference.a)}.")
     a, b = difference.a, difference.b
     if (a.mode, a.input_name) != (b.mode, b.input_name):
         sentences.append(f"A was read in mode {a.mode} ({a.input_name}), B in mode {b.mode} ({b.input_name}).")
@@ -33,6 +35,8 @@ def verdict(difference: Difference) -> list[str]:
 def _growth(difference: Difference) -> str:
     place, growth = where(difference.a.scope), difference.growth
     if abs(growth) < SAME:
+        if math.isinf(difference.b.log_upper) and difference.b.log_upper > 0:
+            return f"Neither A nor B has a finite bound {place}."
         return f"The bound {place} is the same in A and B, {factor(difference.b.log_upper)}."
     if growth == math.inf:
         return f"B has no finite bound {place}; A's is {factor(difference.a.log_upper)}."
@@ -45,9 +49,9 @@ def _growth(difference: Difference) -> str:
 def _certain(difference: Difference) -> str:
     """Bounds do not tell which of two networks is steeper; a slope found in one above a proved bound does."""
     a, b = difference.a, difference.b
-    if b.log_lower > a.log_upper and a.evidence is Evidence.PROVED:
+    if b.log_lower > a.log_upper and a.certain:
         return f"B is steeper for certain: its slope found, {factor(b.log_lower)}, lies above A's bound."
-    if a.log_lower > b.log_upper and b.evidence is Evidence.PROVED:
+    if a.log_lower > b.log_upper and b.certain:
         return f"A is steeper for certain: its slope found, {factor(a.log_lower)}, lies above B's bound."
     return f"The slopes found are {factor(a.log_lower)} in A and {factor(b.log_lower)} in B."
 
@@ -92,7 +96,7 @@ def totals(differences: Sequence[Difference]) -> Grid:
     for d in differences:
         for name, change in (("upper", d.upper), ("folded", d.folded), ("lower (found)", d.lower)):
             rows.append(
-                (str(d.a.scope), name, *_cells(change), f"{d.a.evidence}, {d.b.evidence}" if name == "upper" else "")
+                (str(d.a.scope), name, *_cells(change), f"{known(d.a)}, {known(d.b)}" if name == "upper" else "")
             )
         gaps = Change(d.a.gap * LN10, d.b.gap * LN10)
         rows.append((str(d.a.scope), "gap", *_cells(gaps), ""))

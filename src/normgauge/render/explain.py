@@ -10,6 +10,7 @@ from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
 from normgauge.render.numbers import factor, power, where
+from normgauge.render.verdict import alarm
 
 WIDTH = 96
 MARGIN = 11  # the column the texts begin in
@@ -29,7 +30,8 @@ def explain(reading: Reading, name: str) -> str:
 
 def items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     """The explanation as sentences, each under a label."""
-    return [*_rule_items(reading, record), *_numbers(reading, record), *_advice(reading, record)]
+    refuted = [] if reading.log_refuted is None else [("refuted", alarm(reading))]
+    return [*refuted, *_rule_items(reading, record), *_numbers(reading, record), *_advice(reading, record)]
 
 
 def find(reading: Reading, name: str) -> LayerRecord:
@@ -168,7 +170,7 @@ def _before(reading: Reading, record: LayerRecord) -> tuple[str, float] | None:
 
 def _provably(reading: Reading, record: LayerRecord) -> bool:
     """Whether its infinite gain is a proof rather than the want of a rule."""
-    return any(f.name in (_base(record), record.name) and f.why == record.note for f in reading.unbounded)
+    return any(f.name in (_base(record), record.name) for f in reading.unbounded)
 
 
 def _advice(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
@@ -176,12 +178,17 @@ def _advice(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     if record.gain.hi < math.inf:
         return []
     proved = _provably(reading, record)
-    if proved and ("discontinuous" in record.note or "discrete" in record.note):
-        text = "it jumps, so no scope gives it a slope. Replace it, or measure the network from behind it."
-    elif proved:
+    if proved:
         smaller = {"global": "a ball or a point", "ball": "a smaller ball or a point"}.get(reading.scope.kind)
         advice = f"measure in a smaller scope ({smaller}), or bound" if smaller else "bound"
-        text = f"{advice} its input: a normalizer or a clamp before it does."
+        text = (
+            f"{advice} its input: a normalizer or a clamp before it does. A step that jumps has no slope in any scope: "
+            "replace it, or measure the network from behind it."
+        )
+    elif any(f.name in (_base(record), record.name) for f in reading.no_bound):
+        text = (
+            "no finite bound was found for it, though there may be one. Bound its input, or give it a rule of your own."
+        )
     elif record.rule == "none":
         text = "nothing is known of it. Give it a rule: gauge(..., rules=REGISTRY.extended({target: rule}))."
     else:

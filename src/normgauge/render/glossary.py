@@ -26,9 +26,14 @@ TERMS = (
     ("eps, ε", "The small constant under that root. It keeps σ at √ε or more, so it caps a normalizer's gain."),
     ("γ", "A normalizer's own weights, by which it multiplies after the division."),
     ("proved", "Follows from the rules for all inputs of the scope, in exact arithmetic on the stored weights."),
+    ("on the same path", "The model looks at its data to decide what to do; the bound holds where they take the path "
+     "that was traced."),
+    ("computed", "Holds up to the rounding of float64, which is not enclosed."),
     ("estimated", "A proof was possible only in part; the notes say why."),
     ("observed", "Met on actual inputs: true there, and no statement about other inputs."),
-    ("unknown", "A step has no rule, so nothing is proved. The step is named."),
+    ("refuted", "A slope was found above a bound: the bound is wrong and taken back, and no upper end is left."),
+    ("unknown", "A step has no bound, or the trace is not what the model does: nothing is proved. The step is named."),
     ("unbounded", "A step that provably has no finite gain in the scope."),
+    ("no bound found", "A step for which no finite gain was found, where one may exist."),
     ("rule, claim", "The formula a layer's gain comes from, and the number of the statement it rests on."),
 )  # fmt: skip

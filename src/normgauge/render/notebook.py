@@ -19,7 +19,8 @@ def fragment(reading: Reading) -> str:
     Text and background are the notebook's own, so that it fits light and dark ones.
     """
     style = figure_css(NOTEBOOK, SCOPE) + asset("notebook.css")
-    told = [verdict.upper_sentence(reading), verdict.bracket_sentence(reading)]
+    first = [] if reading.log_refuted is None else [verdict.alarm(reading)]
+    told = [*first, verdict.upper_sentence(reading), verdict.bracket_sentence(reading)]
     warned = "".join(f"<p>{escape(sentence)}</p>" for sentence in verdict.trouble_sentences(reading))
     layers = _table(table.layers(reading)) if reading.layers else ""
     return (

@@ -13,6 +13,7 @@ from normgauge.render.numbers import decades, factor, plural, power, where
 from normgauge.render.panel import figure
 from normgauge.render.svg import NARROW, WIDE
 from normgauge.render.table import Grid
+from normgauge.render.verdict import alarm, known
 
 
 def overview(groups: Sequence[Group], extra: Sequence[Row], lead: Sequence[str] = ()) -> str:
@@ -31,9 +32,11 @@ def overview(groups: Sequence[Group], extra: Sequence[Row], lead: Sequence[str] 
     firsts = {id(group.readings[0]) for group in groups if len(group.readings) > 1}
     rows = [*(Row(name, reading, "now" if id(reading) in firsts else "") for name, reading, _ in named), *extra]
     drawn = figure("Where the truth lies", *(bracket(rows, shape) for shape in (WIDE, NARROW)))
+    refuted = [f"{name}: {alarm(reading)}" for name, reading, _ in named if reading.log_refuted is not None]
+    warned = "".join(f'<p class="warn">{parts.words(sentence)}</p>' for sentence in refuted)
     told = " ".join(lead) or compared(groups)
     table = parts.html_table(_totals([(name, r) for name, r, _ in named]), [f"g{i}" for _, _, i in named])
-    opening = f'<h2 class="first">Side by side</h2><p class="verdict">{parts.words(told)}</p>'
+    opening = f'<h2 class="first">Side by side</h2>{warned}<p class="verdict">{parts.words(told)}</p>'
     return f"<section>{opening}{drawn}{table}</section>"
 
 
@@ -66,7 +69,7 @@ def _totals(named: Sequence[tuple[str, Reading]]) -> Grid:
             power(reading.log_upper),
             decades(reading.log_folded),
             "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}",
-            "unknown" if reading.unknown else str(reading.evidence),
+            known(reading),
         )
         for name, reading in named
     )

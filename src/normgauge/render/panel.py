@@ -53,7 +53,8 @@ def _opening(reading: Reading) -> str:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
     warned = "".join(f'<p class="warn">{parts.words(sentence)}</p>' for sentence in troubles)
     told = f"{verdict.upper_sentence(reading)} {verdict.bracket_sentence(reading)}"
-    return f'<p class="verdict">{parts.words(told)}</p>{warned}'
+    refuted = "" if reading.log_refuted is None else f'<p class="warn">{parts.words(verdict.alarm(reading))}</p>'
+    return f'{refuted}<p class="verdict">{parts.words(told)}</p>{warned}'
 
 
 def _figures(reading: Reading, rows: Sequence[Row], key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
-from normgauge.render import table
+from normgauge.render import table, verdict
 from normgauge.render.numbers import decades, factor, plural, power, where
 from normgauge.render.table import Grid
 
@@ -18,9 +18,11 @@ SHOWN = 8
 PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
 EVIDENCE = {
     Evidence.PROVED: "proved: holds for all inputs of the scope, in exact arithmetic on the stored weights",
+    Evidence.COMPUTED: "computed: holds up to the rounding of float64, which is not enclosed",
     Evidence.ESTIMATED: "estimated: a proof was possible only in part, see the notes",
     Evidence.OBSERVED: "observed on actual inputs only",
-    Evidence.UNKNOWN: "unknown: a step has no rule, nothing is proved",
+    Evidence.REFUTED: "refuted: a slope was found above it, so it is wrong and taken back",
+    Evidence.UNKNOWN: "unknown: a step has no bound, or the trace is not the model; nothing is proved",
 }
 MODES = {"eval": "eval: as it predicts", "train": "train: the map of the whole batch, with the batch's own statistics"}
 
@@ -125,15 +127,18 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "mode", [MODES.get(reading.mode, reading.mode)]
     yield "scope", [f"{reading.scope}: {where(reading.scope)}"]
     yield "measured", [f"from {reading.input_name} to the output, {plural(len(reading.samples), 'sample')}"]
-    yield "upper bound", [EVIDENCE[reading.evidence]]
+    yield "upper bound", [EVIDENCE[reading.evidence], *verdict.conditions(reading)]
     yield "found slope", _witness(reading)
     moved = reading.displacement
     yield "output moves by", [] if moved is None else [f"at most {power(moved)} while the input stays in the ball"]
     yield "minimised over", reading.gauges
     yield "unknown", _named(reading.unknown)
     yield "unbounded", _named(reading.unbounded)
+    yield "no bound found", _named(reading.no_bound)
     yield "notes", reading.notes
     yield "CPU seconds", [", ".join(f"{part} {spent:.2g}" for part, spent in reading.seconds.items())]
+    yield "traced in", [reading.precision] if reading.precision else []
+    yield "weights", [reading.weights] if reading.weights else []
     yield "normgauge", [reading.version]
 
 

@@ -57,4 +57,5 @@ def _notes(found: Symmetries) -> list[str]:
     if found.unused:
         notes.append(f"the output does not depend on {shortened(found.unused, 5)}")
     notes += [f"given by the equations, refused by the model: {text}" for text in found.rejected]
+    notes += [f"not looked for: {text}" for text in found.not_looked_for]
     return notes + list(found.notes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.render import published as products
 from normgauge.render.numbers import ABSENT, decades, factor, power, sigma_range, where
+from normgauge.render.verdict import known
 
 TOP_ROWS = 30
 MEANING = (  # one line of 120 columns
@@ -34,7 +35,7 @@ def totals(readings: Sequence[Reading]) -> Grid:
             "at most, " + where(r.scope),
             str(r.scope),
             power(r.log_upper),
-            "unknown" if r.unknown else str(r.evidence),
+            known(r),
             factor(r.log_lower),
         )
         for r in readings

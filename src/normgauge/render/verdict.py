@@ -6,6 +6,7 @@ import math
 
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
+from normgauge.core.refute import contradictions
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import decades, factor, plural, power, where
 
@@ -13,21 +14,61 @@ LISTED = 4
 
 
 def verdict(reading: Reading) -> list[str]:
-    """The reading in a few sentences: the bound, the bracket, then whatever a reader must not miss."""
-    return [upper_sentence(reading), bracket_sentence(reading), *trouble_sentences(reading)]
+    """The reading in a few sentences: the bound, the bracket, then whatever a reader must not miss.
+
+    A refuted bound is said before anything else.
+    """
+    told = [upper_sentence(reading), bracket_sentence(reading), *trouble_sentences(reading)]
+    return [alarm(reading), *told] if reading.log_refuted is not None else told
+
+
+def alarm(reading: Reading) -> str:
+    """What refutes a bound, in a sentence."""
+    seen = next(contradictions(reading), None)
+    if seen is None:  # a file that says no more
+        return f"REFUTED {where(reading.scope)}: a slope was found above the bound, which is wrong and taken back."
+    at = f" at {seen.where}" if seen.where else ""
+    doubt = "another path of the data is steeper, or a rule is wrong" if reading.path_dependent else "a rule is wrong"
+    return (
+        f"REFUTED {where(reading.scope)}: a slope of {factor(seen.slope)} was found{at}, where at most "
+        f"{factor(seen.bound)} had been computed. No bound is left: {doubt}; please report this network."
+    )
+
+
+def known(reading: Reading) -> str:
+    """The evidence in a few words, with what it is subject to."""
+    path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
+    chance = reading.failure_probability
+    return f"{reading.evidence}{path}" + (f", fails with p ≤ {chance:.1g}" if chance else "")
+
+
+def conditions(reading: Reading) -> list[str]:
+    """What the upper bound is subject to."""
+    told = []
+    if reading.path_dependent and math.isfinite(reading.log_upper):
+        told.append("The path through the model depends on the data: the bound holds where they take the path traced.")
+    if reading.failure_probability:
+        told.append(
+            f"The proof has a random start and fails with probability {reading.failure_probability:.1g} at most."
+        )
+    return told
 
 
 def upper_sentence(reading: Reading) -> str:
     """What the upper bound says."""
     place = where(reading.scope)
+    if reading.evidence is Evidence.REFUTED:
+        return f"No upper bound holds {place} any more."
     if reading.unknown:
-        return f"No upper bound is known {place}: {plural(len(reading.unknown), 'operation')} without a rule."
+        return f"No upper bound is known {place}: nothing is known of {plural(len(reading.unknown), 'part')}."
+    if reading.no_bound:
+        return f"No finite bound was found {place}; there may be one."
     if math.isinf(reading.log_upper) and reading.log_upper > 0:
         return f"No finite bound holds {place}."
     subject = "the whole batch" if reading.mode == "train" else "the input"
     return (
         f"A small change of {subject} changes the output by at most {factor(reading.log_upper)} times as much "
-        f"{place} ({reading.evidence})."
+        f"{place} ({known(reading)})."
     )
 
 
@@ -40,8 +81,6 @@ def bracket_sentence(reading: Reading) -> str:
     found = f"{kind} {factor(reading.log_lower)}"
     if math.isinf(reading.gap):
         return f"{found}; above it nothing is ruled out."
-    if reading.gap < 0:
-        return f"{found}, above that number; the notes say why."
     owner = reading.gap_owner()
     if owner is None or reading.gap <= 0.05:
         return f"{found}, so the truth lies within {reading.gap:.2f} decades."
@@ -50,15 +89,22 @@ def bracket_sentence(reading: Reading) -> str:
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
-    """Unknown and unbounded parts, then the notes."""
+    """Parts without a bound, what the bound is subject to, then the notes."""
     sentences = []
-    for findings, what in ((reading.unknown, "Unknown"), (reading.unbounded, "Unbounded, provably")):
+    for findings, what in (
+        (reading.unknown, "Unknown"),
+        (reading.unbounded, "Unbounded, provably"),
+        (reading.no_bound, "No finite bound found"),
+    ):
         if findings:
             named = "; ".join(f"{f.name}: {f.why}" for f in findings[:LISTED])
             rest = f"; and {len(findings) - LISTED} more" if len(findings) > LISTED else ""
             sentences.append(f"{what}: {named}{rest}.".replace("..", "."))
-    if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN):
+    if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
         sentences.append(f"The upper number is {reading.evidence}, not proved.")
+    sentences += conditions(reading)
+    if reading.edited:
+        sentences.append("The file this reading came from was edited after it was written.")
     return sentences + list(reading.notes)
 
 

@@ -7,11 +7,14 @@ from normgauge.rules import (
     combine,
     conv,
     embedding,
+    fourier,
     norm_batch,
     norm_layer,
     pooling,
     projection,
     recognise,
+    response,
+    scalar,
     shape,
     softmax,
     stochastic,
@@ -35,6 +38,9 @@ REGISTRY = Registry.merge(
     combine.rules,
     attention.rules,
     recognise.rules,
+    fourier.rules,
+    scalar.rules,
+    response.rules,
 )
 
 __all__ = ["REGISTRY", "Context", "Flow", "Gain", "Registry", "Step", "Transfer"]

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.combine import entry_by_entry
-from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
+from normgauge.rules.combine import entry_by_entry, methods
+from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, at_sample, equal, number, worst
 from normgauge.trace.step import Step, Value
@@ -116,11 +116,6 @@ TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
     (fixed(1.0), (-INF, 0.0), (nn.LogSigmoid, F.logsigmoid)),
     (fixed(1.0), None, (nn.Tanhshrink, F.tanhshrink)),
     (fixed(1.0), None, (nn.Softshrink, F.softshrink)),
-    (
-        fixed(1.0),
-        None,
-        (torch.abs, torch.Tensor.abs, torch.Tensor.__abs__, torch.neg, torch.Tensor.neg, torch.Tensor.__neg__),
-    ),
     (fixed(1.0), (-1.0, 1.0), (torch.sin, torch.Tensor.sin, torch.cos, torch.Tensor.cos)),
     (fixed(1.0), None, (torch.atan, torch.Tensor.atan, torch.arctan, torch.asinh, torch.Tensor.asinh)),
     (fixed(1.128379168), (-1.0, 1.0), (torch.erf, torch.Tensor.erf)),
@@ -129,7 +124,7 @@ TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
         (0.0, 1.0),
         (nn.Sigmoid, torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.sigmoid_, torch.Tensor.sigmoid_),
     ),
-    (fixed(1 / 6), (0.0, 1.0), (nn.Hardsigmoid, F.hardsigmoid)),
+    (fixed(0.1666666717), (0.0, 1.0), (nn.Hardsigmoid, F.hardsigmoid)),  # ⅙ as float32 has it: torch's own derivative
     (fixed(1.5), (-0.375, INF), (nn.Hardswish, F.hardswish)),
     (fixed(1.099840), (-0.2785, INF), (nn.SiLU, F.silu)),
     (fixed(1.088499), (-0.3089, INF), (nn.Mish, F.mish)),
@@ -181,7 +176,8 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     SiLU 1.09984; Mish 1.088499; Hardswish 1.5; SELU 1.7581; Sigmoid ¼; Hardsigmoid ⅙;
     LeakyReLU, PReLU, RReLU max(1, |a|); ELU max(1, |α|)
 
-    Holds:  everywhere; the supremum is attained or approached.
+    Holds:  everywhere; the supremum is attained or approached. Softplus is log(1 + exp(βx))/β: where torch goes over to
+            x, at βx = 20, its values jump by 10⁻¹⁰ of their size, which counts as rounding.
     Source: maximum of the derivative.
     """
     value, span = constant_of(step)
@@ -192,6 +188,22 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     shape = step.outputs[0].tensor.shape
     found = elementwise(value, span, incoming[0], ctx, shape[-1] if shape else 1, origin)
     return replace(found, worked=equal(f"sup|φ'| of {_spelled(step, names)}", found.gains[0].log))
+
+
+@rules.add(*methods("abs", "__abs__", "neg", "__neg__"), claim="T.D4", complex=True)
+def modulus(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
+    """Modulus, of real or complex entries, and change of sign.
+
+    ||a| − |b|| ≤ |a − b|,  |−a + b| = |a − b|:  ‖J‖ = 1
+
+    Holds:  everywhere, exactly.
+    Source: reverse triangle inequality.
+    """
+    flow, minus = incoming[0], "neg" in step.kind
+    low, high = (-flow.high, -flow.low) if minus else (ctx.full(0.0), flow.peak)
+    gain = Gain(ctx.full(0.0), 0.0, Diagonal())
+    worked = equal("sup|φ'| of " + step.kind, gain.log)
+    return Transfer((gain,), row=flow.row, norm=flow.norm, low=low, high=high, worked=worked)
 
 
 def _spelled(step: Step, names: list[str]) -> str:
@@ -323,7 +335,16 @@ def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             return replace(found, worked=equal(f"sup|φ'| of max(x, {number(limit)})", found.gains[0].log))
     worked = equal(f"{step.kind} jumps: {JUMPS}", ctx.full(INF))
     gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
-    return Transfer(gains, unbounded=f"{step.kind} is discontinuous", worked=worked)
+    return endless(Transfer(gains, worked=worked), f"{step.kind} is discontinuous", _jumps(step, incoming[0]))
+
+
+def _jumps(step: Step, flow: Flow) -> bool:
+    """Whether a jump of a map of numbers to numbers is surely reached; what is made of a truth value may not jump."""
+    if not flow.covers or len(step.inputs) > 1:
+        return False
+    if "hardshrink" in step.kind.lower():
+        return option(step, 1, "lambd", 0.5) > 0
+    return step.kind in FLAT or "threshold" in step.kind.lower()
 
 
 def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, end: Tensor) -> Transfer:
@@ -349,7 +370,7 @@ def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     flow = incoming[0]
     slope = flow.high.exp() * (1 + 1e-12)
     transfer = ranged(flow.low.exp(), flow.high.exp(), slope, flow, "exp(sup x) = exp({})", flow.high)
-    return _refuse_infinite(transfer, "exp of an input that is not bounded above")
+    return endless(transfer, "exp of an input that is not bounded above", flow.covers)
 
 
 @rules.add(
@@ -386,7 +407,7 @@ def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
     flow = incoming[0]
     room = (1 + flow.low).clamp_min(0.0) * (1 - 1e-12)
     found = ranged(room.log(), flow.high.clamp_min(-1.0).log1p(), 1 / room, flow, "1/(1 + inf x) = 1/{}", room)
-    return _refuse_infinite(found, "log1p of an input that is not bounded away from −1")
+    return endless(found, "log1p of an input that is not bounded away from −1", flow.covers)
 
 
 def steep(kind: str, flow: Flow) -> Transfer:
@@ -399,7 +420,7 @@ def steep(kind: str, flow: Flow) -> Transfer:
         "reciprocal": (a.pow(-2), 1 / b, 1 / a, "1/(inf x)² = 1/{}²"),
     }[kind]
     found = ranged(low, high, slope, flow, formula, a)
-    return _refuse_infinite(found, f"{kind} of an input that is not bounded away from 0")
+    return endless(found, f"{kind} of an input that is not bounded away from 0", flow.covers)
 
 
 @rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, claim="X.range")
@@ -424,11 +445,5 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
     high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)
     formula = f"p·sup|x|^(p−1) = {number(p)}·{{}}^{number(p - 1)}"
-    return _refuse_infinite(ranged(low, high, slope, flow, formula, flow.peak), "a power of an unbounded input")
-
-
-def _refuse_infinite(transfer: Transfer, why: str) -> Transfer:
-    gain = transfer.gains[0]
-    if not bool((gain.log == INF).any()):
-        return transfer
-    return replace(transfer, unbounded=why)
+    found = ranged(low, high, slope, flow, formula, flow.peak)
+    return endless(found, "a power of an unbounded input", flow.covers and p > 1)

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, Transfer, log_vector
+from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
-from normgauge.spectral.dense import dense_norm
+from normgauge.spectral.dense import dense_norm, to_double
 from normgauge.trace.step import Step, Value
 
 rules = Family("affine")
@@ -24,20 +24,21 @@ def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Contex
     if key not in ctx.cache:
         ctx.cache[key] = (dense_norm(weight), weight)  # holding the weight keeps its id from being used again
     norm = ctx.cache[key][0].log
-    gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight))
+    real = not weight.is_complex()
+    gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight) if real else None)
     stretch = math.exp(norm.hi) if norm.hi < 700 else INF
-    shift = 0.0 if bias is None else float(torch.linalg.vector_norm(bias.detach().double()))
+    shift = 0.0 if bias is None else float(torch.linalg.vector_norm(to_double(bias)))
     return Transfer(
         (gain,),
         row=stretch * flow.row,
         norm=stretch * flow.norm + shift * (1 + OUTWARD),
-        weight=weight,
-        spectral=norm,
+        weight=weight if real else None,
+        spectral=norm if real else None,
         worked=within(f"‖W‖₂, W {sized(weight.shape)}", norm),
     )
 
 
-@rules.add(nn.Linear, F.linear, claim="T.L5")
+@rules.add(nn.Linear, F.linear, claim="T.L5", complex=True)
 def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Linear map of the last axis.
 
@@ -45,6 +46,9 @@ def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  everywhere, exactly; the bias does not matter.
     Source: definition of the spectral norm.
+
+    Raises:
+        SamplesMixed: when the samples lie on the last axis.
     """
     if step.module is not None:
         weight, bias = step.module.weight, step.module.bias
@@ -52,6 +56,7 @@ def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         weight, bias = step.get(1, "weight"), step.get(2, "bias")
     if isinstance(weight, Value) or isinstance(bias, Value) or not isinstance(step.get(0, "input"), Value):
         return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a weight that depends on the input")
+    ctx.keep_apart(incoming[0], step.inputs[0].tensor, (-1,), step.kind)
     if weight.ndim == 1:
         weight = weight[None]
     return matrix_transfer(weight, bias, incoming[0], ctx)
@@ -65,9 +70,16 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  where both branches are bounded (rows of length sup‖·‖); not Lipschitz otherwise.
     Source: product rule; ‖W(·, b)‖ ≤ ‖W_(1)‖‖b‖.
+
+    Raises:
+        SamplesMixed: when the samples lie on the last axis, or on different axes of the two branches.
     """
     weight = step.module.weight if step.module is not None else step.get(2, "weight")
     first, second = step.get(0, "input1"), step.get(1, "input2")
+    for value, flow in zip(step.inputs, incoming, strict=True):
+        ctx.keep_apart(flow, value.tensor, (-1,), step.kind)
+    if ctx.samples > 1 and len({flow.axis for flow in incoming}) > 1:
+        raise SamplesMixed("branches whose samples lie on different axes")
     # contraction with b leaves a map of a: ‖Σ_j W_kij b_j‖ ≤ ‖W unfolded as (k·i) × j‖‖b‖, and the same for a
     by_second = dense_norm(weight.reshape(-1, weight.shape[2])).log.hi
     by_first = dense_norm(weight.transpose(1, 2).reshape(-1, weight.shape[1])).log.hi
@@ -87,8 +99,8 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if flow_b is not None:
         lengths["sup‖a‖"] = length(first, flow_a)
     gains = tuple(Gain(log_vector(size) + log_w) for size in lengths.values())
-    why = "a product of two unbounded branches" if any(bool((g.log == INF).any()) for g in gains) else ""
     logs = [g.log for g in gains]
     put_in = largest(number(float(size[worst(*logs)])) for size in lengths.values())
     text = f"{at_sample(*logs)}‖W‖·{largest(lengths)} = {result(log_w, 6)}·{put_in}"
-    return Transfer(gains, unbounded=why, weight=weight, worked=equal(text, *logs))
+    found = Transfer(gains, weight=weight, worked=equal(text, *logs))
+    return endless(found, "a product of two branches for which no bound is known in this scope", proved=False)

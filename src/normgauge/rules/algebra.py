@@ -185,6 +185,12 @@ class Reader:
             if step.get(2, "max") is not None or not isinstance(floor, int | float) or floor <= 0:
                 raise Foreign
             return {((("floor", frozen(first), float(floor)), 1.0),): 1.0}, gone
+        if name in ("maximum", "max"):
+            floor = step.get(1, "other")
+            floor = float(floor) if isinstance(floor, Tensor) and floor.numel() == 1 else None
+            if floor is None or floor <= 0:
+                raise Foreign
+            return {((("floor", frozen(first), floor), 1.0),): 1.0}, gone
         if name in FUNCTIONS:
             if len(step.args) > 1 or len(step.kwargs) > ("input" in step.kwargs):
                 raise Foreign
@@ -228,7 +234,8 @@ class Reader:
         source = step.inputs[0].tensor
         if (
             gone is not None
-            or tuple(source.shape) != self.shape
+            or source.ndim != len(self.shape)
+            or any(n not in (1, m) for n, m in zip(source.shape, self.shape, strict=True))  # 1: reduced, broadcasts
             or step.kwargs.get("dtype") not in (None, torch.float64)
         ):
             raise Foreign

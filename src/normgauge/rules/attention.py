@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, worst
 from normgauge.trace.step import Step, Value
@@ -336,7 +336,6 @@ def _transfer(
         gains.append(Gain(log_vector(by_role[name]), form=form))
         factor = {"query": by_role["query"], "key": by_role["far"]}.get(name, ctx.full(1.0))
         row = row + torch.where(flow.row > 0, factor * flow.row, 0.0).nan_to_num(nan=INF, posinf=INF)
-    infinite = any(bool((g.log == INF).any()) for g in gains)
     data = blocks.v
     empty = (blocks.mask == -INF).all(-1).any()
     low = ctx.full(float(data.min())) if flow_v is None else flow_v.low
@@ -344,11 +343,15 @@ def _transfer(
     longest = ctx.full(float(torch.linalg.vector_norm(data, dim=-1).max())) if flow_v is None else flow_v.norm
     slack = 1e-12 * torch.maximum(low.abs(), high.abs()).nan_to_num(posinf=0.0)
     low, high = low - slack, high + slack
-    return Transfer(
+    found = Transfer(
         tuple(gains),
         row=row,
         norm=longest * (1 + 1e-12),
         low=low.clamp_max(0.0) if empty else low,
         high=high.clamp_min(0.0) if empty else high,
-        unbounded="attention is not Lipschitz on unbounded tokens" if infinite else "",
     )
+    # three free tokens that are query, key and value at once may be 0, R and −R
+    same = len(set(step.inputs)) == 1 and len(step.inputs) == 3 and not bool(blocks.mask.any())
+    free = same and incoming[0].covers and data.shape[1] >= 3 and blocks.scale > 0
+    why = "attention is not Lipschitz on unbounded tokens" if free else "attention on tokens that may be of any length"
+    return endless(found, why, free)

@@ -9,9 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.rules.flow import INF, Commute, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import (
+    INF,
+    Commute,
+    Context,
+    Diagonal,
+    Flow,
+    Gain,
+    SamplesMixed,
+    Transfer,
+    endless,
+    log_vector,
+)
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
+from normgauge.spectral.dense import to_double
 from normgauge.trace.step import Step, Value
 
 rules = Family("combine")
@@ -36,10 +48,8 @@ def shape_of(operand: Any) -> torch.Size:
 
 
 def data_of(operand: Any) -> Tensor:
-    """Contents of a value, a constant tensor or a number, in float64."""
-    if isinstance(operand, Value):
-        return operand.tensor.detach().double()
-    return operand.detach().double() if isinstance(operand, Tensor) else torch.tensor(operand, dtype=torch.float64)
+    """Contents of a value, a constant tensor or a number, in float64 or complex128."""
+    return to_double(operand.tensor if isinstance(operand, Value) else torch.as_tensor(operand))
 
 
 def broadcast_copies(shape: torch.Size, out: torch.Size) -> int:
@@ -86,6 +96,7 @@ def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands:
     operator.add,
     operator.sub,
     claim="X.add",
+    complex=True,
 )
 def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or difference of branches, or of a branch and a constant.
@@ -96,7 +107,10 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: triangle inequality.
     """
     operands = (step.args[0], step.get(1, "other"))
-    alpha = float(step.kwargs.get("alpha", 1))
+    alpha = step.kwargs.get("alpha", 1)
+    if isinstance(alpha, complex):
+        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a complex alpha")
+    alpha = float(alpha)
     scales = [alpha, 1.0] if step.kind == "rsub" else [1.0, alpha]
     out = step.outputs[0].tensor
     axis = aligned_axis(step, incoming, ctx, operands)
@@ -112,7 +126,8 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             data = data_of(operand) * scale * sign
             if data.numel():
                 norm = norm + _row_length(data, out)
-                low, high = low + float(data.min()), high + float(data.max())
+                ends = (-data.abs(), data.abs()) if data.is_complex() else (data, data)
+                low, high = low + float(ends[0].min()), high + float(ends[1].max())
             continue
         flow = next(flows)
         copies = broadcast_copies(operand.tensor.shape, out.shape)
@@ -135,6 +150,7 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         low=low,
         high=high,
         axis=axis,
+        onto=len(gains) == 1 and terms[0].endswith("√1") and bool(gains[0].log[0] > -INF),
         neutral=len(gains) == 1 and bool((gains[0].log == 0).all()),  # a constant is added, nothing is repeated
         worked=_sum_worked(terms, gains),
     )
@@ -164,7 +180,12 @@ def _row_length(data: Tensor, out: Tensor) -> float:
     return float(data.abs().max()) * math.sqrt(length)
 
 
-@rules.add(*methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), operator.mul, claim="X.multiply")
+@rules.add(
+    *methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
+    operator.mul,
+    claim="X.multiply",
+    complex=True,
+)
 def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of branches, or of a branch and a constant.
 
@@ -188,12 +209,13 @@ def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     norm = torch.minimum((flow_a.peak * flow_b.norm), (flow_a.norm * flow_b.peak)).nan_to_num(nan=INF, posinf=INF)
     if a.tensor.shape[-1:] != b.tensor.shape[-1:]:
         norm = None  # type: ignore[assignment]
-    infinite = [g for g in gains if bool((g.log == INF).any())]
-    why = f"{step.kind} multiplies branches that are not bounded in this scope" if infinite else ""
     nonnegative = bool((flow_a.low >= 0).all()) and bool((flow_b.low >= 0).all())
-    low = ctx.full(0.0) if nonnegative or a is b else -peak
+    low = ctx.full(0.0) if nonnegative or a is b else -peak  # of complex numbers the ends are set aside
     worked = _product_worked(gains, (a, b), out)
-    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why, worked=worked)
+    found = Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, worked=worked)
+    if a is b:
+        return endless(found, f"{step.kind} squares what is not bounded in this scope", proved=flow_a.covers)
+    return endless(found, f"{step.kind} multiplies branches for which no bound is known in this scope", proved=False)
 
 
 def _product_worked(gains: tuple[Gain, Gain], operands: tuple[Value, Value], out: Tensor) -> str:
@@ -218,7 +240,7 @@ def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) 
     repeated = tuple(
         i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
     )
-    data = other.tensor.detach().double().expand(out.shape)
+    data = data_of(other).expand(out.shape)
     blocks = torch.linalg.vector_norm(data, dim=repeated, keepdim=True).expand(out.shape)
     own = broadcast_copies(other.tensor.shape, out.shape)
     centre = ctx.rows(blocks, flow.axis + out.ndim - other.tensor.ndim).amax((1, 2)).cpu()
@@ -259,6 +281,7 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
         low=-peak * (1 + 1e-12),
         high=peak * (1 + 1e-12),
         axis=axis,
+        onto=shape == out.shape and bool((size > 0).all()),
         neutral=top == 1.0 and size.numel() == 1,
         worked=equal(_constant_words(symbol, size, shape == out.shape), gain.log),
     )
@@ -286,6 +309,7 @@ def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
     *methods("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"),
     operator.truediv,
     claim="X.divide",
+    complex=True,
 )
 def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Quotient of a branch by a constant or by a branch that stays away from 0.
@@ -297,28 +321,30 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     a, b = step.args[0], step.get(1, "other")
     if step.kwargs.get("rounding_mode") is not None:
-        gains = tuple(Gain(ctx.full(INF)) for _ in incoming)
+        jumps = tuple(Gain(ctx.full(INF)) for _ in incoming)
         worked = equal(f"a rounded quotient jumps: {JUMPS}", ctx.full(INF))
-        return Transfer(gains, unbounded="a rounded quotient is discontinuous", worked=worked)
+        found = Transfer(jumps, worked=worked)
+        return endless(found, "a rounded quotient is discontinuous", not isinstance(b, Value) and incoming[0].covers)
     if step.kind in ("__rtruediv__", "__rdiv__"):  # torch defines the first as the second, name and all
         a, b = b, a
     if not isinstance(b, Value):
         return by_constant(step, a, 1 / data_of(b), incoming[0], ctx, "1/c")
     flow_b = incoming[-1]
     floor = torch.maximum(flow_b.low, -flow_b.high).clamp_min(0.0) * (1 - 1e-12)
-    why = "" if bool((floor > 0).all()) else "a division by something that may be 0 in this scope"
     axis = aligned_axis(step, incoming, ctx, (a, b))
     out = step.outputs[0].tensor
     repeats = [broadcast_copies(o.tensor.shape, out.shape) if isinstance(o, Value) else 1 for o in (a, b)]
     size_a = incoming[0].peak if isinstance(a, Value) else ctx.full(float(data_of(a).abs().max()))
-    found = [Gain(log_vector((size_a / floor.square() * math.sqrt(repeats[1])).nan_to_num(nan=INF, posinf=INF)))]
+    gains = [Gain(log_vector((size_a / floor.square() * math.sqrt(repeats[1])).nan_to_num(nan=INF, posinf=INF)))]
     if isinstance(a, Value):
-        found.insert(0, Gain(log_vector(1 / floor * math.sqrt(repeats[0]))))
+        gains.insert(0, Gain(log_vector(1 / floor * math.sqrt(repeats[0]))))
     peak = (size_a / floor).nan_to_num(nan=INF, posinf=INF)
-    if not why and any(bool((g.log == INF).any()) for g in found):
-        why = "a division of something that is not bounded in this scope"
-    worked = _quotient_worked(found, size_a, floor, repeats)
-    return Transfer(tuple(found), low=-peak, high=peak, axis=axis, unbounded=why, worked=worked)
+    apart = bool((floor > 0).all())
+    why = f"a division {'of something that may be unbounded' if apart else 'by something that may be 0'} in this scope"
+    found = Transfer(
+        tuple(gains), low=-peak, high=peak, axis=axis, worked=_quotient_worked(gains, size_a, floor, repeats)
+    )
+    return endless(found, why, proved=not isinstance(a, Value) and bool((size_a > 0).all()) and flow_b.covers)
 
 
 def _quotient_worked(gains: list[Gain], size_a: Tensor, floor: Tensor, repeats: list[int]) -> str:
@@ -359,7 +385,7 @@ def after_reduction(step: Step, flow: Flow, ctx: Context, axes: tuple[int, ...],
     return axis if kept else axis - sum(d < axis for d in axes)
 
 
-@rules.add(*methods("sum", "mean"), claim="X.reduce")
+@rules.add(*methods("sum", "mean"), claim="X.reduce", complex=True)
 def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or mean over axes.
 
@@ -421,7 +447,7 @@ def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tran
 def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Euclidean length or standard deviation over axes.
 
-    ‖x‖₂: ‖J‖ ≤ 1;  std over n entries: 1/√(n−1), biased 1/√n
+    ‖x‖₂: ‖J‖ ≤ 1;  std over n entries: 1/√(n − correction), 1/√(n−1) unless told otherwise, biased 1/√n
 
     Holds:  everywhere for the ℓ2 norm and std; var is not Lipschitz unless the input is bounded.
     Source: reverse triangle inequality.
@@ -439,8 +465,10 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         unbiased = first if isinstance(first, bool) else step.get(2, "unbiased", True)
         correction = step.kwargs.get("correction")
         correction = int(unbiased) if correction is None else correction
-        value = 1 / math.sqrt(max(n - correction, 1))
-        text = f"1/√(n − {correction}) = 1/√{max(n - correction, 1)}"
+        if n <= correction:
+            return Transfer((Gain(ctx.full(INF)),), unknown=f"a deviation of {n} entries with correction {correction}")
+        value = 1 / math.sqrt(n - correction)
+        text = f"1/√(n − {number(correction)}) = 1/√{number(n - correction)}"
     else:
         dim = step.get(2, "dim")
         axes = (

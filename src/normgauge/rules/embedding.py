@@ -35,7 +35,7 @@ def embedding(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if any(isinstance(v, Value) and v.tensor.is_floating_point() for v in step.inputs):
         return Transfer(gains, unknown="an embedding whose table or weights depend on the input")
     worked = equal(f"the index jumps: {JUMPS}", *(g.log for g in gains))
-    return Transfer(gains, unbounded="the index of an embedding is discrete", worked=worked)
+    return Transfer(gains, no_bound="the index of an embedding is discrete", worked=worked)
 
 
 def embedding_facts(weight: Tensor) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import _VF, Tensor, nn
 
-from normgauge.rules.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
+from normgauge.rules.recurrent import gru, gru_cell, lstm, lstm_cell, packed, padded, rnn, rnn_cell
 from normgauge.rules.registry import inherits_forward
 
 
@@ -129,6 +129,8 @@ EXPANSIONS: dict[Any, Callable[..., Any]] = {
     nn.LSTMCell: lstm_cell,
     nn.GRUCell: gru_cell,
     nn.RNNCell: rnn_cell,
+    _VF._pack_padded_sequence: packed,
+    _VF._pad_packed_sequence: padded,
 }
 
 

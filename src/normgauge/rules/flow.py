@@ -7,8 +7,8 @@ global), so a whole batch is measured at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,11 +31,12 @@ class Flow:
     Attributes:
         slope: log of a Lipschitz bound of x ↦ h.
         radius: bound on ‖h(x) − h(x0)‖.
-        row: the same for every row (vector along the last axis).
+        row: the same for every row: a vector along the last axis, or one entry where the samples lie on that axis.
         norm: bound on the length of every row of h(x).
-        low: lower bound on every entry of h(x).
-        high: upper bound on every entry.
+        low: lower bound on every entry of h(x); −high for complex numbers.
+        high: upper bound on every entry, on its modulus for complex numbers.
         axis: the axis along which samples lie, sample-major; meaningless for a single sample.
+        covers: h(x) takes every value of its space while x runs over the scope (which is then the whole space).
     """
 
     slope: Tensor
@@ -45,6 +46,7 @@ class Flow:
     low: Tensor
     high: Tensor
     axis: int = 0
+    covers: bool = False
 
     @property
     def peak(self) -> Tensor:
@@ -130,7 +132,9 @@ class Transfer:
         radius: a better bound on the output's radius than gains × radii.
         row, norm, low, high: facts about the output (see `Flow`); None when nothing better than the radius is known.
         axis: the sample axis of the output; None keeps that of the first input.
-        unbounded: why the step has no finite constant here (a proof), when it has none.
+        onto: the step, of one input, reaches every value of its output's space where its input covers its own.
+        unbounded: why the step has no finite constant here, where that is proved: not because bounds of its inputs
+            are infinite, but on inputs that are reached (`Flow.covers`). See `endless`.
         no_bound: why no finite bound was found here, where one may exist (the gain is infinite without a proof).
         unknown: why nothing is known (no rule covers this use).
         weight: the trainable matrix or kernel, for the published quantities.
@@ -150,6 +154,7 @@ class Transfer:
     low: Tensor | None = None
     high: Tensor | None = None
     axis: int | None = None
+    onto: bool = False
     unbounded: str = ""
     no_bound: str = ""
     unknown: str = ""
@@ -190,6 +195,16 @@ class Context:
         """log(value) a sample, rounded outwards; log 0 = −inf."""
         return self.full(log_outward(value))
 
+    def keep_apart(self, flow: Flow, tensor: Tensor, axes: Iterable[int], what: str) -> None:
+        """Refuse to measure samples one by one where a step works along ``axes`` and one of them holds the samples.
+
+        Raises:
+            SamplesMixed: naming ``what`` mixes them.
+        """
+        ndim = max(tensor.ndim, 1)
+        if self.samples > 1 and flow.axis % ndim in {axis % ndim for axis in axes}:
+            raise SamplesMixed(f"{what} over the samples")
+
     def rows(self, tensor: Tensor, axis: int) -> Tensor:
         """A tensor as (samples, rows, length of a row) in float64.
 
@@ -201,6 +216,8 @@ class Context:
             data = data.abs()
         if data.dtype != torch.float64:
             data = data.to(torch.float64)
+        if data.numel() == 0:  # an expert without tokens, a head without passive channels
+            return data.new_zeros(self.samples, 0, 0)
         if self.samples == 1:
             return data.reshape(1, -1, data.shape[-1] if data.ndim else 1)
         axis = axis % data.ndim
@@ -244,6 +261,13 @@ def join(logs: list[Tensor], disjoint: bool) -> Tensor:
     return total + 1e-15 * len(logs)
 
 
+def endless(transfer: Transfer, why: str, proved: bool) -> Transfer:
+    """Say why a step's gain is infinite, if it is: a proof that no constant exists, or no bound found."""
+    if not any(bool((g.log == INF).any()) for g in transfer.gains):
+        return transfer
+    return replace(transfer, unbounded=why) if proved else replace(transfer, no_bound=why)
+
+
 def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: Context) -> Flow:
     """The flow behind a step: slopes through its gains, everything else the best of what is known."""
     slope = join([chain(g.log, f.slope) for g, f in zip(transfer.gains, incoming, strict=True)], transfer.disjoint)
@@ -253,7 +277,8 @@ def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: 
         radius = torch.minimum(radius, transfer.radius)
     axis = incoming[0].axis if transfer.axis is None else transfer.axis
     row = radius if transfer.row is None else torch.minimum(radius, transfer.row)
-    return anchored(centre, slope, radius * (1 + 1e-12), row * (1 + 1e-12), axis, ctx, transfer)
+    flow = anchored(centre, slope, radius * (1 + 1e-12), row * (1 + 1e-12), axis, ctx, transfer)
+    return replace(flow, covers=transfer.onto and len(incoming) == 1 and incoming[0].covers)
 
 
 def anchored(
@@ -266,12 +291,12 @@ def anchored(
         return Flow(slope, radius, row, zero, zero, zero, axis)
     norm = torch.linalg.vector_norm(data, dim=2).amax(1).cpu() + row
     low, high = data.amin((1, 2)).cpu() - row, data.amax((1, 2)).cpu() + row
-    if centre.is_complex():
-        low = -high
     if known is not None:
         norm = norm if known.norm is None else torch.minimum(norm, known.norm)
         low = low if known.low is None else torch.maximum(low, known.low)
         high = high if known.high is None else torch.minimum(high, known.high)
+    if centre.is_complex():  # sizes are moduli, and the parts of a number may have any sign
+        low = -high
     peak = torch.maximum(low.abs(), high.abs())
     norm = torch.minimum(norm, peak * math.sqrt(data.shape[2])) * (1 + 1e-12)
     return Flow(slope, radius, row, norm, torch.maximum(low, -norm), torch.minimum(high, norm), axis)

@@ -95,7 +95,8 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     J(x) = diag(γ)(I − xxᵀ/(nρ²))/ρ,  ρ = √(‖x‖²/n + ε);  ‖J(x)‖ ≤ max|γ|/ρ ≤ max|γ|/√ε
 
-    Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; at a point with ρ(x0). eps=None is the dtype's own.
+    Holds:  everywhere with ε alone; on a ball with ‖x‖ ≥ ‖x0‖ − r; at a point with ρ(x0). eps=None is
+            that of the precision torch computes in: float64's own, else float32's.
     Source: Zhang & Sennrich 2019.
     """
     module = step.module
@@ -103,8 +104,8 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         shape, gamma, eps = tuple(module.normalized_shape), module.weight, module.eps
     else:
         shape, gamma, eps = tuple(step.get(1, "normalized_shape")), step.get(2, "weight"), step.get(3, "eps")
-    if eps is None:
-        eps = torch.finfo(ctx.dtype).eps
+    if eps is None:  # torch's kernels compute in float32 at least, and take the ε of that
+        eps = torch.finfo(torch.float64 if ctx.dtype == torch.float64 else torch.float32).eps
     return over_last(step, shape, gamma, None, eps, incoming[0], ctx, centred=False)
 
 

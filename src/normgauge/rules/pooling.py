@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.core.interval import LogInterval
-from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.shape import rerun
 from normgauge.rules.worked import equal, sized, within
@@ -65,14 +65,8 @@ def spatial(step: Step) -> int:
 
 
 def keep_apart(step: Step, flow: Flow, ctx: Context, axes: int) -> None:
-    """Refuse to measure samples one by one when the layer works across them.
-
-    Raises:
-        SamplesMixed: when the samples lie on one of the last ``axes`` axes.
-    """
-    ndim = step.inputs[0].tensor.ndim
-    if ctx.samples > 1 and flow.axis % ndim >= ndim - axes:
-        raise SamplesMixed(f"{step.kind} along the samples' axis")
+    """Refuse to measure samples one by one when they lie on one of the last ``axes`` axes."""
+    ctx.keep_apart(flow, step.inputs[0].tensor, range(-axes, 0), step.kind)
 
 
 def channelwise(axes: int) -> Commute:

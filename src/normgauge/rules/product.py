@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from normgauge.rules.affine import matrix_transfer
-from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.worked import at_sample, equal, largest, result, sized, within, worst
-from normgauge.spectral.dense import dense_norm, norms_squared
+from normgauge.spectral.dense import dense_norm, norms_squared, to_double
 from normgauge.trace.step import Value
 
 WORK_LIMIT = 2e10
@@ -26,7 +26,7 @@ class Operand:
     """One side of a product: a letter for each axis, as in einsum, each once.
 
     Attributes:
-        data: centre or constant, float64.
+        data: centre or constant, float64 or complex128.
         letters: one a tensor axis.
         flow: what is known of it; None for a constant.
         source: the tensor itself, for the cache.
@@ -80,8 +80,8 @@ class Product:
 def operand(given: Any, letters: str, flows: list[Flow]) -> Operand:
     """An argument with its flow, if it is tracked."""
     if isinstance(given, Value):
-        return Operand(given.tensor.detach().double(), letters, flows.pop(0))
-    return Operand(given.detach().double(), letters, source=given)
+        return Operand(to_double(given.tensor), letters, flows.pop(0))
+    return Operand(to_double(given), letters, source=given)
 
 
 def squeezed(one: Operand, out_sizes: dict[str, int]) -> Operand:
@@ -218,8 +218,6 @@ def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
     assert a is not None and b is not None
     sup_a, sup_b = supremum(first, product, ctx), supremum(second, product, ctx)
     gains = (Gain(log_vector(sup_b)), Gain(log_vector(sup_a), form=form_of(second, product)))
-    infinite = bool(torch.isinf(torch.stack((sup_a, sup_b))).any())
-    why = "a product of branches that are not bounded in this scope" if infinite else ""
     inner = math.prod(first.data.shape[first.letters.index(c)] for c in product.inner)
     peak = torch.minimum(sup_a * sup_b, inner * a.peak * b.peak)
     row = norm = None
@@ -235,7 +233,8 @@ def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
     logs = [g.log for g in gains]
     sizes = largest(result(float(log[worst(*logs)]), 6) for log in logs)
     worked = equal(f"{at_sample(*logs)}max(sup‖B‖, sup‖A‖) = {sizes}", *logs)
-    return Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, unbounded=why, worked=worked)
+    found = Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, worked=worked)
+    return endless(found, "a product of branches for which no bound is known in this scope", proved=False)
 
 
 def matmul_letters(a: torch.Size, b: torch.Size) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ FIXED = {
     torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.linalg.matmul,
     torch.mm, torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot,
     torch.outer, torch.Tensor.outer,
-    claim="X.matmul",
+    claim="X.matmul", complex=True,
 )  # fmt: skip
 def matmul(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Product of matrices, batched or not.
@@ -133,7 +133,7 @@ def spelled_out(equation: str, ndims: tuple[int, int]) -> str:
     return f"{','.join(terms)}->{out.replace('...', dots)}"
 
 
-@rules.add(torch.einsum, claim="X.matmul")
+@rules.add(torch.einsum, claim="X.matmul", complex=True)
 def einsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Einstein sum of two operands that is a batched product of matrices.
 
@@ -167,14 +167,10 @@ def cumsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  everywhere, exactly.
     Source: the inverse of JJᵀ is tridiagonal with eigenvalues 4 sin²((2k−1)π/(4n+2)).
-
-    Raises:
-        SamplesMixed: when the sum runs over the samples.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dim = step.get(1, "dim") % max(data.ndim, 1)
-    if ctx.samples > 1 and flow.axis % data.ndim == dim:
-        raise SamplesMixed("a running sum over the samples")
+    ctx.keep_apart(flow, data, (dim,), step.kind)
     n = data.shape[dim] if data.ndim else 1
     value = 1 / (2 * math.sin(math.pi / (4 * n + 2)))
     stretch = (value if dim == data.ndim - 1 else float(n)) * (1 + OUTWARD)

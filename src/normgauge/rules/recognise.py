@@ -18,9 +18,11 @@ from torch import Tensor
 
 from normgauge.rules.activation import elementwise
 from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
-from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.norm_layer import over_last
 from normgauge.rules.registry import Family
+from normgauge.rules.response import read_response
+from normgauge.rules.scalar import written
 from normgauge.rules.spread import decider, groupwise, smallest_spread
 from normgauge.rules.worked import equal, number
 from normgauge.trace.step import Step, Trace, Value, backward_slice
@@ -42,6 +44,22 @@ PRODUCTS = {
     "divide",
     "true_divide",
 }
+
+ENDS = PRODUCTS | {
+    "add",
+    "radd",
+    "iadd",
+    "sub",
+    "isub",
+    "rsub",
+    "subtract",
+    "pow",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+}
+ENDS |= {"exp", "log", "log1p", "tanh", "sigmoid", "neg"}  # steps that may end a function of one number
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +112,25 @@ def recognise(trace: Trace) -> Trace:
         values = {v.index for v in step.inputs}
         if step.module is None and not step.trouble and len(values) == 2 and step.kind.strip("_") in PRODUCTS:
             changed |= _replaced(step)
+    changed |= _in_one_number(trace.output)
     if not changed:
         return trace
     return replace(trace, steps=backward_slice(trace.output), consumers={})
+
+
+def _in_one_number(output: Value) -> bool:
+    """Replace chains of elementwise steps over one value by one step each, the longest first; whether any was."""
+    changed = False
+    used = {step.index for step in backward_slice(output)}
+    for step in reversed(backward_slice(output)):
+        if step.index not in used or step.module is not None or step.trouble or step.kind.strip("_") not in ENDS:
+            continue
+        found = written(step, _bases(step))
+        if found is not None and _agrees(found[0](found[1].tensor, *found[2]), step.outputs[0].tensor):
+            marker, base, given = found
+            step.outputs[0].step = Step(step.index, marker, None, step.path, (base, *given), {}, (base,), step.outputs)
+            changed, used = True, {s.index for s in backward_slice(output)}
+    return changed
 
 
 def _replaced(step: Step) -> bool:
@@ -110,7 +144,7 @@ def _replaced(step: Step) -> bool:
             continue
         if gone is not None or base.tensor.shape != output.tensor.shape:
             continue
-        for match in (_division, _gate):
+        for match in (_division, _gate, read_response):
             found = match(poly, reader)
             if found is not None and _agrees(found[0](base.tensor, *found[1]), output.tensor):
                 output.step = Step(step.index, found[0], None, step.path, (base, *found[1]), {}, (base,), step.outputs)
@@ -266,8 +300,7 @@ def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tr
         transfer = over_last(step, shape, full, None, form.eps, flow, ctx, form.centred)
     else:
         transfer = _elsewhere(data, form, gamma, flow, ctx)
-    infinite = bool((transfer.gains[0].log == INF).any())
-    return replace(transfer, unbounded="a division by a spread that may be 0 in this scope" if infinite else "")
+    return endless(transfer, "a division by a spread that may be 0 in this scope", flow.covers)
 
 
 def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Context) -> Transfer:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 State = tuple[Tensor, ...]
 Cell = Callable[[Tensor, State, Tensor, Tensor | None], State]
@@ -41,25 +42,44 @@ def plain_equations(nonlinearity: str) -> Cell:
     return cell
 
 
-def unrolled(module: nn.RNNBase, cell: Cell, x: Tensor, state: State | None, memory: bool) -> tuple[Tensor, State]:
+def unrolled(
+    module: nn.RNNBase, cell: Cell, x: Tensor | PackedSequence, state: State | None, memory: bool
+) -> tuple[Any, State]:
     """All layers and directions of a recurrent module over the given length.
 
     Args:
         module: the layer.
         cell: its equations.
-        x: the input, batched or not.
+        x: the input, batched or not, or sequences of several lengths packed into one.
         state: initial states, one tensor each of shape (layers·directions, batch, width); zeros when None.
         memory: whether there is a cell state beside the hidden one.
 
     Returns:
         The outputs and the final states.
     """
+    if isinstance(x, PackedSequence):
+        data, sizes, order, back = x
+        start = state if state is None or order is None else tuple(s.index_select(1, order) for s in state)
+        out, final = layered(module, cell, data, sizes.tolist(), start, memory)
+        if back is not None:
+            final = tuple(s.index_select(1, back) for s in final)
+        return PackedSequence(out, sizes, order, back), final
     batched = x.dim() == 3
     if not batched:
         x = x.unsqueeze(1)
         state = None if state is None else tuple(s.unsqueeze(1) for s in state)
     elif module.batch_first:
         x = x.transpose(0, 1)
+    out, final = layered(module, cell, x, None, state, memory)
+    if not batched:
+        return out.squeeze(1), tuple(s.squeeze(1) for s in final)
+    return (out.transpose(0, 1) if module.batch_first else out), final
+
+
+def layered(
+    module: nn.RNNBase, cell: Cell, x: Tensor, sizes: list[int] | None, state: State | None, memory: bool
+) -> tuple[Tensor, State]:
+    """All layers; x is (length, batch, width), or (rows, width) with ``sizes`` rows at each moment."""
     directions = 2 if module.bidirectional else 1
     last: list[State] = []
     for layer in range(module.num_layers):
@@ -67,22 +87,25 @@ def unrolled(module: nn.RNNBase, cell: Cell, x: Tensor, state: State | None, mem
         for side in range(directions):
             place = layer * directions + side
             start = None if state is None else tuple(s[place] for s in state)
-            out, end = one_direction(module, cell, x, start, f"l{layer}{'_reverse' if side else ''}", memory)
+            out, end = one_direction(module, cell, x, sizes, start, f"l{layer}{'_reverse' if side else ''}", memory)
             sides.append(out)
             last.append(end)
         x = sides[0] if directions == 1 else torch.cat(sides, -1)
         if module.dropout and module.training and layer < module.num_layers - 1:
             x = F.dropout(x, module.dropout, True)
-    final = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
-    if not batched:
-        return x.squeeze(1), tuple(s.squeeze(1) for s in final)
-    return (x.transpose(0, 1) if module.batch_first else x), final
+    return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
 
 
 def one_direction(
-    module: nn.RNNBase, cell: Cell, x: Tensor, state: State | None, suffix: str, memory: bool
+    module: nn.RNNBase,
+    cell: Cell,
+    x: Tensor,
+    sizes: list[int] | None,
+    state: State | None,
+    suffix: str,
+    memory: bool,
 ) -> tuple[Tensor, State]:
-    """One layer in one direction; x is (length, batch, width)."""
+    """One layer in one direction; a sequence that has ended, or not begun, keeps its state."""
 
     def part(name: str) -> Any:
         return getattr(module, f"{name}_{suffix}", None)
@@ -90,35 +113,58 @@ def one_direction(
     own, bias_own = part("weight_hh"), part("bias_hh")
     project = part("weight_hr") if module.proj_size else None
     gates = F.linear(x, part("weight_ih"), part("bias_ih"))
+    moments = gates if sizes is None else gates.split(sizes)
     if state is None:
-        zero = torch.zeros(x.shape[1], module.proj_size or module.hidden_size, dtype=x.dtype, device=x.device)
-        state = (
-            (zero, torch.zeros(x.shape[1], module.hidden_size, dtype=x.dtype, device=x.device)) if memory else (zero,)
-        )
+        batch = moments[0].shape[0]
+        zero = torch.zeros(batch, module.proj_size or module.hidden_size, dtype=x.dtype, device=x.device)
+        state = (zero, torch.zeros(batch, module.hidden_size, dtype=x.dtype, device=x.device)) if memory else (zero,)
     outputs: list[Tensor] = []
-    order = range(x.shape[0])
+    order = range(len(moments))
     for t in reversed(order) if suffix.endswith("reverse") else order:
-        state = cell(gates[t], state, own, bias_own)
+        count = moments[t].shape[0]
+        going = state if count == state[0].shape[0] else tuple(s[:count] for s in state)
+        after = cell(moments[t], going, own, bias_own)
         if project is not None:
-            state = (F.linear(state[0], project), *state[1:])
-        outputs.append(state[0])
+            after = (F.linear(after[0], project), *after[1:])
+        outputs.append(after[0])
+        state = after if going is state else tuple(torch.cat([a, s[count:]]) for a, s in zip(after, state, strict=True))
     if suffix.endswith("reverse"):
         outputs.reverse()
-    return torch.stack(outputs), state
+    return (torch.stack(outputs) if sizes is None else torch.cat(outputs)), state
 
 
-def lstm(module: nn.LSTM, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+def packed(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    """`pack_padded_sequence` of sequences sorted by length: what is left of them at each moment, one after another."""
+    x = input.transpose(0, 1) if batch_first else input
+    sizes = [sum(n > t for n in lengths.tolist()) for t in range(int(lengths.max()))]
+    return torch.cat([x[t, :n] for t, n in enumerate(sizes)]), torch.tensor(sizes)
+
+
+def padded(
+    data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[Tensor, Tensor]:
+    """`pad_packed_sequence` of sequences sorted by length."""
+    sizes = batch_sizes.tolist()
+    rest = [0, 0] * (data.ndim - 1)
+    moments = [F.pad(rows, (*rest, 0, sizes[0] - len(rows)), value=padding_value) for rows in data.split(sizes)]
+    moments += [torch.full_like(moments[0], padding_value)] * (total_length - len(sizes))
+    out = torch.stack(moments)
+    lengths = torch.tensor([sum(n > i for n in sizes) for i in range(sizes[0])])
+    return (out.transpose(0, 1) if batch_first else out), lengths
+
+
+def lstm(module: nn.LSTM, input: Tensor | PackedSequence, hx: State | None = None) -> tuple[Any, State]:
     """`nn.LSTM`."""
     return unrolled(module, lstm_equations, input, hx, memory=True)
 
 
-def gru(module: nn.GRU, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def gru(module: nn.GRU, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Any, Tensor]:
     """`nn.GRU`."""
     out, (h,) = unrolled(module, gru_equations, input, None if hx is None else (hx,), memory=False)
     return out, h
 
 
-def rnn(module: nn.RNN, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def rnn(module: nn.RNN, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Any, Tensor]:
     """`nn.RNN`."""
     out, (h,) = unrolled(
         module, plain_equations(module.nonlinearity), input, None if hx is None else (hx,), memory=False

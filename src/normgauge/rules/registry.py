@@ -29,6 +29,7 @@ class Rule:
         function: computes the transfer.
         targets: printable names of what it covers.
         claim: id of the claim it rests on.
+        complex: whether it holds for complex numbers, with moduli for sizes; rules of the user's own are believed.
         formula, holds, source: from the docstring.
     """
 
@@ -40,6 +41,7 @@ class Rule:
     formula: str
     holds: str
     source: str
+    complex: bool = False
 
 
 class Family:
@@ -49,7 +51,9 @@ class Family:
         self.name = name
         self.table: dict[Any, Rule] = {}
 
-    def add(self, *targets: Any, claim: str | None = None) -> Callable[[RuleFunction], RuleFunction]:
+    def add(
+        self, *targets: Any, claim: str | None = None, complex: bool = False
+    ) -> Callable[[RuleFunction], RuleFunction]:
         """Register a rule for module types and functions.
 
         Raises:
@@ -58,7 +62,7 @@ class Family:
         """
 
         def register(function: RuleFunction) -> RuleFunction:
-            rule = make_rule(f"{self.name}.{function.__name__}", function, targets, claim)
+            rule = make_rule(f"{self.name}.{function.__name__}", function, targets, claim, complex)
             for target in targets:
                 if not callable(target):
                     raise TypeError(f"{rule.id}: expected a module type or a function, got {target!r}")
@@ -93,7 +97,7 @@ class Registry:
 
     def extended(self, rules: Mapping[Any, RuleFunction]) -> Registry:
         """A new registry in which ``rules`` (target -> function) come first; this one does not change."""
-        own = {t: make_rule(f"user.{f.__name__}", f, (t,), None) for t, f in rules.items()}
+        own = {t: make_rule(f"user.{f.__name__}", f, (t,), None, complex=True) for t, f in rules.items()}
         return Registry({**self._table, **own})
 
     def lookup(self, target: Any) -> Rule | None:
@@ -153,7 +157,9 @@ def names_used(kind: Any, function: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def make_rule(rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None) -> Rule:
+def make_rule(
+    rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None, complex: bool = False
+) -> Rule:
     """Read formula, validity and source out of the docstring."""
     doc = inspect.getdoc(function) or ""
     head, _, rest = doc.partition("\n")
@@ -168,6 +174,7 @@ def make_rule(rule_id: str, function: RuleFunction, targets: Iterable[Any], clai
         formula=" ".join(formula.split()),
         holds=" ".join(fields.get("Holds", "").split()),
         source=" ".join(fields.get("Source", "").split()),
+        complex=complex,
     )
 
 

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 from normgauge.rules.flow import Context, Flow, Gain, Move, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, equal
+from normgauge.spectral.dense import to_double
 from normgauge.trace.step import Step, Value, tensors_in
 from normgauge.trace.tape import overlay, recast
 
@@ -26,7 +27,7 @@ MODULES = (
 NAMES = """
     reshape view view_as flatten unflatten ravel squeeze squeeze_ unsqueeze unsqueeze_ atleast_2d atleast_3d
     permute transpose transpose_ swapaxes swapaxes_ swapdims movedim moveaxis t t_ adjoint
-    clone contiguous detach detach_ alias requires_grad_ real resolve_conj resolve_neg view_as_real view_as_complex
+    clone contiguous detach detach_ alias requires_grad_ resolve_conj resolve_neg reshape_as
     expand expand_as broadcast_to broadcast_tensors repeat repeat_interleave tile meshgrid
     roll flip fliplr flipud rot90 pixel_shuffle pixel_unshuffle channel_shuffle unfold as_strided
     narrow select index_select take_along_dim gather masked_select diagonal diag_embed tril triu
@@ -35,7 +36,7 @@ NAMES = """
     where masked_fill masked_fill_ index_fill index_put index_put_ index_copy scatter slice_scatter select_scatter
     __getitem__ __setitem__ zero_ fill_ copy_
 """.split()  # noqa: SIM905 (a list of 90 strings would be harder to read)
-GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data", "real"))
+GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data"))
 
 
 def functions() -> list[Any]:
@@ -60,7 +61,7 @@ def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
     def swap(leaf: Any) -> Any:
         if isinstance(leaf, Value):
             return next(supply).clone()
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
             return torch.full_like(leaf, fill, dtype=torch.float64)
         return leaf
 
@@ -151,7 +152,7 @@ def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> in
     raise SamplesMixed("a reshuffle that does not keep samples apart")
 
 
-@rules.add(*MODULES, *functions(), overlay, recast, claim="X.copies")
+@rules.add(*MODULES, *functions(), overlay, recast, claim="X.copies", complex=True)
 def copy(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Copying of entries: views, permutations, slices, padding, concatenation, stacking, masking, in-place writes.
 
@@ -169,9 +170,9 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
         step.get(0, "condition") if step.kind == "where" else step.get(1, "mask") if "masked" in step.kind else None
     )
     if isinstance(condition, Value):
-        why = "a choice that depends on the data is discontinuous"
-        worked = equal(f"the choice jumps: {JUMPS}", ctx.full(math.inf))
-        found = Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unbounded=why, worked=worked)
+        why = "a choice that depends on the data may be discontinuous"
+        worked = equal(f"the choice may jump: {JUMPS}", ctx.full(math.inf))
+        found = Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), no_bound=why, worked=worked)
         return [found] * len(step.outputs)
     refused = _refusal(step)
     if refused:
@@ -182,9 +183,7 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
 
 def _refusal(step: Step) -> str:
     """Why a step that usually only copies does not here; empty when it does."""
-    if any(v.tensor.is_complex() for v in (*step.inputs, *step.outputs)):
-        return "complex numbers"
-    if any(not v.tensor.is_floating_point() for v in step.inputs):
+    if any(not v.tensor.is_floating_point() and not v.tensor.is_complex() for v in step.inputs):
         return "indices or masks that depend on the data"
     if step.kwargs.get("accumulate") or step.kwargs.get("reduce") or ("index_put" in step.kind and len(step.args) > 3):
         return "writes that add up"
@@ -216,7 +215,8 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move()))
         if not count:
             continue
-        met = rows_met(label, value.tensor.shape[-1] if value.tensor.ndim else 1)
+        single = value.tensor.ndim == 0 or (ctx.samples > 1 and flow.axis % value.tensor.ndim == value.tensor.ndim - 1)
+        met = rows_met(label, 1 if single else value.tensor.shape[-1])
         width = out.shape[-1] if out.ndim else 1
         repeats = 1 if count == 1 else _row_repeats(label, width)
         factor = math.sqrt(met * repeats)
@@ -229,9 +229,10 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
                 raise SamplesMixed("branches whose samples lie on different axes")
             axis = found if axis is None else axis
     constants = bool((~shared).any())
-    fixed = out.detach().double()[~shared] if constants else out.new_zeros(0)
+    fixed = to_double(out)[~shared] if constants else out.new_zeros(0)
     if constants and fixed.numel():
-        low, high = low.clamp_max(float(fixed.min())), high.clamp_min(float(fixed.max()))
+        ends = (-fixed.abs(), fixed.abs()) if fixed.is_complex() else (fixed, fixed)
+        low, high = low.clamp_max(float(ends[0].min())), high.clamp_min(float(ends[1].max()))
     tied = not constants or not fixed.numel() or bool((fixed == 0).all())
     return Transfer(
         tuple(gains),
@@ -241,6 +242,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         low=low if row else None,
         high=high if row else None,
         axis=axis,
+        onto=most == 1 and not constants,
         neutral=all(float(g.log.max()) <= 1e-12 for g in gains),
         worked=equal(f"√(most copies of one entry) = √{most}", *(g.log for g in gains)),
     )
@@ -251,9 +253,16 @@ def _replays(step: Step, table: list[Tensor], out: Tensor) -> bool:
     for value, label in zip(step.inputs, table, strict=True):
         here = label > 0
         fetched = value.tensor.detach().reshape(-1)[label[here].long() - 1]
-        if not torch.equal(fetched.nan_to_num(), out.detach()[here].nan_to_num().to(fetched.dtype)):
+        got = out.detach()[here]
+        got = got if out.is_complex() else got.to(fetched.dtype)
+        if not torch.equal(_numbers(fetched.to(got.dtype)), _numbers(got)):
             return False
     return True
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """Real entries, with numbers for what is none."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).nan_to_num()
 
 
 def _row_repeats(label: Tensor, width: int) -> int:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, log_vector
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, number, worst
 from normgauge.trace.step import Step
@@ -28,16 +28,6 @@ def axis_of(step: Step, ndim: int) -> int:
     if dim is None:
         return 0 if ndim in (0, 1, 3) else 1
     return int(dim) % max(ndim, 1)
-
-
-def refuse_samples(step: Step, flow: Flow, ctx: Context, dim: int, ndim: int) -> None:
-    """Samples must not lie on the axis that is mixed.
-
-    Raises:
-        SamplesMixed: when they do.
-    """
-    if ctx.samples > 1 and flow.axis % max(ndim, 1) == dim:
-        raise SamplesMixed(f"{step.kind} over the samples")
 
 
 def log_probabilities(data: Tensor, dim: int, flow: Flow, ctx: Context) -> Tensor:
@@ -81,7 +71,7 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dim = axis_of(step, data.ndim)
-    refuse_samples(step, flow, ctx, dim, data.ndim)
+    ctx.keep_apart(flow, data, (dim,), step.kind)
     entries = data.shape[dim] if data.ndim else 1
     sign = -1 if "softmin" in step.kind.lower() or isinstance(step.module, nn.Softmin) else 1
     logs = log_probabilities(sign * torch.atleast_1d(data), dim, flow, ctx)
@@ -132,7 +122,7 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dim = axis_of(step, data.ndim)
-    refuse_samples(step, flow, ctx, dim, data.ndim)
+    ctx.keep_apart(flow, data, (dim,), step.kind)
     n = data.shape[dim] if data.ndim else 1
     logs = log_probabilities(torch.atleast_1d(data), dim, flow, ctx)
     reach = movement(data, dim, flow)
@@ -160,9 +150,6 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
     Holds:  everywhere; a supremum.
     Source: Σp = 1, p ≥ 0.
-
-    Raises:
-        SamplesMixed: when the sum runs over the samples.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dims = step.get(1, "dim")
@@ -170,8 +157,7 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         range(data.ndim)
     )
     axis = flow.axis % max(data.ndim, 1)
-    if ctx.samples > 1 and axis in axes:
-        raise SamplesMixed("logsumexp over the samples")
+    ctx.keep_apart(flow, data, axes, step.kind)
     kept = step.outputs[0].tensor.ndim == data.ndim
     shift = math.log(max(math.prod(data.shape[d] for d in axes if data.ndim), 1))
     return Transfer(
@@ -196,24 +182,23 @@ def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     data, flow = step.inputs[0].tensor, incoming[0]
     module: Any = step.module
     dim = (module.dim if module is not None else step.get(1, "dim", -1)) % data.ndim
-    refuse_samples(step, flow, ctx, dim, data.ndim)
+    ctx.keep_apart(flow, data, (dim,), step.kind)
     square = flow.peak.square()
     s = (3 - (1 - 8 / square).clamp_min(0.0).sqrt()) / 4
     inner = s * (1 + square * (1 - s).square()).sqrt()
     slope = torch.where(square >= 8, torch.maximum(inner, torch.ones_like(inner)), 1.0) * (1 + 1e-12)
     slope = slope.nan_to_num(nan=INF, posinf=INF)
-    why = "a gated unit whose input is not bounded in this scope" if bool(torch.isinf(slope).any()) else ""
     along_rows = dim == data.ndim - 1
     log = log_vector(slope)
-    return Transfer(
+    found = Transfer(
         (Gain(log, form=Commute((dim,))),),
         row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if along_rows else None,
         norm=flow.norm if along_rows else None,
         low=flow.low.clamp_max(0.0),
         high=flow.high.clamp_min(0.0),
-        unbounded=why,
         worked=_gated_worked(log, flow.peak, s),
     )
+    return endless(found, "a gated unit whose input is not bounded in this scope", flow.covers)
 
 
 def _gated_worked(log: Tensor, peak: Tensor, s: Tensor) -> str:

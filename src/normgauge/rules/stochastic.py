@@ -16,7 +16,8 @@ from normgauge.trace.step import Step
 
 rules = Family("stochastic")
 
-MASK = "the bound holds for the mask drawn in this run"
+EVERY = "the bound holds for every mask that can be drawn"
+MASK = "this layer's gain holds for every mask; ranges of what lies behind it for the mask drawn in this run"
 SELU_ALPHA = 1.7580993408473766  # torch's own constant: a dropped entry becomes −SELU_ALPHA before rescaling
 
 
@@ -39,7 +40,7 @@ def identity(flow: Flow, ctx: Context) -> Transfer:
 
 def mask_note(ctx: Context) -> str:
     """Around a point, what lies behind the layer is anchored at a centre that the mask decided."""
-    return "" if ctx.scope.kind == "global" else MASK
+    return EVERY if ctx.scope.kind == "global" else MASK
 
 
 def nothing_left(ctx: Context) -> Transfer:

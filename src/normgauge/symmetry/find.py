@@ -26,10 +26,13 @@ from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.mixing import mixings
 from normgauge.symmetry.normed import length_scales, with_normed
 from normgauge.symmetry.operations import MOVING, guards, normalization
+from normgauge.symmetry.recurrent import bias_pairs, write_out
 from normgauge.symmetry.rescaling import rescalings
 from normgauge.symmetry.rotating import rotations
 from normgauge.symmetry.scales import label
 from normgauge.symmetry.shifting import bias_shifts, weight_shifts
+from normgauge.symmetry.sites import used_again
+from normgauge.symmetry.spectral import with_held
 from normgauge.symmetry.torus import Solution
 from normgauge.symmetry.turning import turnings
 from normgauge.symmetry.verify import EXACT, Trial, random_move
@@ -52,6 +55,7 @@ class Analysis:
     generators: list[Generator]
     eps: dict[str, float]
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def symmetries(
@@ -120,6 +124,7 @@ def analysed(
     if progress:
         progress("run", 0.0)
     with untouched(model, torch.float64, device, False, call.native):
+        write_out(model)
         call = cast_call(call, device)
         notes: list[str] = []
         runs = {m: _runner(model, call, output, m, frozen, notes) for m in ("train", "eval")}
@@ -137,6 +142,7 @@ def analysed(
         generators = [
             *rescalings(labels, solution, eps),
             *bias_shifts(graph, labels),
+            *bias_pairs(model, live),
             *weight_shifts(graph, labels),
             *reader_shifts(graph, labels, state),
             *kernel_shifts(graph, labels),
@@ -146,10 +152,11 @@ def analysed(
             *turnings(graph, labels),
         ]
         generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, state)
+        generators, left_out = with_held(generators, labels.held, state)
         evaluated = (
             Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
         )
-        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps, tuple(notes))
+        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps, tuple(notes), tuple(left_out))
 
 
 def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
@@ -183,9 +190,22 @@ def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
         unknown=tuple(found.labels.unknown),
         unused=tuple(n for n in counted if n not in used),
         rejected=tuple(rejected),
+        not_looked_for=tuple(unsought(found)),
         notes=(*found.notes, *notes),
         forwards=trials + 1,
     )
+
+
+def unsought(found: Analysis) -> Iterator[str]:
+    """Which moves were not looked for."""
+    again = used_again(found.graph, found.labels)
+    if again:
+        yield (
+            "shifts and mixings of weights that are used more than once; what suits all their uses was looked for "
+            f"among plain scales and the two biases of a gate only: {', '.join(again)}"
+        )
+    if found.left_out:
+        yield f"moves that hold a spectral norm, of which there are too many: {', '.join(found.left_out)}"
 
 
 def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None:

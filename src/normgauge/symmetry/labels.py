@@ -33,6 +33,8 @@ class Labels:
         statistics: what every normalizer with running statistics sees: names of mean and variance, label by channel.
         normalizers: what takes scales off: its kind, the name of its gain, the labels of its groups.
         normed: weights computed by weight normalization: name, direction v, length g, dimension.
+        held: weights computed by spectral normalization: name, the weight divided, uvᵀ in its shape.
+        skipped: operations that only compute what such a weight is divided by.
         unknown: operations without a statement; everything they touch keeps its scale.
         read: which entries of a weight that has a variable for each were read.
         strict: whether an ε fixes the scale it is added to.
@@ -47,6 +49,8 @@ class Labels:
     statistics: list[tuple[str, str, Tensor]] = field(default_factory=list)
     normalizers: list[tuple[str, str, Tensor]] = field(default_factory=list)
     normed: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    held: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
     unknown: dict[str, None] = field(default_factory=dict)
     read: dict[str, Tensor] = field(default_factory=dict)
     strict: bool = False

@@ -23,8 +23,8 @@ def lengths(v: Tensor, dim: int) -> Tensor:
 
 
 def with_normed(generator: Generator, normed: Normed) -> Generator:
-    """The same family in terms of v and g, where it moves a computed weight."""
-    if not any(name in normed for name in generator.parameters):
+    """The same family in terms of v and g, where it moves or reads a computed weight."""
+    if not normed:
         return generator
 
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
@@ -35,7 +35,8 @@ def with_normed(generator: Generator, normed: Normed) -> Generator:
         return after
 
     names = tuple(n for name in generator.parameters for n in (normed[name][:2] if name in normed else (name,)))
-    return Generator(generator.kind, generator.what, names, generator.count, move)
+    rows = generator.rows if names == generator.parameters else None
+    return Generator(generator.kind, generator.what, names, generator.count, move, rows)
 
 
 def write_back(state: State, parts: tuple[str, str, int], weight: Tensor, unit: bool = False) -> dict[str, Tensor]:

@@ -35,6 +35,7 @@ from normgauge.symmetry.operations import (
 )
 from normgauge.symmetry.products import PRODUCTS, agree
 from normgauge.symmetry.reducing import REDUCTIONS, reduced
+from normgauge.symmetry.spectral import Estimate, estimates
 from normgauge.symmetry.torus import FIXED, WILD, Torus
 
 
@@ -49,8 +50,14 @@ def label(graph: Graph, strict: bool = False) -> Labels:
         The labels and the equations between them.
     """
     labels = Labels(Torus(), graph, strict=strict)
+    divided = {} if strict else estimates(graph)
+    labels.skipped.update(*(e.parts for e in divided.values()))
     for node in graph.nodes:
-        if any(out.floating for out in node.outputs):
+        if node.index in labels.skipped:
+            labels.fixed(node)
+        elif node.index in divided:
+            spectrally_normed(labels, node, divided[node.index])
+        elif any(out.floating for out in node.outputs):
             step(labels, node)
         else:
             compared(labels, node)
@@ -272,6 +279,19 @@ def weight_normed(labels: Labels, node: Node) -> None:
     labels.graph.state[name] = Value(-1 - len(labels.normed), out.shape, name, "state")
     labels.fixed(node)
     labels.places[out.index] = (name, torch.arange(out.shape.numel()).reshape(out.shape))
+
+
+def spectrally_normed(labels: Labels, node: Node, estimate: Estimate) -> None:
+    """W = V/uᵀVv is followed as a weight of its own; what holds uᵀWv is found later, the scale of V is free."""
+    name, shape = f"{estimate.weight.name} (spectral norm)", estimate.weight.shape
+    inside, divided = labels.rearranged(estimate.matrix), labels.rearranged(node.args[0])
+    assert inside is not None and divided is not None
+    outer = torch.zeros(shape.numel(), dtype=torch.float64)
+    outer[inside[1].reshape(-1)] = torch.outer(estimate.left, estimate.right).reshape(-1).double()
+    labels.held[name] = (estimate.weight.name, outer.reshape(shape))
+    labels.graph.state[name] = Value(-1_000_000 - len(labels.held), shape, name, "state")
+    labels.fixed(node)
+    labels.places[node.outputs[0].index] = (name, divided[1])
 
 
 SPECIAL: dict[str, Callable[[Labels, Node], None]] = {

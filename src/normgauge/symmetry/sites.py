@@ -162,3 +162,19 @@ def readings(graph: Graph, labels: Labels) -> Counter[str]:
             continue
         counts.update(found[0] for v in dict.fromkeys(node.inputs) if (found := labels.rearranged(v)) is not None)
     return counts
+
+
+def used_again(graph: Graph, labels: Labels) -> list[str]:
+    """Weights with an entry that several operations read: tied, used at every moment, or divided by their norm."""
+    counts: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        rearranges = node.outputs and all(labels.rearranged(out) is not None for out in node.outputs)
+        if node.index in labels.skipped or rearranges:
+            continue
+        for value in node.inputs:
+            found = labels.rearranged(value)
+            if found is not None:
+                name, places = found
+                count = counts.setdefault(name, torch.zeros(graph.state[name].shape.numel(), dtype=torch.long))
+                count[torch.unique(places)] += 1
+    return [name for name, count in counts.items() if "running_" not in name and int(count.max()) > 1]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from normgauge.errors import InputError
+
+COPIES = 3  # of the batch that any measurement holds at once: in float64, moved, and what the first layer makes of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +57,39 @@ def named_tensors(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from named_tensors(value, f"{prefix}.{i}" if prefix else str(i))
 
 
-def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
-    """A copy of what `named_tensors` walks through, with ``change`` applied to every tensor."""
+def mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """The same structure with every tensor that `named_tensors` finds exchanged; what holds none is kept as it is."""
     if isinstance(tree, Tensor):
         return change(tree)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        record = copy.copy(tree)
-        for field in dataclasses.fields(tree):
-            object.__setattr__(record, field.name, map_tensors(change, getattr(tree, field.name)))
-        return record
+    if next(named_tensors(tree), None) is None:
+        return tree
     if isinstance(tree, Mapping):
-        parts = {key: map_tensors(change, value) for key, value in tree.items()}
-        if type(tree) is dict or not isinstance(tree, MutableMapping):
-            return parts
-        made = copy.copy(tree)
-        made.update(parts)
-        return made
-    if isinstance(tree, tuple | list):
-        items = [map_tensors(change, value) for value in tree]
-        return type(tree)(*items) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(items)
-    return tree
+        return _refilled(tree, {key: mapped(change, value) for key, value in tree.items()})
+    if dataclasses.is_dataclass(tree):
+        twin = copy.copy(tree)
+        for field in dataclasses.fields(tree):
+            object.__setattr__(twin, field.name, mapped(change, getattr(tree, field.name)))  # frozen ones too
+        return twin
+    parts = [mapped(change, value) for value in tree]
+    return type(tree)(*parts) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(parts)
+
+
+def _refilled(tree: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    if type(tree) is dict:
+        return values
+    twin: Any = copy.copy(tree)
+    for key, value in values.items():
+        twin[key] = value
+    return twin
 
 
 def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     """Turn a batch into a call: a tensor is the one argument, a mapping keywords, a tuple positional arguments.
 
     Raises:
-        InputError: when the batch holds no tensor that can be measured.
+        InputError: when the batch holds no tensor that can be measured, or the model no weights yet.
     """
+    check_initialized(model)
     notes: list[str] = []
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = {}
@@ -102,10 +111,12 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     if not tensors:
         raise InputError(f"batch: expected at least one tensor, got {type(batch).__name__} without any")
     name = choose(tensors, wanted)
+    check_dense(name, tensors[name])
     if tensors[name].numel() == 0 or tensors[name].ndim == 0:
         raise InputError(
             f"batch: expected at least one sample in {pretty(name)}, got shape {tuple(tensors[name].shape)}"
         )
+    check_memory(model, tensors)
     if len(tensors) > 1:
         notes.append(f"measured in {pretty(name)}; the other inputs are held fixed")
     floats = [tensors[name], *model.parameters(), torch.zeros(())]
@@ -147,6 +158,68 @@ def positional_limit(model: nn.Module) -> int | None:
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
+def check_initialized(model: nn.Module) -> None:
+    """Refuse a model whose weights have no shape yet.
+
+    Raises:
+        InputError: naming the first of them.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(
+                f"weight {name} has no shape yet: it belongs to a lazy module. Run the model on one batch, then measure"
+            )
+
+
+def check_dense(name: str, tensor: Tensor) -> None:
+    """Refuse a measured tensor that is no plain array of numbers on a line.
+
+    Raises:
+        InputError: saying how to make it one.
+    """
+    if tensor.is_nested:
+        raise InputError(
+            f"{pretty(name)}: expected one dense tensor, got a nested one; pad it with .to_padded_tensor(0)"
+        )
+    if tensor.layout != torch.strided:
+        raise InputError(f"{pretty(name)}: expected a dense tensor, got {tensor.layout}; give it as .to_dense()")
+    if tensor.is_complex():
+        raise InputError(
+            f"{pretty(name)}: expected real numbers, got {tensor.dtype}; give torch.view_as_real of it to a model that "
+            "puts the two halves together again"
+        )
+
+
+def check_memory(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse what cannot be copied: a tensor expanded from a few numbers counts with all its entries.
+
+    Raises:
+        InputError: naming the largest tensor and what its copy would take.
+    """
+    sizes = {f"weight {n}": 8 * p.numel() for n, p in (*model.named_parameters(), *model.named_buffers())}
+    sizes |= {pretty(name): COPIES * 8 * tensor.numel() for name, tensor in tensors.items()}
+    needed, free = sum(sizes.values()), free_memory()
+    if needed > free:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise InputError(
+            f"measuring takes about {needed / 1e9:.3g} GB for copies in float64 and {free / 1e9:.3g} GB are free; most "
+            f"of it is for {largest}; give a smaller batch or a part of the model"
+        )
+
+
+def free_memory() -> float:
+    """Bytes of main memory that can be had, infinite where the system does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
 def check_finite(model: nn.Module, call: Call) -> None:
     """Refuse NaN and infinite weights and inputs; a buffer may hold −∞, as masks of attention do.
 
@@ -158,6 +231,7 @@ def check_finite(model: nn.Module, call: Call) -> None:
     places += [(pretty(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
     for name, tensor in places:
         data = tensor.detach()
+        data = data if data.layout == torch.strided else data.to_dense()
         if not (data.is_floating_point() or data.is_complex()) or bool(torch.isfinite(data).all()):
             continue
         if name.startswith("buffer") and not bool((torch.isnan(data) | torch.isposinf(data)).any()):

@@ -19,7 +19,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from normgauge.errors import InputError
-from normgauge.trace.inputs import map_tensors
+from normgauge.trace.inputs import mapped
 
 DEEPEST = 2  # plain objects on the way to something the model hides; a trainer's own world is not the model's
 PLAIN_DATA = (str, bytes, int, float, complex, type(None), Tensor, type, types.ModuleType, types.FunctionType)
@@ -250,4 +250,4 @@ def _cast(tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None
 
 def cast_tree(tree: Any, dtype: torch.dtype | None, device: torch.device | None) -> Any:
     """Copies of all tensors of a nested structure, floating ones in ``dtype``."""
-    return map_tensors(lambda leaf: _cast(leaf, dtype, device), tree)
+    return mapped(lambda leaf: _cast(leaf, dtype, device), tree)

@@ -78,7 +78,7 @@ def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> l
         found = readings(model, centres.to(device_of(model)), scopes, search=False, pictures=False)
     except NormgaugeError:
         return None
-    if any(r.evidence is not Evidence.PROVED or len(r.samples) != len(centres) for r in found):
+    if any(not r.certain or len(r.samples) != len(centres) for r in found):
         return None
     return [
         torch.tensor([ROOT2 * power(float(row["log10_upper"]) * LN10) for row in r.samples], dtype=torch.float64)

@@ -1,0 +1,139 @@
+"""What `verify --model` does: measure again what saved readings are about, and name what comes out otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from normgauge.core.reading import Reading
+from normgauge.errors import NormgaugeError, ReadingError
+from normgauge.loading import find_batch, load_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# These differ from run to run, or with the machine: the search has a budget, and of the balanced bound only the total
+# is unique. The proof and the totals recomposed from it hold them all the same.
+LEFT_OUT = frozenset(
+    {
+        *(
+            "normgauge",
+            "seconds",
+            "digest",
+            "edited",
+            "weights_digest",
+            "notes",
+            "gauges",
+            "witness",
+            "picture",
+            "worked",
+        ),
+        *("log10_lower", "log10_reached", "log10_slack", "log10_balanced"),
+    }
+)
+CLOSE, BALANCED = 1e-5, 1e-3  # decades; of a number that is no logarithm, a part of it
+MINIMISED = ("log10_upper", "log10_loss", "log10_displacement")  # what the balanced bound enters
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network readings are held against, and what it is measured on; without a batch its weights alone count."""
+
+    model: nn.Module
+    batch: Any
+    measured: bool
+
+    @classmethod
+    def load(cls, model: str, batch: str | None) -> Network:
+        """Build what the two names stand for; both may run the user's code, which may print."""
+        with contextlib.redirect_stdout(sys.stderr):
+            given = None if batch is None else find_batch(batch)
+            built = load_model(model)
+            return cls(built, None if given is None else given(), given is not None)
+
+    def check(self, items: Sequence[Any]) -> list[list[str]]:
+        """What is wrong with each of the readings of a file, as they are stored."""
+        from normgauge.fingerprint import weights_digest
+        from normgauge.trace import unwrap
+
+        weights, found = weights_digest(unwrap(self.model)), [list[str]() for _ in items]
+        alike: dict[str, list[tuple[int, Reading]]] = {}
+        for place, item in enumerate(items):
+            try:
+                reading = Reading.from_json(item)
+            except ReadingError:
+                continue  # the check of the stored numbers says what is wrong
+            found[place] += other_weights(reading.weights, weights)
+            alike.setdefault(f"{reading.mode} {sorted(reading.options.items())}", []).append((place, reading))
+        for group in alike.values() if self.measured else ():
+            for (place, _), sentences in zip(group, self.again([reading for _, reading in group]), strict=True):
+                found[place] += sentences
+        return found
+
+    def again(self, stored: Sequence[Reading]) -> Iterator[list[str]]:
+        """Measure in the scopes, mode and options of the readings, and compare."""
+        from normgauge.measure import readings
+
+        options = {key: value for key, value in stored[0].options.items() if value is not None}
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                found = readings(self.model, self.batch, [r.scope for r in stored], mode=stored[0].mode, **options)
+        except NormgaugeError as error:
+            yield from [[f"measured again: {error}"]] * len(stored)
+            return
+        for old, new in zip(stored, found, strict=True):
+            yield compared(old, new)
+
+
+def other_weights(stored: str, now: str) -> Iterator[str]:
+    """Whether the weights are those that were measured."""
+    if not stored or not now:
+        yield f"weights_digest: {'the model has' if stored else 'the reading stores'} none, so they cannot be compared"
+    elif stored != now:
+        yield "weights_digest: the weights are not those that were measured"
+
+
+def compared(stored: Reading, again: Reading) -> list[str]:
+    """What came out otherwise, a sentence each."""
+    told = list(different(stored.to_json(), again.to_json()))
+    if again.log_lower > stored.log_upper + math.log(1 + BALANCED):
+        told.insert(0, f"log10_upper: a slope of 10^{again.log10_lower:.6g} was found above it")
+    strange = sorted({record.rule for record in stored.layers if record.rule.startswith("user.")})
+    if told and strange:
+        told.insert(0, f"rules: {', '.join(strange)} are rules of the user's that the command does not have")
+    rest = len(told) - SHOWN
+    return told if rest <= 0 else [*told[:SHOWN], f"and {rest} more numbers that come out otherwise"]
+
+
+def different(stored: Any, again: Any, place: str = "", close: float = CLOSE) -> Iterator[str]:
+    """The places where two stored readings differ by more than the machine they were made on."""
+    if isinstance(stored, Mapping) and isinstance(again, Mapping):
+        for key in dict.fromkeys((*stored, *again)):
+            if key not in LEFT_OUT:
+                within = BALANCED if key in MINIMISED else close
+                inner = f"{place}.{key}" if place else str(key)
+                yield from different(stored.get(key), again.get(key), inner, within)
+    elif isinstance(stored, list) and isinstance(again, list) and len(stored) == len(again):
+        for index, (old, new) in enumerate(zip(stored, again, strict=True)):
+            name = new.get("name", index) if isinstance(new, Mapping) else index
+            yield from different(old, new, f"{place}[{name}]", close)
+    elif not _same(stored, again, "log10" in place, close):
+        yield f"{place}: stored {_shown(stored)}, measured again {_shown(again)}"
+
+
+def _same(stored: Any, again: Any, logarithm: bool, close: float) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (stored, again))
+    if not numbers:
+        return bool(stored == again)
+    return math.isclose(stored, again, rel_tol=close, abs_tol=close if logarithm else 0.0)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} of them"
+    return f"{value:.9g}" if isinstance(value, float) else f"{value!r:.40}"
