@@ -49,6 +49,8 @@ def shape_of(operand: Any) -> torch.Size:
 
 def data_of(operand: Any) -> Tensor:
     """Contents of a value, a constant tensor or a number, in float64 or complex128."""
+    if isinstance(operand, float | complex):  # as torch has it: beside a float64 tensor nothing is rounded to float32
+        return torch.tensor(operand, dtype=torch.float64 if isinstance(operand, float) else torch.complex128)
     return to_double(operand.tensor if isinstance(operand, Value) else torch.as_tensor(operand))
 
 
