@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import random
 import warnings
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -174,3 +180,75 @@ def test_a_network_that_collects_its_values_keeps_only_its_own():
     gauge(model, x, search=False)
     assert_untouched(before, model)
     assert "hidden" not in model.__dict__
+
+
+class Hiding(nn.Module):
+    """Keeps what it changes where no list of buffers shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.list = [torch.zeros(3), [nn.BatchNorm1d(4)]]
+        self.table = {"deep": {"norm": nn.BatchNorm1d(4), "sum": torch.zeros(4)}}
+        self.queue: deque[Any] = deque([torch.zeros(4)], maxlen=3)
+        self.array = np.zeros(4)
+        self.pair = (torch.zeros(4), 1.0)
+        self.helper = SimpleNamespace(norm=nn.BatchNorm1d(4), count=0)
+        self.dice, self.torch_dice = random.Random(0), torch.Generator().manual_seed(0)
+        self.seen: list[Any] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append((nn.Module.__call__, nn.Module._call_impl, torch.rms_norm, F.rms_norm, nn.Linear.forward))
+        with torch.no_grad():
+            self.list[0].add_(1.0)
+            self.table["deep"]["sum"].add_(1.0)
+            self.pair[0].add_(1.0)
+        self.queue.append(x.detach().sum(0))
+        self.array += 1.0
+        self.helper.count += 1
+        self.table["new"] = {}
+        random.random(), np.random.rand(), self.dice.random(), torch.rand(1, generator=self.torch_dice)
+        for norm in (self.list[1][0], self.table["deep"]["norm"], self.helper.norm):
+            x = norm.train()(x)
+        PATCHES.append(self.seen[-1])
+        return x
+
+
+PATCHES: list[Any] = []
+
+
+def contents(model: Hiding) -> list[Any]:
+    """Everything the forward changes, as plain numbers."""
+    norms = (model.list[1][0], model.table["deep"]["norm"], model.helper.norm)
+    tensors = [model.list[0], model.table["deep"]["sum"], model.pair[0], *model.queue]
+    tensors += [t for norm in norms for t in (*norm.parameters(), *norm.buffers())]
+    return [
+        *((id(t), t.dtype, t.tolist()) for t in tensors), [norm.training for norm in norms], model.array.tolist(),
+        model.helper.count, sorted(model.table), len(model.seen), len(model.queue), random.getstate(),
+        np.random.get_state()[1].tolist(), model.dice.getstate(), model.torch_dice.get_state().tolist(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_what_a_model_hides_in_plain_attributes_is_untouched(mode: str) -> None:
+    model = Hiding()
+    before = contents(model)
+    functions = (nn.Module.__call__, nn.Module._call_impl, torch.rms_norm, F.rms_norm, nn.Linear.forward)
+    PATCHES.clear()
+    gauge(model, torch.randn(5, 4), mode=mode)
+    assert contents(model) == before
+    assert len(PATCHES) > 3 and all(seen == functions for seen in PATCHES)  # nor was anything of torch's patched
+
+
+def test_a_hidden_layer_is_measured_as_any_other() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.hidden = {"map": nn.Linear(4, 4)}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.hidden["map"](x)
+
+    model = Net()
+    norm = float(torch.linalg.matrix_norm(model.hidden["map"].weight.detach().double(), 2))
+    assert gauge(model, torch.randn(3, 4)).log_upper == pytest.approx(math.log(norm), abs=1e-6)

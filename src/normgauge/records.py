@@ -233,9 +233,12 @@ def findings(parts: Composition) -> tuple[list[Finding], list[Finding], list[Fin
     """
     unknown, unbounded, no_bound = dict[str, Finding](), dict[str, Finding](), dict[str, Finding]()
     behind, infinite = set[int](), set[int]()
+    assert parts.trace.output is not None
     for step in parts.trace.steps:
         echo = any(value.index in behind for value in step.inputs)
         for out in step.outputs:
+            if out is not parts.trace.output and out.index not in parts.trace.consumers:
+                continue  # the indices beside a maximum, which nothing reads
             transfer = parts.transfers[out.index]
             endless = any(bool((g.log == INF).any()) for g in transfer.gains)
             silent = endless and not transfer.unbounded and not any(value.index in infinite for value in step.inputs)

@@ -50,6 +50,7 @@ class SampleMap:
         start: the given points, (samples, inputs).
         outputs: numbers in one sample's output.
         rounding: relative error granted to a product.
+        eps: the relative step between two numbers of the precision the function answers in.
         reach: most that a finite difference may step away from a point.
         calls: how often ``function`` ran.
     """
@@ -68,6 +69,7 @@ class SampleMap:
         self.start = x.detach().reshape(self.samples, -1)
         self.outputs = output.numel() // self.samples
         self.rounding = ROUNDING if output.dtype == torch.float64 else ROUNDING_LOW
+        self.eps = torch.finfo(output.dtype).eps
 
     def values(self, points: Tensor) -> Tensor:
         """The outputs at ``points``, without a graph."""

@@ -40,7 +40,7 @@ def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Slopes:
         uᵀ(f(x + h v) − f(x)), less its rounding error, of the first step that does.
     """
     here = network.values(points)
-    noise = 8 * torch.finfo(here.dtype).eps * norms(here)
+    noise = 8 * network.eps * norms(here)
     run, rise = network.steps(points), torch.zeros_like(pair.sigma)
     agreed = torch.zeros_like(pair.sigma, dtype=torch.bool)
     for shrink in (1.0, 1e-2, 1e2, 1e-4, 1e-5):
@@ -67,7 +67,7 @@ def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Ten
     size = norms(points).clamp(min=1e-30)[:, None]
     steps = [(part * size).clamp(max=network.reach) for part in NOISE]
     moves = [norms(network.values(points + step * direction) - here) for step in steps]
-    return 4 * torch.stack(moves).amax(0) + 64 * torch.finfo(here.dtype).eps * norms(here)
+    return 4 * torch.stack(moves).amax(0) + 64 * network.eps * norms(here)
 
 
 def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
@@ -89,26 +89,28 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
     low, high = network.values(near), network.values(far)
     along = unit(far - near)
     noise = torch.maximum(rounding_noise(network, near, along), rounding_noise(network, far, -along))
-    best = _slopes(near, far, low, high, noise)
+    shortest = max(1e-6, 1e5 * network.eps)  # a part of the points' size: they are rounded where the network works
+    best = _slopes(near, far, low, high, noise, shortest)
     for _ in range(HALVINGS):
         middle = (near + far) / 2
         between = network.values(middle)
-        first = _slope(near, middle, low, between, noise) >= _slope(middle, far, between, high, noise)
+        first = _slope(near, middle, low, between, noise, shortest) >= _slope(
+            middle, far, between, high, noise, shortest
+        )
         lower = first[:, None]
         near, far = torch.where(lower, near, middle), torch.where(lower, middle, far)
         low, high = torch.where(lower, low, between), torch.where(lower, between, high)
-        found = _slopes(near, far, low, high, noise)
+        found = _slopes(near, far, low, high, noise, shortest)
         best = Slopes(*(torch.where(found.slope > best.slope, new, old) for new, old in zip(found, best, strict=True)))
     return best
 
 
-def _slope(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor) -> Tensor:
-    return _slopes(near, far, low, high, noise).slope
+def _slope(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor, shortest: float) -> Tensor:
+    return _slopes(near, far, low, high, noise, shortest).slope
 
 
-def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor) -> Slopes:
+def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor, shortest: float) -> Slopes:
     run, rise = norms(far - near), norms(high - low) - 2 * noise
     slope = rise / torch.where(run > 0, run, 1.0)
-    shortest = max(1e-6, 1e5 * torch.finfo(low.dtype).eps)  # the ends themselves are rounded where the network works
     good = slope.isfinite() & (slope > 0) & (run > shortest * (norms(near) + norms(far)))
     return Slopes(torch.where(good, slope, 0.0), run, rise)

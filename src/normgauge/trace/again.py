@@ -197,7 +197,7 @@ def different(trace: Trace, function: Function, x: Tensor) -> str:
     try:
         if trace.random is not None:
             torch.set_rng_state(trace.random)
-        want = function(x.clone())  # it may write to its input
+        want = function(x.clone())  # which the model may overwrite
     except Exception:  # an input the model refuses says nothing about its steps
         return ""
     try:
@@ -213,7 +213,7 @@ def named(trace: Trace, retrace: Callable[[Tensor], Trace], x: Tensor, wrong: st
     """The first step that differs at ``x``, by recording the model there."""
     why = f"{wrong}; data reach it by a way the tape cannot see, or the model changes from call to call"
     try:
-        other = retrace(x)
+        other = retrace(x.clone())
         for (step, outs), there in zip(runs(trace, x), other.steps, strict=False):
             same = step.target is there.target and len(outs) == len(there.outputs)
             if not same or not all(alike(a, b.tensor) for a, b in zip(outs, there.outputs, strict=True)):

@@ -56,9 +56,11 @@ class Widened(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in CASTS and args[0].is_floating_point():
             out = func(*args, **kwargs)
-            if not isinstance(out, Tensor) or out is args[0] or out.dtype not in FLOATS:
+            if not isinstance(out, Tensor) or out.dtype not in FLOATS:
                 return out
-            return args[0] if out.dtype == self.native and not kwargs.get("copy") else args[0].clone()
+            wider = func is Tensor.double or torch.float64 in (*args[1:], *kwargs.values())
+            same = self.native == torch.float64 if wider else out is args[0] or out.dtype == self.native
+            return args[0] if same and not kwargs.get("copy") else args[0].clone()
         args, kwargs = tuple(map(_in_float64, args)), {key: _in_float64(value) for key, value in kwargs.items()}
         try:
             return func(*args, **kwargs)
