@@ -263,3 +263,37 @@ def test_rms_norm_without_eps_behind_an_embedding_goes_by_the_weights():
     model = nn.Sequential(nn.Embedding(5, 8), nn.RMSNorm(8))
     reading = gauge(model, torch.tensor([[0, 3], [1, 2]]), scope="global", search=False)
     assert reading.log_upper == pytest.approx(-0.5 * math.log(torch.finfo(torch.float32).eps), abs=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["tensor", "embedding"])
+def test_a_network_that_writes_to_its_input_is_measured(tokens):
+    """The second run of the steps must not start from what the first has overwritten."""
+
+    class Tripled(nn.Module):
+        def forward(self, x):
+            x[:, 1] *= 3.0
+            return x.tanh()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(*([nn.Embedding(5, 3)] if tokens else []), Tripled(), nn.Linear(3, 3)).double()
+    batch = torch.tensor([[0, 3], [1, 2]]) if tokens else torch.randn(2, 3).double()
+    reading = gauge(model, batch, scope="global", search=False)
+    assert reading.evidence == "proved" and reading.log_upper < math.inf
+
+
+@pytest.mark.parametrize("number", [0.7, 0.3, 1 / 3, 1e-3])
+def test_a_number_beside_a_tensor_is_not_rounded_to_single_precision(number):
+    """In float32 0.7 is 1.7e-8 too small, and 0.3 too large to be taken away."""
+
+    class Scaled(nn.Module):
+        def forward(self, h):
+            return h * number
+
+    class Divided(nn.Module):
+        def forward(self, h):
+            return h / number
+
+    x = torch.full((1, 3), 2.0, dtype=torch.float64)
+    assert gauge(Scaled(), x, search=False).log_upper >= math.log(number)
+    assert gauge(Divided(), x, search=False).log_upper >= -math.log(number)
+    check_rule(lambda h: (h - number).square().sum(-1), (2, 3), scopes=("ball:0.1", "point"))

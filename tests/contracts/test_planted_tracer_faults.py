@@ -56,8 +56,8 @@ def drops_a_step(patch: pytest.MonkeyPatch) -> None:
 def swaps_two_inputs(patch: pytest.MonkeyPatch) -> None:
     freeze = Tape.freeze
 
-    def crossed(self: Tape, args: Any, kwargs: Any) -> Any:
-        given, named, used, trouble = freeze(self, args, kwargs)
+    def crossed(self: Tape, *given: Any) -> Any:
+        given, named, used, trouble = freeze(self, *given)
         if len(used) == 2:
             given, used = (given[1], given[0], *given[2:]), used[::-1]
         return given, named, used, trouble
@@ -113,8 +113,8 @@ def reads_settings_afterwards(patch: pytest.MonkeyPatch) -> None:
 def takes_a_value_for_a_constant(patch: pytest.MonkeyPatch) -> None:
     freeze = Tape.freeze
 
-    def frozen(self: Tape, args: Any, kwargs: Any) -> Any:
-        given, named, used, trouble = freeze(self, args, kwargs)
+    def frozen(self: Tape, args: Any, *more: Any) -> Any:
+        given, named, used, trouble = freeze(self, args, *more)
         if len(used) == 2:
             given, used = (given[0], args[1].clone()), used[:1]
         return given, named, used, trouble
@@ -184,7 +184,7 @@ FAULTS = [
     Fault(ignores_the_copy_of_a_cast, copied, 5.0),
     Fault(ignores_overlap, through_a_view, 14.0),
     Fault(reads_settings_afterwards, settings_that_change, 100.0),
-    Fault(takes_a_value_for_a_constant, lambda net, x: torch.mul(x.tanh(), (20 * x).sin()), 5.0),
+    Fault(takes_a_value_for_a_constant, lambda net, x: torch.mul(x.tanh(), (20 * x.roll(1, 1)).sin()), 5.0),
     Fault(overlooks_a_number_read, lambda net, x: x * x.sum().tanh().item() * 20.0, 15.0),
 ]
 

@@ -9,5 +9,6 @@ attack.py   steep points and secants for the whole network
 tracing.py  networks that are hard to trace: control flow, settings, casts, hooks, views, odd axes, state, chance
 oracle.py   slopes of such a network by differences; imports nothing of the library
 tracer.py   its readings against them
+jobs.py     one seed's work, shared by processes
 run.py      one network through everything; the summary of many
 """

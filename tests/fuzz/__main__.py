@@ -6,22 +6,19 @@ import argparse
 import json
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from normgauge.rules import REGISTRY
-from tests.fuzz.mutants import mutated
-from tests.fuzz.nets import make_case
-from tests.fuzz.run import Outcome, fuzz_one
-from tests.fuzz.tracer import Attempt, attack
-from tests.fuzz.tracing import TRICKS, make_subject
+from tests.fuzz.jobs import awkward, network, shared
+from tests.fuzz.run import Outcome
+from tests.fuzz.tracer import Attempt
+from tests.fuzz.tracing import TRICKS
 
 
 def main() -> int:
@@ -38,9 +35,9 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.time()
-    work: Callable[[int], Any] = partial(_network, given.mutate)
+    work: Callable[[int], Any] = partial(network, given.mutate)
     if given.tracer:
-        work = partial(_awkward, given.trick)
+        work = partial(awkward, given.trick)
     outcomes: list[Any] = []
     for outcome in shared(work, range(given.seed, given.seed + given.count), given.jobs):
         outcomes.append(outcome)
@@ -54,38 +51,6 @@ def main() -> int:
     if given.json:
         given.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return 1 if summary["violations"] else 0
-
-
-def shared(work: Callable[[int], Any], seeds: Iterable[int], jobs: int) -> Iterator[Any]:
-    """The outcomes in the order of their seeds, from one process or several."""
-    if jobs == 1:
-        yield from map(work, seeds)
-        return
-    with get_context("spawn").Pool(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.imap(work, seeds, chunksize=4)
-
-
-def _network(mutate: str | None, seed: int) -> Outcome:
-    """One random network; a crash is a violation."""
-    registry = mutated(mutate) if mutate else REGISTRY
-    try:
-        outcome = fuzz_one(seed, registry, balance=not mutate and seed % 3 == 0)
-    except Exception:
-        outcome = Outcome(seed, broken=["crash: " + traceback.format_exc()])
-    if outcome.broken:
-        outcome.what = make_case(seed).describe()
-    return outcome
-
-
-def _awkward(trick: str | None, seed: int) -> Attempt:
-    """One network that is hard to trace; a crash is a violation."""
-    try:
-        attempt = attack(seed, trick)
-    except Exception:
-        attempt = Attempt(seed, trick or "unknown", broken=["crash: " + traceback.format_exc()])
-    if attempt.broken:
-        attempt.what = make_subject(seed, trick).describe()
-    return attempt
 
 
 def summarise_tricks(attempts: list[Attempt], seconds: float) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def audited(case: Case, parts: Composition, traced: Any, scope: Scope) -> list[s
     traces = [traced(p).trace for p in points]
     if any(len(t.steps) != len(parts.trace.steps) for t in traces):
         return []  # Python control flow took another branch
-    broken: list[Broken] = [*jacobians_broken(parts, parts.trace), *jacobians_broken(parts, traces[0])]
+    broken: list[Broken] = [*jacobians_broken(parts, traces[0])]
     for t in traces:
         broken += facts_broken(parts, t)
         broken += steps_broken(parts, parts.trace, t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.fuzz import oracle, tracing
+from tests.fuzz.jobs import awkward, shared
 from tests.fuzz.oracle import Subject, slopes, went
 from tests.fuzz.tracer import attack
 from tests.fuzz.tracing import TRICKS, make_subject, trick
@@ -55,3 +57,8 @@ def test_the_oracle_finds_what_is_there():
 def test_the_same_seed_is_the_same_network():
     a, b = make_subject(11), make_subject(11)
     assert str(a.model) == str(b.model) and a.batch.equal(b.batch)
+
+
+def test_processes_share_the_networks():
+    alone, together = ([a.answers for a in shared(partial(awkward, "written"), range(3), jobs)] for jobs in (1, 2))
+    assert alone == together and len(alone) == 3

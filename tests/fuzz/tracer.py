@@ -61,7 +61,7 @@ def judge(subject: Subject, scope: str, radius: float, attempt: Attempt) -> None
         attempt.answers["crash"] += 1
         attempt.broken.append(f"{scope}: crash: {last_words(error)}")
         return
-    depends = bool(getattr(reading, "path_dependent", False))
+    depends = reading.path_dependent
     finite = reading.log_upper < math.inf
     kind = str(reading.evidence) if reading.evidence not in CLAIMS else "finite" if finite else "infinite"
     attempt.answers[f"{kind}, by path" if depends else kind] += 1

@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from normgauge.compose import Composition, compose
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.measure import opened, readings
-from normgauge.rules import Registry
+from normgauge.rules import Context, Registry
+from normgauge.rules.flow import SamplesMixed
 from normgauge.rules.worked import stated
 from normgauge.session import Asked, Session
 from normgauge.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
@@ -106,7 +109,7 @@ def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
         AssertionError: naming the first step that does, its rule and the fact.
     """
     tried = [*points(bench, scope), *uphill(bench, scope)]
-    parts = session.composed(scope)
+    parts = _as_stated(session, scope)
     here = parts.trace
     for count, (name, x) in enumerate(tried):
         bench.rewind()
@@ -121,6 +124,16 @@ def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
         if broken:
             raise AssertionError(f"{scope}: {min(broken).text}, at {name}\n{x}")
     return tried
+
+
+def _as_stated(session: Session, scope: Scope) -> Composition:
+    """What the rules say, sample by sample unless one of them says that samples mix: nothing here is put right."""
+    options = session.options
+    if scope.kind != "global" and session.samples > 1:
+        ctx = Context(scope, session.samples, options.width, {}, options.mode == "train", session.native)
+        with suppress(SamplesMixed):
+            return compose(session.trace, options.rules, ctx)
+    return session.composed(scope)
 
 
 def _consistent(reading: Reading, unknown: bool) -> None:

@@ -52,7 +52,7 @@ def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: boo
     flow = parts.flows[old.index]
     facts: Any = parts.transfers[old.index] if stated else flow
     here, there = (parts.ctx.rows(v.tensor, flow.axis) for v in (old, new))
-    change = there - here
+    change = parts.ctx.rows(differing(new.tensor, old.tensor), flow.axis)
     loss = CARRIED * (1 + lengths(here) + lengths(there))
     seen = {
         "radius": lengths(change),
@@ -85,13 +85,13 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[Br
             pair = [parts.ctx.rows(v.tensor, flow.axis) for v in (out_a, out_b)]
             if not all(bool(torch.isfinite(p).all()) for p in pair):
                 continue
-            got = lengths(pair[0] - pair[1])
+            got = lengths(parts.ctx.rows(differing(out_a.tensor, out_b.tensor), flow.axis))
             loss = ROUNDING * (lengths(pair[0]) + lengths(pair[1]))
             allowed = torch.zeros_like(got)
             for gain, own_in, in_a, in_b in zip(transfer.gains, own.inputs, a.inputs, b.inputs, strict=True):
                 axis = parts.flows[own_in.index].axis
                 ends = [parts.ctx.rows(v.tensor, axis) for v in (in_a, in_b)]
-                size = lengths(parts.ctx.rows(in_a.tensor - in_b.tensor, axis))  # of complex numbers rows are moduli
+                size = lengths(parts.ctx.rows(differing(in_a.tensor, in_b.tensor), axis))
                 part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * size)
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
                 loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * (lengths(ends[0]) + lengths(ends[1]))
@@ -217,11 +217,8 @@ def step_jacobians(step: Step, position: int) -> dict[int, Tensor] | None:
             return None  # a step that cannot be run by itself; what it did to differences is audited all the same
         leaf.requires_grad_(False)
         rows = [torch.zeros_like(leaf) if row is None else row for row in pulled]
-        dense = (
-            torch.stack(rows).reshape(len(rows), -1)
-            if rows
-            else torch.zeros(want.numel(), leaf.numel(), dtype=leaf.dtype)
-        )
+        dense = torch.stack(rows) if rows else torch.zeros(want.numel(), leaf.numel(), dtype=leaf.dtype)
+        dense = dense.reshape(want.numel(), leaf.numel())
         if not bool(torch.isfinite(dense).all()):
             return None
         found[index] = dense
@@ -232,6 +229,11 @@ def members(parts: Composition, tensor: Tensor, axis: int) -> list[Tensor]:
     """The flat positions of the entries that belong to each sample."""
     places = torch.arange(tensor.numel(), dtype=torch.float64).reshape(tensor.shape)
     return list(parts.ctx.rows(places, axis).flatten(1).long())
+
+
+def differing(a: Tensor, b: Tensor) -> Tensor:
+    """The difference in float64 or complex numbers, before moduli are taken."""
+    return a - b if a.is_complex() else a.double() - b.double()
 
 
 def told(parts: Composition, step: Step, what: str) -> Broken:
