@@ -468,16 +468,16 @@ def record_call(
     casts: bool = False,
 ) -> Trace:
     """Trace one call with the options' rules and output."""
-    return recognise(
-        record(
-            model,
-            args,
-            kwargs,
-            measured,
-            lambda out: pick_output(out, options.output),
-            options.rules.is_leaf,
-            expansion_of,
-            native,
-            casts,
-        )
+    trace = record(
+        model,
+        args,
+        kwargs,
+        measured,
+        lambda out: pick_output(out, options.output),
+        options.rules.is_leaf,
+        expansion_of,
+        native,
+        casts,
     )
+    given = any(options.rules.is_own(step.target) for step in trace.steps if step.module is None)
+    return trace if given else recognise(trace)  # a rule of the user's for an operation is not passed over

@@ -105,6 +105,21 @@ def test_data_that_leaves_the_tensors_is_unknown(name: str) -> None:
         assert reading.log_upper == math.inf and str(reading.evidence) == "unknown" and reading.unknown
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.func.jvp(lambda z: z.pow(3), (x,), (torch.ones_like(x),))[1],
+        lambda x: torch.func.vmap(lambda row: row.sin() * 2)(x),
+        lambda x: torch.func.grad(lambda z: z.pow(3).sum())(x),
+        lambda x: torch.stack([x.new_tensor(float(v)) for v in x.flatten()]).reshape(x.shape),
+    ],
+)
+def test_transforms_inside_the_forward_are_right_or_unknown(function: Callable[[Tensor], Tensor]) -> None:
+    reading = ng.gauge(Net(function), batch(), scope="point", search=False)
+    assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
+
+
 def test_a_description_of_a_tensor_is_no_reading_of_it() -> None:
     def described(x: Tensor) -> Tensor:
         assert x.shape[0] == len(x) == x.size(0) and x.numel() and x.is_floating_point() and x.dtype == torch.float64
@@ -206,6 +221,7 @@ MEASURED: dict[str, tuple[Callable[..., Tensor], torch.dtype, float]] = {
     "float of float32": (same_precision, torch.float32, 50.0),
     "float of float64": (same_precision, torch.float64, 1.0),
     "a branch on the precision": (precision_branch, torch.float32, 100.0),
+    "one that the batch does not show": (lambda x: precision_branch(-(x + 9)).relu(), torch.float32, 100.0),
 }
 
 
@@ -364,6 +380,21 @@ def hook_on_everything() -> Iterator[None]:
 def test_a_patched_class_is_not_what_its_rule_knows() -> None:
     model = nn.Sequential(linear())
     assert sound(ng.gauge(model, batch(), search=False), slope(model, batch(), batch()))
+
+
+@pytest.fixture
+def exchanged_function() -> Iterator[None]:
+    function = F.linear
+    F.linear = lambda x, weight, bias=None: 100 * function(x, weight, bias)  # type: ignore[assignment]
+    yield
+    F.linear = function
+
+
+@pytest.mark.usefixtures("exchanged_function")
+def test_a_patched_function_is_not_what_its_layers_rule_knows() -> None:
+    model = nn.Sequential(linear())
+    reading = ng.gauge(model, batch(), search=False)
+    assert math.isfinite(reading.log_upper) and sound(reading, slope(model, batch(), batch()))
 
 
 @pytest.mark.usefixtures("hook_on_everything")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from normgauge.rules.flow import Context, Flow, Transfer
@@ -18,6 +19,11 @@ from normgauge.trace.step import Step
 
 RuleFunction = Callable[[Step, tuple[Flow, ...], Context], Transfer]
 TORCH = os.path.dirname(torch.__file__)
+FUNCTIONS = {
+    name: function
+    for name, function in vars(F).items()
+    if not inspect.isfunction(function) or function.__code__.co_filename.startswith(TORCH)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,11 @@ class Registry:
         """Whether the tape takes a module of this class as one step: its forward is the one its rule knows."""
         return self.lookup(kind) is not None
 
+    def is_own(self, target: Any) -> bool:
+        """Whether the user gave the rule for a target."""
+        rule = self.lookup(target)
+        return rule is not None and rule.id.startswith("user.")
+
     def entries(self) -> list[Rule]:
         """Every rule once, by id."""
         return sorted({rule.id: rule for rule in self._table.values()}.values(), key=lambda rule: rule.id)
@@ -134,6 +145,8 @@ def inherits_forward(kind: Any, ancestor: Any) -> bool:
     if kind.forward is not forward:
         return False
     used = {"__getattr__", "__getattribute__"} | names_used(ancestor, forward)
+    if ancestor.__module__.startswith("torch.") and any(vars(F).get(name) is not FUNCTIONS.get(name) for name in used):
+        return False
     between = kind.__mro__[: kind.__mro__.index(ancestor)]
     return not any(used & set(vars(cls)) for cls in between)
 

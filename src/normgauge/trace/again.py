@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from normgauge.trace.held import fresh
-from normgauge.trace.inputs import Call, pick_output
+from normgauge.trace.inputs import Call, mapped, pick_output
 from normgauge.trace.precision import Precision, widened
 from normgauge.trace.step import Step, Trace, Value, tensors_in
 from normgauge.trace.untouched import cast_tree, default_eps, untouched
@@ -29,39 +30,70 @@ class Own:
     """What the model itself gave, in its own precision and place.
 
     Attributes:
-        output: the measured output; None where random numbers were drawn.
+        here: the measured output; None where random numbers were drawn.
+        other: another input, None where the model refuses it or an integer input is measured from its embedding on.
+        there: the output at that one.
         eps: the ε of every RMSNorm that leaves it open.
         casts: whether its program does anything about precision.
     """
 
-    output: Tensor | None
+    here: Tensor | None
+    other: Tensor | None
+    there: Tensor | None
     eps: frozenset[float]
     casts: bool
 
-    def agrees(self, trace: Trace) -> bool:
-        """Whether the copy that was traced computes what the model does."""
-        if self.output is None or trace.output is None:
+    def computed_by(self, trace: Trace, function: Function) -> bool:
+        """Whether the copy that was traced computes what the model does, here and at the other input."""
+        if self.here is None or trace.output is None:
             return True
-        here, there = (t.detach().to("cpu") for t in (self.output, trace.output.tensor))
-        if here.dtype not in CAST or here.shape != there.shape:
-            return here.shape == there.shape
-        a, b = here.double(), there.double()
-        finite = a.isfinite()  # what overflows in the model's own precision need not in the copy's
-        if bool((finite & ~b.isfinite()).any()):
+        if not same_but_for_precision(self.here, trace.output.tensor):
             return False
-        gap = torch.linalg.vector_norm(torch.where(finite, a - b, 0.0))
-        size = torch.linalg.vector_norm(torch.where(finite, b, 0.0))
-        return bool(gap <= CAST[here.dtype] * size + 1e-6 * math.sqrt(b.numel()))
+        if self.other is None or self.there is None:
+            return True
+        source = trace.sources[0].tensor
+        try:
+            there = function(self.other.to(source))
+        except Exception:  # it ran in its own precision
+            return False
+        return same_but_for_precision(self.there, there)
 
 
+def same_but_for_precision(own: Tensor, copied: Tensor) -> bool:
+    """Whether an output in the model's own precision is that of its copy in float64."""
+    a, b = (t.detach().to("cpu") for t in (own, copied))
+    if a.shape != b.shape or a.dtype not in CAST:
+        return a.shape == b.shape
+    a, b, near = a.double(), b.double(), CAST[a.dtype]
+    finite = a.isfinite()  # what overflows in the model's own precision need not in the copy's
+    if bool((finite & ~b.isfinite()).any()):
+        return False
+    gap = torch.linalg.vector_norm(torch.where(finite, a - b, 0.0))
+    size = torch.linalg.vector_norm(torch.where(finite, b, 0.0))
+    return bool(gap <= near * size + 1e-6 * math.sqrt(b.numel()))
+
+
+@torch.no_grad()
 def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None) -> Own:
-    """Run the model once in its own precision, on copies of its tensors."""
+    """Run the model in its own precision, on copies of its tensors, at the batch and at another input."""
     args, kwargs = cast_tree((call.args, call.kwargs), None, None)
-    with untouched(model, None, None, training, None), torch.no_grad(), Precision() as seen:
+    x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
+    other = there = None
+    with untouched(model, None, None, training, None):
         state = torch.get_rng_state()
-        output, _ = pick_output(model(*args, **kwargs), wanted)
+        with Precision() as seen:
+            here, _ = pick_output(model(*args, **kwargs), wanted)
         drew = not torch.equal(state, torch.get_rng_state())
-    return Own(None if drew else output, frozenset(map(default_eps, seen.eps)), seen.asked)
+        here = None if drew or here is None else here.clone()
+        if here is not None and here.dtype in CAST and call.measured.is_floating_point():
+            other = elsewhere(call.measured.detach())[-1]
+            given = other.clone()
+            try:
+                args, kwargs = mapped(lambda leaf: given if leaf is x else leaf, (args, kwargs))
+                there, _ = pick_output(model(*args, **kwargs), wanted)
+            except Exception:  # an input the model refuses
+                other = None
+    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked)
 
 
 def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
@@ -159,20 +191,26 @@ def first_difference(trace: Trace) -> str:
 
 
 def elsewhere(x: Tensor) -> list[Tensor]:
-    """Two other inputs: near the first one, and far from it with other signs and order."""
-    generator = torch.Generator().manual_seed(7)
-    noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+    """Other inputs: one near the first, and one that is near it for every second sample and far for the others.
+
+    Far means other signs and another order.
+    """
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(x)
     size = x.abs().mean() + 1e-3
-    flat = x.reshape(-1)
-    return [x + 1e-3 * size * noise, -1.3 * flat.flip(0).reshape(x.shape) + size * noise]
+    near = x + 1e-3 * size * noise
+    far = -1.3 * x.reshape(-1).flip(0).reshape(x.shape) + size * noise
+    if x.ndim > 1 and len(x) > 1:
+        every_second = (torch.arange(len(x)) % 2 == 1).to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+        far = torch.where(every_second, near, far)
+    return [near, far]
 
 
 @torch.no_grad()
 def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]) -> Trace:
     """The trace, or one that ends in a step that says where its steps and the model differ.
 
-    Each step is run again at the batch from what was stored of it; then all of them, from the input on, at two other
-    inputs, against the model itself.
+    Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
+    input, against the model itself; where that gives no numbers, at one nearer by.
     """
     if trace.output is None or not trace.sources or not trace.steps or any(step.trouble for step in trace.steps):
         return trace
@@ -182,31 +220,34 @@ def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]
         if wrong:
             name, _, why = wrong.partition(": ")
             return trace.doubted(name, f"the trace is not faithful at {name}: {why}")
-        for x in elsewhere(trace.sources[0].tensor):
-            wrong = different(trace, function, x)
+        for x in reversed(elsewhere(trace.sources[0].tensor)):
+            wrong, told = different(trace, function, x)
             if wrong and not trace.path_dependent:
                 return trace.doubted(*named(trace, retrace, x, wrong))
+            if told:
+                break
     finally:
         torch.set_rng_state(state)
     return trace
 
 
-def different(trace: Trace, function: Function, x: Tensor) -> str:
-    """How the model and the recorded steps differ at ``x``, in words; empty where they do not."""
+def different(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
+    """How the model and the recorded steps differ at ``x``, in words, and whether the model gave numbers there."""
     assert trace.output is not None
     try:
         if trace.random is not None:
             torch.set_rng_state(trace.random)
         want = function(x.clone())  # which the model may overwrite
     except Exception:  # an input the model refuses says nothing about its steps
-        return ""
+        return "", False
     try:
         got = x
         for _, outs in runs(trace, x):
             got = outs[min(trace.output.position, len(outs) - 1)]
     except Exception as error:
-        return f"its steps cannot be run at another input ({type(error).__name__}: {error})".partition("\n")[0]
-    return "" if alike(got, want) else "the model's output at another input is not that of its recorded steps"
+        return f"its steps cannot be run at another input ({type(error).__name__}: {error})".partition("\n")[0], True
+    wrong = "" if alike(got, want) else "the model's output at another input is not that of its recorded steps"
+    return wrong, bool(want.isfinite().any())
 
 
 def named(trace: Trace, retrace: Callable[[Tensor], Trace], x: Tensor, wrong: str) -> tuple[str, str]:

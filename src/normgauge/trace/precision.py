@@ -19,12 +19,15 @@ CASTS = {
 }  # fmt: skip
 
 
+DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
+
+
 class Precision(TorchFunctionMode):
     """Notes what a program does about precision while it runs in its own.
 
     Attributes:
         eps: the precision of every tensor that is normalized by an RMSNorm without an ε.
-        asked: whether it casts tensors or asks for a precision by name.
+        asked: whether it looks at a tensor's precision, casts tensors or asks for a precision by name.
     """
 
     def __init__(self) -> None:
@@ -37,15 +40,16 @@ class Precision(TorchFunctionMode):
         if without_eps(func, args, kwargs):
             self.eps.add(args[0].dtype)
         given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype))
-        self.asked |= func in CASTS or any(value in FLOATS for value in given)
+        self.asked |= func in CASTS or func == DTYPE or any(value in FLOATS for value in given)
         return func(*args, **kwargs)
 
 
 class Widened(TorchFunctionMode):
     """Runs a program whose tensors are copies in float64 as it would run in ``native``.
 
-    A change of precision is the identity: the tensor itself where the program would get that back, else a copy of it. A
-    precision that is asked for is float64, and constants of another one are widened where they do not fit.
+    A program that looks at a tensor's precision sees ``native``. A change of precision is the identity: the tensor
+    itself where the program would get that back, else a copy of it. A precision that is asked for is float64, and
+    constants of another one are widened where they do not fit.
     """
 
     def __init__(self, native: torch.dtype) -> None:
@@ -54,6 +58,9 @@ class Widened(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func == DTYPE:
+            found = func(*args, **kwargs)
+            return self.native if found == torch.float64 else found
         if func in CASTS and args[0].is_floating_point():
             out = func(*args, **kwargs)
             if not isinstance(out, Tensor) or out.dtype not in FLOATS:

@@ -122,7 +122,8 @@ class Trace:
         assert self.output is not None
         values = [self.output, *self.sources, *(out for step in self.steps for out in step.outputs)]
         index = max((step.index for step in self.steps), default=-1) + 1
-        last = Step(index, unfollowed, None, name, (), {}, (self.output, *self.sources), trouble=why)
+        made = (self.output,) if self.output.step is not None or self.output in self.sources else ()
+        last = Step(index, unfollowed, None, name, (), {}, (*made, *self.sources), trouble=why)
         last.outputs = (Value(max(value.index for value in values) + 1, self.output.tensor, last),)
         return replace(self, output=last.outputs[0], steps=(*self.steps, last), consumers={})
 
