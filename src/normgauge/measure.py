@@ -94,16 +94,14 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
             with untouched(model, dtype, device, chosen.mode == "train", call.native if own.eps else None):
                 try:
                     with chosen.timed("trace"):
-                        session = start(model, call, dtype, device, chosen, casts)
-                        if session.exact and not own.computed_by(session.trace, session.function()):
-                            continue  # the copy is not the model: it looks at its precision, or loses what it computes
-                        session.check()
+                        session = start(model, call, dtype, device, chosen, casts, own)
                 except NormgaugeError:
                     raise
                 except Exception as error:  # a forward may raise anything
                     failure = error
                     continue
-                return use(session)
+                if session is not None:  # else the copy is not the model: it looks at its precision in some other way
+                    return use(session)
     raise InputError(f"the model's forward raised {type(failure).__name__}: {failure}") from failure
 
 

@@ -35,6 +35,7 @@ def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Ca
     measured = call.measured
 
     def run(x: Tensor) -> Tensor:
+        trace.rewind()
         with widened(trace.native):
             return put(x)
 

@@ -42,7 +42,7 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.again import checked, runs
+from normgauge.trace.again import Own, checked, runs
 from normgauge.trace.inputs import Call, mapped, named_tensors, pick_output, pretty
 from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
@@ -205,6 +205,8 @@ class Session:
     @torch.no_grad()
     def mixing(self, parts: Composition) -> Step | None:
         """The first step at which a sample moves although only others were moved, or that cannot be asked."""
+        if any(step.trouble for step in self.trace.steps):  # nothing will be known anyway
+            return None
         x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
         half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
@@ -290,7 +292,7 @@ class Session:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 direction = steepest_direction(self.function(), x, reach)
-            traces = tuple(self.retrace(x + t * direction) for t in (0.0, reach))
+            traces = tuple(map(self.retrace, (x, x + reach * direction)))
         except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
             return ()
         return traces if all(self.alike(trace) for trace in traces) else ()
@@ -305,14 +307,15 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
+        return recognised(self.recorded(x), self.options)
+
+    def recorded(self, x: Tensor) -> Trace:
+        """The same as the tape has it, with nothing recognised."""
         args, kwargs = mapped(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
+        self.trace.rewind()
         return record_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
-
-    def check(self) -> None:
-        """Run the recorded steps again and hold them against the model (`trace.again`)."""
-        self.trace = checked(self.trace, self.function(), self.retrace)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
@@ -436,8 +439,12 @@ def start(
     device: torch.device | None,
     options: Options,
     casts: bool = False,
-) -> Session:
+    own: Own | None = None,
+) -> Session | None:
     """Trace the model on copies of its tensors.
+
+    With ``own``, what the model gave by itself, the trace is checked (`trace.again`): the steps run again, and nothing
+    is returned where the copy does not compute what the model does.
 
     Raises:
         InputError: when no path leads from the measured input to the output.
@@ -455,7 +462,13 @@ def start(
             )
         )
     exact = trace.sources[0].tensor.dtype == torch.float64
-    return Session(model, copy, trace, options, exact, call.native)
+    session = Session(model, copy, trace, options, exact, call.native)
+    if own is not None:
+        if exact and not own.computed_by(trace, session.function()):
+            return None
+        session.trace = checked(trace, session.function(), session.recorded)
+    session.trace = recognised(session.trace, options)
+    return session
 
 
 def record_call(
@@ -468,7 +481,7 @@ def record_call(
     casts: bool = False,
 ) -> Trace:
     """Trace one call with the options' rules and output."""
-    trace = record(
+    return record(
         model,
         args,
         kwargs,
@@ -479,5 +492,9 @@ def record_call(
         native,
         casts,
     )
+
+
+def recognised(trace: Trace, options: Options) -> Trace:
+    """The trace with formulas written out as single steps; a rule of the user's for an operation is not passed over."""
     given = any(options.rules.is_own(step.target) for step in trace.steps if step.module is None)
-    return trace if given else recognise(trace)  # a rule of the user's for an operation is not passed over
+    return trace if given else recognise(trace)

@@ -140,7 +140,9 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
         case.rewind()
         use = make_call(case.body, x) if x is not case.batch else call
         model = case.body if x is not case.batch else case.model
-        return start(model, use, torch.float64, torch.device("cpu"), options)
+        session = start(model, use, torch.float64, torch.device("cpu"), options)
+        assert session is not None
+        return session
 
     with untouched(case.model, torch.float64, torch.device("cpu"), case.mode == "train", case.start.dtype):
         centre = traced(case.start)

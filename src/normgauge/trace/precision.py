@@ -39,8 +39,8 @@ class Precision(TorchFunctionMode):
         kwargs = kwargs or {}
         if without_eps(func, args, kwargs):
             self.eps.add(args[0].dtype)
-        given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype))
-        self.asked |= func in CASTS or func == DTYPE or any(value in FLOATS for value in given)
+        given = any(_is_one_of(value, FLOATS) for value in (*args, *kwargs.values()))
+        self.asked |= func in CASTS or func == DTYPE or given
         return func(*args, **kwargs)
 
 
@@ -68,7 +68,9 @@ class Widened(TorchFunctionMode):
             wider = func is Tensor.double or torch.float64 in (*args[1:], *kwargs.values())
             same = self.native == torch.float64 if wider else out is args[0] or out.dtype == self.native
             return args[0] if same and not kwargs.get("copy") else args[0].clone()
-        args, kwargs = tuple(map(_in_float64, args)), {key: _in_float64(value) for key, value in kwargs.items()}
+        wide = FLOATS if tensors_in((args, kwargs)) else (self.native,)  # a constant of another precision stays one
+        args = tuple(torch.float64 if _is_one_of(value, wide) else value for value in args)
+        kwargs = {key: torch.float64 if _is_one_of(value, wide) else value for key, value in kwargs.items()}
         try:
             return func(*args, **kwargs)
         except RuntimeError:
@@ -78,8 +80,8 @@ class Widened(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _in_float64(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in FLOATS else value
+def _is_one_of(value: Any, precisions: tuple[torch.dtype, ...]) -> bool:
+    return isinstance(value, torch.dtype) and value in precisions
 
 
 def widened(native: torch.dtype | None) -> AbstractContextManager[Any]:

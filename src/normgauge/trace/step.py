@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -116,6 +117,11 @@ class Trace:
     def path_dependent(self) -> bool:
         """Whether other data may take another path through the program: what is proved is proved for this one."""
         return bool(self.reads)
+
+    def rewind(self) -> None:
+        """Let a run draw the random numbers that this one drew, where it drew any."""
+        if self.random is not None and (self.draws or any(step.random is not None for step in self.steps)):
+            torch.set_rng_state(self.random)
 
     def doubted(self, name: str, why: str) -> Trace:
         """The same trace with nothing known behind it: a last step that cannot be followed."""

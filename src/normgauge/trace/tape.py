@@ -162,7 +162,11 @@ class Tape(TorchFunctionMode):
             with self:  # a mode is off while it handles a function
                 return self.run_expansion(expansion, lambda: func(*args, **kwargs), args, kwargs)
         run = self.begin(args, kwargs, shapes)
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except Exception:
+            self.read_as("an error")  # which the program may catch
+            raise
         if not tensors_in(out) and not self.watch.written & {place(t) for t in leaves}:
             return self.told(func, name, out)
         return self.write(func, None, args, kwargs, out, run)

@@ -14,6 +14,7 @@ from normgauge.trace.step import tensors_in
 
 READS = torch.Tag.data_dependent_output  # equal, item: a number for the program
 SHAPES = torch.Tag.dynamic_output_shape  # nonzero, masked_select: the data decides how many entries there are
+ERRORS = {torch.ops.aten._linalg_check_errors.default}  # raises, or does not, by what it is given
 DRAWS = torch.Tag.nondeterministic_seeded
 
 
@@ -49,13 +50,14 @@ class Watch(TorchDispatchMode):
         targets = [place(t) for t in written_by(func, args, kwargs)]
         for storage in targets:
             self.before_write(storage)
+        touched = any(s in self.tainted for s in sources)
+        if touched and (READS in func.tags or func in ERRORS or (SHAPES in func.tags and self.shaped(func, args))):
+            self.reads.append(str(func.overloadpacket.__name__))
         out = func(*args, **kwargs)
         results = [place(t) for t in tensors_in(out)]
         self.draws |= DRAWS in func.tags
-        if any(s in self.tainted for s in sources):
+        if touched:
             self.tainted.update(s for s in (*results, *targets) if s)
-            if READS in func.tags or (SHAPES in func.tags and self.shaped(func, args)):
-                self.reads.append(str(func.overloadpacket.__name__))
         else:  # freed memory comes back: what an untouched op has just filled is clean
             self.tainted.difference_update(r for r in results if r not in sources)
         self.written.update(t for t in targets if t)
