@@ -464,7 +464,7 @@ def start(
     exact = trace.sources[0].tensor.dtype == torch.float64
     session = Session(model, copy, trace, options, exact, call.native)
     if own is not None:
-        if exact and not own.computed_by(trace, session.function()):
+        if dtype is not None and not own.computed_by(trace, session.function()):
             return None
         session.trace = checked(trace, session.function(), session.recorded)
     session.trace = recognised(session.trace, options)

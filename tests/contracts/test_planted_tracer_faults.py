@@ -20,6 +20,7 @@ from normgauge.measure import opened
 from normgauge.session import Session
 from normgauge.trace import tape as taping
 from normgauge.trace import watch as watching
+from normgauge.trace.again import Own
 from normgauge.trace.held import Held
 from normgauge.trace.step import Value, function_name
 from normgauge.trace.tape import Tape
@@ -222,7 +223,8 @@ def test_the_second_run_notices(fault, batch, monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_without_it_the_bound_would_be_false(fault, batch, monkeypatch):
     fault.plant(monkeypatch)
-    monkeypatch.setattr(Session, "check", lambda self: None)
+    monkeypatch.setattr("normgauge.session.checked", lambda trace, *_: trace)
+    monkeypatch.setattr(Own, "computed_by", lambda *_: True)
     net = Net(fault.function).double()
 
     def bound(session: Session) -> float:
