@@ -174,7 +174,7 @@ def _bases(step: Step) -> Iterator[Value]:
 def _agrees(got: Tensor, want: Tensor) -> bool:
     exact = want.dtype == torch.float64
     return got.shape == want.shape and torch.allclose(
-        got, want, rtol=1e-9 if exact else 1e-4, atol=1e-12 if exact else 1e-5
+        got.double(), want.double(), rtol=1e-9 if exact else 1e-4, atol=1e-12 if exact else 1e-5
     )
 
 
