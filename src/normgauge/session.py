@@ -340,7 +340,7 @@ class Session:
         assert self.trace.output is not None
         notes = [*self.call.notes, *self.trace.notes]
         notes += self.embedding_notes()
-        if self.trace.draws:
+        if self.trace.draws and self.options.mode == "train":
             notes.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
         if self.together and self.samples > 1:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")

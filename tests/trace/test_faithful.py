@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -422,6 +423,21 @@ def test_a_model_that_changes_from_call_to_call_is_unknown() -> None:
     reading = ng.gauge(Counting(), batch(), search=False)
     assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
     assert "from call to call" in reading.unknown[0].why
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda: random.random(), lambda: np.random.rand(), lambda: torch.rand(())],
+    ids=["python", "numpy", "torch"],
+)
+def test_a_path_that_depends_on_chance_is_said(draw: Callable[[], Any]) -> None:
+    model = Net(lambda x: x if draw() < 0.5 else 100 * x)
+    for seed in range(4):
+        random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+        reading = ng.gauge(model, batch(), search=False)
+        assert reading.path_dependent and reading.log_upper == math.inf
+        point = ng.gauge(model, batch(), scope="point", search=False)
+        assert str(point.evidence) == "proved" and any("random numbers" in note for note in point.notes)
 
 
 def test_the_second_run_costs_at_most_six_forward_passes() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -93,7 +92,7 @@ class Trace:
         notes: what the reader should know (data-dependent branches, other outputs, ...).
         reads: where the program looked at the data, in words.
         draws: whether random numbers were drawn that no step stands for.
-        random: the state of the random numbers when the run began.
+        random: brings the random numbers back to where they stood when the run began.
         native: the precision whose casts the run imitated in float64; None where it had nothing to imitate.
     """
 
@@ -103,7 +102,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     draws: bool = False
-    random: Tensor | None = None
+    random: Callable[[], None] | None = None
     native: Any = None
     embeddings: tuple[Any, ...] = ()
     consumers: dict[int, list[Step]] = field(default_factory=dict)
@@ -121,7 +120,7 @@ class Trace:
     def rewind(self) -> None:
         """Let a run draw the random numbers that this one drew, where it drew any."""
         if self.random is not None and (self.draws or any(step.random is not None for step in self.steps)):
-            torch.set_rng_state(self.random)
+            self.random()
 
     def doubted(self, name: str, why: str) -> Trace:
         """The same trace with nothing known behind it: a last step that cannot be followed."""

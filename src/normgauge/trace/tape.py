@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,14 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from normgauge.trace.held import Held, geometry, kind_of, own_tensors, place, strided
 from normgauge.trace.precision import CASTS, FLOATS, widened
 from normgauge.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
-from normgauge.trace.untouched import default_eps, everything, without_eps
+from normgauge.trace.untouched import (
+    bring_back,
+    default_eps,
+    drawn_outside_torch,
+    everything,
+    random_states,
+    without_eps,
+)
 from normgauge.trace.watch import Watch
 
 SHAPED_LIKE = {
@@ -86,7 +94,7 @@ class Tape(TorchFunctionMode):
         self.embeddings: list[Any] = []  # (module path, which lookup of the run, weight)
         self.lookups = 0
         self.thread = threading.get_ident()
-        self.start = torch.get_rng_state()
+        self.start = random_states()
 
     @property
     def here(self) -> str:
@@ -244,8 +252,12 @@ class Tape(TorchFunctionMode):
             )
         if not leaf:
             return forward(*args, **kwargs)
-        with self.asleep():
-            out = forward(*args, **kwargs)
+        try:
+            with self.asleep():
+                out = forward(*args, **kwargs)
+        except Exception:
+            self.read_as("an error")
+            raise
         with torch._C.DisableTorchFunction():
             return self.write(kind, layer, args, kwargs, out, run)
 
@@ -465,6 +477,9 @@ def record(
     with torch.no_grad(), parametrize.cached(), routes, tape.watch, widened(imitated), tape:
         returned = model(*args, **kwargs)
     tape.read()
+    tape.draws |= drawn_outside_torch(tape.start)
+    if tape.draws and not model.training:
+        tape.reads.append("the program draws random numbers: what is proved holds for the ones drawn")
     for owned in (*model.parameters(), *model.buffers()):
         tape.keep(place(owned))  # values kept in the model's own memory are overwritten by its next run
     for owned in model.buffers():
@@ -485,7 +500,7 @@ def record(
         notes=tuple(dict.fromkeys((*tape.notes, *tape.reads, *notes))),
         reads=tuple(tape.reads),
         draws=tape.draws,
-        random=tape.start,
+        random=partial(bring_back, tape.start),
         native=imitated,
         embeddings=tuple(tape.embeddings),
     )

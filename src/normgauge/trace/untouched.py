@@ -178,7 +178,7 @@ def untouched(
     call would move the weights.
     """
     whole = everything(model)
-    states = _random_states()
+    states = random_states()
     copies: dict[int, Tensor] = {}
 
     def copied(value: Any) -> Any:
@@ -208,17 +208,17 @@ def untouched(
             yield
     finally:
         whole.restore()
-        _bring_back(states)
+        bring_back(states)
 
 
-def _random_states() -> tuple[Any, ...]:
+def random_states() -> tuple[Any, ...]:
     """The states of the random numbers of torch, Python and, where it is loaded, numpy."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     numpy = sys.modules.get("numpy")
     return torch.get_rng_state(), cuda, random.getstate(), None if numpy is None else numpy.random.get_state()
 
 
-def _bring_back(states: tuple[Any, ...]) -> None:
+def bring_back(states: tuple[Any, ...]) -> None:
     """Undo every draw since `_random_states`."""
     cpu, cuda, plain, numbers = states
     torch.set_rng_state(cpu)
@@ -227,6 +227,17 @@ def _bring_back(states: tuple[Any, ...]) -> None:
         torch.cuda.set_rng_state_all(cuda)
     if numbers is not None:
         sys.modules["numpy"].random.set_state(numbers)
+
+
+def drawn_outside_torch(before: tuple[Any, ...]) -> bool:
+    """Whether Python's or numpy's own generator was asked since `random_states`."""
+    _, _, plain, numbers = random_states()
+    same = numbers is None or before[3] is None or all(map(_equal, numbers, before[3]))
+    return plain != before[2] or not same
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool((a == b).all()) if isinstance(a, sys.modules["numpy"].ndarray) else bool(a == b)
 
 
 def iterates(module: nn.Module) -> bool:
