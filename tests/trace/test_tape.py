@@ -70,6 +70,14 @@ def filling_a_buffer(m: Any, x: Tensor) -> Tensor:
     return out
 
 
+def filling_through_views(m: Any, x: Tensor) -> Tensor:
+    out = x.new_full((x.shape[0], 8), 2.0)
+    out[:, :4].copy_(7 * m.a(x))
+    out[:, 2:5] += 3 * x[:, :3]
+    out[:, 4:6].add_(m.b(x)[:, :2])
+    return out
+
+
 def augmented(m: Any, x: Tensor) -> Tensor:
     h = m.a(x)
     h += m.b(x)
@@ -110,7 +118,8 @@ def shaped_like(m: Any, x: Tensor) -> Tensor:
 
 FOLLOWED = [
     shaped_like,
-    relu_in_place, write_through_a_view, write_seen_by_an_older_view, assignment, filling_a_buffer, augmented, shared,
+    relu_in_place, write_through_a_view, write_seen_by_an_older_view, assignment, filling_a_buffer,
+    filling_through_views, augmented, shared,
     from_the_input, dense, loop, views,
 ]  # fmt: skip
 

@@ -92,7 +92,8 @@ def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
 def labels(step: Step) -> list[list[Tensor]]:
     """For each output and each input: 1 + the flat index of the input entry copied there, 0 where there is none."""
     if step.target is overlay:
-        return [_overlay_labels(step)]
+        both = _overlay_labels(step)
+        return [both[-len(step.inputs) :]]  # what was there before may be a constant
     count = len(step.inputs)
     per_input = []
     for i in range(count):

@@ -354,13 +354,40 @@ class Tape(TorchFunctionMode):
                 if self.where[id(leaf)] != (place(leaf), leaf.shape):
                     trouble = "a tensor's memory was exchanged under it"
             elif place(leaf) in self.watch.tainted and leaf.numel():
-                trouble = "depends on the input through an operation the tape cannot see"
+                if (value := self.adopted(leaf)) is None:
+                    trouble = "depends on the input through an operation the tape cannot see"
+                else:
+                    leaves[i] = value
+                    used.append(value)
             else:
                 leaves[i] = self.held.hold(leaf)
             if type(leaf) not in PLAIN and overrides(leaf):
                 trouble = f"{type(leaf).__name__} is a tensor with operations of its own"
         frozen_args, frozen_kwargs = tree_unflatten(leaves, spec)
         return tuple(frozen_args), frozen_kwargs, tuple(used), trouble
+
+    def adopted(self, tensor: Tensor) -> Value | None:
+        """A constant parts of which were overwritten through views of it: what it was, with what they hold put in."""
+        storage = place(tensor)
+        parts = [t for t in self.by_place.get(storage, ()) if place(t) == storage and overlaps(t, tensor)]
+        if not parts or not strided(tensor):
+            return None
+        with torch._C.DisableTorchFunction(), self.unwatched():
+            contents: Any = tensor.clone()
+        path = self.path[-1] if self.path else ""
+        before: Any = contents
+        for part in sorted(parts, key=lambda t: self.bound[id(t)].index):
+            new = self.bound[id(part)]
+            inputs = (before, new) if isinstance(before, Value) else (new,)
+            layout = {"old": geometry(tensor), "new": geometry(part)}
+            step = Step(len(self.steps), overlay, None, path, (before, new), layout, inputs)
+            self.steps.append(step)
+            before = Value(self.count, contents, step)
+            self.count += 1
+            step.outputs = (before,)
+        before.tensor = tensor
+        self.attach(tensor, before)
+        return before
 
     def write(self, target: Any, module: nn.Module | None, args: Any, kwargs: Any, out: Any, run: Any) -> Any:
         """Write a step down and bind what it returned."""
@@ -486,6 +513,8 @@ def record(
         tape.held.before_write(place(owned))
     chosen, notes = pick(returned)
     output = None if chosen is None else tape.bound.get(id(chosen))
+    if chosen is not None and output is None and place(chosen) in tape.watch.tainted:
+        output = tape.adopted(chosen)
     lost = list(tape.lost_at)
     if chosen is not None and output is None and place(chosen) in tape.watch.tainted:
         lost.append("the output depends on the input through an operation the tape cannot see")
