@@ -25,7 +25,7 @@ def main() -> None:
             lower, upper = (value / math.log(10) for value in (reading.log_lower, reading.log_upper))
             bracket = f"log10 between {lower:6.2f} and {upper:6.2f}"
             print(f"norm={norm!s:5} {reading.scope!s:6} {bracket} ({reading.evidence})")
-        for finding in reading.unbounded[:1]:
+        for finding in (*reading.unbounded, *reading.no_bound)[:1]:
             print(f"    {finding.name}: {finding.why}")
 
 

@@ -155,13 +155,14 @@ def test_also_when_it_is_interrupted_later(part):
 
 def test_hooks_of_the_user_stay_and_run():
     model, x = prepared()
-    calls: list[str] = []
-    model.last.register_forward_hook(lambda *a: calls.append("forward"))
-    model.norm.register_forward_pre_hook(lambda *a: calls.append("pre"))
+    kept: list[str] = []
+    model.last.register_forward_hook(lambda *a: (PATCHES.append("forward"), kept.append("forward"))[:0] or None)
+    model.norm.register_forward_pre_hook(lambda *a: PATCHES.append("pre"))
     before = snapshot(model)
+    PATCHES.clear()
     gauge(model, x, search=False)
     assert_untouched(before, model)
-    assert {"forward", "pre"} <= set(calls)
+    assert {"forward", "pre"} <= set(PATCHES) and not kept  # what a hook closes over is the user's
 
 
 def test_a_network_that_collects_its_values_keeps_only_its_own():
@@ -194,6 +195,9 @@ class Hiding(nn.Module):
         self.pair = (torch.zeros(4), 1.0)
         self.helper = SimpleNamespace(norm=nn.BatchNorm1d(4), count=0)
         self.dice, self.torch_dice = random.Random(0), torch.Generator().manual_seed(0)
+        self.numpy_dice = np.random.default_rng(0)
+        closed = nn.BatchNorm1d(4)
+        self.function, self.method = (lambda x: closed(x)), closed.forward
         self.seen: list[Any] = []
 
     def forward(self, x: Tensor) -> Tensor:
@@ -207,6 +211,8 @@ class Hiding(nn.Module):
         self.helper.count += 1
         self.table["new"] = {}
         random.random(), np.random.rand(), self.dice.random(), torch.rand(1, generator=self.torch_dice)
+        self.numpy_dice.random()
+        x = self.function(x)
         for norm in (self.list[1][0], self.table["deep"]["norm"], self.helper.norm):
             x = norm.train()(x)
         PATCHES.append(self.seen[-1])
@@ -218,13 +224,14 @@ PATCHES: list[Any] = []
 
 def contents(model: Hiding) -> list[Any]:
     """Everything the forward changes, as plain numbers."""
-    norms = (model.list[1][0], model.table["deep"]["norm"], model.helper.norm)
+    norms = (model.list[1][0], model.table["deep"]["norm"], model.helper.norm, model.method.__self__)
     tensors = [model.list[0], model.table["deep"]["sum"], model.pair[0], *model.queue]
     tensors += [t for norm in norms for t in (*norm.parameters(), *norm.buffers())]
     return [
         *((id(t), t.dtype, t.tolist()) for t in tensors), [norm.training for norm in norms], model.array.tolist(),
         model.helper.count, sorted(model.table), len(model.seen), len(model.queue), random.getstate(),
-        np.random.get_state()[1].tolist(), model.dice.getstate(), model.torch_dice.get_state().tolist(),
+        np.random.get_state()[1].tolist(), model.numpy_dice.bit_generator.state, model.dice.getstate(),
+        model.torch_dice.get_state().tolist(),
     ]  # fmt: skip
 
 

@@ -229,12 +229,15 @@ def test_a_changed_network_is_refused(batch, change):
         reading.without("bn")
 
 
+CALLS: list[int] = []
+
+
 def test_the_network_is_untouched_also_after_an_error(batch):
     net = built().train()
-    calls: list[int] = []
+    calls = CALLS  # of the module's own: what a hook closes over is put back
 
     def seen(*_: object) -> None:
-        calls.append(1)
+        CALLS.append(1)
 
     net.bn.register_forward_hook(seen)
     before = dict(net.named_modules(remove_duplicate=False)), net.state_dict(), [m.training for m in net.modules()]

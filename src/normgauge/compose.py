@@ -228,7 +228,7 @@ def has_complex(step: Step) -> bool:
 def diverged(tensor: Tensor) -> bool:
     """NaN or +∞ among the values; −∞ alone is a mask."""
     data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
-    return data.is_floating_point() and data.numel() > 0 and not float(data.amax()) < INF
+    return data.is_floating_point() and data.numel() > 0 and not float(data.double().amax()) < INF
 
 
 def nothing_known(step: Step, ctx: Context, why: str) -> Transfer:

@@ -88,7 +88,7 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
                 own = as_it_runs(model, call, chosen.mode == "train", chosen.output)
         except NormgaugeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
         for dtype, device, casts in precisions(call, own):
             with untouched(model, dtype, device, chosen.mode == "train", call.native if own.eps else None):
@@ -102,7 +102,9 @@ def opened(model: nn.Module, batch: Any, asked: Asked, use: Callable[[Session], 
                     continue
                 if session is not None:  # else the copy is not the model: it looks at its precision in some other way
                     return use(session)
-    raise InputError(f"the model's forward raised {type(failure).__name__}: {failure}") from failure
+    raise InputError(
+        f"the model runs, but not while it is recorded ({type(failure).__name__}: {failure}); measure a part of it"
+    ) from failure
 
 
 @contextmanager

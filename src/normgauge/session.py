@@ -18,7 +18,7 @@ from normgauge.balance import Balanced, balanced_bound, folded_bound
 from normgauge.compose import Composition, compose, mixed, samples_of
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading, Witness
-from normgauge.core.refute import ROOM, judged, without_bound
+from normgauge.core.refute import ROOM, ROUNDING, judged, without_bound
 from normgauge.core.spelled import LN10
 from normgauge.errors import InputError, UnknownOpError
 from normgauge.pictures import picture
@@ -42,7 +42,7 @@ from normgauge.rules.flow import INF, Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
 from normgauge.stretch import Walk, reached, slacks, steepest_direction
 from normgauge.trace import Trace, record
-from normgauge.trace.again import Own, checked, runs
+from normgauge.trace.again import Own, alike, checked, runs
 from normgauge.trace.inputs import Call, mapped, named_tensors, pick_output, pretty
 from normgauge.trace.step import Step
 from normgauge.trace.untouched import cast_tree
@@ -167,7 +167,7 @@ class Session:
         with options.timed("balance"):
             folded, best = self.bounds(parts)
         with options.timed("lower"):
-            found = self.lower(scope, parts)
+            found = self.sober(self.lower(scope, parts), parts, best)
         return self.reading(parts, folded, best, found, without)
 
     @property
@@ -251,6 +251,36 @@ class Session:
                 self.found[radius] = self.searched(radius, parts)
         return self.found[radius]
 
+    def sober(self, found: Found, parts: Composition, best: Balanced) -> Found:
+        """Slopes above their bound cut down to it where the rounding of the values on the way can explain them.
+
+        The output may be off by η = Σ ε‖h‖·(bound from h to the output); two outputs, a way ``run`` apart, by 2η.
+        """
+        upper = best.log_upper if len(best.log_upper) == len(found.log_lower) else best.log_upper.max().reshape(1)
+        above = found.log_lower > upper + ROUNDING
+        if found.lengths is None or not bool(above.any()):
+            return found
+        run = found.lengths[0]
+        rise = run * found.log_lower.clamp_max(700.0).exp() - 2 * self.rounding(parts)
+        if bool((above & (rise > run * (upper + ROUNDING).clamp_max(700.0).exp())).any()):
+            return found
+        lower = torch.where(above, upper, found.log_lower)
+        least = float(lower.max())
+        return dataclasses.replace(found, log_lower=lower, log_best=least, lengths=(run, run * math.exp(least)))
+
+    def rounding(self, parts: Composition) -> float:
+        """Bound on what the rounding of every value does to the output, to first order."""
+        onward = parts.to_output()
+        total = 0.0
+        for step in self.trace.steps:
+            for out in step.outputs:
+                if out.index in onward and out.tensor.is_floating_point():
+                    size = float(torch.linalg.vector_norm(out.tensor.detach().double()))
+                    total += (
+                        torch.finfo(out.tensor.dtype).eps * size * math.exp(min(float(onward[out.index].max()), 700.0))
+                    )
+        return total
+
     def searched(self, radius: float, parts: Composition) -> Found:
         """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
         source, function = self.trace.sources[0].tensor, self.function()
@@ -261,7 +291,7 @@ class Session:
         if source.dtype != torch.float64:
             source, function = source.double(), in_precision(function, source.dtype)
         only = len(list(named_tensors((self.call.args, self.call.kwargs)))) == 1 and not self.trace.embeddings
-        look = focused_search if only and not together else search
+        look = focused_search if only and not together and self.samples > 1 and self.alone() else search
         samples = 1 if together else self.samples
         axis = parts.flows[self.trace.output.index].axis
         try:
@@ -271,9 +301,27 @@ class Session:
             nothing = torch.full((samples,), -INF, dtype=torch.float64)
             return Found(nothing, -INF, f"none: {str(error).partition(chr(10))[0]}", 0, 0)
 
+    def alone(self) -> bool:
+        """Whether a sample by itself gives what it gives in its batch."""
+        if "alone" not in self.cache:
+            source, output = self.trace.sources[0].tensor, self.trace.output
+            assert output is not None
+            try:
+                with torch.no_grad(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    first = self.function()(source[:1].clone())
+                axis = self.composed(Scope.parse("point")).flows[output.index].axis
+                share = output.tensor.shape[axis] // self.samples
+                self.cache["alone"] = alike(first, output.tensor.narrow(axis, 0, share))
+            except Exception:  # a model that needs the whole batch
+                self.cache["alone"] = False
+        return bool(self.cache["alone"])
+
     def followed(self, best: Balanced, found: Found) -> Walk:
         """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
         if self.together or self.trace.embeddings or len(found.log_lower) != self.samples:
+            return Walk()
+        if self.samples > 1 and not self.alone():
             return Walk()
         worst = int(found.log_lower.argmax())
         if worst not in self.walks:
@@ -346,7 +394,8 @@ class Session:
             notes.append("samples of the batch influence each other: the whole batch is measured as one point")
         if not self.exact:
             notes.append(
-                f"the model does not run in float64; traced in {self.native}, so numbers off the weights are estimates"
+                f"measured as it runs, in {self.native}: a copy in float64 does not run or computes something else, so "
+                "numbers off the weights are estimates"
             )
         if found.log_best == -INF and found.witness.startswith("none"):
             notes.append(f"lower bound {found.witness}")
@@ -417,7 +466,8 @@ class Session:
                 apart, norm = facts["max_distance"][1], math.exp(facts["log_spectral"].hi)
                 notes.append(
                     f"{pretty(self.call.name)} is discrete: measured from its embedding {path} on, "
-                    f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}"
+                    f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}; "
+                    "what else the model makes of the numbers themselves (masks, lengths) is held as in this batch"
                 )
             self.cache["embeddings"] = notes
         return list(self.cache["embeddings"])
@@ -464,9 +514,12 @@ def start(
     exact = trace.sources[0].tensor.dtype == torch.float64
     session = Session(model, copy, trace, options, exact, call.native)
     if own is not None:
-        if dtype is not None and not own.computed_by(trace, session.function()):
+        same = own.computed_by(trace, session.function())
+        if dtype is not None and not same:
             return None
         session.trace = checked(trace, session.function(), session.recorded)
+        if not same:
+            session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
     session.trace = recognised(session.trace, options)
     return session
 

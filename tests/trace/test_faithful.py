@@ -352,6 +352,167 @@ def test_what_changes_a_layer_is_seen(name: str) -> None:
     assert str(reading.evidence) == ("unknown" if name == "weight subclass" else "proved")  # measured, not refused
 
 
+class AlwaysTrained(nn.BatchNorm1d):
+    def train(self, mode: bool = True) -> Any:
+        return super().train(True)
+
+
+class Flagged(nn.Linear):
+    def train(self, mode: bool = True) -> Any:
+        self.steep = 1.0 if mode else 5.0
+        return super().train(mode)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * self.steep
+
+
+class Wrapped(nn.DataParallel[nn.Module]):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return 5 * super().forward(*args, **kwargs)
+
+
+class Quantized(nn.Parameter):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+        return 7 * out if func is F.linear else out
+
+
+class FlatWeights(nn.Module):
+    """A bias and a view of its memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(4, dtype=torch.float64))
+        self.flat = self.bias.data.view(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.flat.copy_(50 * x.detach().sum(0))
+        y = x + self.bias
+        self.flat.zero_()
+        return y
+
+
+def wrapper_with_a_hook() -> nn.Module:
+    model: nn.Module = nn.DataParallel(linear())
+    model.register_forward_hook(lambda module, given, out: 5 * out)
+    return model
+
+
+def quantized_weight() -> nn.Module:
+    layer = linear()
+    layer.weight = Quantized(layer.weight.data)
+    return nn.Sequential(layer)
+
+
+def with_gradients(x: Tensor) -> Tensor:
+    return x * (5.0 if torch.is_grad_enabled() else 1.0)
+
+
+SURPRISES: dict[str, Callable[[], nn.Module]] = {
+    "train() overridden": lambda: nn.Sequential(AlwaysTrained(4)).double().eval(),
+    "a flag set by train()": lambda: Flagged(4, 4).double(),
+    "a wrapper with a hook": wrapper_with_a_hook,
+    "a wrapper with a forward": lambda: Wrapped(linear()),
+    "a parameter of its own kind": quantized_weight,
+    "a view of a weight": FlatWeights,
+    "gradients on": lambda: Net(with_gradients),
+}
+
+
+@pytest.mark.parametrize("name", SURPRISES)
+def test_a_model_is_run_as_its_user_runs_it(name: str) -> None:
+    model, x = SURPRISES[name](), 0.05 * batch()
+    reading = ng.gauge(model, x, search=False, scope="point")
+    model.eval()
+    step = 1e-6 * torch.ones_like(x)
+    steep = float((model(x + step) - model(x - step)).detach().norm() / (2 * step).norm())
+    assert sound(reading, steep)
+
+
+TOLD_BY_ERRORS: dict[str, Callable[[Tensor], Any]] = {
+    "index": lambda x: torch.ones(1)[(x.abs() / 20).long()],
+    "embedding": lambda x: F.embedding((x.abs() / 20).long(), torch.ones(1, 1)),
+    "gather": lambda x: torch.ones(4, 4).gather(1, (x.abs() / 20).long()),
+    "bernoulli": lambda x: torch.bernoulli(x.abs() / 20),
+    "cross entropy": lambda x: F.cross_entropy(torch.ones(12, 1), (x.abs() / 20).long().flatten()),
+    "eigh": lambda x: torch.linalg.eigh(x.T @ x),
+}
+
+
+@pytest.mark.parametrize("name", TOLD_BY_ERRORS)
+def test_an_error_that_the_program_may_catch_is_a_path(name: str) -> None:
+    def tried(x: Tensor) -> Tensor:
+        try:
+            TOLD_BY_ERRORS[name](x)
+        except (IndexError, RuntimeError):
+            return 50 * x
+        return x * 1.0
+
+    reading = ng.gauge(Net(tried), batch(), search=False)
+    assert reading.path_dependent and reading.log_upper == math.inf
+
+
+def test_shapes_that_the_data_decide_are_a_path() -> None:
+    split = Net(lambda x: x * len(torch.tensor_split(torch.ones(3), (x > 20).any().long()[None])[0]))
+    sparse = Net(lambda x: x * (1 + (x.abs() > 20).to_sparse().values().numel()))
+    for model in (split, sparse):
+        assert ng.gauge(model, batch(), search=False).log_upper == math.inf
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [
+        (lambda x: (x + 1e7) - 1e7, torch.float32),
+        (lambda x: (x * 1e-3 + 1e9) - 1e9, torch.float64),
+        (lambda x: F.layer_norm(x + 1e7, (4,)), torch.float32),
+    ],
+)
+def test_the_steps_of_rounding_refute_nothing(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
+    reading = ng.gauge(Net(function), batch(dtype), scope="ball:1")
+    assert str(reading.evidence) != "refuted" and reading.log_lower <= reading.log_upper
+
+
+def test_a_sample_alone_may_be_another_function() -> None:
+    reading = ng.gauge(Net(lambda x: x / len(x)), batch(), scope="ball:0.1")
+    assert str(reading.evidence) == "proved" and reading.log_upper == pytest.approx(-math.log(3), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.to_sparse(),
+        lambda t: t.to_sparse_csr(),
+        lambda t: t.to(torch.float8_e4m3fn),
+        lambda t: t.to("meta"),
+        lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
+    ],
+    ids=["sparse", "csr", "float8", "meta", "quantized"],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:torch.quantize_per_tensor")
+def test_buffers_of_any_kind_do_not_stop_a_measurement(make: Callable[[Tensor], Tensor]) -> None:
+    model, buffer = Net(lambda x: 3 * x), make(torch.eye(4))
+    model.register_buffer("odd", buffer)
+    assert ng.gauge(model, batch().float(), search=False).log_upper == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize("function", [lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2])), lambda x: x * x.prod()])
+def test_one_number_for_all_samples_is_no_crash(function: Callable[[Tensor], Tensor]) -> None:
+    for scope in ("point", "ball:0.1", "global"):
+        ng.gauge(Net(function), batch(), scope=scope, search=False)
+
+
+def test_results_written_into_a_given_tensor() -> None:
+    def into(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        torch.mul(x, 2.0, out=y)
+        torch.add(y, x, out=y)
+        return y
+
+    assert ng.gauge(Net(into), batch(), search=False).log_upper == pytest.approx(math.log(3))
+
+
 def test_a_method_that_a_layers_forward_calls_is_part_of_it() -> None:
     torch.manual_seed(0)
     model, images = Patched(4, 4, 3).double(), torch.rand(2, 4, 9, dtype=torch.float64)

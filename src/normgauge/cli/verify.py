@@ -38,8 +38,8 @@ STORED = (
 CHECKED = {
     "file": (
         STORED,
-        "as it needs the network (--model, --batch): that the gains are those of its weights in that scope, and that "
-        "the slopes found were met",
+        "as it needs the network (--model, --batch): that the gains are those of its weights in that scope and mode, "
+        "that nothing looked at the data, that the slopes found were met; nor any text (notes, names, formulas)",
     ),
     "weights": (
         f"{STORED}; the digest of the weights compared",
@@ -47,7 +47,8 @@ CHECKED = {
     ),
     "again": (
         f"{STORED}; the digest of the weights compared, every bound and every layer's gain measured again",
-        "that the same slopes are found again: the search has a budget of time; those found lie below the bounds",
+        "that the same slopes are found again: the search has a budget of time; those found lie below the bounds; "
+        "nor any text (notes, formulas), options and times",
     ),
 }
 

@@ -97,7 +97,7 @@ def _call(function: Any, spec: str) -> Any:
         return function()
     except NormgaugeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LoadError(f"{spec} raised {one_line(error)}") from error
 
 

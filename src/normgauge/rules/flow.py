@@ -220,6 +220,8 @@ class Context:
             return data.new_zeros(self.samples, 0, 0)
         if self.samples == 1:
             return data.reshape(1, -1, data.shape[-1] if data.ndim else 1)
+        if not data.ndim:
+            raise SamplesMixed("one number for all samples")
         axis = axis % data.ndim
         if data.shape[axis] % self.samples:
             raise SamplesMixed(f"axis {axis} of shape {tuple(data.shape)} does not hold {self.samples} samples")

@@ -360,7 +360,7 @@ def on_ranges(program: Program, low: Tensor, high: Tensor, floor: float) -> tupl
     for i in (~finite).nonzero().flatten().tolist():
         for column, value in zip(found, whole_line(program, float(low[i]), float(high[i])), strict=True):
             column[i] = value
-    return found[0], found[1], found[2]
+    return found[0].clamp_max(anywhere), found[1], found[2]
 
 
 @rules.add(of_entries, of_length, claim="X.scalar")

@@ -76,25 +76,26 @@ def same_but_for_precision(own: Tensor, copied: Tensor) -> bool:
     return bool(gap <= near * size + 1e-6 * math.sqrt(b.numel()))
 
 
-@torch.no_grad()
 def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None) -> Own:
     """Run the model in its own precision, on copies of its tensors, at the batch and at another input."""
     args, kwargs = cast_tree((call.args, call.kwargs), None, None)
     x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
+    x.requires_grad_(call.measured.requires_grad)
     other = there = None
     with untouched(model, None, None, training, None):
         state = torch.get_rng_state()
         with Precision() as seen:
-            here, _ = pick_output(model(*args, **kwargs), wanted)
+            here, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
         drew = not torch.equal(state, torch.get_rng_state())
-        here = None if drew or here is None else here.clone()
+        here = None if drew or here is None else here.detach().clone()
         lower = seen.asked or (here is not None and here.dtype != torch.float64)
         if here is not None and lower and call.measured.is_floating_point():
             other = elsewhere(call.measured.detach())[-1]
             given = other.clone()
             try:
                 args, kwargs = mapped(lambda leaf: given if leaf is x else leaf, (args, kwargs))
-                there, _ = pick_output(model(*args, **kwargs), wanted)
+                with torch.no_grad():
+                    there, _ = pick_output(model(*args, **kwargs), wanted)
             except Exception:  # an input the model refuses
                 other = None
     return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked)
@@ -170,7 +171,7 @@ def alike(a: Tensor, b: Tensor) -> bool:
         return False
     kind = a.dtype.to_real() if a.is_complex() else a.dtype
     if a.is_complex():
-        a, b = torch.view_as_real(a), torch.view_as_real(b)
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     a, b = a.double(), b.double()
     same = (a == b) | (a.isnan() & b.isnan())
     size = float(b[b.isfinite()].abs().max()) if bool(b.isfinite().any()) else 0.0

@@ -231,7 +231,11 @@ def check_finite(model: nn.Module, call: Call) -> None:
     places += [(pretty(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
     for name, tensor in places:
         data = tensor.detach()
+        if data.is_quantized or data.is_nested or data.device.type == "meta":
+            continue
         data = data if data.layout == torch.strided else data.to_dense()
+        if data.is_floating_point() and data.itemsize == 1:  # float8 knows neither
+            data = data.float()
         if not (data.is_floating_point() or data.is_complex()) or bool(torch.isfinite(data).all()):
             continue
         if name.startswith("buffer") and not bool((torch.isnan(data) | torch.isposinf(data)).any()):
@@ -276,6 +280,8 @@ def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor | None
         name = wanted
     else:
         name = "logits" if "logits" in found else next(iter(found))
+    if not found[name].numel():
+        raise InputError(f"output: expected at least one number, {name} has shape {tuple(found[name].shape)}")
     others = [n for n in found if n != name]
     note = [f"measured output: {name}; not measured: {', '.join(others[:5])}"] if others else []
     return found[name], note

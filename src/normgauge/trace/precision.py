@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from normgauge.trace.inputs import mapped
 from normgauge.trace.step import tensors_in
-from normgauge.trace.untouched import cast_tree, without_eps
+from normgauge.trace.untouched import without_eps
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 CASTS = {
@@ -76,7 +77,7 @@ class Widened(TorchFunctionMode):
         except RuntimeError:
             if not any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors_in((args, kwargs))):
                 raise
-        args, kwargs = cast_tree((args, kwargs), torch.float64, None)
+        args, kwargs = mapped(lambda t: t.double() if t.is_floating_point() else t, (args, kwargs))
         return func(*args, **kwargs)
 
 

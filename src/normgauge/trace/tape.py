@@ -12,16 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from normgauge.trace.held import Held, geometry, kind_of, own_tensors, place, strided
 from normgauge.trace.precision import CASTS, FLOATS, widened
 from normgauge.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
 from normgauge.trace.untouched import (
+    PLAIN_TENSORS,
     bring_back,
     default_eps,
     drawn_outside_torch,
     everything,
+    own_operations,
     random_states,
     without_eps,
 )
@@ -31,7 +33,6 @@ SHAPED_LIKE = {
     f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
 } | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}  # fmt: skip
 SHAPED_AS = {"expand_as", "view_as", "reshape_as", "type_as"}
-PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 COUNTED = {"item", "tolist", "__int__", "__index__"}  # a whole number out of these is one of finitely many paths
 DESCRIBED = {  # say something of a tensor that is not its contents
     *("size", "dim", "ndim", "stride", "numel", "nelement", "element_size", "storage_offset", "__len__", "shape"),
@@ -152,7 +153,7 @@ class Tape(TorchFunctionMode):
                 out = func(*args, **kwargs)
             return self.follow_discrete(out) if any(id(t) in self.discrete for t in leaves) else out
         shapes = tensors_in(args[1:]) if name in SHAPED_AS else []
-        if (name in SHAPED_LIKE and len(leaves) == 1) or (shapes and not self.followed(args[0])):
+        if (name in SHAPED_LIKE and len(leaves) == 1) or (name in SHAPED_AS and not self.followed(args[0])):
             with self.drawing():
                 out = func(*args, **kwargs)  # takes the shape of a value, not its contents
             self.watch.tainted.discard(place(out))
@@ -169,7 +170,11 @@ class Tape(TorchFunctionMode):
         if expansion is not None:
             with self:  # a mode is off while it handles a function
                 return self.run_expansion(expansion, lambda: func(*args, **kwargs), args, kwargs)
-        run = self.begin(args, kwargs, shapes)
+        if name == "tensor_split" and any(self.followed(t) for t in leaves[1:]):
+            self.read_as(name)
+        run = self.begin(args, {k: v for k, v in kwargs.items() if k != "out"}, shapes)
+        if kwargs.get("out") is not None:
+            run[0][1]["out"] = tree_map(self.held.hold, kwargs["out"])
         try:
             out = func(*args, **kwargs)
         except Exception:
@@ -239,7 +244,7 @@ class Tape(TorchFunctionMode):
         with torch._C.DisableTorchFunction():  # what the tape looks at is no step
             known = own and any(map(self.followed, tensors_in((args, kwargs))))
             expansion = self.expand(kind) if known else None
-            strange = any(self.followed(t) or type(t) not in PLAIN for t in own_tensors(module))
+            strange = any(self.followed(t) or type(t) not in PLAIN_TENSORS for t in own_tensors(module))
             leaf = known and not strange and self.is_leaf(kind)
             if expansion is None and leaf:
                 run = self.begin(args, kwargs)
@@ -361,7 +366,7 @@ class Tape(TorchFunctionMode):
                     used.append(value)
             else:
                 leaves[i] = self.held.hold(leaf)
-            if type(leaf) not in PLAIN and overrides(leaf):
+            if type(leaf) not in PLAIN_TENSORS and own_operations(leaf):
                 trouble = f"{type(leaf).__name__} is a tensor with operations of its own"
         frozen_args, frozen_kwargs = tree_unflatten(leaves, spec)
         return tuple(frozen_args), frozen_kwargs, tuple(used), trouble
@@ -434,14 +439,6 @@ class Tape(TorchFunctionMode):
             step = Step(len(self.steps), overlay, None, path, (old, new), layout, (old, new))
             self.steps.append(step)
             step.outputs = (self.bind(tensor, step),)
-
-
-def overrides(tensor: Tensor) -> bool:
-    """Whether a subclass of Tensor does something of its own when a function is called on it."""
-    kind = type(tensor)
-    plain = (torch._C._disabled_torch_function_impl, Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
-    function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
-    return function not in plain or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def overlaps(a: Tensor, b: Tensor) -> bool:

@@ -7,7 +7,7 @@ import random
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -22,22 +22,25 @@ from normgauge.errors import InputError
 from normgauge.trace.inputs import mapped
 
 DEEPEST = 2  # plain objects on the way to something the model hides; a trainer's own world is not the model's
-PLAIN_DATA = (str, bytes, int, float, complex, type(None), Tensor, type, types.ModuleType, types.FunctionType)
+PLAIN_DATA = (str, bytes, int, float, complex, type(None), Tensor, type, types.ModuleType)
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The network inside compiled and distributed wrappers.
+    """The network inside compiled and distributed wrappers that do nothing of their own.
 
     Raises:
-        InputError: for something that is not a module.
+        InputError: for something that is not a module, and for a compiled one with hooks of its own.
     """
     while True:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+        hooked = bool(model._forward_hooks or model._forward_pre_hooks)
         if is_compiled(model):
+            if hooked:
+                raise InputError("model: a compiled model with hooks of its own; register them on the model inside")
             model = compiled_inside(model)
-        elif isinstance(model, DataParallel | DistributedDataParallel):
-            model = model.module
+        elif type(model) in (DataParallel, DistributedDataParallel) and not hooked:
+            model = model.get_submodule("module")
         else:
             return model
 
@@ -135,12 +138,31 @@ def everything(model: nn.Module) -> Everything:
             stack.extend((part, depth) for part in reversed(_parts(item, found)))
         elif numpy is not None and isinstance(item, numpy.ndarray) and item.dtype != object:
             found.arrays.append(functools.partial(numpy.copyto, item, item.copy()))
-        elif isinstance(item, torch.Generator):
+        elif isinstance(item, types.FunctionType):
+            stack.extend((cell, depth) for cell in _closed_over(item))
+        elif isinstance(item, types.MethodType):
+            stack.extend((part, depth) for part in (item.__self__, item.__func__))
+        elif isinstance(item, functools.partial):
+            stack.extend((part, depth) for part in (item.func, item.args, item.keywords))
+        elif numpy is not None and isinstance(item, numpy.random.Generator):
+            found.arrays.append(functools.partial(setattr, item.bit_generator, "state", item.bit_generator.state))
+        elif (numpy is not None and isinstance(item, numpy.random.RandomState)) or isinstance(item, torch.Generator):
             found.arrays.append(functools.partial(item.set_state, item.get_state()))
         elif isinstance(item, random.Random):
             found.arrays.append(functools.partial(item.setstate, item.getstate()))
         elif depth < DEEPEST and _plain_object(item):
             stack.extend((part, depth + 1) for part in reversed(_parts(item, found)))
+    return found
+
+
+def _closed_over(function: types.FunctionType) -> list[Any]:
+    """What a function keeps from where it was made."""
+    found = []
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # not filled yet
+            continue
     return found
 
 
@@ -179,11 +201,13 @@ def untouched(
     """
     whole = everything(model)
     states = random_states()
-    copies: dict[int, Tensor] = {}
+    copies = Copies(dtype, device)
+    copies.meet(value for _, before in whole.tables for value in before.values())
+    copies.meet(value for _, before in whole.boxes for value in _values(before))
 
     def copied(value: Any) -> Any:
         if isinstance(value, Tensor):
-            return _copy(value, copies, dtype, device)
+            return copies.of(value)
         if type(value) is tuple and any(isinstance(part, Tensor) for part in value):
             return tuple(map(copied, value))
         return value
@@ -201,9 +225,10 @@ def untouched(
             for key, value in before.items() if isinstance(before, dict) else enumerate(before):
                 if (other := inside(value)) is not value:
                     base_of(box).__setitem__(box, key, other)
+        model.train(training)  # as its user would: it may have a say in that
         for module in whole.modules:
-            if id(module.__dict__) not in scripted:
-                module.__dict__["training"] = training and not iterates(module)
+            if iterates(module):
+                module.__dict__["training"] = False
         with OwnEps(native) if native not in (None, dtype) else nullcontext():
             yield
     finally:
@@ -246,10 +271,65 @@ def iterates(module: nn.Module) -> bool:
     return type(module).__name__ == "_SpectralNorm" or any(type(h).__name__ == "SpectralNorm" for h in hooks)
 
 
-def _copy(tensor: Tensor, copies: dict[int, Tensor], dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
-    if id(tensor) not in copies:  # tied weights stay tied
-        copies[id(tensor)] = _cast(tensor, dtype, device)
-    return copies[id(tensor)]
+class Copies:
+    """Copies of tensors: what was one tensor, or lay in one memory, does so again."""
+
+    def __init__(self, dtype: torch.dtype | None, device: torch.device | None) -> None:
+        self.dtype, self.device = dtype, device
+        self.known: dict[int, Tensor] = {}
+        self.sharers: dict[int, set[int]] = {}
+        self.memories: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def meet(self, values: Iterable[Any]) -> None:
+        """Note which tensors share their memory."""
+        for value in values:
+            if isinstance(value, Tensor) and _owns_plain_memory(value):
+                self.sharers.setdefault(value.untyped_storage().data_ptr(), set()).add(id(value))
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The copy of a tensor, the same one each time."""
+        if id(tensor) not in self.known:
+            self.known[id(tensor)] = self.made(tensor)
+        return self.known[id(tensor)]
+
+    def made(self, tensor: Tensor) -> Tensor:
+        """A copy, as a view of a copy of its memory where it is not alone there."""
+        if (type(tensor) not in PLAIN_TENSORS and own_operations(tensor)) or tensor.device.type == "meta":
+            return tensor  # a plain copy would be something else, or nothing
+        place = tensor.untyped_storage().data_ptr() if _owns_plain_memory(tensor) else 0
+        if not place or len(self.sharers.get(place, ())) < 2:
+            return _cast(tensor, self.dtype, self.device)
+        memory = self.memories.get((place, tensor.dtype))
+        if memory is None:
+            entries = tensor.untyped_storage().nbytes() // tensor.element_size()
+            whole = tensor.detach().as_strided((entries,), (1,), 0)
+            memory = self.memories[place, tensor.dtype] = _cast(whole, self.dtype, self.device)
+        data = memory.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(data, requires_grad=tensor.requires_grad and data.is_floating_point())
+        return data
+
+
+PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+
+
+def own_operations(tensor: Tensor) -> bool:
+    """Whether a subclass of Tensor does something of its own when a function is called on it."""
+    kind = type(tensor)
+    plain = (torch._C._disabled_torch_function_impl, Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
+    function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
+    return function not in plain or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def _owns_plain_memory(tensor: Tensor) -> bool:
+    strided = tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
+    return (
+        strided and not isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) and not tensor.is_nested
+    )
+
+
+def _values(box: Any) -> list[Any]:
+    return list(box.values()) if isinstance(box, dict) else list(box)
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:

@@ -14,7 +14,11 @@ from normgauge.trace.step import tensors_in
 
 READS = torch.Tag.data_dependent_output  # equal, item: a number for the program
 SHAPES = torch.Tag.dynamic_output_shape  # nonzero, masked_select: the data decides how many entries there are
-ERRORS = {torch.ops.aten._linalg_check_errors.default}  # raises, or does not, by what it is given
+ERRORS = (  # parts of names: these raise, or do not, by what they are given
+    *("_linalg_", "linalg_", "cholesky", "bernoulli", "multinomial", "poisson", "normal", "binary_cross_entropy"),
+    *("histc", "_assert_async", "segment_reduce", "sparse", "coalesce"),
+)
+INDEXED = ("index", "gather", "scatter", "take", "embedding", "nll_loss", "floor_divide", "div", "remainder", "one_hot")
 DRAWS = torch.Tag.nondeterministic_seeded
 
 
@@ -46,12 +50,17 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.idle:
             return func(*args, **kwargs)
+        with torch._C.DisableTorchFunction():  # what is looked at here is no step
+            return self.watched(func, args, kwargs)
+
+    def watched(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator and note what it does."""
         sources = [place(t) for t in tensors_in((args, kwargs))]
         targets = [place(t) for t in written_by(func, args, kwargs)]
         for storage in targets:
             self.before_write(storage)
         touched = any(s in self.tainted for s in sources)
-        if touched and (READS in func.tags or func in ERRORS or (SHAPES in func.tags and self.shaped(func, args))):
+        if touched and self.tells(func, args, kwargs):
             self.reads.append(str(func.overloadpacket.__name__))
         out = func(*args, **kwargs)
         results = [place(t) for t in tensors_in(out)]
@@ -62,6 +71,18 @@ class Watch(TorchDispatchMode):
             self.tainted.difference_update(r for r in results if r not in sources)
         self.written.update(t for t in targets if t)
         return out
+
+    def tells(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Whether an operator that reads the input tells the program something of it: a number, a shape, an error."""
+        name = func.overloadpacket.__name__
+        if READS in func.tags or any(part in name for part in ERRORS):
+            return True
+        if SHAPES in func.tags and self.shaped(func, args):
+            return True
+        if not any(part in name for part in INDEXED):
+            return False
+        whole = [t for t in tensors_in((args, kwargs)) if not (t.is_floating_point() or t.is_complex())]
+        return any(t.dtype != torch.bool and place(t) in self.tainted for t in whole)
 
     def shaped(self, func: Any, args: Any) -> bool:
         """Whether the input decides the result's shape; where a mask selects, the mask does."""

@@ -166,8 +166,11 @@ def mark(tensor: Tensor) -> Mark:
     """The sum sees what a write through ``.data`` hides from the version counter."""
     data = tensor.detach()
     version = 0 if data.is_inference() else tensor._version
-    plain = data.abs() if data.is_complex() else data.double().abs()  # a mask has no absolute value of its own
-    return tensor, version, data.data_ptr(), float(plain.sum())
+    try:
+        plain = data.abs() if data.is_complex() else data.double().abs()  # a mask has no absolute value of its own
+        return tensor, version, data.data_ptr(), float(plain.sum())
+    except (RuntimeError, NotImplementedError):  # sparse, quantized and other tensors without plain memory
+        return tensor, version, 0, 0.0
 
 
 def find(model: nn.Module, reading: Reading, name: str) -> nn.Module:

@@ -83,14 +83,14 @@ def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> li
     Raises:
         Unfit: when a matrix of the network is neither.
     """
-    found, seen = [], set[int]()
+    found, seen = [], set[tuple[int, torch.Size]]()
     for step in traced(model, inputs).steps:
         weight, spec = _map(step)
         if weight is None:
             continue
-        seen.add(weight.data_ptr())
+        seen.add((weight.data_ptr(), weight.shape))
         found.append(_square(weight.detach().double().cpu(), spec, circular))
-    others = [name for name, p in model.named_parameters() if p.ndim >= 2 and p.data_ptr() not in seen]
+    others = [name for name, p in model.named_parameters() if p.ndim >= 2 and (p.data_ptr(), p.shape) not in seen]
     if others or not found:
         raise Unfit(f"{', '.join(others[:3]) or 'the network'}: neither a linear map nor a convolution of the input")
     return found
