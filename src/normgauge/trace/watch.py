@@ -14,10 +14,12 @@ from normgauge.trace.step import tensors_in
 
 READS = torch.Tag.data_dependent_output  # equal, item: a number for the program
 SHAPES = torch.Tag.dynamic_output_shape  # nonzero, masked_select: the data decides how many entries there are
-ERRORS = (  # parts of names: these raise, or do not, by what they are given
-    *("_linalg_", "linalg_", "cholesky", "bernoulli", "multinomial", "poisson", "normal", "binary_cross_entropy"),
-    *("histc", "_assert_async", "segment_reduce", "sparse", "coalesce"),
-)
+ERRORS = {  # raise, or do not, by what they are given
+    *("_linalg_check_errors", "linalg_cholesky_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_lu_factor_ex"),
+    *("_linalg_eigh", "_linalg_svd", "linalg_eig", "cholesky", "bernoulli", "bernoulli_", "multinomial", "poisson"),
+    *("normal", "normal_", "binary_cross_entropy", "histc", "_assert_async", "segment_reduce"),
+}
+SPARSE = ("sparse", "coalesce")  # how many entries there are is for the data to say
 INDEXED = ("index", "gather", "scatter", "take", "embedding", "nll_loss", "floor_divide", "div", "remainder", "one_hot")
 DRAWS = torch.Tag.nondeterministic_seeded
 
@@ -75,7 +77,7 @@ class Watch(TorchDispatchMode):
     def tells(self, func: Any, args: Any, kwargs: Any) -> bool:
         """Whether an operator that reads the input tells the program something of it: a number, a shape, an error."""
         name = func.overloadpacket.__name__
-        if READS in func.tags or any(part in name for part in ERRORS):
+        if READS in func.tags or name in ERRORS or any(part in name for part in SPARSE):
             return True
         if SHAPES in func.tags and self.shaped(func, args):
             return True
