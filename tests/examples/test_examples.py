@@ -20,7 +20,7 @@ LINES = {
     "lightning_fit": r"8 optimizer steps, 8 of them read\nlayers: net\.0, net\.1, net\.3\nlog10 P_w from ",
     "plain_loop": r"\d+ readings in 300 steps\nproduct of spectral norms +: 10\^\d\.\d+ at step 1, ",
     "six_symmetries": r"(?m)^covered: P_w moves by up to [3-9]\.\d+, folded [3-9]\.\d+, balanced 0\.00[01]\d decades$",
-    "small_transformer": r"blocks\.0\.attn\S*: attention is not Lipschitz on unbounded tokens",
+    "small_transformer": r"blocks\.0\.attn\S*: attention on tokens that may be of any length",
     "sphere_sgd": r"(?m)^SphereSGD +1\.155\d  1\.155\d  1\.155\d$[^$]*predicted within [0-4]\.\d %; 5\.1 degrees",
     "three_scopes": r"global +9\.\d+ +24\.\d+",
     "trainer": r"8 optimizer steps read; tied: \{'lm_head': 'transformer\.wte'\}\nstep 1: smallest σ",

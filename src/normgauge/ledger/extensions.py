@@ -233,7 +233,7 @@ def fourier(draw: Draw) -> Iterator[Finding | Curve]:
         yield equal(name, norm(torch.view_as_real(image).flatten(1)), predicted=n**power)
     half = norm(dense(lambda x: torch.fft.irfft(torch.view_as_complex(x), n), n // 2 + 1, 2))
     yield equal("irfft", half, predicted=math.sqrt(2 / n))
-    turn = norm(dense(lambda x: torch.view_as_real(torch.view_as_complex(x).conj()), n, 2))
+    turn = norm(dense(lambda x: torch.view_as_real(torch.view_as_complex(x).conj().resolve_conj()), n, 2))
     yield equal("conjugate", turn, predicted=1.0)
 
 
