@@ -440,8 +440,9 @@ class Session:
         if "everywhere" not in self.cache:
             whole = parts if parts.ctx.scope.kind == "global" else self.composed(Scope.parse("global"))
             self.cache["everywhere"] = own_gains(whole)
-        gains: dict[int, float] = self.cache["everywhere"]
-        return gains
+        whole_gains: dict[int, float] = self.cache["everywhere"]
+        here = own_gains(parts)  # a smaller set may be cut into boxes less finely, and its bound be a little larger
+        return {index: max(gain, here[index]) for index, gain in whole_gains.items()}
 
     def pictured(self, table: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
         """The sample table with pictures of the most sensitive ones, where the input is images and they are wanted."""

@@ -16,8 +16,8 @@ READS = torch.Tag.data_dependent_output  # equal, item: a number for the program
 SHAPES = torch.Tag.dynamic_output_shape  # nonzero, masked_select: the data decides how many entries there are
 ERRORS = {  # raise, or do not, by what they are given
     *("_linalg_check_errors", "linalg_cholesky_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_lu_factor_ex"),
-    *("_linalg_eigh", "_linalg_svd", "linalg_eig", "cholesky", "bernoulli", "bernoulli_", "multinomial", "poisson"),
-    *("normal", "normal_", "binary_cross_entropy", "histc", "_assert_async", "segment_reduce"),
+    *("_linalg_eigh", "_linalg_svd", "linalg_eig", "cholesky", "bernoulli", "multinomial", "poisson"),
+    *("normal", "binary_cross_entropy", "histc", "_assert_async", "segment_reduce"),
 }
 SPARSE = ("sparse", "coalesce")  # how many entries there are is for the data to say
 INDEXED = ("index", "gather", "scatter", "take", "embedding", "nll_loss", "floor_divide", "div", "remainder", "one_hot")
