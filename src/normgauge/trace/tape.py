@@ -86,7 +86,6 @@ class Tape(TorchFunctionMode):
         self.steps: list[Step] = []
         self.held = Held()
         self.watch = Watch(self.before_write)
-        self.notes: list[str] = []
         self.reads: list[str] = []
         self.draws = False
         self.lost_at: list[str] = []
@@ -523,7 +522,7 @@ def record(
         sources=tuple(tape.sources),
         output=output,
         steps=() if output is None else backward_slice(output),
-        notes=tuple(dict.fromkeys((*tape.notes, *tape.reads, *notes))),
+        notes=tuple(dict.fromkeys((*tape.reads, *notes))),
         reads=tuple(tape.reads),
         draws=tape.draws,
         random=partial(bring_back, tape.start),
