@@ -16,12 +16,16 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge import consistency, session
 from normgauge.cli import main
+from normgauge.core.bound import Scope
 from normgauge.core.compare import compare
 from normgauge.errors import UnknownOpError
 from normgauge.fingerprint import weights_digest
+from normgauge.probe.search import Found
 from normgauge.render.difference import verdict as difference_verdict
 from normgauge.render.verdict import verdict
 from normgauge.rules.flow import Context, Flow, Gain, Transfer
+from normgauge.session import Options, start
+from normgauge.trace.inputs import make_call
 from normgauge.trace.step import Step
 
 LOG2, LOG3 = math.log(2), math.log(3)
@@ -132,6 +136,25 @@ def test_rounding_on_the_way_refutes_nothing():
     for scope in ("ball:0.1", "global"):
         reading = ng.gauge(Far(), torch.linspace(-2, 2, 12).reshape(3, 4), scope=scope)
         assert reading.evidence is ng.Evidence.PROVED and reading.layer("far").log_reached is None
+
+
+def test_digits_lost_inside_a_step_are_no_slope():
+    """Normalizing a constant leaves the last digits, magnified: noise excuses a slope of its own size and no other."""
+
+    class Cancels(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x.sin() * 1e5 + x) - x.sin() * 1e5 - x
+
+    x = torch.randn(3, 4, dtype=torch.float64)
+    rules = ng.REGISTRY.extended({Cancels: rule_of(1e-30)})
+    session = start(Cancels(), make_call(Cancels(), x), torch.float64, torch.device("cpu"), Options(rules=rules))
+    parts = session.composed(Scope.parse("point"))
+    best = session.bounds(parts)[1]
+    assert 0 < session.noise() < 1e-8
+    for slope, excused in ((session.noise(), True), (1e4 * session.noise(), False)):
+        logs = torch.full((3,), math.log(slope / 1e-3), dtype=torch.float64)
+        found = session.sober(Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best)
+        assert (found.log_best == float(best.log_upper.max())) == excused
 
 
 def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):

@@ -49,6 +49,7 @@ from normgauge.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
 PICTURES = 8  # most sensitive samples shown
+LOST_DIGITS = 1e7  # what a step that cancels may make of the last digit; more is a slope
 
 
 class Findings(NamedTuple):
@@ -254,14 +255,15 @@ class Session:
     def sober(self, found: Found, parts: Composition, best: Balanced) -> Found:
         """Slopes above their bound cut down to it where the rounding of the values on the way can explain them.
 
-        The output may be off by η = Σ ε‖h‖·(bound from h to the output); two outputs, a way ``run`` apart, by 2η.
+        The output may be off by η = Σ ε‖h‖·(bound from h to the output), or by what moves of a few ε show where a
+        step loses its digits inside; two outputs, a way ``run`` apart, by 2η.
         """
         upper = best.log_upper if len(best.log_upper) == len(found.log_lower) else best.log_upper.max().reshape(1)
         above = found.log_lower > upper + ROUNDING
         if found.lengths is None or not bool(above.any()):
             return found
         run = found.lengths[0]
-        rise = run * found.log_lower.clamp_max(700.0).exp() - 2 * self.rounding(parts)
+        rise = run * found.log_lower.clamp_max(700.0).exp() - 2 * max(self.rounding(parts), self.noise())
         if bool((above & (rise > run * (upper + ROUNDING).clamp_max(700.0).exp())).any()):
             return found
         lower = torch.where(above, upper, found.log_lower)
@@ -280,6 +282,22 @@ class Session:
                         torch.finfo(out.tensor.dtype).eps * size * math.exp(min(float(onward[out.index].max()), 700.0))
                     )
         return total
+
+    def noise(self) -> float:
+        """What moves of a few ε do to the output, four times over; 0 where that is more than lost digits explain."""
+        source = self.trace.sources[0].tensor.detach()
+        if not source.is_floating_point():
+            return 0.0
+        function, eps = self.function(), torch.finfo(source.dtype).eps
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            here = function(source.clone())
+            shakes = [torch.randn(source.shape, generator=generator).to(source) * (8 * eps) for _ in range(4)]
+            moved = max(float(torch.linalg.vector_norm(function(source * (1 + shake)) - here)) for shake in shakes)
+        values = [source, *(out.tensor.detach() for step in self.trace.steps for out in step.outputs)]
+        widest = max(float(torch.linalg.vector_norm(v.double())) for v in values if v.is_floating_point())
+        return 4 * moved if moved <= LOST_DIGITS * eps * widest else 0.0
 
     def searched(self, radius: float, parts: Composition) -> Found:
         """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.rules.intervals import Box, Tail
-from normgauge.rules.scalar import Dual, bounds, computed, run
+from normgauge.rules.scalar import Dual, bounds, computed, run, whole_line
 
 
 class Does(nn.Module):
@@ -132,6 +132,27 @@ def test_boxes_and_tails_hold_what_they_enclose():
         assert bool(((value >= low - slack) & (value <= high + slack))[good].all()), (trial, program)
         assert bool((slope.abs() <= steep * (1 + 1e-9) + 1e-9)[good].all()), (trial, program)
         assert bool((sure <= slope.abs() * (1 + 1e-9) + 1e-9)[good].all()), (trial, program)
+        if trial % 6:  # slow
+            continue
+        steepest, least, most = whole_line(tuple(program), -math.inf, math.inf)
+        assert bool(((value >= least - slack) & (value <= most + slack))[good].all()), (trial, program)
+        assert bool((slope.abs() <= steepest * (1 + 1e-9) + 1e-9)[good].all()), (trial, program)
+
+
+def test_a_tail_without_a_slope_says_nothing_of_the_middle():
+    """Values on the whole line, where the tails alone are flat: (1 + min(x², 4))^(−1/2) is 1 at 0."""
+    program = (("number", 1.0), ("power", 0, 2.0), ("clamp", 2, -math.inf, 4.0), ("add", 1, 3), ("power", 4, -0.5))
+    _, least, most = whole_line(program, -math.inf, math.inf)
+    assert least <= 5**-0.5 and 1 <= most < 1.01
+
+
+def test_tails_do_not_underflow_to_zero():
+    tail = Tail.variable(256.0).exp().inverse()
+    far = (tail * tail) * (tail * tail)
+    assert far.highest() > 0 and (-far).highest() <= 0
+    small = Tail(0.0, 1e-200, 0.0, tail.q * 0, 4.0)
+    assert (small * small).hi > 0 and (-small * small).lo < 0
+    assert Tail(-math.inf, math.inf, 0.0, tail.q * 9, 256.0).highest() == math.inf
 
 
 def truth(program: tuple, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -201,10 +201,13 @@ class Tail:
                 )
         if other is self:
             return self.power(2.0)
-        ends = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
+        pairs = [(a, b) for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
+        ends = [a * b for a, b in pairs]
         if any(math.isnan(end) for end in ends):
             return self._new(-INF, INF)
-        return self._new(min(ends), max(ends), self.p + other.p, self.q + other.q)
+        lost = {math.copysign(1.0, end) for (a, b), end in zip(pairs, ends, strict=True) if end == 0 != a and b}
+        low, high = min(ends) - TINY * (-1.0 in lost), max(ends) + TINY * (1.0 in lost)  # underflow
+        return self._new(low, high, self.p + other.p, self.q + other.q)
 
     def inverse(self) -> Tail:
         """1/f; everything where f may be 0."""
@@ -226,6 +229,8 @@ class Tail:
         except OverflowError:
             return self._new(-INF, INF)
         low, high = min(ends), max(ends)
+        low -= TINY * (low == 0 > self.lo)  # underflow
+        high += TINY * (high == 0 and (self.lo < 0 or self.hi > 0))
         if whole and int(p) % 2 == 0 and self.lo < 0 < self.hi:
             low = 0.0
         return self._new(low, high, self.p * p, self.q * Fraction(p))
@@ -316,8 +321,11 @@ class Tail:
 
     def highest(self) -> float:
         """Supremum of the upper end on the tail."""
+        if self.hi == INF:
+            return INF
         if self.hi <= 0:
-            return self.hi * least(self.p, self.q, self.start) if self.hi < 0 else 0.0
+            floor = least(self.p, self.q, self.start)
+            return self.hi * floor if floor else 0.0
         return self.hi * peak(self.p, self.q, self.start)
 
 
@@ -339,7 +347,9 @@ def _value(p: float, q: Fraction, t: float, slack: float) -> float:
     """t^p·e^(qt), rounded up for a positive ``slack`` and down for a negative one."""
     exponent = p * math.log(t) + float(q) * t
     exponent += slack * (1 + abs(p * math.log(t)) + abs(float(q) * t))
-    return (INF if slack > 0 else 1e308) if exponent > 709 else math.exp(exponent) * (1 + slack)
+    if exponent > 709:
+        return INF if slack > 0 else 1e308
+    return math.exp(exponent) * (1 + slack) + (TINY if slack > 0 else 0.0)
 
 
 Enclosure = TypeVar("Enclosure", Box, Tail)

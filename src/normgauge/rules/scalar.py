@@ -244,8 +244,10 @@ def _cut(program: Program, low: float, high: float, start: float) -> tuple[float
             slope = max(slope, got.slope.highest(), (-got.slope).highest())
             least, most = min(least, -(-got.value).highest()), max(most, got.value.highest())
     left, right = max(low, -start), min(high, start)
-    if left > right or math.isnan(slope) or slope == INF:
-        return (INF if math.isnan(slope) else slope), least, most
+    if left > right:
+        return slope, least, most
+    if slope == INF:
+        return INF, -INF, INF
     return _middle(program, left, right, slope, least, most)
 
 
