@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import normgauge as ng
 from normgauge.measure import gauge
 
 LN10 = math.log(10)
@@ -188,3 +189,30 @@ def test_zero_weights_give_a_zero_bound() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     nn.init.zeros_(model[2].weight)
     assert gauge(model, torch.randn(3, 4)).log_upper == -math.inf
+
+
+class Twice(nn.Module):
+    """One hidden layer that reaches the output twice, scaled differently."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.mode, self.linear = mode, nn.Linear(3, 3)
+        self.scales = nn.Parameter(torch.tensor([30.0, 0.1, 2.0, 0.01, 50.0, 0.3]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.linear(x)
+        if self.mode == "scaled":
+            return torch.cat([h, h.tanh()], 1) * self.scales
+        if self.mode == "copied":
+            return torch.cat([h * self.scales[:3], h * self.scales[3:]], 1).flip(1)
+        return h * self.scales[:3] + (h / self.scales[:3]).relu()
+
+
+@pytest.mark.parametrize("mode", ["scaled", "copied", "summed"])
+def test_an_output_whose_channels_cannot_all_be_tied_to_one(mode: str) -> None:
+    x = torch.randn(2, 3)
+    for scope in ("global", "point"):
+        reading = ng.gauge(Twice(mode), x, scope=scope)
+        assert reading.evidence is ng.Evidence.PROVED and reading.log_refuted is None
+        assert reading.log_upper - reading.log_lower < 1.5

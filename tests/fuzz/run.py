@@ -195,8 +195,11 @@ def audited(case: Case, parts: Composition, traced: Any, scope: Scope) -> list[s
     if any(len(t.steps) != len(parts.trace.steps) for t in traces):
         return []  # Python control flow took another branch
     broken: list[Broken] = [*jacobians_broken(parts, traces[0])]
-    for t in traces:
-        broken += facts_broken(parts, t)
+    shakes = [p * (1 + 1e-15 * torch.randn(p.shape, dtype=p.dtype, generator=generator)) for p in points]
+    for t, shake in zip(traces, shakes, strict=True):
+        false = list(facts_broken(parts, t))
+        beside = traced(shake).trace if false else t
+        broken += facts_broken(parts, t, beside) if len(beside.steps) == len(t.steps) else false
         broken += steps_broken(parts, parts.trace, t)
     broken += steps_broken(parts, traces[0], traces[-1])
     return [found.text for found in sorted(broken)]

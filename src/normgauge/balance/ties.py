@@ -13,6 +13,7 @@ from normgauge.rules.shape import rerun
 from normgauge.trace.step import Step, Value
 
 FLOOR = -70.0  # log weight of a channel that a zero gain switches off: e^-70 of the others
+PINNED = 1e-12  # log weight that rounding may leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,26 @@ def tie(parts: Composition) -> Ties:
             if channels is not None:
                 ties.values[out.index] = channels
     assert parts.trace.output is not None
-    ties.pin(ties.values.get(parts.trace.output.index))
+    _settle(ties, parts.trace.output, parts.transfers.get(parts.trace.output.index))
     return ties
+
+
+def _settle(ties: Ties, output: Value, transfer: Transfer | None) -> None:
+    """Fix the output's weights at 1: by its ties, or apart from them where a channel comes twice, scaled differently."""
+    channels = ties.values.get(output.index)
+    if channels is None or transfer is None:
+        return
+    ties.pin(channels)
+    left = [
+        (root, gap + offset)
+        for (root, gap), offset in zip(map(ties.find, channels.index.tolist()), channels.offset.tolist(), strict=True)
+    ]
+    if any(root or abs(gap) > PINNED for root, gap in left):
+        if any(isinstance(g.form, Move) for g in transfer.gains):
+            del ties.values[output.index]  # copies carry the weights of what they copy, or none
+        else:
+            ones = torch.zeros_like(channels.index), torch.zeros_like(channels.offset)
+            ties.values[output.index] = Channels(channels.axis, *ones)
 
 
 def outgoing(ties: Ties, step: Step, out: Value, transfer: Transfer) -> Channels | None:
