@@ -93,7 +93,7 @@ def tie(parts: Composition) -> Ties:
 
 
 def _settle(ties: Ties, output: Value, transfer: Transfer | None) -> None:
-    """Fix the output's weights at 1: by its ties, or apart from them where a channel comes twice, scaled differently."""
+    """Fix the output's weights at 1: by its ties, or apart from them where a channel comes twice, scaled otherwise."""
     channels = ties.values.get(output.index)
     if channels is None or transfer is None:
         return

@@ -35,36 +35,25 @@ class Broken:
     text: str
 
 
-def facts_broken(parts: Composition, moved: Trace, shaken: Trace | None = None) -> Iterator[Broken]:
-    """Values at another point of the scope that leave the ranges, rows, lengths or radii stated for them.
-
-    Args:
-        parts: the facts.
-        moved: the trace at the other point.
-        shaken: one a few ε beside ``moved``: what differs there is rounding that a normalizer of a constant magnified.
-
-    Yields:
-        What is false.
-    """
-    noisy = moved if shaken is None else shaken
-    for before, after, beside in zip(parts.trace.steps, moved.steps, noisy.steps, strict=True):
-        for old, new, near in zip(before.outputs, after.outputs, beside.outputs, strict=True):
+def facts_broken(parts: Composition, moved: Trace) -> Iterator[Broken]:
+    """Values at another point of the scope that leave the ranges, rows, lengths or radii stated for them."""
+    for before, after in zip(parts.trace.steps, moved.steps, strict=True):
+        for old, new in zip(before.outputs, after.outputs, strict=True):
             if not old.tensor.is_floating_point() or new.tensor.numel() == 0:
                 continue
             if not bool(torch.isfinite(new.tensor).all()):
                 continue
-            noise = 4 * float(torch.linalg.vector_norm(differing(near.tensor, new.tensor)))
-            found = list(_outside(parts, before, old, new, noise, stated=True))
-            yield from found or _outside(parts, before, old, new, noise, stated=False)
+            found = list(_outside(parts, before, old, new, stated=True))
+            yield from found or _outside(parts, before, old, new, stated=False)
 
 
-def _outside(parts: Composition, step: Step, old: Value, new: Value, noise: float, stated: bool) -> Iterator[Broken]:
+def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: bool) -> Iterator[Broken]:
     """The facts a rule states itself, or those that follow from them and the centre."""
     flow = parts.flows[old.index]
     facts: Any = parts.transfers[old.index] if stated else flow
     here, there = (parts.ctx.rows(v.tensor, flow.axis) for v in (old, new))
     change = parts.ctx.rows(differing(new.tensor, old.tensor), flow.axis)
-    loss = CARRIED * (1 + lengths(here) + lengths(there)) + (noise if noise < math.inf else 0.0)
+    loss = CARRIED * (1 + lengths(here) + lengths(there))
     seen = {
         "radius": lengths(change),
         "row": torch.linalg.vector_norm(change, dim=2).amax(1),
