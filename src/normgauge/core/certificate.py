@@ -15,7 +15,7 @@ from normgauge.core.claim import Curve
 from normgauge.core.spelled import spell, unspell
 from normgauge.errors import InputError, ReadingError
 
-SCHEMA = 1
+SCHEMA = 2
 NETWORK = "this network"
 GUESSING = "error of always naming the most frequent class"  # a fact
 
@@ -162,6 +162,7 @@ class Certificate:
         warnings: what a reader must know before trusting any row.
         notes: what was done, such as the mode measured in.
         curves: small plots, such as a local constant against its radius.
+        tries: how many networks or settings were compared on these samples: every row's share of failure is δ over it.
     """
 
     model: str
@@ -175,6 +176,7 @@ class Certificate:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     curves: tuple[Curve, ...] = ()
+    tries: int = 1
 
     def row(self, key: str) -> Row:
         """The row of this key.
@@ -199,6 +201,7 @@ class Certificate:
             "schema": SCHEMA,
             "model": self.model,
             "delta": self.delta,
+            "tries": self.tries,
             "samples": self.samples,
             "holdout": self.holdout,
             "unlabeled": self.unlabeled,
@@ -220,7 +223,7 @@ class Certificate:
         if data.get("schema") != SCHEMA:
             raise ReadingError(f"expected a certificate of schema {SCHEMA}, got {data.get('schema')!r}")
         try:
-            plain = {key: data[key] for key in ("model", "delta", "samples", "holdout", "unlabeled", "classes")}
+            plain = {key: data[key] for key in ("model", "delta", "tries", "samples", "holdout", "unlabeled", "classes")}
             return cls(
                 **plain,
                 rows=tuple(Row.from_json(row) for row in data["rows"]),

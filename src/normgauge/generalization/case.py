@@ -27,10 +27,13 @@ class Case:
         model: maps a batch of inputs to one number a class.
         train: the sample D the network was trained on, inputs and labels.
         logits: of D, (m, classes), float32, on the CPU, in the order of ``train``.
-        delta: the share of failure every row may spend; each row spends all of it, rows hold one at a time.
+        delta: the share of failure every row may spend, `tries` paid for; rows hold one at a time.
         holdout: labelled samples the training never saw, and their logits.
         unlabeled: inputs that neither the network nor the partition saw; labels in it are never read.
         encoder: the part of the network that never saw D.
+        groups: (n,) which group each hold-out sample belongs to (a scene, a patient); None where each stands alone.
+        data_free: names of tensors that were fixed without D, so that nobody pays for them.
+        radius: size of the changes of an input that the rows on robust error allow; None leaves them out.
         epochs: passes over the data a row may train for; 0 forbids training.
         seed: of all random draws; two runs give the same certificate.
         progress: told how far the work is.
@@ -44,6 +47,9 @@ class Case:
     holdout_logits: Tensor | None = None
     unlabeled: Sample | None = None
     encoder: nn.Module | None = None
+    groups: Tensor | None = None
+    data_free: tuple[str, ...] = ()
+    radius: float | None = None
     epochs: int = 5
     seed: int = 0
     progress: Progress = field(default=silent)

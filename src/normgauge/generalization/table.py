@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,10 @@ def certify(
     coreset: Sequence[int] | None = None,
     picked: int | None = None,
     surrogate: tuple[nn.Module, Any] | None = None,
+    tries: int = 1,
+    groups: Any = None,
+    data_free: Sequence[str] = (),
+    radius: float | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
     """What can be promised about unseen data: every bound and score for this network, each saying what it is.
@@ -73,6 +78,10 @@ def certify(
         coreset: indices of ``train`` the network was trained on, where it saw no others.
         picked: how many samples pick-to-learn picked, where the network was trained that way.
         surrogate: another network and labelled samples it never saw, for the disagreement row.
+        tries: how many networks or settings were compared on these samples; δ is divided by it.
+        groups: for each hold-out sample which group it belongs to, where several come from one scene, person or series.
+        data_free: names of tensors the prediction depends on that were fixed without ``train``.
+        radius: bound the error under changes of an input up to this ℓ2 length too.
         progress: called with a stage and the share of it done.
 
     Returns:
@@ -83,9 +92,14 @@ def certify(
     """
     if not 0 < delta < 1:
         raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta}")
+    if isinstance(tries, bool) or not isinstance(tries, int) or tries < 1:
+        raise InputError(f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}")
+    if radius is not None and not (radius > 0 and math.isfinite(radius)):
+        raise InputError(f"radius: expected a positive number, got {radius}")
     model, told = unwrap(model), progress or silent
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
-        case, warnings = gather(model, train, holdout, unlabeled, encoder, delta, epochs, seed, told)
+        case, warnings = gather(model, train, holdout, unlabeled, encoder, delta / tries, epochs, seed, told)
+        case = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
@@ -114,6 +128,7 @@ def certify(
         tuple(warnings),
         tuple(notes),
         curves,
+        tries,
     )
 
 
