@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from normgauge.generalization.facts.sample import Sample
 
+LOOKED_AT = 64  # samples the network is followed on
 Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
 
 
@@ -63,3 +64,7 @@ class Case:
     def m(self) -> int:
         """Training samples."""
         return len(self.train)
+
+    def few(self) -> Tensor:
+        """The first inputs of D, to see how the network runs."""
+        return self.train.take(range(min(LOOKED_AT, self.m)))

@@ -15,11 +15,11 @@ from normgauge.generalization.bounds.cells import (
     tau_variation,
 )
 from normgauge.generalization.bounds.distances import paired
+from normgauge.generalization.conditions import CELLS, ENCODER, TRAIN, together
 from normgauge.generalization.facts.space import STEEPNESS, Choice, Space
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
-UNSEEN = "the encoder never saw a sample of train"
 SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 
@@ -84,7 +84,7 @@ def blank(space: Space, delta: float, key: str, name: str) -> Row:
         Kind.NOT_APPLICABLE,
         confidence=1 - delta,
         consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER) if behind else (Consumed.TRAIN_LABELS,),
-        condition=UNSEEN if behind else "",
+        condition=together(TRAIN, ENCODER if behind else "", CELLS if space.partition.cells > 1 else ""),
         reason="not computed",
         limit=space.limit,
         quantity=space.quantity,
