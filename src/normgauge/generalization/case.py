@@ -48,12 +48,12 @@ class Case:
     holdout_logits: Tensor | None = None
     unlabeled: Sample | None = None
     encoder: nn.Module | None = None
-    groups: Tensor | None = None
-    data_free: tuple[str, ...] = ()
-    radius: float | None = None
     epochs: int = 5
     seed: int = 0
     progress: Progress = field(default=silent)
+    groups: Tensor | None = None
+    data_free: tuple[str, ...] = ()
+    radius: float | None = None
 
     @property
     def classes(self) -> int:
