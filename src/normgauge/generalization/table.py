@@ -137,7 +137,11 @@ def certify(
 
 
 def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
-    """Row after row, with a word on how far it is; a family that fails is reported and takes no other along."""
+    """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
+
+    Raises:
+        InputError: for what the caller gave.
+    """
     names = ("hold-out", "cells", "capacity", "PAC-Bayes", "compression", "disagreement", "scores")
     for index, (name, rows) in enumerate(zip(names, families, strict=True)):
         told(name, index / len(names))

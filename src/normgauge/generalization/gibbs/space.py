@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from normgauge.errors import InputError, NormgaugeError
-from normgauge.generalization.facts.reads import refuse_unpaid, says_nothing, within
+from normgauge.generalization.facts.reads import refuse_unpaid, within
 from normgauge.generalization.facts.sample import device_of
 from normgauge.generalization.surrogate import duplicate
 from normgauge.symmetry import canonical
@@ -87,10 +87,9 @@ def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: S
 
 
 def perturbed(name: str, buffer: Tensor, data_free: Sequence[str]) -> bool:
-    """Whether noise goes on a buffer: float and finite, and neither declared nor seen to hold nothing learnt."""
-    declared = any(within(name, one) for one in data_free)
+    """Whether noise goes on a buffer: float and finite, and not declared to be fixed without D."""
     usable = buffer.is_floating_point() and bool(buffer.isfinite().all())
-    return usable and not declared and not says_nothing(buffer)
+    return usable and not any(within(name, one) for one in data_free)
 
 
 def random_inputs(like: Tensor) -> Tensor:
