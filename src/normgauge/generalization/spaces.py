@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.core.certificate import Row
+from normgauge.core.certificate import NETWORK, Consumed, Kind, Row, promised
 from normgauge.core.claim import Curve
 from normgauge.errors import InputError
+from normgauge.generalization.bounds.bazinet2026 import disagreement
+from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import ENCODER, TRAIN, UNLABELED, together
 from normgauge.generalization.facts.cells import Partition, k_means, one_cell, voronoi
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
@@ -236,6 +240,50 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong
         slopes = torch.full((FEATURE_CENTRES,), view.slope, dtype=torch.float64)
         balls = in_balls(case, voronoi(made_of.centres, radius), points, view.margins, slopes, leads)
     yield local.corollary21(balls, space, case.delta)
+    yield from plain_rows(case, points, others)
+
+
+def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Row]:
+    """What D is to the encoder, a plain hold-out: bounds of its own decision, and of the network through it."""
+    own = Row(
+        "features.encoder_holdout",
+        "The encoder by itself, D as its hold-out",
+        "feature cells",
+        Kind.NOT_APPLICABLE,
+        confidence=1 - case.delta,
+        consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER),
+        about="the encoder alone, which names its largest feature",
+        condition=together(TRAIN, ENCODER),
+        reason=f"it gives {points.take([0]).shape[1]} features for {case.classes} classes, so it decides nothing itself",
+        source="Langford 2005",
+        formula="largest p with P(Bin(m, p) ≤ k) ≥ δ, k errors of the encoder on D",
+    )
+    through = dataclasses.replace(
+        own,
+        key="features.disagreement",
+        name="Through the encoder: its errors on D and where the two differ",
+        about=NETWORK,
+        consumed=(*own.consumed, Consumed.UNLABELED),
+        condition=together(own.condition, UNLABELED),
+        source="Bazinet et al. 2026, Theorem 4; Clopper & Pearson 1934",
+        formula="Bin⁻¹(errors of the encoder on D, m, δ/2) + Bin⁻¹(#{network ≠ encoder on U}, |U|, δ/2)",
+    )
+    if points.take([0]).shape[1] != case.classes:
+        yield from (own, through)
+        return
+    features = torch.cat(list(points.batches()))
+    wrong = int((features.argmax(1) != labels_of(points)).sum())
+    value = clopper_pearson(wrong, case.m, math.log(case.delta))
+    terms = (("error of the encoder on D", wrong / case.m), ("price of its size", value - wrong / case.m))
+    yield promised(own, value=value, terms=terms, additive=True, reason="")
+    fresh = unseen(case)
+    if others is None or fresh is None or case.groups is not None:
+        yield dataclasses.replace(through, reason="it needs independent inputs the network never saw: give unlabeled=")
+        return
+    apart = int((torch.cat(list(others.batches())).argmax(1) != outputs(case.model, fresh).argmax(1)).sum())
+    risk = clopper_pearson(wrong, case.m, math.log(case.delta / 2))
+    parts = disagreement(risk, apart, len(fresh), case.delta / 2)
+    yield promised(through, value=parts.value, terms=parts.terms, additive=True, reason="")
 
 
 def encoded(encoder: nn.Module, sample: Sample) -> Sample:
