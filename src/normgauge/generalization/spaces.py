@@ -254,7 +254,7 @@ def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Ro
         consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER),
         about="the encoder alone, which names its largest feature",
         condition=together(TRAIN, ENCODER),
-        reason=f"it gives {points.take([0]).shape[1]} features for {case.classes} classes, so it decides nothing itself",
+        reason=f"it gives {points.take([0]).shape[1]} features for {case.classes} classes, so it names none itself",
         source="Langford 2005",
         formula="largest p with P(Bin(m, p) ≤ k) ≥ δ, k errors of the encoder on D",
     )
