@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from normgauge.generalization.facts.sample import Sample
@@ -68,3 +70,13 @@ class Case:
     def few(self) -> Tensor:
         """The first inputs of D, to see how the network runs."""
         return self.train.take(range(min(LOOKED_AT, self.m)))
+
+    def single(self) -> Case:
+        """The same with one hold-out sample of each group, drawn from the seed: these are independent."""
+        if self.groups is None or self.holdout is None or self.holdout_logits is None:
+            return self
+        order = torch.randperm(len(self.groups), generator=torch.Generator().manual_seed(self.seed)).tolist()
+        chosen = torch.tensor(sorted({int(self.groups[i]): i for i in order}.values()))
+        return dataclasses.replace(
+            self, holdout=self.holdout.part(chosen), holdout_logits=self.holdout_logits[chosen], groups=None
+        )
