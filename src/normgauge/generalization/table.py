@@ -21,7 +21,7 @@ from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
 from normgauge.generalization.facts.space import margins_of
-from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, scores
+from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
 from normgauge.generalization.spaces import Loss, cell_rows, local_curve
@@ -104,9 +104,11 @@ def certify(
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
         found = list(cell_rows(case, slopes, chosen, partition, cells))
+        held = list(holdout_rows(case))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
         made = (
-            holdout_rows(case),
+            [*held, per_class.row(case, held[0])],
+            robust.rows(case, slopes, held[0]),
             found,
             capacity.rows(case),
             gibbs.rows(case, initial=initial, prepared=trained),
@@ -115,7 +117,10 @@ def certify(
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
         curves = local_curve(case, slopes)
-        rows = tuple(asked(made, told))
+        rows = tuple(
+            row if row.confidence is None else dataclasses.replace(row, confidence=1 - delta)  # of all tries together
+            for row in asked(made, told)
+        )
     return Certificate(
         type(model).__name__,
         delta,
@@ -134,7 +139,16 @@ def certify(
 
 def asked(families: Iterable[Iterable[Row]], told: Progress) -> Iterator[Row]:
     """Row after row, with a word on how far it is."""
-    names = ("hold-out", "cells", "capacity", "PAC-Bayes", "compression", "disagreement", "scores")
+    names = (
+        "counting mistakes on the hold-out",
+        "proving which predictions cannot be changed",
+        "cells",
+        "norms and parameters",
+        "noise on the weights",
+        "compression",
+        "training a second network to compare with",
+        "scores",
+    )
     for index, (name, rows) in enumerate(zip(names, families, strict=True)):
         told(name, index / len(names))
         yield from rows
@@ -186,9 +200,9 @@ def gather(
         None if fresh is None else outputs(model, fresh),
         extra,
         part(model, encoder),
-        epochs,
-        seed,
-        told,
+        epochs=epochs,
+        seed=seed,
+        progress=told,
     )
     return case, warnings_of(sample, marks, fresh, case.classes)
 
