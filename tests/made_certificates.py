@@ -45,28 +45,30 @@ DISAGREE = summed(
     {"error of the surrogate": 0.0621, "disagreement": 0.0474}, consumed=(*TRAIN, FREE, Consumed.TRAINING),
 )  # fmt: skip
 FEATURE = summed(
-    "feature.variation", "Theorem 20 in feature space, our slack", "feature cells",
+    "features.theorem20.variation", "Theorem 20 in feature space, our slack", "feature cells",
     {"training loss": 0.052, "Lipschitz term": 0.226, "slack": 0.077},
 )  # fmt: skip
 PUBLISHED = summed(
-    "cells.published", "Theorem 20 as published", "cells",
+    "theorem20.published", "Theorem 20 as published", "cells",
     {"training loss": 0.003, "Lipschitz term": 327.0, "slack": 0.086}, needed=12_000_000,
 )  # fmt: skip
 NEARLY = summed(
-    "cells.variation", "Theorem 20, τ_V", "cells", {"training loss": 0.05, "Lipschitz term": 1.4, "slack": 0.1}
+    "theorem20.variation", "Theorem 20, τ_V", "cells", {"training loss": 0.05, "Lipschitz term": 1.4, "slack": 0.1}
 )
-ENDLESS = summed("cells.layer", "Corollary 22, LayerNorm", "cells", {"training loss": 0.01, "Lipschitz term": math.inf})
+ENDLESS = summed(
+    "corollary22.global", "Corollary 22, LayerNorm", "cells", {"training loss": 0.01, "Lipschitz term": math.inf}
+)
 SPECTRAL = bound(
     "capacity.bartlett2017", "spectral, Bartlett and others 2017", "capacity", 6.1e5,
     terms=(("training margin loss", 0.02), ("log10 of the product of norms", 5.2)),
 )  # fmt: skip
 HUGE = bound("capacity.neyshabur2018", "PAC-Bayes spectral", "capacity", 3.8e21, terms=(("KL", 1e40),))
 GIBBS = bound("gibbs.maurer", "Maurer, scale-free noise", "PAC-Bayes", 0.31, about=NOISY)
-TIGHT_GIBBS = bound("gibbs.prior", "prior from half of D", "PAC-Bayes", 0.012, about=NOISY)
-CLIPPED = summed("cells.ce", "Theorem 20, clipped cross-entropy", "cells",
+TIGHT_GIBBS = bound("gibbs.data_dependent_prior", "prior from half of D", "PAC-Bayes", 0.012, about=NOISY)
+CLIPPED = summed("theorem20.rademacher", "Theorem 20, clipped cross-entropy", "cells",
                  {"training loss": 0.4, "slack": 0.35}, limit=4.0, quantity="cross-entropy")  # fmt: skip
 DIRECT = Row(
-    "cells.direct", "eq. (66)", "cells", Kind.ESTIMATE, 0.0385, consumed=(*TRAIN, *HELD),
+    "equation66", "eq. (66)", "cells", Kind.ESTIMATE, 0.0385, consumed=(*TRAIN, *HELD),
     terms=(("training loss", 0.0034), ("spread of the loss", 0.0235), ("slack", 0.0116)), additive=True,
     reason="the spread of the loss is estimated from the hold-out labels", source="Than, Phan & Vu 2025",
 )  # fmt: skip
@@ -79,7 +81,7 @@ NOT_HERE = (
     absent("compression.sample", "sample compression", "compression",
            "the network depends on all 50,000 samples; say which of them it was trained on with coreset=, and all the "
            "others are its hold-out: then the bound is that of Littlestone and Warmuth"),
-    absent("compression.pick", "Pick-To-Learn", "compression", "this network was not trained by Pick-To-Learn"),
+    absent("compression.pick_to_learn", "Pick-To-Learn", "compression", "this network was not trained by Pick-To-Learn"),
 )  # fmt: skip
 CURVE = Curve(
     "Local constant against its radius", "radius", "Lipschitz constant", (0.01, 0.1, 1.0),

@@ -112,8 +112,8 @@ def test_a_name_leads_to_the_row_in_full(visit_certificate):
     page.wait_for_timeout(100)
     assert row.get_attribute("open") is not None and "Bin⁻¹" in row.inner_text()
     assert page.locator("details[open]").count() == 1
-    page = visit_certificate(anchor="#row-cells.published").page
-    assert page.locator("details[open]").get_attribute("id") == "row-cells.published"
+    page = visit_certificate(anchor="#row-theorem20.published").page
+    assert page.locator("details[open]").get_attribute("id") == "row-theorem20.published"
 
 
 def test_a_bar_tells_what_it_is(visit_certificate):
@@ -128,8 +128,8 @@ def test_a_bar_tells_what_it_is(visit_certificate):
 def test_without_a_script_everything_is_there(visit_certificate):
     page = visit_certificate(script=False).page
     assert len(names(page)) == 20 and page.locator(".tools").count() == 0
-    page.locator("#row-cells\\.published summary").click()
-    assert page.locator("#row-cells\\.published table").is_visible()
+    page.locator("#row-theorem20\\.published summary").click()
+    assert page.locator("#row-theorem20\\.published table").is_visible()
     assert visit_certificate(EMPTY, script=True).wrong == []
 
 

@@ -4,8 +4,9 @@ Each row has a kind. A bound is a promise with a confidence; vacuous is a bound 
 part that was only estimated; a score compares networks; not applicable says why. The row to trust is the hold-out:
 labelled samples that no training step, no early stopping and no choice of settings has seen.
 
-MODEL, --train, --holdout and --unlabeled are Python code that RUNS with your rights. A data function returns a data
-set, a loader or a pair (inputs, labels). Give the plain training samples, without random augmentation.
+MODEL, --train, --holdout, --unlabeled and --groups are Python code that RUNS with your rights. A data function returns
+a data set, a loader or a pair (inputs, labels), --groups a list. Give the plain training samples, without random
+augmentation.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from normgauge.cli.arguments import finite, positive
@@ -38,13 +40,18 @@ examples:
   normgauge certify --demo mnist
       a bound from the training data that says something: an encoder from one split, a head on the other; the images
       are read from the folder NORMGAUGE_DATA or --data-dir (--demo digits needs none)
+  normgauge certify net.py:build --train net.py:train --holdout net.py:holdout --tries 12 --radius 0.1
+      the best of 12 networks on this hold-out: delta is shared among them; and the error under changes of length 0.1
   normgauge certify net.py:build --train net.py:train --epochs 0 --json -
       no extra training; numbers for a script
 """
 CODE = "file.py:function or package.module:callable"
 DEMOS = ("mnist", "fashion-mnist", "digits")
 LOSSES = ("ramp", "cross-entropy")
-OWN = {"train": None, "holdout": None, "unlabeled": None, "encoder": None, "cells": 1, "loss": "ramp", "clip": None}
+OWN: dict[str, Any] = {
+    "train": None, "holdout": None, "unlabeled": None, "encoder": None, "cells": 1, "loss": "ramp", "clip": None,
+    "tries": 1, "groups": None, "data_free": [], "radius": None,
+}  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +62,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--holdout", metavar="V", help="labelled samples no part of the training ever saw")
     data.add_argument("--unlabeled", metavar="U", help="inputs no part of the training ever saw; labels are not read")
     data.add_argument("--encoder", metavar="NAME", help="first submodule, trained on other data than --train: 0")
+    data.add_argument(
+        "--groups", metavar="G", help="which scene, person or series each hold-out sample is from, where they share one"
+    )
+    data.add_argument(
+        "--data-free", metavar="NAME", action="append", default=[],
+        help="tensor of the model that was fixed without --train, such as a frozen layer's 0.weight; may be repeated",
+    )  # fmt: skip
     data.add_argument("--demo", choices=DEMOS, help="the feature-space certificate on a known data set, end to end")
     data.add_argument("--data-dir", metavar="DIR", help="with --demo: folder of the data sets (NORMGAUGE_DATA)")
     parser.add_argument("--delta", metavar="P", type=share, default=0.05, help="chance that a row fails (0.05)")
+    parser.add_argument(
+        "--tries", metavar="K", type=counted, default=1,
+        help="networks or settings compared on these samples, this one included: delta is divided by it (1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--radius", metavar="R", type=positive,
+        help="also bound the share of inputs that are wrong or that a change of l2 length R could make wrong",
+    )  # fmt: skip
     parser.add_argument("--cells", metavar="N", type=whole, default=1, help="cells times labels, fixed in advance (1)")
     parser.add_argument("--loss", choices=LOSSES, default="ramp", help="of the rows made from cells (ramp, at most 1)")
     parser.add_argument("--clip", metavar="C", type=positive, help="with cross-entropy: losses above C count as C")
@@ -65,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all random draws (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - for standard output only")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
-    parser.add_argument("--all", action="store_true", help="also in full what does not apply, and every reason")
+    parser.add_argument("--all", action="store_true", help="every row with its reasons, not one line a family")
 
 
 def share(text: str) -> float:
@@ -91,9 +113,21 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def counted(text: str) -> int:
+    """A count from one up.
+
+    Raises:
+        ArgumentTypeError: for anything else.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, got {text!r}")
+    return int(text)
+
+
 def run(args: argparse.Namespace) -> int:
     """Certify and write."""
     _check(args)
+    begun = time.monotonic()
     check_targets(args.json, args.html)
     with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
         found = _demo(args, progress) if args.demo else _certify(args, progress)
@@ -108,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
         with standard_output() as stream:
             show(found, stream, every=args.all)
+            stream.write(f"Took {time.monotonic() - begun:.0f} s.\n")
     return 0
 
 
@@ -117,7 +152,7 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         InputError: saying what to give instead.
     """
-    given = [f"--{name}" for name, usual in OWN.items() if getattr(args, name) != usual]
+    given = [f"--{name.replace('_', '-')}" for name, usual in OWN.items() if getattr(args, name) != usual]
     if args.demo is not None and (args.model is not None or given):
         raise InputError(f"--demo brings its own network, data and settings; leave out {', '.join(given) or 'MODEL'}")
     if args.demo is None and (args.model is None or args.train is None):
@@ -130,13 +165,17 @@ def _check(args: argparse.Namespace) -> None:
 
 def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
     """The certificate of the network named."""
-    sources = {name: _source(name, getattr(args, name)) for name in ("train", "holdout", "unlabeled")}
+    sources = {name: _source(name, getattr(args, name)) for name in ("train", "holdout", "unlabeled", "groups")}
     model = load_model(args.model)
     from normgauge.generalization import certify
 
+    data = {name: None if source is None else source() for name, source in sources.items()}
     return certify(
         model,
-        **{name: None if source is None else source() for name, source in sources.items()},
+        data["train"],
+        data["holdout"],
+        data["unlabeled"],
+        groups=data["groups"],
         encoder=args.encoder,
         delta=args.delta,
         cells=args.cells,
@@ -144,6 +183,9 @@ def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
         clip=args.clip,
         epochs=args.epochs,
         seed=args.seed,
+        tries=args.tries,
+        data_free=tuple(args.data_free),
+        radius=args.radius,
         progress=progress,
     )
 

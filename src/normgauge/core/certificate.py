@@ -237,11 +237,14 @@ class Certificate:
         """Write the certificate as JSON."""
         Path(path).write_text(json.dumps(self.to_json(), allow_nan=False, indent=1), encoding="utf-8")
 
-    def __str__(self) -> str:
-        """The table a terminal shows."""
+    def text(self, *, every: bool = False) -> str:
+        """What a terminal shows: one line a family, or every row."""
         from normgauge.render.certificate import text
 
-        return text(self)
+        return text(self, every=every)
+
+    def __str__(self) -> str:
+        return self.text()
 
     def _repr_html_(self) -> str:
         """The table a notebook shows."""

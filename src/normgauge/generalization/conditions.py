@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-TRAIN = "the samples of train are independent draws, as they were drawn"
-HOLDOUT = "the hold-out samples are independent draws that nothing was chosen by"
+TRAIN = "the samples of train are independent draws from the source the promise is about, none left out or added"
+UNSEEN = "neither training nor a choice beyond the tries counted saw them"
+HOLDOUT = f"the hold-out samples are independent draws from the source the promise is about, and {UNSEEN}"
+GROUPS = (
+    f"the groups of the hold-out are independent draws from the source the promise is about, and {UNSEEN}; what is "
+    "promised is the error of a random sample of a random group, every group weighing the same"
+)
 UNLABELED = "the unlabeled inputs are independent draws that neither network was made with"
 CELLS = "the cells were fixed without train"
 ENCODER = "the encoder never saw a sample of train"
@@ -18,6 +23,6 @@ def together(*parts: str) -> str:
     """Several conditions as one.
 
     >>> together(TRAIN, "", CELLS)
-    'the samples of train are independent draws, as they were drawn; the cells were fixed without train'
+    'the samples of train are independent draws ...; the cells were fixed without train'
     """
     return "; ".join(part for part in dict.fromkeys(parts) if part)

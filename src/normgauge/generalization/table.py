@@ -25,7 +25,7 @@ from normgauge.generalization.facts.reads import unpaid
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
 from normgauge.generalization.facts.space import margins_of
-from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, scores
+from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
 from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve
@@ -113,9 +113,11 @@ def certify(
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
         found = list(cell_rows(case, slopes, chosen, partition, cells))
+        held = list(holdout_rows(whole))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
         made = (
-            holdout_rows(whole),
+            [*held, per_class.row(case, held[0])],
+            robust.rows(case, slopes, held[0]),
             found,
             capacity.rows(case),
             gibbs.rows(case, initial=initial, prepared=trained),
@@ -147,7 +149,16 @@ def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -
     Raises:
         InputError: for what the caller gave.
     """
-    names = ("hold-out", "cells", "capacity", "PAC-Bayes", "compression", "disagreement", "scores")
+    names = (
+        "counting mistakes on the hold-out",
+        "proving which predictions cannot be changed",
+        "cells",
+        "norms and parameters",
+        "noise on the weights",
+        "compression",
+        "training a second network to compare with",
+        "scores",
+    )
     for index, (name, rows) in enumerate(zip(names, families, strict=True)):
         told(name, index / len(names))
         try:
@@ -155,7 +166,7 @@ def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -
         except InputError:
             raise
         except Exception as error:
-            notes.append(f"The rows on {name} stopped: {type(error).__name__}: {error}")
+            notes.append(f"Stopped while {name}: {type(error).__name__}: {error}")
     told("done", 1.0)
 
 
@@ -190,7 +201,7 @@ def gather(
     extra = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
     if len(sample) < 2:
         raise InputError("train: expected the samples the network was trained on, at least two, got 1")
-    together = grouping(groups, fresh)
+    grouped = grouping(groups, fresh)
     told("running the network", 0.0)
     logits = outputs(model, sample)
     if logits.shape[1] < 2:
@@ -214,10 +225,10 @@ def gather(
         said,
         extra,
         part(model, encoder),
-        together,
         epochs=epochs,
         seed=seed,
         progress=told,
+        groups=grouped,
     )
     told("comparing samples", 0.0)
     marks = fingerprints_of(sample)
@@ -226,7 +237,7 @@ def gather(
         warnings += refuse_leak(marks, fingerprints_of(extra), "unlabeled")
     if fresh is not None:
         warnings += refuse_leak(
-            records(sample, marks), records(fresh, fingerprints_of(fresh)), "holdout", independent=together is None
+            records(sample, marks), records(fresh, fingerprints_of(fresh)), "holdout", independent=grouped is None
         )
         warnings += refuse_near_copies(sample, fresh, "holdout")
     return case, warnings

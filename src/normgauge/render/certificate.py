@@ -5,22 +5,21 @@ from __future__ import annotations
 import io
 from typing import TextIO
 
-from normgauge.core.certificate import NETWORK, Certificate, Kind, Row
+from normgauge.core.certificate import NETWORK, Certificate, Row
 from normgauge.render.certificate_page import html, notebook
 from normgauge.render.certificate_steps import stacked
-from normgauge.render.certificate_table import family_grids, left_out, waterfall
+from normgauge.render.certificate_table import by_class, conditions, face, family_grids, waterfall
 from normgauge.render.certificate_words import MEANINGS, head, sentences
 from normgauge.render.console import WIDTH, Block, draw
-from normgauge.render.numbers import plural
 
 __all__ = ["blocks", "html", "notebook", "show", "text"]
 BEST = 3  # rows whose terms are drawn, of different families
 
 
-def text(c: Certificate) -> str:
-    """What ``print`` shows."""
+def text(c: Certificate, *, every: bool = False) -> str:
+    """What ``print`` shows; ``every``: all rows."""
     stream = io.StringIO()
-    show(c, stream, width=WIDTH)
+    show(c, stream, every=every, width=WIDTH)
     return stream.getvalue().rstrip("\n")
 
 
@@ -30,31 +29,28 @@ def show(c: Certificate, stream: TextIO, *, every: bool = False, width: int | No
     Args:
         c: what to write.
         stream: where to.
-        every: also in full what does not apply, and every reason.
+        every: all rows with every reason, not one line a family.
         width: of the terminal; its own where None.
     """
     draw(blocks(c, every), stream, width)
 
 
 def blocks(c: Certificate, every: bool = False) -> list[Block]:
-    """Sentences, warnings, a table a family, what the best rows are made of, what does not apply, notes."""
-    kinds = {row.kind for row in c.rows}
-    parts: list[Block] = [*sentences(c), *(f"Warning: {words}" for words in c.warnings), "", head(c)]
-    parts += family_grids(c, every)
-    parts += [waterfall(row) for row in _telling(c)]
-    if not every and Kind.NOT_APPLICABLE in kinds:
-        parts.append(left_out(c))
-    if not every and Kind.SCORE in kinds:
-        count = sum(row.kind is Kind.SCORE for row in c.rows)
-        parts.append(f"{plural(count, 'score')} for comparing networks: --all shows them, and so do the page and JSON.")
-    parts.append("")
-    parts += [f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds]
+    """Sentences and warnings, then one line a family, or every row and what the best are made of."""
+    parts: list[Block] = [*sentences(c), *(f"Warning: {words}" for words in c.warnings)]
+    parts += _all(c) if every else [face(c), *conditions(c)]
     parts += [words[:1].upper() + words[1:].rstrip(".") + "." for words in c.notes]
     return parts
 
 
+def _all(c: Certificate) -> list[Block]:
+    kinds = {row.kind for row in c.rows}
+    parts: list[Block] = ["", head(c), *family_grids(c), *by_class(c), *map(waterfall, _telling(c)), ""]
+    return parts + [f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds]
+
+
 def _telling(c: Certificate) -> list[Row]:
-    """The best row of each family whose terms add up and that is about this network, a few of them."""
+    """The first row of each family whose terms add up and that is about this network, a few of them."""
     first: dict[str, Row] = {}
     for row in stacked([row for row in c.rows if row.about == NETWORK]):
         first.setdefault(row.family, row)

@@ -1,4 +1,4 @@
-"""A certificate as one self-contained page: what is promised, every bound on one axis, all rows with their terms."""
+"""A certificate as one self-contained page: what is promised, each family explained, all rows behind a fold."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from normgauge.core.certificate import Certificate, Kind, Row
+from normgauge.render.certificate_families import EXPLAINED, RANK, families, in_order
 from normgauge.render.certificate_plot import drawn_rows, overview, stack
 from normgauge.render.certificate_steps import stacked
+from normgauge.render.certificate_table import by_class, conditions, face, said
 from normgauge.render.certificate_words import (
     MEANINGS,
-    RANK,
     adds_up,
     confidence,
     enough,
-    families,
     head,
     paid,
     plain,
     promises,
     remarks,
     sentences,
+    shared,
     shown,
     term,
     why,
 )
+from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.page import document
 from normgauge.render.parts import html_table, words
 from normgauge.render.svg import NARROW, WIDE
@@ -50,16 +52,17 @@ STACKS = (
 def html(c: Certificate, title: str = "Certificate") -> str:
     """The page as a string."""
     first, *rest = promises(c)
+    rest += conditions(c)
     body = (
         f'<p class="verdict">{words(first)}</p><p>{words(" ".join(rest))}</p>'
         + "".join(f'<p class="warn">{words(warning)}</p>' for warning in c.warnings)
         + _picture(c)
         + f"<p>{words(' '.join(remarks(c)))}</p>"
         + _tally(c.rows)
-        + _section("All rows", table(c.rows) if c.rows else "<p>There are none.</p>")
-        + _section("What they are made of", _stacks(c.rows))
+        + _section("Family by family", "".join(_family(*item) for item in families(c.rows).items()))
+        + "".join(f"<section><h2>By class</h2>{html_table(grid)}</section>" for grid in by_class(c))
+        + _folded(c)
         + _section("Curves", _minis([curve_plot(curve) for curve in c.curves]))
-        + _section("Every row in full", "".join(details(row) for row in _in_order(c.rows)))
         + _section("Measured on the way", _measured(c))
     )
     return document(title, head(c), body, ASSETS)
@@ -68,22 +71,43 @@ def html(c: Certificate, title: str = "Certificate") -> str:
 def notebook(c: Certificate) -> str:
     """The certificate as HTML that may stand among other output: no script, no style that reaches beyond it."""
     style = figure_css(NOTEBOOK, SCOPE) + asset("notebook.css")
-    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(c))
+    told, rest = ("".join(f"<p>{escape(one)}</p>" for one in several) for several in (sentences(c), conditions(c)))
     warned = "".join(f"<p><b>Warning: {escape(warning)}</b></p>" for warning in c.warnings)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (r.name, r.kind, shown(r), r.about, why(r))) + "</tr>"
-        for r in _in_order(c.rows)
-    )
-    heads = "".join(f"<th>{name}</th>" for name in ("row", "kind", "value", "about", "why"))
+    known = shared(c.rows)
+    every = tuple((r.name, str(r.kind), shown(r), r.about, why(r, known=known)) for r in in_order(c.rows))
     return (
-        f'<div class="{SCOPE[1:]}"><style>{style}</style><p><b>{escape(head(c))}</b></p>{told}{warned}'
-        f"{overview(c.rows)}<details><summary>{len(c.rows)} rows</summary><table><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></details></div>"
+        f'<div class="{SCOPE[1:]}"><style>{style}</style>{told}{warned}{_bare(face(c))}{rest}{overview(c.rows)}'
+        f"<details><summary>All {len(c.rows)} rows</summary>"
+        f"{_bare(Grid('', ('row', 'kind', 'value', 'about', 'why'), every))}</details></div>"
     )
 
 
-def _in_order(rows: Sequence[Row]) -> list[Row]:
-    return [row for family in families(rows).values() for row in family]
+def _bare(grid: Grid) -> str:
+    """A table without anything a page would have to know of."""
+    heads = "".join(f"<th>{escape(name)}</th>" for name in grid.headers)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
+    title = f"<p><b>{escape(grid.title)}</b></p>" if grid.title else ""
+    return f"{title}<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _family(name: str, rows: Sequence[Row]) -> str:
+    """A family: what it is, what it needs, and what it says here."""
+    number, which = ("", plural(len(rows), "score")) if name == "score" else said(rows)
+    here = ": ".join(part for part in (number, which) if part and part != ABSENT)
+    explained = EXPLAINED.get(name, "")
+    return f"<h3>{escape(name[:1].upper() + name[1:])}</h3><p>{words(explained)}</p><p>Here: {words(here)}</p>"
+
+
+def _folded(c: Certificate) -> str:
+    """Every row, to open."""
+    if not c.rows:
+        return "<p>There are no rows.</p>"
+    inside = (
+        table(c.rows)
+        + _section("What they are made of", _stacks(c.rows))
+        + _section("Every row in full", "".join(details(row) for row in in_order(c.rows)))
+    )
+    return _section("All rows", f'<details class="all"><summary>{len(c.rows)} rows</summary>{inside}</details>')
 
 
 def _section(title: str, content: str) -> str:
@@ -122,7 +146,8 @@ def anchor(row: Row) -> str:
 def table(rows: Sequence[Row]) -> str:
     """All rows; the script adds sorting and filters."""
     heads = "".join(f'<th scope="col"{" class=n" if i in (2, 3) else ""}>{h}</th>' for i, h in enumerate(COLUMNS))
-    lines = "".join(_line(row) for row in _in_order(rows))
+    known = shared(rows)
+    lines = "".join(_line(row, known) for row in in_order(rows))
     return (
         '<div class="scroll" role="region" aria-label="All rows" tabindex="0"><table class="rows"><caption>By family, '
         "the best first; a name leads to the row in full</caption>"
@@ -130,14 +155,14 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, known: Sequence[str]) -> str:
     value = "" if row.value is None else f' data-sort="{row.value!r}"'
     return (
         f'<tr data-kind="{row.kind}" data-row="{anchor(row)}">'
         f'<th scope="row"><a href="#{anchor(row)}">{escape(row.name)}</a></th>'
         f'<td data-sort="{RANK[row.kind]}">{badge(row.kind)}</td><td class="n"{value}>{words(shown(row))}</td>'
         f'<td class="n">{escape(confidence(row))}</td><td>{escape(paid(row))}</td><td>{escape(row.about)}</td>'
-        f"<td>{escape(row.family)}</td><td>{words(why(row))}</td></tr>"
+        f"<td>{escape(row.family)}</td><td>{words(why(row, known=known))}</td></tr>"
     )
 
 
@@ -171,6 +196,7 @@ def _facts(row: Row) -> Iterator[tuple[str, str]]:
     absent = row.kind is Kind.NOT_APPLICABLE
     yield "confidence", "" if row.confidence is None or absent else confidence(row)
     yield "would be paid with" if absent else "paid with", ", ".join(row.consumed)
+    yield "holds only if", row.condition
     yield "why", row.reason
     yield "samples needed", "" if row.needed is None else enough(row.needed)
     yield "formula", row.formula

@@ -9,8 +9,9 @@ from html import escape
 
 from normgauge.core.certificate import NETWORK, Kind, Row
 from normgauge.render import svg
+from normgauge.render.certificate_families import ordered
 from normgauge.render.certificate_steps import TOTAL, Step, Track, is_even, steps, track
-from normgauge.render.certificate_words import called, confidence, ordered, shown, term, worst
+from normgauge.render.certificate_words import called, confidence, shown, term, worst
 from normgauge.render.numbers import plural
 from normgauge.render.parts import words
 from normgauge.render.svg import Scale, Shape

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normgauge.core.certificate import Kind, Row
-from normgauge.render.certificate_words import adds_up, ordered
+from normgauge.render.certificate_families import ordered
+from normgauge.render.certificate_words import adds_up
 
 EVEN = 4.0  # totals up to so many times the limit are drawn on an even axis
 FAR = 0.25  # totals below this share of the limit are drawn without it

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
 
 from normgauge.core.certificate import GUESSING, NETWORK, Certificate, Consumed, Kind, Row
+from normgauge.render.certificate_families import speaker
 from normgauge.render.numbers import ABSENT, plural
 
-RANK = {
-    kind: rank for rank, kind in enumerate((Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE, Kind.SCORE, Kind.NOT_APPLICABLE))
-}
 MEANINGS = {
     Kind.BOUND: "At most this on unseen data, with the confidence beside it, for the predictor it is about.",
     Kind.VACUOUS: "A true bound that says nothing: no smaller than the worst possible value.",
@@ -19,7 +17,6 @@ MEANINGS = {
     Kind.SCORE: "For comparing networks: larger predicts worse. Its size says nothing by itself.",
     Kind.NOT_APPLICABLE: "Its conditions do not hold here; the reason says which, and what to do.",
 }
-HOLDOUT = "hold-out"
 PLAIN = 10.0  # from here on an error is a power of ten, not a percentage
 DIGITS = 3
 MANY = 10**9  # samples from here on are a power of ten
@@ -28,8 +25,6 @@ FINE = Decimal("0.001")  # smaller numbers have an exponent
 OWN = frozenset(
     {Consumed.TRAIN_INPUTS, Consumed.TRAIN_LABELS, Consumed.TRAINING, Consumed.WEIGHTS}
 )  # nothing but the training data
-# Named before any data were seen: which row speaks must not depend on what the rows say.
-PREFERRED = ("holdout.clopper_pearson", "disagreement.surrogate", "features.theorem20.kl")
 ONE_AT_A_TIME = (
     "Rows hold one at a time: choose the row to report before looking, or divide delta by the number of rows compared."
 )
@@ -52,14 +47,20 @@ def amount(value: float | None, quantity: str = "error", *, up: bool = False) ->
         log = 100 * math.log10(value)
         return f"10^{(math.ceil(log) if up else round(log)) / 100:.2f}"
     mode = ROUND_CEILING if up else ROUND_HALF_EVEN
-    exact = Decimal(repr(value)) * (100 if quantity == "error" else 1)
+    share = is_share(quantity)
+    exact = Decimal(repr(value)) * (100 if share else 1)
     rounded = Context(prec=DIGITS, rounding=mode).plus(exact)
-    if up and quantity == "error" and exact < ALL <= rounded:  # 99.97 % says something, 100 % does not
+    if up and share and exact < ALL <= rounded:  # 99.97 % says something, 100 % does not
         rounded = Context(prec=DIGITS + 2, rounding=mode).plus(exact)
         if rounded >= ALL:
             return "below 100 %"
     told = f"{rounded:f}" if abs(rounded) >= FINE else f"{float(rounded):g}"
-    return told + (" %" if quantity == "error" else "")
+    return told + (" %" if share else "")
+
+
+def is_share(quantity: str) -> bool:
+    """Whether a quantity is a share of all inputs, told in percent: an error of any kind."""
+    return "error" in quantity.split()
 
 
 def shown(row: Row) -> str:
@@ -82,7 +83,7 @@ def adds_up(row: Row) -> bool:
 
 def worst(row: Row) -> str:
     """The limit of a row: the worst its quantity can be."""
-    return amount(row.limit) if row.quantity == "error" else f"{row.limit:g}"
+    return amount(row.limit) if is_share(row.quantity) else f"{row.limit:g}"
 
 
 def plain(value: float | None) -> str:
@@ -96,7 +97,7 @@ def confidence(row: Row) -> str:
     """How sure a row is.
 
     >>> from normgauge.core.certificate import Kind, Row
-    >>> [confidence(Row("k", "n", "f", Kind.BOUND, 0.1, c)) for c in (0.95, 1 - 0.07, 1 - 1e-12, None)]
+    >>> [confidence(Row("k", "n", "f", Kind.BOUND, 0.1, c, condition="it is true")) for c in (0.95, 1 - 0.07, 1 - 1e-12, None)]
     ['95 %', '93 %', 'above 99.999 %', '·']
     """
     if row.confidence is None or row.kind is Kind.NOT_APPLICABLE:
@@ -115,21 +116,46 @@ def called(row: Row) -> str:
     return row.name if row.family.lower() in row.name.lower() else f"{row.family}, {row.name}"
 
 
-def why(row: Row, every: bool = False) -> str:
-    """What a reader asks next: the largest term where terms add up, else the reason; ``every`` for both."""
+def why(row: Row, every: bool = False, known: Sequence[str] = ()) -> str:
+    """What a reader asks next: the largest term where terms add up, else the reason.
+
+    Args:
+        row: asked about.
+        every: both of them.
+        known: parts of conditions that were told already, for all rows.
+
+    Returns:
+        The words, parts of them divided by semicolons.
+    """
     told = []
     if row.quantity != "error" and row.kind in (Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE):
         told.append(f"of the {row.quantity}, which is at most {worst(row)}")
     parts = adds_up(row) and row.kind in (Kind.BOUND, Kind.VACUOUS)
     if parts:
         told.append(f"largest term: {row.heaviest}, {term(row, dict(row.terms)[row.heaviest])}")
-    if row.condition and row.kind is Kind.BOUND:
-        told.append(f"holds only if {row.condition}")
+    own = condition(row, known)
+    if own and row.kind is Kind.BOUND:
+        told.append(f"holds only if {own}")
     if row.reason and (every or not parts):
         told.append(row.reason)
     if row.needed is not None:
         told.append(enough(row.needed))
     return "; ".join(told)
+
+
+def condition(row: Row, known: Sequence[str] = ()) -> str:
+    """What must hold and could not be checked, without what was told already."""
+    return "; ".join(clause for clause in _clauses(row) if clause not in known)
+
+
+def _clauses(row: Row) -> list[str]:
+    return [clause for clause in row.condition.split("; ") if clause]
+
+
+def shared(rows: Sequence[Row]) -> list[str]:
+    """The parts of conditions that every bound among these rows has."""
+    bounds = [row for row in rows if row.kind is Kind.BOUND]
+    return [clause for clause in _clauses(bounds[0]) if all(clause in _clauses(b) for b in bounds)] if bounds else []
 
 
 def enough(needed: int) -> str:
@@ -142,33 +168,12 @@ def enough(needed: int) -> str:
     return f"says something from {size} samples on"
 
 
-def ordered(rows: Sequence[Row]) -> list[Row]:
-    """Bounds first, those about this network before others, then vacuous rows, estimates, scores, what does not apply.
-
-    Rows of one kind go by value, scores as they come.
-    """
-    return sorted(rows, key=_place)
-
-
-def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by family: the hold-out first, the others by what their best row can do."""
-    found: dict[str, list[Row]] = {}
-    for row in ordered(rows):
-        found.setdefault(row.family, []).append(row)
-    return dict(sorted(found.items(), key=lambda item: item[0] != HOLDOUT))  # stable: else by the best row
-
-
-def _place(row: Row) -> tuple[int, bool, float]:
-    valued = row.value is not None and row.kind is not Kind.SCORE  # scores are on scales of their own
-    aside = row.kind is Kind.BOUND and row.about != NETWORK  # a small bound on something else is no better
-    return RANK[row.kind], aside, (row.value or 0.0) / row.limit if valued else math.inf
-
-
 def head(c: Certificate) -> str:
     """What was looked at."""
     held = f"{c.holdout:,} hold-out samples" if c.holdout else "no hold-out"
     free = f", {c.unlabeled:,} unlabeled" if c.unlabeled else ""
-    return f"{c.model}, {c.samples:,} training samples, {held}{free}, {c.classes} classes, delta {c.delta:g}"
+    tried = f" for {c.tries:,} tries together" if c.tries > 1 else ""
+    return f"{c.model}, {c.samples:,} training samples, {held}{free}, {c.classes} classes, delta {c.delta:g}{tried}"
 
 
 def sentences(c: Certificate) -> list[str]:
@@ -177,74 +182,67 @@ def sentences(c: Certificate) -> list[str]:
 
 
 def promises(c: Certificate) -> list[str]:
-    """The promise itself, and what is left of it with less data."""
-    mine = _mine(c)
-    return [*_opening(c, mine), *_without(mine)]
-
-
-def _mine(c: Certificate) -> list[Row]:
-    return ordered([row for row in c.rows if _speaks(row)])
-
-
-def _speaks(row: Row) -> bool:
-    """Whether a row promises something about the error of this very network."""
-    return row.kind is Kind.BOUND and row.about == NETWORK and row.quantity == "error"
+    """The promise itself, its conditions, and what is left of it with less data."""
+    mine = [row for row in c.rows if row.about == NETWORK and row.quantity == "error"]
+    return [*_opening(c, mine), *_without(mine, shared(c.rows))]
 
 
 def _opening(c: Certificate, mine: Sequence[Row]) -> Iterator[str]:
-    """The hold-out row if it says anything: which row that is was fixed before the data were seen."""
-    first = named(mine)
+    """What the row that speaks says; which row that is was fixed before the data were seen."""
+    first, known = speaker(mine), shared(c.rows)
     if first is None:
-        yield "Nothing can be promised: no row bounds the error of this network on unseen data below 100 %."
+        yield "Nothing can be promised: no row bounds the error of this network on unseen data."
+    elif first.kind is not Kind.BOUND:
+        yield f"Nothing can be promised: {called(first)}, the row that speaks here, is vacuous."
     else:
-        best = "Best promise" if shown(first) == shown(mine[0]) else "Promise"
         yield (
-            f"{best}: on unseen data from the same source this network errs at most {shown(first)} of the time, "
-            f"with {confidence(first)} confidence: {called(first)}{_provided(first)}."
+            f"Promise: on unseen data from the same source this network errs at most {shown(first)} of the time, "
+            f"with {confidence(first)} confidence: {called(first)}{_provided(first, known)}."
         )
         guessing = c.facts.get(GUESSING)
         if isinstance(guessing, float) and (first.value or 0.0) >= guessing:
             yield f"That is no better than guessing: always naming the most frequent class errs {amount(guessing)}."
         if c.warnings:
             yield "The warnings below may take that promise away: read them first."
+    if known:
+        yield f"All bounds hold only if: {'; '.join(known)}. This cannot be checked here."
     if not c.holdout:
         yield "No labelled hold-out was given; with one, its row is nearly always the smallest."
 
 
-def _without(mine: Sequence[Row]) -> Iterator[str]:
+def _without(mine: Sequence[Row], known: Sequence[str]) -> Iterator[str]:
     """What is left without hold-out labels, and from the training data alone."""
     free = [row for row in mine if Consumed.HOLDOUT_LABELS not in row.consumed]
-    alone = [row for row in free if OWN.issuperset(row.consumed)]
-    best = named(free)
-    if best is not None:
-        where = "From the training data alone" if best in alone else "Without hold-out labels"
-        yield f"{where}: {_said(best)}, paid with {' and '.join(best.consumed) or 'nothing'}."
-    if not alone:
-        yield "No bound from the training data alone says anything about this network."
-    elif best not in alone:
-        yield f"From the training data alone: {_said(alone[0])}."
+    alone = speaker([row for row in free if OWN.issuperset(row.consumed)])
+    first = speaker(free)
+    if first is not None and first is not alone and first.kind is Kind.BOUND:
+        yield f"Without hold-out labels: {_said(first, known)}, paid with {_listed(first.consumed)}."
+    if alone is None or alone.kind is not Kind.BOUND:
+        yield "From the training data alone: no promise about this network."
+    else:
+        yield f"From the training data alone: {_said(alone, known)}, paid with {_listed(alone.consumed)}."
 
 
-def _said(row: Row) -> str:
-    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}{_provided(row)}"
+def _listed(consumed: Sequence[Consumed]) -> str:
+    return " and ".join(consumed) or "nothing"
 
 
-def _provided(row: Row) -> str:
+def _said(row: Row, known: Sequence[str]) -> str:
+    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}{_provided(row, known)}"
+
+
+def _provided(row: Row, known: Sequence[str]) -> str:
     """What must hold and could not be checked."""
-    return f", provided {row.condition}, which cannot be checked here" if row.condition else ""
-
-
-def named(rows: Sequence[Row]) -> Row | None:
-    """The row that speaks: of those named in advance the first that says something, else the first there is."""
-    order = {key: rank for rank, key in enumerate(PREFERRED)}
-    return min(rows, key=lambda row: order.get(row.key, len(order)), default=None)
+    own = condition(row, known)
+    return f", provided {own}, which cannot be checked here" if own else ""
 
 
 def remarks(c: Certificate) -> Iterator[str]:
     """Bounds about something else, and the price of choosing among several."""
-    aside = [row for row in c.rows if row.kind is Kind.BOUND and row.about != NETWORK]
+    bounds = [row for row in c.rows if row.kind is Kind.BOUND]
+    aside = sum(row.about != NETWORK for row in bounds)
     if aside:
-        verb = "speaks" if len(aside) == 1 else "speak"
-        yield f"{plural(len(aside), 'bound')} {verb} about another predictor made from this network, not about it."
-    if len(_mine(c)) > 1:
+        verb = "speaks" if aside == 1 else "speak"
+        yield f"{plural(aside, 'bound')} {verb} about another predictor made from this network, not about it."
+    if len(bounds) - aside > 1:
         yield ONE_AT_A_TIME

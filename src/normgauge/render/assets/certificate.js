@@ -59,7 +59,7 @@
   const follow = () => {
     const target = document.querySelector(":target");
     if (!target?.matches("details.row")) return;
-    target.open = true;
+    for (let part = target; part; part = part.parentElement.closest("details")) part.open = true;
     target.scrollIntoView();
   };
   addEventListener("hashchange", follow);
