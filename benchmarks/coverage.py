@@ -172,6 +172,8 @@ def judged(row: Row, problem: Problem, clip: float, watched: Watched) -> Iterato
         yield row, mean, 4 * off
     elif row.about == NETWORK and row.quantity == "error":
         yield row, world.error(case.model), 0.0
+    elif row.key.startswith("holdout.per_class"):
+        yield row, world.worst_class(case.model), 0.0
     elif row.key == "features.encoder_holdout" and case.encoder is not None:
         yield row, world.error(case.encoder), 0.0
     elif row.about == NETWORK and row.quantity == "clipped cross-entropy":
