@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import normgauge as ng
+from normgauge.core.certificate import Kind
 from normgauge.errors import InputError
-from normgauge.generalization.checks import label_agreement, refuse_unsteady, warnings_of
+from normgauge.generalization.checks import label_agreement, refuse_runs, refuse_unsteady, warnings_of
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.zoo import Split
 from normgauge.zoo.data import digits
 
 
@@ -77,6 +79,39 @@ def test_one_class(train: Sample, test: Sample) -> None:
     assert "holdout: every label is class 2" in said(train, Sample(test.inputs, torch.full_like(test.labels, 2)))
 
 
+def errors(seed: int, *, lasting: float) -> tuple[Tensor, Tensor]:
+    """A fifth of 600 answers is wrong, in runs that last; the first 300 labels are 0."""
+    draw = torch.Generator().manual_seed(seed)
+    changes = (torch.rand(600, generator=draw) > lasting).cumsum(0)
+    return (torch.rand(601, generator=draw) < 0.2)[changes], (torch.arange(600) >= 300).long()
+
+
+def test_wrong_answers_in_runs_are_refused() -> None:
+    for seed in range(300):  # independent and sorted by class: no word
+        refuse_runs(*errors(seed, lasting=0.0))
+    late = (torch.arange(600) >= 300) & (torch.rand(600, generator=torch.Generator().manual_seed(0)) < 0.5)
+    refuse_runs(late, (torch.arange(600) >= 300).long())  # one class is harder than the other
+    with pytest.raises(InputError, match=r"independent samples make \d+\. Frames .* groups="):
+        refuse_runs(*errors(0, lasting=0.9))
+
+
+def test_a_series_needs_its_groups() -> None:
+    wrong, _ = errors(2, lasting=0.95)
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(900, 4, generator=draw)
+    labels = (inputs[:, 0] > 0).long()
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0, 0, 0, 0], [1.0, 0, 0, 0]]))
+        model.bias.zero_()
+    holdout = inputs[300:], labels[300:] ^ wrong.long()
+    with pytest.raises(InputError, match="wrong answers stand together"):
+        ng.certify(model, (inputs[:300], labels[:300]), holdout, epochs=0)
+    changes = torch.cat([torch.tensor([0]), (wrong[1:] != wrong[:-1]).long()]).cumsum(0)
+    found = ng.certify(model, (inputs[:300], labels[:300]), holdout, epochs=0, groups=changes)
+    assert found.row("holdout.kl").kind is Kind.BOUND
+
+
 class Around(nn.Module):
     """A linear map with something around it."""
 
@@ -110,7 +145,7 @@ def test_a_network_that_is_no_function_of_one_input_is_refused(kind: str) -> Non
     torch.manual_seed(0)
     train, test = digits("train").first(400), digits("test")
     if kind == "noise of two of three":
-        train, test = ((s.inputs, s.labels % 2) for s in (train, test))
+        train, test = (Split(s.inputs, s.labels % 2) for s in (train, test))
     with pytest.raises(InputError, match=words):
         ng.certify(Around(change), train, test, epochs=0)
 
