@@ -55,7 +55,9 @@ PUBLISHED = summed(
 NEARLY = summed(
     "theorem20.variation", "Theorem 20, τ_V", "cells", {"training loss": 0.05, "Lipschitz term": 1.4, "slack": 0.1}
 )
-ENDLESS = summed("corollary22.global", "Corollary 22, LayerNorm", "cells", {"training loss": 0.01, "Lipschitz term": math.inf})
+ENDLESS = summed(
+    "corollary22.global", "Corollary 22, LayerNorm", "cells", {"training loss": 0.01, "Lipschitz term": math.inf}
+)
 SPECTRAL = bound(
     "capacity.bartlett2017", "spectral, Bartlett and others 2017", "capacity", 6.1e5,
     terms=(("training margin loss", 0.02), ("log10 of the product of norms", 5.2)),
@@ -79,7 +81,7 @@ NOT_HERE = (
     absent("compression.sample", "sample compression", "compression",
            "the network depends on all 50,000 samples; say which of them it was trained on with coreset=, and all the "
            "others are its hold-out: then the bound is that of Littlestone and Warmuth"),
-    absent("compression.pick_to_learn", "Pick-To-Learn", "compression", "this network was not trained by Pick-To-Learn"),
+    absent("compression.pick_to_learn", "Pick-To-Learn", "compression", "it was not trained by Pick-To-Learn"),
 )  # fmt: skip
 CURVE = Curve(
     "Local constant against its radius", "radius", "Lipschitz constant", (0.01, 0.1, 1.0),

@@ -92,7 +92,7 @@ def certified(case: Case, room: Tensor, slopes: Slopes) -> Tensor:
     assert case.holdout is not None and case.radius is not None
     good = room > slopes.balanced * case.radius
     left = ((room > 0) & ~good).nonzero().squeeze(1)
-    for places in left.split(BATCH):
+    for places in left.split(BATCH) if len(left) else ():
         case.progress("proving which predictions cannot be changed", float(places[0]) / len(room))
         steep = local_slopes(case.model, case.holdout.take(places), (case.radius,))
         if steep is not None:
