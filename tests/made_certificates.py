@@ -10,6 +10,7 @@ from normgauge.core.claim import Curve
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
 TRAIN, HELD, FREE = (Consumed.TRAIN_LABELS,), (Consumed.HOLDOUT_LABELS,), Consumed.UNLABELED
+RESTS = "the samples are independent"
 NOISY = "this network with Gaussian noise on its weights"
 
 
@@ -17,7 +18,13 @@ def bound(
     key: str, name: str, family: str, value: float, consumed: tuple[Consumed, ...] = TRAIN, **more: object
 ) -> Row:
     """A row that went through the door."""
-    given: dict[str, object] = {"confidence": 0.95, "source": "a paper", "formula": "F(P) ≤ F(D) + g", **more}
+    given: dict[str, object] = {
+        "confidence": 0.95,
+        "source": "a paper",
+        "formula": "F(P) ≤ F(D) + g",
+        "condition": RESTS,
+        **more,
+    }
     return promised(Row(key, name, family, Kind.VACUOUS, value, consumed=consumed, **given))  # type: ignore[arg-type]
 
 

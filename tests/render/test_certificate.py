@@ -12,10 +12,10 @@ from html import escape
 import pytest
 
 from normgauge.core.certificate import GUESSING, Certificate, Consumed, Kind, Row
-from normgauge.render.certificate import BEST, blocks, html, show, text
+from normgauge.render.certificate import BEST, blocks, html, notebook, show, text
 from normgauge.render.certificate_families import EXPLAINED, SPEAKING, families, ordered, speaker
 from normgauge.render.certificate_steps import TOTAL, stacked, steps, track
-from normgauge.render.certificate_table import BAR, LIMIT, bar, by_class, conditions, face, family_grids, waterfall
+from normgauge.render.certificate_table import BAR, LIMIT, bar, by_class, face, family_grids, listed, waterfall
 from normgauge.render.certificate_words import (
     ONE_AT_A_TIME,
     adds_up,
@@ -49,6 +49,7 @@ from tests.made_certificates import (
     NOT_HERE,
     NOTHING,
     PUBLISHED,
+    RESTS,
     SCORES,
     SPECTRAL,
     TIGHT_GIBBS,
@@ -66,10 +67,10 @@ def test_the_promise_is_the_hold_out_and_is_said_first():
     first, *rest = sentences(replace(FULL, warnings=()))
     assert first == (
         "Promise: on unseen data from the same source this network errs at most 2.24 % of the time, with 95 % "
-        "confidence: hold-out, Clopper–Pearson."
+        "confidence: hold-out, Clopper–Pearson, provided (1) the samples are independent; this cannot be checked here."
     )
     assert rest[0].startswith("Without hold-out labels: at most 11.0 %, with 95 % confidence: disagreement with")
-    assert rest[0].endswith("paid with train labels and unlabeled data and extra training.")
+    assert rest[0].endswith("paid with train labels and unlabeled data and extra training, provided (1).")
     assert rest[1].startswith("From the training data alone: at most 35.6 %")
     assert rest[2:] == ["2 bounds speak about another predictor made from this network, not about it.", ONE_AT_A_TIME]
 
@@ -119,10 +120,10 @@ def test_from_the_training_data_alone_and_its_price():
     told = promises(certificate(FEATURE, CLOPPER))
     assert told[1] == (
         "From the training data alone: at most 35.6 %, with 95 % confidence: feature cells, Theorem 20 in feature "
-        "space, our slack, paid with train labels."
+        "space, our slack, paid with train labels, provided (1)."
     )
     free = bound("a", "free", "b", 0.5, ())
-    assert promises(certificate(free))[-1].endswith("paid with nothing.")
+    assert promises(certificate(free))[-1].endswith("paid with nothing, provided (1).")
     assert ONE_AT_A_TIME not in sentences(certificate(CLOPPER))
 
 
@@ -197,7 +198,7 @@ def test_why_names_the_largest_term_the_reason_and_the_samples_needed():
     assert why(DIRECT) == DIRECT.reason
     assert why(replace(NEARLY, needed=5 * 10**12)).endswith("140 %; says something from 10^12.70 samples on")
     assert why(SPECTRAL) == SPECTRAL.reason  # its terms are no parts of it
-    assert why(KL) == ""
+    assert why(KL) == f"holds only if {RESTS}" and why(KL, numbers={RESTS: 3}) == "holds only if (3)"
 
 
 def test_terms_that_add_up_are_parts_whether_it_is_said_or_not():
@@ -223,11 +224,11 @@ def test_every_family_gets_one_line_and_all_of_them_fit_a_small_terminal():
     grid = face(FULL)
     assert [line[0] for line in grid.rows] == [name for name in families(FULL.rows) if name != "score"]
     lines = {name: rest for name, *rest in grid.rows}
-    assert lines["hold-out"] == ["2.24 %", "Clopper–Pearson"]
-    assert lines["PAC-Bayes"][1].startswith("not this network: this network with Gaussian n")
-    assert lines["cells"][0] == "vacuous" and lines["cells"][1].startswith("largest term: Lipschitz term, 140 %")
-    assert lines["compression"][0] == "·" and lines["compression"][1].startswith("the network depends on all 50,000")
-    assert "All 20 rows, 4 scores among them" in grid.footer
+    assert lines["hold-out"] == ["2.24 %", "(1)", "Clopper–Pearson"]
+    assert lines["PAC-Bayes"][2].startswith("not this network: this network with Gaussian n")
+    assert lines["cells"][0] == "vacuous" and lines["cells"][2].startswith("largest term: Lipschitz term, 140 %")
+    assert lines["compression"][0] == "·" and lines["compression"][2].startswith("the network depends on all")
+    assert "All 20 rows (4 scores)" in grid.footer
     stream = io.StringIO()
     show(FULL, stream, width=80)
     printed = stream.getvalue().splitlines()
@@ -237,7 +238,7 @@ def test_every_family_gets_one_line_and_all_of_them_fit_a_small_terminal():
 
 def test_what_is_bounded_is_said_where_it_is_not_the_error():
     (line,) = face(certificate(CLIPPED)).rows
-    assert line == ("cells", "0.75", "cross-entropy: Theorem 20, clipped cross-entro…")
+    assert line == ("cells", "0.75", "(1)", "cross-entropy: Theorem 20, clipped cross-entropy")
 
 
 def test_every_row_and_every_reason_with_all():
@@ -252,7 +253,7 @@ def test_classes_have_a_table_and_the_worst_a_line():
                 quantity="error of the worst class met", reason="class 1: 9 of 90 wrong")  # fmt: skip
     c = certificate(CLOPPER, row, DISAGREE)
     assert face(c).rows[:2] == (
-        ("hold-out", "2.24 %", "Clopper–Pearson"), ("worst class", "19.1 %", "class 1: 9 of 90 wrong"),
+        ("hold-out", "2.24 %", "(1)", "Clopper–Pearson"), ("worst class", "19.1 %", "(1)", "class 1: 9 of 90 wrong"),
     )  # fmt: skip
     assert ("class 1: 9 of 90 wrong", "19.1 %") in by_class(c)[0].rows
     assert "class 2: no sample" in text(c, every=True) and "class 2: no sample" not in text(c)
@@ -345,7 +346,8 @@ def test_hostile_names_are_printed_as_they_are():
 
 
 def plain_row(key, value, **more):
-    return Row(key, key, "feature cells" if "features" in key else "cells", Kind.BOUND, value, 0.95, **more)
+    family = "feature cells" if "features" in key else "cells"
+    return Row(key, key, family, Kind.BOUND, value, 0.95, **{"condition": RESTS, **more})
 
 
 def made(*rows, **more):
@@ -363,31 +365,41 @@ def test_the_row_that_speaks_is_named_in_advance_not_the_smallest():
 SAME, UNSEEN, FRESH = "new data come from the same source", "the encoder never saw train", "the inputs are fresh"
 
 
-def test_a_condition_is_part_of_every_sentence_that_quotes_the_row():
-    row = plain_row("features.theorem20.kl", 0.2, condition=UNSEEN, consumed=(Consumed.OTHER,))
-    other = plain_row("disagreement.surrogate", 0.3, condition=FRESH)
-    told = sentences(made(row, other))
-    assert f"provided {FRESH}, which cannot be checked here" in told[0]
-    assert f"feature cells: holds only if {UNSEEN}." in text(made(row, other)).replace("\n", " ")
-    assert [grid.rows[0][-1] for grid in family_grids(made(row, other))] == [
-        f"holds only if {UNSEEN}", f"holds only if {FRESH}",
+def resting() -> Certificate:
+    """Two bounds that share a condition, and a row that promises nothing."""
+    return made(
+        plain_row("disagreement.surrogate", 0.3, condition=f"{SAME}; {FRESH}", consumed=(Consumed.UNLABELED,)),
+        plain_row("features.theorem20.kl", 0.2, condition=f"{UNSEEN}; {SAME}"),
+        replace(PUBLISHED, condition="never mind"),
+    )
+
+
+def test_the_promise_tells_its_conditions_in_words_and_every_other_bound_by_number():
+    told = promises(resting())
+    assert told[0].endswith(f", provided (1) {SAME}; (2) {FRESH}; this cannot be checked here.")
+    assert told[-1].endswith("paid with nothing, provided (1), (3).")
+    lines = {line[0]: line[2] for line in face(resting()).rows}
+    assert lines == {"feature cells": "(1)(3)", "cells": "(1)(2)"}
+    assert listed(resting()) == [f"(3) only if {UNSEEN}"]
+    assert [grid.rows[0][-1] for grid in family_grids(resting())] == [
+        "holds only if (1), (3)", "holds only if (1), (2)",
     ]  # fmt: skip
 
 
-def test_conditions_all_bounds_share_are_told_once():
-    rows = (
-        plain_row("disagreement.surrogate", 0.3, condition=f"{SAME}; {FRESH}"),
-        plain_row("features.theorem20.kl", 0.2, condition=f"{SAME}; {UNSEEN}"),
-        replace(PUBLISHED, condition="never mind"),
-    )
-    for every in (False, True):
-        told = text(made(*rows), every=every)
-        assert told.count(SAME) == 1 and f"All bounds hold only if: {SAME}. This cannot be checked here." in told
-        assert FRESH in told and UNSEEN in told and "never mind" not in told
-    assert (
-        conditions(made(*rows)) == [f"cells: holds only if {FRESH}.", f"feature cells: holds only if {UNSEEN}."][::-1]
-    )
-    assert html(made(*rows)).count("All bounds hold only if") == 1
+@pytest.mark.parametrize("drawn", [text, html, notebook], ids=lambda one: one.__name__)
+def test_each_condition_is_told_and_that_of_a_row_that_promises_nothing_is_not(drawn):
+    told = " ".join(drawn(resting()).split())
+    assert all(f"only if {clause}" in told or f"(1) {clause}" in told or f"(2) {clause}" in told
+               for clause in (SAME, FRESH, UNSEEN))  # fmt: skip
+    assert "(4)" not in told
+
+
+def test_with_all_every_condition_is_listed_once_in_full():
+    told = " ".join(text(resting(), every=True).split())
+    assert told.count(UNSEEN) == 1 and listed(resting(), every=True) == [
+        f"(1) only if {SAME}", f"(2) only if {FRESH}", f"(3) only if {UNSEEN}",
+    ]  # fmt: skip
+    assert "never mind" not in told
 
 
 def test_tries_are_told():
@@ -404,7 +416,7 @@ def test_a_promise_worse_than_guessing_says_so():
 
 def test_scores_are_counted_and_shown_with_all():
     score = Row("score.a", "alpha score", "score", Kind.SCORE, 3.0)
-    assert "alpha score" not in text(made(score)) and "All 1 rows, 1 score among them" in text(made(score))
+    assert "alpha score" not in text(made(score)) and "All 1 rows (1 score)" in text(made(score))
     assert "alpha score" in text(made(score), every=True)
 
 

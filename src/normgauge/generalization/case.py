@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from normgauge.generalization.facts.sample import Sample
 
+LOOKED_AT = 64  # samples the network is followed on
 Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
 
 
@@ -47,12 +50,12 @@ class Case:
     holdout_logits: Tensor | None = None
     unlabeled: Sample | None = None
     encoder: nn.Module | None = None
-    groups: Tensor | None = None
-    data_free: tuple[str, ...] = ()
-    radius: float | None = None
     epochs: int = 5
     seed: int = 0
     progress: Progress = field(default=silent)
+    groups: Tensor | None = None
+    data_free: tuple[str, ...] = ()
+    radius: float | None = None
 
     @property
     def classes(self) -> int:
@@ -63,3 +66,17 @@ class Case:
     def m(self) -> int:
         """Training samples."""
         return len(self.train)
+
+    def few(self) -> Tensor:
+        """The first inputs of D, to see how the network runs."""
+        return self.train.take(range(min(LOOKED_AT, self.m)))
+
+    def single(self) -> Case:
+        """The same with one hold-out sample of each group, drawn from the seed: these are independent."""
+        if self.groups is None or self.holdout is None or self.holdout_logits is None:
+            return self
+        order = torch.randperm(len(self.groups), generator=torch.Generator().manual_seed(self.seed)).tolist()
+        chosen = torch.tensor(sorted({int(self.groups[i]): i for i in order}.values()))
+        return dataclasses.replace(
+            self, holdout=self.holdout.part(chosen), holdout_logits=self.holdout_logits[chosen], groups=None
+        )

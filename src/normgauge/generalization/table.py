@@ -10,25 +10,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from numpy import ndarray
 from torch import Tensor, nn
 
 from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
-from normgauge.generalization.checks import refuse_repeated, refuse_shared, warnings_of
+from normgauge.generalization.checks import refuse_unsteady, warnings_of
+from normgauge.generalization.conditions import together
+from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.hashes import fingerprints_of
-from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.reads import unpaid
+from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
 from normgauge.generalization.facts.space import margins_of
 from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
-from normgauge.generalization.spaces import Loss, cell_rows, local_curve
+from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve
 from normgauge.generalization.surrogate import half
 from normgauge.trace.untouched import unwrap
 
 PROBES = 16  # samples the gauge is shown
+AGAIN = 2048  # training samples the network is asked about a second time
 
 
 def certify(
@@ -79,7 +84,8 @@ def certify(
         picked: how many samples pick-to-learn picked, where the network was trained that way.
         surrogate: another network and labelled samples it never saw, for the disagreement row.
         tries: how many networks or settings were compared on these samples; δ is divided by it.
-        groups: for each hold-out sample which group it belongs to, where several come from one scene, person or series.
+        groups: for each hold-out sample, in the order of its data set, which group it belongs to, where several come
+            from one scene, person or series; rows other than the hold-out's then take one sample of each group.
         data_free: names of tensors the prediction depends on that were fixed without ``train``.
         radius: bound the error under changes of an input up to this ℓ2 length too.
         progress: called with a stage and the share of it done.
@@ -98,13 +104,16 @@ def certify(
         raise InputError(f"radius: expected a positive number, got {radius}")
     model, told = unwrap(model), progress or silent
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
-        case, warnings = gather(model, train, holdout, unlabeled, encoder, delta / tries, epochs, seed, told)
-        case = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
+        case, warnings = gather(model, train, holdout, unlabeled, encoder, delta / tries, epochs, seed, told, groups)
+        whole = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
+        case = whole.single()
+        if data_free:
+            unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
         found = list(cell_rows(case, slopes, chosen, partition, cells))
-        held = list(holdout_rows(case))
+        held = list(holdout_rows(whole))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
         made = (
             [*held, per_class.row(case, held[0])],
@@ -117,19 +126,16 @@ def certify(
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
         curves = local_curve(case, slopes)
-        rows = tuple(
-            row if row.confidence is None else dataclasses.replace(row, confidence=1 - delta)  # of all tries together
-            for row in asked(made, told)
-        )
+        rows = tuple(paid_for(row, delta, tries) for row in asked(made, told, notes))
     return Certificate(
         type(model).__name__,
         delta,
         case.m,
-        0 if case.holdout is None else len(case.holdout),
+        0 if whole.holdout is None else len(whole.holdout),
         0 if case.unlabeled is None else len(case.unlabeled),
         case.classes,
         rows,
-        facts(case, slopes),
+        facts(whole, slopes),
         tuple(warnings),
         tuple(notes),
         curves,
@@ -137,8 +143,12 @@ def certify(
     )
 
 
-def asked(families: Iterable[Iterable[Row]], told: Progress) -> Iterator[Row]:
-    """Row after row, with a word on how far it is."""
+def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
+    """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
+
+    Raises:
+        InputError: for what the caller gave.
+    """
     names = (
         "counting mistakes on the hold-out",
         "proving which predictions cannot be changed",
@@ -151,8 +161,21 @@ def asked(families: Iterable[Iterable[Row]], told: Progress) -> Iterator[Row]:
     )
     for index, (name, rows) in enumerate(zip(names, families, strict=True)):
         told(name, index / len(names))
-        yield from rows
+        try:
+            yield from rows
+        except InputError:
+            raise
+        except Exception as error:
+            notes.append(f"Stopped while {name}: {type(error).__name__}: {error}")
     told("done", 1.0)
+
+
+def paid_for(row: Row, delta: float, tries: int) -> Row:
+    """The row after a choice among so many: together they fail with probability δ at most."""
+    if tries == 1 or row.confidence is None:
+        return row
+    chosen = f"at most {tries} networks or settings were compared on these samples" if row.condition else ""
+    return dataclasses.replace(row, confidence=1 - delta, condition=together(row.condition, chosen))
 
 
 def gather(
@@ -165,22 +188,20 @@ def gather(
     epochs: int,
     seed: int,
     told: Progress,
+    groups: Any = None,
 ) -> tuple[Case, list[str]]:
-    """Read the data, refuse what is shared, run the network over it.
+    """Read the data, refuse what is shared, run the network over it and see whether it says the same again.
 
     Raises:
-        InputError: for data that cannot be read or is shared.
+        InputError: for data that cannot be read or is shared, for a network that is no function of one input.
     """
     told("reading data", 0.0)
     sample = Sample.of(train, "train")
     fresh = None if holdout is None else Sample.of(holdout, "holdout")
     extra = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
-    marks = fingerprints_of(sample)
-    for name, other in (("holdout", fresh), ("unlabeled", extra)):
-        if other is not None:
-            theirs = fingerprints_of(other)
-            refuse_shared(marks, theirs, name)
-            refuse_repeated(theirs, name)
+    if len(sample) < 2:
+        raise InputError("train: expected the samples the network was trained on, at least two, got 1")
+    grouped = grouping(groups, fresh)
     told("running the network", 0.0)
     logits = outputs(model, sample)
     if logits.shape[1] < 2:
@@ -191,20 +212,63 @@ def gather(
                 f"{name}: expected class numbers below {logits.shape[1]}, which is how many numbers the model gives, "
                 f"got {int(labels.max())}"
             )
+    refuse_unsteady(model, sample, logits, "train", AGAIN)
+    said = None if fresh is None else outputs(model, fresh)
+    if fresh is not None and said is not None:
+        refuse_unsteady(model, fresh, said, "holdout", len(fresh))
     case = Case(
         model,
         sample,
         logits,
         delta,
         fresh,
-        None if fresh is None else outputs(model, fresh),
+        said,
         extra,
         part(model, encoder),
         epochs=epochs,
         seed=seed,
         progress=told,
+        groups=grouped,
     )
-    return case, warnings_of(sample, marks, fresh, case.classes)
+    told("comparing samples", 0.0)
+    marks = fingerprints_of(sample)
+    warnings = warnings_of(sample, marks, case.single().holdout)
+    if extra is not None:
+        warnings += refuse_leak(marks, fingerprints_of(extra), "unlabeled")
+    if fresh is not None:
+        warnings += refuse_leak(
+            records(sample, marks), records(fresh, fingerprints_of(fresh)), "holdout", independent=grouped is None
+        )
+        warnings += refuse_near_copies(sample, fresh, "holdout")
+    return case, warnings
+
+
+def records(sample: Sample, marks: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    """Each input with its label."""
+    assert sample.labels is not None
+    return list(zip(marks, sample.labels.tolist(), strict=True))
+
+
+def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
+    """Groups as numbers from 0.
+
+    Raises:
+        InputError: where there is not one label for each hold-out sample.
+    """
+    if given is None:
+        return None
+    count = 0 if holdout is None else len(holdout)
+    labels = given.tolist() if isinstance(given, Tensor | ndarray) else list(given)
+    if len(labels) != count or count == 0:
+        raise InputError(f"groups: expected a label for each of the {count} samples of holdout=, got {len(labels)}")
+    numbers: dict[Any, int] = {}
+    try:
+        found = torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels])
+    except TypeError as error:
+        raise InputError(f"groups: expected one number or name a sample: {error}") from error
+    if any(label != label for label in numbers):
+        raise InputError("groups: expected a group for every sample, got NaN; name the group of each")
+    return found
 
 
 def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
@@ -215,10 +279,10 @@ def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
     """
     if encoder is None:
         return None
-    if not isinstance(model, nn.Sequential) or len(model) < 2:
+    if type(model) is not nn.Sequential or len(model) < 2 or not as_written(model):
         raise InputError(
-            f"encoder: expected a model of the form nn.Sequential(encoder, head), got {type(model).__name__}; the rows "
-            "in feature space must know the head"
+            f"encoder: expected a model of the form nn.Sequential(encoder, head) without hooks, got "
+            f"{type(model).__name__}; the rows in feature space must know the head"
         )
     first = model[0]
     name = next(iter(dict(model.named_children())))
@@ -260,6 +324,8 @@ def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
     if case.holdout_logits is not None and case.holdout is not None and case.holdout.labels is not None:
         wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
         found["hold-out error"] = float(wrong.double().mean())
+    if case.groups is not None:
+        found["hold-out groups"] = int(case.groups.max()) + 1
     if slopes.gap:
         found["no slope"] = slopes.gap
     return found
@@ -272,7 +338,11 @@ def _term(rows: Sequence[Row]) -> float | None:
 
 
 def _surrogate(given: tuple[nn.Module, Any] | None) -> tuple[nn.Module, Sample] | None:
-    return None if given is None else (given[0], Sample.of(given[1], "surrogate"))
+    if given is None:
+        return None
+    model, sample = given[0], Sample.of(given[1], "surrogate")
+    refuse_unsteady(model, sample, outputs(model, sample), "surrogate", AGAIN)
+    return model, sample
 
 
 __all__ = ["certify"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from normgauge.generalization.bounds.kl import kl_inverse
 
@@ -76,6 +77,28 @@ def kl_holdout(mean: float, n: int, delta: float) -> float:
     Source: Chernoff's bound for means of [0, 1] variables (Hoeffding 1963, Theorem 1).
     """
     return kl_inverse(mean, math.log(1 / delta) / n)
+
+
+def group_mean(wrong: Sequence[int], sizes: Sequence[int]) -> float:
+    """F(V) for samples that come in groups: the mean over groups of the share of a group that is wrong.
+
+    Let groups be independent draws from one source of groups, whatever holds within them. The shares Z_g ∈ [0, 1] of
+    G groups are then independent with one mean, R = E Z: the error of a random sample of a random group, where each
+    group weighs the same, large or small. So `kl_holdout` and `hoeffding` hold with F(V) = Σ Z_g / G and n = G, and
+    nothing that counts samples does. R is the error of a random sample where groups are of one size, or their size
+    has nothing to do with the error.
+
+    Args:
+        wrong: how many samples of each group are.
+        sizes: how many each has.
+
+    Returns:
+        The mean share.
+
+    >>> group_mean([2, 0], [2, 8])
+    0.5
+    """
+    return math.fsum(k / size for k, size in zip(wrong, sizes, strict=True)) / len(sizes)
 
 
 def hoeffding(mean: float, n: int, delta: float, limit: float = 1.0) -> float:

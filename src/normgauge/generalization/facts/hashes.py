@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from normgauge.generalization.facts.sample import Sample
+if TYPE_CHECKING:
+    from normgauge.generalization.facts.sample import Sample
 
 
 def marks(points: Tensor) -> Iterator[bytes]:
-    """One fingerprint a row: 16 bytes of BLAKE2 over its float32 values and shape, so that layouts do not matter."""
-    rows = points.detach().cpu().flatten(1).float().contiguous().numpy()
+    """One fingerprint a row: 16 bytes of BLAKE2 over its float32 values; layouts do not matter, −0 is 0."""
+    rows = (points.detach().cpu().flatten(1).float() + 0.0).contiguous().numpy()
     for row in rows:
         yield hashlib.blake2b(row.tobytes(), digest_size=16).digest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,22 @@ from typing import Any
 import torch
 from numpy import ndarray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+    default_convert,
+)
 
 from normgauge.errors import InputError
+from normgauge.generalization.facts.hashes import marks
 from normgauge.trace.inputs import describe
 
 BATCH = 512
@@ -28,13 +42,11 @@ class Sample:
         inputs: (n, ...) floats, where they are at hand.
         labels: (n,) int64; None for an unlabeled sample.
         items: the data set the inputs are read from, where they are not at hand.
-        changing: whether reading an item twice gave two different inputs: random augmentation.
     """
 
     inputs: Tensor | None
     labels: Tensor | None
     items: Dataset[Any] | None = None
-    changing: bool = False
 
     def __len__(self) -> int:
         if self.labels is not None:
@@ -66,26 +78,29 @@ class Sample:
 
     def part(self, indices: Tensor) -> Sample:
         """The samples at these places, inputs at hand."""
-        return Sample(self.take(indices), None if self.labels is None else self.labels[indices], None, self.changing)
+        return Sample(self.take(indices), None if self.labels is None else self.labels[indices])
 
     @classmethod
     def of(cls, data: Any, name: str, *, labelled: bool = True) -> Sample:
         """Read a tensor, a pair of tensors, a data set, a loader or anything with ``inputs`` and ``labels``.
 
+        Of a loader, the samples it gives, in the order of its data set.
+
         Raises:
-            InputError: for anything else, for labels that are no class numbers, for no samples.
+            InputError: for anything else, for labels that are no class numbers, for no samples, for samples that
+                change from one reading to the next.
         """
         if isinstance(data, Sample):
             return data
-        if isinstance(data, DataLoader):
-            data = data.dataset  # a loader may shuffle and drop; its data set does not
-        if isinstance(data, IterableDataset):
+        if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
             raise InputError(f"{name}: expected a data set with a length and an order, got {describe(data)}")
-        if isinstance(data, TensorDataset):
+        if isinstance(data, DataLoader):
+            data = _given(data, name)
+        if type(data) is TensorDataset:
             data = data.tensors
-        inputs, labels = _tensors(data)
-        if inputs is None and isinstance(data, Dataset):
+        if isinstance(data, Dataset):  # what it gives counts, not what it holds
             return _read(data, name, labelled)
+        inputs, labels = _tensors(data)
         if inputs is None:
             raise InputError(
                 f"{name}: expected (inputs, labels) as tensors, a data set or a loader, got {describe(data)}"
@@ -99,27 +114,71 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, sample: Sample, size: int = BATCH) -> Tensor:
+def outputs(model: nn.Module, sample: Sample, size: int = BATCH, order: Tensor | None = None) -> Tensor:
     """What the model says, (n, classes), float32 on the CPU.
+
+    Args:
+        model: maps a batch of inputs to one number a class.
+        sample: its inputs.
+        size: of a batch.
+        order: the places to read, one after the other; None: all, in order.
 
     Raises:
         InputError: when it does not give one number a class.
     """
     place = device_of(model)
-    said = [model(x.to(place)).float().cpu() for x in sample.batches(size)]
+    batches = sample.batches(size) if order is None else map(sample.take, order.split(size))
+    said = [model(x.to(place)).float().cpu() for x in batches]
     if said[0].ndim != 2:
         raise InputError(f"expected a model that gives one number a class, (samples, classes), got {describe(said[0])}")
     found = torch.cat(said)
     if not found.isfinite().all():
-        _blame(sample)
+        raise InputError("the model gives numbers that are not finite on this data; nothing can be said about it")
     return found
 
 
-def _blame(sample: Sample) -> None:
-    bad = sum(int((~x.isfinite()).flatten(1).any(1).sum()) for x in sample.batches() if x.is_floating_point())
-    if bad:
-        raise InputError(f"{bad} of {len(sample)} inputs hold numbers that are not finite; take them out or mend them")
-    raise InputError("the model gives numbers that are not finite on this data; nothing can be said about it")
+def _given(loader: DataLoader[Any], name: str) -> Dataset[Any]:
+    """The part of a loader's data set that the loader gives.
+
+    Raises:
+        InputError: where it may change samples, give some twice, or choose others at each reading.
+    """
+    if loader.collate_fn not in (default_collate, default_convert):
+        raise InputError(f"{name}: a loader with its own collate_fn may change the samples; give its data set instead")
+    data, batches = loader.dataset, loader.batch_sampler
+    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches or loader.sampler
+    count = len(data)  # type: ignore[arg-type]
+    if isinstance(sampler, WeightedRandomSampler) or (isinstance(sampler, RandomSampler) and sampler.replacement):
+        raise InputError(
+            f"{name}: {type(sampler).__name__} draws samples again or by weight, and no bound holds for those; give "
+            "the data set without it"
+        )
+    if type(sampler) is RandomSampler and sampler.num_samples == count:
+        return data  # shuffled; dropping some at random chooses nothing
+    if type(sampler) is SubsetRandomSampler:
+        places = [int(i) for i in sampler.indices]
+    else:
+        places, again = _places(loader, name), _places(loader, name)
+        if set(places) != set(again):
+            raise InputError(f"{name}: the loader gives other samples at each reading; give a data set of fixed ones")
+    if len(set(places)) < len(places):
+        raise InputError(
+            f"{name}: the loader gives {len(places)} samples, {len(places) - len(set(places))} of them again; each "
+            "must come once"
+        )
+    places.sort()
+    if places == list(range(count)):
+        return data
+    return TensorDataset(*(t[places] for t in data.tensors)) if type(data) is TensorDataset else Subset(data, places)
+
+
+def _places(loader: DataLoader[Any], name: str) -> list[int]:
+    batches = loader.batch_sampler
+    found = loader.sampler if batches is None else (i for batch in batches for i in batch)
+    try:
+        return [operator.index(i) for i in found]
+    except TypeError as error:
+        raise InputError(f"{name}: expected a loader whose sampler gives places in its data set: {error}") from error
 
 
 def _tensors(data: Any) -> tuple[Tensor | None, Tensor | None]:
@@ -139,11 +198,38 @@ def _read(data: Dataset[Any], name: str, labelled: bool) -> Sample:
     count = len(data)  # type: ignore[arg-type]
     if count == 0:
         raise InputError(f"{name}: expected at least one sample, got none")
-    first, again = _input(data[0]), _input(data[0])
-    changing = first.shape != again.shape or not torch.equal(first, again)
-    labels = [data[i][1] for i in range(count)] if labelled else None
-    found = None if labels is None else _classes(default_collate(labels), count, name)
-    return Sample(None, found, data, changing)
+    once, labels = _pass(data, count, name, labelled)
+    twice, others = _pass(data, count, name, labelled)
+    changed = sum(before != after for before, after in zip(once, twice, strict=True))
+    found = _classes(default_collate(labels), count, name) if labelled else None
+    if found is not None:
+        changed = max(changed, int((found != _classes(default_collate(others), count, name)).sum()))
+    if changed:
+        raise InputError(
+            f"{name}: {changed} of its {count} samples changed from one reading to the next (random augmentation?); "
+            "give the data set without random transforms"
+        )
+    return Sample(None, found, data)
+
+
+def _pass(data: Dataset[Any], count: int, name: str, labelled: bool) -> tuple[list[bytes], list[Any]]:
+    """Fingerprints and labels of one reading.
+
+    Raises:
+        InputError: for items without an input or a label, for numbers that are not finite.
+    """
+    seen, labels, bad = [], [], 0
+    for i in range(count):
+        item = data[i]
+        given = _input(item)[None]
+        bad += _spoiled(given)
+        seen.append(next(marks(given)))
+        if labelled:
+            if not isinstance(item, tuple | list) or len(item) < 2:
+                raise InputError(f"{name}: expected a data set of (tensor, label), got {describe(item)}")
+            labels.append(item[1])
+    _refuse_spoiled(bad, count, name)
+    return seen, labels
 
 
 def _input(item: Any) -> Tensor:
@@ -156,7 +242,21 @@ def _input(item: Any) -> Tensor:
 def _checked(inputs: Tensor, name: str) -> Tensor:
     if inputs.ndim < 2 or len(inputs) == 0:
         raise InputError(f"{name}: expected one input a row, got {describe(inputs)}")
+    _refuse_spoiled(_spoiled(inputs), len(inputs), name)
     return inputs
+
+
+def _spoiled(inputs: Tensor) -> int:
+    """How many inputs hold a number that is not finite."""
+    return int((~inputs.isfinite()).flatten(1).any(1).sum())
+
+
+def _refuse_spoiled(bad: int, count: int, name: str) -> None:
+    if bad:
+        raise InputError(
+            f"{name}: {bad} of {count} inputs hold numbers that are not finite; mend them, or leave such samples out "
+            "of train and hold-out alike"
+        )
 
 
 def _classes(labels: Any, count: int, name: str) -> Tensor:

@@ -30,6 +30,7 @@ class Plan:
         extra: ln(2√m/δ) and the like, added to KL.
         rate: step of the means, in units of the noise at the start.
         noise_rate: step of the logarithms of the widths.
+        batch: samples of each mini-batch that a step looks at, where all of it is too dear.
         seed: of noise and order.
     """
 
@@ -38,6 +39,7 @@ class Plan:
     extra: float
     rate: float = 0.05
     noise_rate: float = 5e-2
+    batch: int = BATCH
     seed: int = 0
 
 
@@ -47,6 +49,8 @@ def descend(
     divergence: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
     sample: Sample,
     plan: Plan,
+    *,
+    blind: bool = False,
     tell: Tell | None = None,
 ) -> Gaussian:
     """Minimise  ℓ + √((KL + extra)/(2m))  over means and widths, one draw of the noise a step.
@@ -61,23 +65,29 @@ def descend(
         divergence: KL as a differentiable function of means and widths.
         sample: labelled; means and widths may depend on it freely.
         plan: how.
+        blind: leave ℓ out, which costs no network: how near the prior these steps can get.
         tell: told the share done.
 
     Returns:
         The posterior found, detached.
+
+    Raises:
+        InputError: for a sample without labels.
     """
     mean = {n: t.detach().clone().requires_grad_() for n, t in start.mean.items()}
     log_width = {n: start.width[n].log().expand(t.shape).clone().requires_grad_() for n, t in mean.items()}
     rates = [plan.rate * float(start.width[n].mean()) for n in mean] + [plan.noise_rate] * len(mean)
     steps = torch.optim.Adam([{"params": [t], "lr": 0.0} for t in (*mean.values(), *log_width.values())])
     noise = torch.Generator(space.device).manual_seed(plan.seed)
+    if sample.labels is None:
+        raise InputError("a posterior is fitted to labelled samples")
+    labels = sample.labels.to(space.device)
     whole = plan.epochs * math.ceil(len(sample) / BATCH)
-    for i, (inputs, labels) in enumerate(_shuffled(sample, plan)):
+    for i, chosen in enumerate(_shuffled(sample, plan)):
         for group, rate in zip(steps.param_groups, rates, strict=True):
             group["lr"] = rate * (1 - i / whole)
         width = {n: t.exp().clamp(min=SMALLEST) for n, t in log_width.items()}
-        tensors = Gaussian(mean, width).draw(noise)
-        loss = _loss(space(tensors, inputs), labels.to(space.device))
+        loss = 0.0 if blind else _loss(space(Gaussian(mean, width).draw(noise), sample.take(chosen)), labels[chosen])
         cost = ((divergence(mean, width) + plan.extra) / (2 * plan.m)).sqrt()
         steps.zero_grad(set_to_none=True)
         (loss + cost).backward()
@@ -93,13 +103,11 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -chances.clamp(min=FLOOR).mean() / math.log(max(2, logits.shape[1]))
 
 
-def _shuffled(sample: Sample, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
-    if sample.labels is None:
-        raise InputError("a posterior is fitted to labelled samples")
+def _shuffled(sample: Sample, plan: Plan) -> Iterator[Tensor]:
     order = torch.Generator().manual_seed(plan.seed)
     for _ in range(plan.epochs):
         for chosen in torch.randperm(len(sample), generator=order).split(BATCH):
-            yield sample.take(chosen), sample.labels[chosen]
+            yield chosen[: plan.batch]
 
 
 def to_shared_prior(centre: Mapping[str, Tensor], units: Mapping[str, float]) -> Callable[..., Tensor]:

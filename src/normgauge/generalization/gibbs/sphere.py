@@ -7,13 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normgauge.errors import InputError
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, device_of
+from normgauge.generalization.scores.norms import multiplications
 from normgauge.hessian import Product, eigenvalues
 from normgauge.hessian.operator import Scaled
 from normgauge.symmetry import scale_free
 from normgauge.symmetry.groups import ScaleFree, spread, vectors
 
-BATCH, BATCHES = 256, 4
+BATCH, SAMPLES = 256, (64, 1024)  # samples a batch, and fewest and most in all
+WORK = 2e9  # multiplications of a forward pass over all of them, about
 TOLERANCE, PRODUCTS = 1e-2, 60
 
 
@@ -21,12 +23,14 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     """τ = λ_max(D H D) over the weights whose scale a normalizer takes off, D the norm of the vector an entry is in.
 
     For one scale-free vector it is ‖w‖²λ_max. Batch normalizers use their batch, since the weights have no scale only
-    then; at most 1,024 samples are looked at.
+    then; at most 1,024 samples are looked at, and fewer where the network is dear to run.
 
     Raises:
         InputError: for a network without such weights, or without second derivatives.
     """
-    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[: BATCH * BATCHES]
+    allowed = WORK / max(1.0, multiplications(model, sample.take([0]).to(device_of(model))))
+    count = min(SAMPLES[1], max(SAMPLES[0], int(allowed)))
+    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[:count]
     batches = [_pair(sample, chosen) for chosen in order.split(BATCH) if len(chosen) > 1]
     groups = scale_free(model, batches[0][0])
     if not groups:

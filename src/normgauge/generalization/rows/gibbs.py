@@ -6,20 +6,22 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from normgauge.core.certificate import Consumed, Kind, Row, promised
-from normgauge.generalization.bounds import dziugaite2017, lyu2022, perez_ortiz2021
+from normgauge.generalization.bounds import dziugaite2017, lyu2022, maurer2004, perez_ortiz2021
+from normgauge.generalization.bounds.kl import kl_inverse
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import CODE, INITIAL, TRAIN, together
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
 from normgauge.generalization.gibbs.posterior import Gaussian, distance, divergence, proportional
-from normgauge.generalization.gibbs.risk import APART, drawn_error
+from normgauge.generalization.gibbs.risk import APART, Effort, drawn_error
 from normgauge.generalization.gibbs.space import TROUBLE, Space, space
 from normgauge.generalization.gibbs.sphere import sharpness
 from normgauge.generalization.surrogate import Half, duplicate, half
@@ -27,16 +29,19 @@ from normgauge.generalization.surrogate import Half, duplicate, half
 NOISY = "this network with Gaussian noise on its weights"
 FITTED = "a network drawn from a Gaussian fitted around this one"
 LEARNT = "a network of this architecture, drawn from a Gaussian around one trained on half of D"
-DRAWS = (250, 4000)  # fewest and most, by size
 PILOT = 20  # draws that choose the noise; the bound uses new ones
 SHARES = (3.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # noise over the size of a tensor
 AS_GOOD = 0.005  # of priors whose errors differ by less, the widest: moving away from it is cheaper
 PRIOR_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # widths of the learnt prior, paid for by a union
 LARGEST = 100.0  # variance of a prior, in units of 1/fan-in: the top of the grid
 SPLIT = 0.1  # the share of δ that pays for the draws
-WORK = 3e8  # weights drawn for a row, about
 TRAINING = "it needs extra training, and epochs is 0; allow some with epochs="
+HOPELESS = (
+    "at least this, even with no error on D{}: the divergence alone is worth a blind guess, so no network was drawn; "
+    "more samples, fewer weights or initial= would help"
+)
 State = Mapping[str, Tensor]
+Found = tuple[Parts, Space, str]  # the bound, what it is about, why it was not worked out to the end
 
 MAURER = Row(
     key="gibbs.maurer",
@@ -92,6 +97,7 @@ class Work:
     initial: State | None
     prepared: Callable[[], Half] | None
     draws: int | None
+    own: Callable[[], Space]  # the space of the trained network, made once
 
     @property
     def delta(self) -> float:
@@ -103,29 +109,32 @@ class Work:
         """δ′, for the draws."""
         return self.case.delta * SPLIT
 
-    def own(self) -> Space:
-        """The space of the trained network."""
-        return space(self.case.model, self.case.train.take([0]))
-
     def centre(self, like: Space) -> State:
         """Where the prior stands: the initial weights in the same scales, or 0."""
         if self.initial is None:
             return {name: tensor.new_zeros(tensor.shape) for name, tensor in like.mean.items()}
         begun = duplicate(self.case.model)
         begun.load_state_dict(dict(self.initial))
-        return space(begun, self.case.train.take([0])).mean
+        return space(begun, self.case.few(), data_free=self.case.data_free).mean
 
-    def error(self, where: Space, posterior: Gaussian, sample: Sample, what: str) -> float:
+    def effort(self, where: Space) -> Effort:
+        """How many draws of how many samples, from the cost of the network alone."""
+        found = Effort.of(where, self.case.train.take([0]))
+        return found if self.draws is None else dataclasses.replace(found, draws=self.draws)
+
+    def error(self, where: Space, posterior: Gaussian, sample: Sample, effort: Effort, what: str) -> float:
         """The Gibbs error by new draws."""
-        tell = partial(self.case.progress, what)
-        return drawn_error(where, posterior, sample, self.count(where), seed=self.case.seed + 2 * APART, tell=tell)
+        seed, tell = self.case.seed + 2 * APART, partial(self.case.progress, what)
+        return drawn_error(where, posterior, sample, effort.draws, batch=effort.batch, seed=seed, tell=tell)
 
-    def count(self, where: Space) -> int:
-        """How many draws, from the size of the network alone; filters cost more than matrices."""
-        if self.draws is not None:
-            return self.draws
-        filters = any(tensor.ndim > 2 for tensor in where.mean.values())
-        return min(DRAWS[1], max(DRAWS[0], int(WORK / (4 if filters else 1) / where.size)))
+    def pilot(self, where: Space, posterior: Gaussian, sample: Sample, effort: Effort) -> float:
+        """The Gibbs error by a few draws, to choose by."""
+        return drawn_error(where, posterior, sample, PILOT, batch=effort.batch, seed=self.case.seed)
+
+    def hopeless(self, exponent: float) -> Parts | None:
+        """The bound with no error on D, where even that says no more than a guess: then nothing needs to be drawn."""
+        least = kl_inverse(0.0, exponent)
+        return Parts(least, (("divergence", least),)) if least >= 1 - 1 / self.case.classes else None
 
 
 def rows(
@@ -146,67 +155,81 @@ def rows(
     Yields:
         ``gibbs.maurer``, ``gibbs.dziugaite``, ``gibbs.data_dependent_prior``, ``score.lla``.
     """
-    work = Work(case, initial, prepared, draws)
+    work = Work(case, initial, prepared, draws, cache(lambda: space(case.model, case.few(), data_free=case.data_free)))
     yield _tried(MAURER, _maurer, work)
     for template, make in ((DZIUGAITE, _dziugaite), (LEARNT_PRIOR, _learnt_prior)):
         yield _tried(template, make, work) if case.epochs else dataclasses.replace(template, reason=TRAINING)
     yield _lla(case)
 
 
-def _tried(template: Row, make: Callable[[Work], tuple[Parts, Space]], work: Work) -> Row:
+def _tried(template: Row, make: Callable[[Work], Found], work: Work) -> Row:
     """The row, or why there is none: networks come in every form, and a row that fails must not take others along."""
     try:
-        parts, where = make(work)
+        parts, where, stopped = make(work)
     except TROUBLE as error:
         return dataclasses.replace(template, reason=f"it could not be computed: {error}")
-    return promised(
+    begun = INITIAL if work.initial is not None and template is not LEARNT_PRIOR else ""
+    row = dataclasses.replace(
         template,
-        reason="",
         value=parts.value,
         confidence=1 - work.case.delta,
+        condition=together(TRAIN, CODE, begun),
         terms=parts.terms,
         about=template.about + "".join(f" ({note})" for note in where.notes),
     )
+    return dataclasses.replace(row, kind=Kind.VACUOUS, reason=stopped) if stopped else promised(row, reason="")
 
 
-def _maurer(work: Work) -> tuple[Parts, Space]:
+def _maurer(work: Work) -> Found:
     """Noise in proportion to each tensor; its size is tried out, the width of the prior is on a grid that is paid."""
     case, where = work.case, work.own()
-    centre = work.centre(where)
+    centre, effort = work.centre(where), work.effort(where)
+    costs = {share: distance(proportional(where.mean, share), centre).total for share in SHARES}
+    least = work.hopeless(maurer2004.exponent(min(costs.values()), case.m, work.delta))
+    if least is not None:
+        return least, where, HOPELESS.format("")
 
-    def value(share: float) -> tuple[float, float]:
-        posterior = proportional(where.mean, share)
-        cost = distance(posterior, centre).total
-        seen = drawn_error(where, posterior, case.train, PILOT, seed=case.seed)
-        return perez_ortiz2021.bound(seen, work.count(where), cost, case.m, work.delta, work.delta_draws).value, share
+    def bound(share: float, seen: float) -> Parts:
+        return perez_ortiz2021.bound(seen, effort.draws, costs[share], case.m, work.delta, work.delta_draws)
 
-    posterior = proportional(where.mean, min(value(share) for share in SHARES)[1])
-    seen = work.error(where, posterior, case.train, "PAC-Bayes")
-    cost = distance(posterior, centre).total
-    return perez_ortiz2021.bound(seen, work.count(where), cost, case.m, work.delta, work.delta_draws), where
+    best = (math.inf, math.inf)
+    for share in SHARES:
+        if bound(share, 0.0).value < best[0]:  # otherwise no draw could make it the best
+            seen = work.pilot(where, proportional(where.mean, share), case.train, effort)
+            best = min(best, (bound(share, seen).value, share))
+    seen = work.error(where, proportional(where.mean, best[1]), case.train, effort, "PAC-Bayes")
+    return bound(best[1], seen), where, ""
 
 
-def _dziugaite(work: Work) -> tuple[Parts, Space]:
+def _dziugaite(work: Work) -> Found:
     """Mean and noise by descent; the prior N(w₀, λu²) has one λ, and u = fan-in^(−1/2) is known without data."""
     case, where = work.case, work.own()
     centre, units = work.centre(where), {name: _unit(tensor) for name, tensor in where.mean.items()}
-    plan = Plan(case.epochs, case.m, math.log(2 * math.sqrt(case.m) / work.delta), seed=case.seed)
-    posterior = descend(
-        where,
-        proportional(where.mean, 0.5),
-        to_shared_prior(centre, units),
-        case.train,
-        plan,
-        partial(case.progress, "PAC-Bayes, optimised"),
-    )
-    seen = work.error(where, posterior, case.train, "PAC-Bayes, draws")
-    best = dziugaite2017.grid_step(_best_variance(posterior, centre, units), largest=LARGEST)
-    paid = partial(dziugaite2017.bound, seen, work.count(where))
-    found = [
-        paid(_divergence(posterior, centre, units, step), step, case.m, work.delta, work.delta_draws)
-        for step in (max(1, best - 1), best, best + 1)
-    ]
-    return min(found, key=lambda parts: parts.value), where
+    effort = work.effort(where)
+    extra = math.log(2 * math.sqrt(case.m) / work.delta)
+    plan = Plan(case.epochs, case.m, extra, batch=effort.step, seed=case.seed)
+    tell, start = partial(case.progress, "PAC-Bayes, optimised"), proportional(where.mean, 0.5)
+    toward = partial(descend, where, start, to_shared_prior(centre, units), case.train, plan)
+
+    def cheapest(posterior: Gaussian) -> tuple[float, float, int]:
+        best = dziugaite2017.grid_step(_best_variance(posterior, centre, units), largest=LARGEST)
+        steps = (max(1, best - 1), best, best + 1)
+        paid = [(_divergence(posterior, centre, units, step), step) for step in steps]
+        return min((dziugaite2017.exponent(kl, step, case.m, work.delta), kl, step) for kl, step in paid)
+
+    def least(posterior: Gaussian) -> Parts | None:
+        return work.hopeless(cheapest(posterior)[0])
+
+    near = least(toward(blind=True)) if least(start) is not None else None
+    if near is not None:
+        return near, where, HOPELESS.format(" and a descent on the divergence alone")
+    posterior = toward(tell=tell)
+    far = least(posterior)
+    if far is not None:
+        return far, where, HOPELESS.format("")
+    seen = work.error(where, posterior, case.train, effort, "PAC-Bayes, draws")
+    _, kl, step = cheapest(posterior)
+    return dziugaite2017.bound(seen, effort.draws, kl, step, case.m, work.delta, work.delta_draws), where, ""
 
 
 def _divergence(posterior: Gaussian, centre: State, units: Mapping[str, float], step: int) -> float:
@@ -229,29 +252,30 @@ def _unit(tensor: Tensor) -> float:
     return float(tensor[0].numel()) ** -0.5 if tensor.ndim > 1 else 1.0
 
 
-def _learnt_prior(work: Work) -> tuple[Parts, Space]:
+def _learnt_prior(work: Work) -> Found:
     """Prior around a network trained on half of D, posterior trained on all of D, bound on the other half."""
     case = work.case
     other = half(case) if work.prepared is None else work.prepared()
-    where, n = space(other.model, case.train.take([0])), len(other.unseen)
-    choice = math.log(len(PRIOR_SHARES))
+    where = space(other.model, case.few(), data_free=case.data_free)
+    n, choice, effort = len(other.unseen), math.log(len(PRIOR_SHARES)), work.effort(where)
 
     priors = [proportional(where.mean, share) for share in PRIOR_SHARES]
-    tried = [drawn_error(where, prior, other.unseen, PILOT, seed=case.seed) for prior in priors]
+    tried = [work.pilot(where, prior, other.unseen, effort) for prior in priors]
     prior = next(p for p, seen in zip(priors, tried, strict=True) if seen <= min(tried) + AS_GOOD)
-    plan = Plan(case.epochs, n, choice + math.log(2 * math.sqrt(n) / work.delta), 0.005, 1e-2, case.seed)
+    extra = choice + math.log(2 * math.sqrt(n) / work.delta)
+    plan = Plan(case.epochs, n, extra, 0.005, 1e-2, effort.step, case.seed)
     tell = partial(case.progress, "PAC-Bayes, posterior")
-    moved = descend(where, prior, to_fixed_prior(prior), case.train, plan, tell)
+    moved = descend(where, prior, to_fixed_prior(prior), case.train, plan, tell=tell)
 
     def certified(posterior: Gaussian, seen: float) -> Parts:
         cost = divergence(posterior, prior) + choice
-        return perez_ortiz2021.bound(seen, work.count(where), cost, n, work.delta, work.delta_draws)
+        return perez_ortiz2021.bound(seen, effort.draws, cost, n, work.delta, work.delta_draws)
 
     def promising(posterior: Gaussian) -> float:
-        return certified(posterior, drawn_error(where, posterior, other.unseen, PILOT, seed=case.seed)).value
+        return certified(posterior, work.pilot(where, posterior, other.unseen, effort)).value
 
     posterior = min((prior, moved), key=promising)  # a posterior may be chosen freely: the draws below are new
-    return certified(posterior, work.error(where, posterior, other.unseen, "PAC-Bayes, draws")), where
+    return certified(posterior, work.error(where, posterior, other.unseen, effort, "PAC-Bayes, draws")), where, ""
 
 
 def _lla(case: Case) -> Row:

@@ -2,46 +2,68 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
+import torch
+from torch import Tensor
+
 from normgauge.core.certificate import Consumed, Kind, Row, promised
-from normgauge.generalization.bounds.holdout import clopper_pearson, hoeffding, kl_holdout
+from normgauge.generalization.bounds.holdout import clopper_pearson, group_mean, hoeffding, kl_holdout
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import GROUPS, HOLDOUT
 from normgauge.generalization.facts.space import margins_of
 
 ABSENT = "no labelled hold-out was given; with one (holdout=) this row is nearly always the smallest"
+GROUPED = "its count needs independent samples, and these come in groups; the rows beside it count the groups"
 
 
 def rows(case: Case) -> Iterator[Row]:
-    """Clopper-Pearson, kl and Hoeffding on the same hold-out labels."""
+    """Clopper-Pearson, kl and Hoeffding on the same hold-out labels; by groups where there are any."""
     forms = (
         ("clopper_pearson", "Hold-out, Clopper-Pearson", "largest p with P(Bin(n, p) ≤ k) ≥ δ", "Langford 2005"),
         ("kl", "Hold-out, kl", "kl⁻¹(F(V), ln(1/δ)/n)", "Chernoff; Hoeffding 1963"),
         ("hoeffding", "Hold-out, Hoeffding", "F(V) + √(ln(1/δ)/(2n))", "Hoeffding 1963"),
     )
     for key, name, formula, source in forms:
-        shared = {
-            "key": f"holdout.{key}",
-            "name": name,
-            "family": "hold-out",
-            "confidence": 1 - case.delta,
-            "consumed": (Consumed.HOLDOUT_LABELS,),
-            "formula": formula,
-            "source": source,
-        }
+        blank = Row(
+            key=f"holdout.{key}",
+            name=name,
+            family="hold-out",
+            kind=Kind.NOT_APPLICABLE,
+            reason=ABSENT,
+            confidence=1 - case.delta,
+            consumed=(Consumed.HOLDOUT_LABELS,),
+            formula=formula,
+            source=source,
+        )
         if case.holdout is None or case.holdout_logits is None or case.holdout.labels is None:
-            yield Row(kind=Kind.NOT_APPLICABLE, reason=ABSENT, **shared)  # type: ignore[arg-type]
+            yield blank
             continue
-        wrong = int((margins_of(case.holdout_logits, case.holdout.labels) <= 0).sum())
-        n = len(case.holdout)
-        value = _value(key, wrong, n, case.delta)
-        terms = (("error on the hold-out", wrong / n), ("price of its size", value - wrong / n))
-        row = Row(kind=Kind.SCORE, value=value, terms=terms, additive=True, **shared)  # type: ignore[arg-type]
-        yield promised(row)
+        wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
+        yield _alone(blank, key, wrong, case.delta) if case.groups is None else _grouped(blank, key, wrong, case)
 
 
-def _value(key: str, wrong: int, n: int, delta: float) -> float:
+def _alone(blank: Row, key: str, wrong: Tensor, delta: float) -> Row:
+    n, errors = len(wrong), int(wrong.sum())
+    value = (
+        clopper_pearson(errors, n, math.log(delta)) if key == "clopper_pearson" else _mean(key, errors / n, n, delta)
+    )
+    terms = (("error on the hold-out", errors / n), ("price of its size", value - errors / n))
+    return promised(blank, value=value, terms=terms, additive=True, condition=HOLDOUT, reason="")
+
+
+def _grouped(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
+    assert case.groups is not None
     if key == "clopper_pearson":
-        return clopper_pearson(wrong, n, math.log(delta))
-    return kl_holdout(wrong / n, n, delta) if key == "kl" else hoeffding(wrong / n, n, delta)
+        return dataclasses.replace(blank, reason=GROUPED)
+    sizes = torch.bincount(case.groups)
+    mean = group_mean(torch.bincount(case.groups[wrong], minlength=len(sizes)).tolist(), sizes.tolist())
+    value = _mean(key, mean, len(sizes), case.delta)
+    terms = (("mean error of the groups", mean), ("price of their number", value - mean))
+    return promised(blank, value=value, terms=terms, additive=True, condition=GROUPS, reason="")
+
+
+def _mean(key: str, mean: float, n: int, delta: float) -> float:
+    return kl_holdout(mean, n, delta) if key == "kl" else hoeffding(mean, n, delta)

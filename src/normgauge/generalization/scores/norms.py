@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from normgauge.generalization.scores.fold import traced
 from normgauge.generalization.scores.unfit import Unfit
@@ -38,17 +39,12 @@ def score_params(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def multiplications(model: nn.Module, inputs: Tensor) -> float:
+def multiplications(say: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
     """About how many multiplications a sample costs: each weight once for every place of its layer's output."""
-    total = 0.0
-    for step in traced(model, inputs).steps:
-        places = step.outputs[0].tensor.numel() / len(inputs)
-        if step.module is None:
-            total += places
-            continue
-        for weight in step.module.parameters():
-            total += weight.numel() * max(1.0, places / len(weight)) if weight.ndim >= 2 else places
-    return total
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        say(inputs)
+    return counter.get_total_flops() / 2 / len(inputs)
 
 
 def distances(weights: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
