@@ -54,7 +54,7 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
     if name == "adding-a-rule.md":
         assert re.search("above upper|expected slopes up to", capsys.readouterr().out)  # the wrong rule was caught
     if name == "conformal.md":
-        assert 0.85 < names["inside"].mean() <= names["least"] + 0.1 and names["missed"] < 0.2  # type: ignore[attr-defined,operator]
+        assert 0.85 < names["inside"].mean() < names["least"] + 0.05  # type: ignore[attr-defined,operator]
 
 
 def test_the_commands_of_the_pages_are_understood():

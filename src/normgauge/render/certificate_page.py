@@ -94,7 +94,11 @@ def _bare(grid: Grid) -> str:
 
 def _family(name: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> str:
     """A family: what it is, what it needs, and what it says here."""
-    number, only_if, which = ("", "", plural(len(rows), "score")) if name == "score" else said(rows, numbers)
+    number, only_if, which = (
+        ("", "", plural(sum(row.kind is Kind.SCORE for row in rows), "score"))
+        if name == "score"
+        else said(rows, numbers)
+    )
     here = ": ".join(part for part in (number, which) if part and part != ABSENT) + (only_if and f", if {only_if}")
     explained = EXPLAINED.get(name, "")
     return f"<h3>{escape(name[:1].upper() + name[1:])}</h3><p>{words(explained)}</p><p>Here: {words(here)}</p>"
