@@ -10,6 +10,7 @@ from normgauge.core.claim import Curve
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
 TRAIN, HELD, FREE = (Consumed.TRAIN_LABELS,), (Consumed.HOLDOUT_LABELS,), Consumed.UNLABELED
+RESTS = "the samples are independent"
 NOISY = "this network with Gaussian noise on its weights"
 
 
@@ -17,7 +18,13 @@ def bound(
     key: str, name: str, family: str, value: float, consumed: tuple[Consumed, ...] = TRAIN, **more: object
 ) -> Row:
     """A row that went through the door."""
-    given: dict[str, object] = {"confidence": 0.95, "source": "a paper", "formula": "F(P) ≤ F(D) + g", **more}
+    given: dict[str, object] = {
+        "confidence": 0.95,
+        "source": "a paper",
+        "formula": "F(P) ≤ F(D) + g",
+        "condition": RESTS,
+        **more,
+    }
     return promised(Row(key, name, family, Kind.VACUOUS, value, consumed=consumed, **given))  # type: ignore[arg-type]
 
 
@@ -81,7 +88,7 @@ NOT_HERE = (
     absent("compression.sample", "sample compression", "compression",
            "the network depends on all 50,000 samples; say which of them it was trained on with coreset=, and all the "
            "others are its hold-out: then the bound is that of Littlestone and Warmuth"),
-    absent("compression.pick_to_learn", "Pick-To-Learn", "compression", "this network was not trained by Pick-To-Learn"),
+    absent("compression.pick_to_learn", "Pick-To-Learn", "compression", "it was not trained by Pick-To-Learn"),
 )  # fmt: skip
 CURVE = Curve(
     "Local constant against its radius", "radius", "Lipschitz constant", (0.01, 0.1, 1.0),

@@ -14,8 +14,9 @@ from torch import nn
 
 from normgauge import generalization
 from normgauge.cli import main
-from normgauge.core.certificate import Certificate
+from normgauge.core.certificate import Certificate, Kind
 from normgauge.errors import InputError
+from normgauge.render.certificate_families import EXPLAINED, SPEAKING
 from tests.made_certificates import FULL, NOTHING
 
 DOCS = Path(__file__).parents[2] / "docs" / "certificates.md"
@@ -43,6 +44,9 @@ def fresh():
 
 def unlabeled():
     return torch.randn(5, 4, generator=torch.Generator().manual_seed(3))
+
+def scenes():
+    return [0] * 15 + [1] * 15
 
 def broken():
     raise ValueError("no such file")
@@ -88,8 +92,8 @@ def test_table_page_and_file(net, asked, tmp_path, capsys):
         "certify", f"{net}:build", "--train", f"{net}:train", "--html", str(page), "--json", str(file),
     ])  # fmt: skip
     out = capsys.readouterr().out
-    assert code == 0 and out.startswith("Best promise: on unseen data from the same source this network errs")
-    assert "Not applicable here: 3" in out
+    assert code == 0 and out.startswith("Promise: on unseen data from the same source this network errs")
+    assert "Littlestone" not in out and re.search(r"\nTook \d+ s\.\n$", out)
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert Certificate.from_json(json.loads(file.read_text(encoding="utf-8"))) == FULL
 
@@ -98,19 +102,25 @@ def test_every_option_arrives(net, asked, capsys):
     code = main([
         "certify", f"{net}:build", "--train", f"{net}:train", "--holdout", f"{net}:holdout", "--unlabeled",
         f"{net}:unlabeled", "--encoder", "0", "--delta", "0.01", "--loss", "cross-entropy", "--clip", "4",
-        "--epochs", "0", "--seed", "7", "--cells", "30", "--all",
+        "--epochs", "0", "--seed", "7", "--cells", "30", "--all", "--tries", "12", "--groups", f"{net}:scenes",
+        "--data-free", "0.0.weight", "--data-free", "0.0.bias", "--radius", "0.1",
     ])  # fmt: skip
     out = capsys.readouterr().out
-    assert code == 0 and "Not applicable here" not in out and "Littlestone" in out
+    assert code == 0 and "Littlestone" in out
     assert asked["encoder"] == "0" and len(asked["train"][0]) == 30 and len(asked["holdout"]) == 30
     assert asked["unlabeled"].shape == (5, 4)
-    rest = {name: asked[name] for name in ("delta", "cells", "loss", "clip", "epochs", "seed")}
-    assert rest == {"delta": 0.01, "cells": 30, "loss": "cross-entropy", "clip": 4.0, "epochs": 0, "seed": 7}
+    rest = {name: asked[name] for name in ("delta", "cells", "loss", "clip", "epochs", "seed", "tries", "radius")}
+    assert rest == {
+        "delta": 0.01, "cells": 30, "loss": "cross-entropy", "clip": 4.0, "epochs": 0, "seed": 7, "tries": 12,
+        "radius": 0.1,
+    }  # fmt: skip
+    assert asked["data_free"] == ("0.0.weight", "0.0.bias") and asked["groups"] == [0] * 15 + [1] * 15
 
 
 def test_what_is_not_given_is_none(net, asked, capsys):
     assert main(["certify", f"{net}:build", "--train", f"{net}:train"]) == 0
-    assert all(asked[name] is None for name in ("holdout", "unlabeled", "encoder", "clip", "progress"))
+    assert all(asked[name] is None for name in ("holdout", "unlabeled", "encoder", "clip", "groups", "radius"))
+    assert asked["progress"] is None and asked["tries"] == 1 and asked["data_free"] == ()
     assert (asked["delta"], asked["loss"], asked["epochs"], asked["seed"]) == (0.05, "ramp", 5, 0)
 
 
@@ -120,6 +130,7 @@ MISTAKES = {
     "demo and model": (["{net}:build", "--demo", "mnist"], "leave out MODEL"),
     "demo and data": (["--demo", "mnist", "--holdout", "{net}:holdout"], "leave out --holdout"),
     "demo and settings": (["--demo", "mnist", "--cells", "5", "--clip", "2"], "leave out --cells, --clip"),
+    "demo and tries": (["--demo", "mnist", "--tries", "2", "--data-free", "a"], "leave out --tries, --data-free"),
     "a folder without a demo": (["{net}:build", "--train", "{net}:train", "--data-dir", "d"], "goes with --demo"),
     "clip without a loss": (["{net}:build", "--train", "{net}:train", "--clip", "3"], "--clip goes with --loss cross-"),
     "no such data": (["{net}:build", "--train", "{net}:nothing"], "has no 'nothing'; its functions: build, train"),
@@ -142,6 +153,7 @@ def test_a_mistake_is_one_line_and_exit_code_1(name, net, asked, capsys):
     [
         ("--delta", "0", "between 0 and 1"), ("--delta", "5", "between 0 and 1"), ("--delta", "x", "expected a number"),
         ("--epochs", "-1", "0 or more"), ("--epochs", "two", "0 or more"), ("--clip", "0", "positive"),
+        ("--tries", "0", "1 or more"), ("--tries", "many", "1 or more"), ("--radius", "-1", "positive"),
         ("--loss", "hinge", "invalid choice"), ("--demo", "imagenet", "invalid choice"),
     ],
     ids=lambda part: str(part).replace(" ", "-"),
@@ -195,11 +207,15 @@ def test_the_real_thing_and_the_page_that_lists_its_rows(net, tmp_path, capsys):
     ])  # fmt: skip
     found = Certificate.from_json(json.loads(capsys.readouterr().out))
     assert code == 0 and page.read_text(encoding="utf-8").count("<tr data-kind") == len(found.rows)
-    assert found.row("holdout.clopper_pearson").kind == "bound"
+    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
+    spoken = {row.key for row in found.rows if row.family != "score"}
+    assert spoken <= set(SPEAKING), "every row that may promise has its place in the order"
+    assert {row.family for row in found.rows} <= set(EXPLAINED)
     keys = [row.key for row in found.rows]
     assert len(set(keys)) == len(keys) > 60
     listed = set(re.findall(r"^\| `([\w.-]+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == {key.removeprefix("features.") for key in keys}
+    inputs = {key for key in keys if not key.startswith("features.")}
+    assert listed == inputs | {key for key in keys if key.removeprefix("features.") not in inputs}
 
 
 def test_help_teaches(capsys):

@@ -7,21 +7,21 @@ import math
 import sys
 from dataclasses import replace
 from decimal import Decimal
+from html import escape
 
 import pytest
 
 from normgauge.core.certificate import GUESSING, Certificate, Consumed, Kind, Row
-from normgauge.render.certificate import BEST, blocks, show, text
+from normgauge.render.certificate import BEST, blocks, html, notebook, show, text
+from normgauge.render.certificate_families import EXPLAINED, SPEAKING, families, ordered, speaker
 from normgauge.render.certificate_steps import TOTAL, stacked, steps, track
-from normgauge.render.certificate_table import BAR, LIMIT, bar, family_grids, left_out, waterfall
+from normgauge.render.certificate_table import BAR, LIMIT, bar, by_class, face, family_grids, listed, waterfall
 from normgauge.render.certificate_words import (
     ONE_AT_A_TIME,
     adds_up,
     amount,
     called,
     confidence,
-    families,
-    ordered,
     plain,
     promises,
     sentences,
@@ -41,6 +41,7 @@ from tests.made_certificates import (
     FREE,
     FULL,
     GIBBS,
+    HELD,
     HUGE,
     KL,
     NEARLY,
@@ -48,6 +49,7 @@ from tests.made_certificates import (
     NOT_HERE,
     NOTHING,
     PUBLISHED,
+    RESTS,
     SCORES,
     SPECTRAL,
     TIGHT_GIBBS,
@@ -61,14 +63,14 @@ def certificate(*rows: Row, **more: object) -> Certificate:
     return replace(FULL, rows=rows, warnings=(), **more)
 
 
-def test_the_best_promise_is_the_hold_out_and_is_said_first():
+def test_the_promise_is_the_hold_out_and_is_said_first():
     first, *rest = sentences(replace(FULL, warnings=()))
     assert first == (
-        "Best promise: on unseen data from the same source this network errs at most 2.24 % of the time, with 95 % "
-        "confidence: hold-out, Clopper–Pearson."
+        "Promise: on unseen data from the same source this network errs at most 2.24 % of the time, with 95 % "
+        "confidence: hold-out, Clopper–Pearson, provided (1) the samples are independent; this cannot be checked here."
     )
     assert rest[0].startswith("Without hold-out labels: at most 11.0 %, with 95 % confidence: disagreement with")
-    assert rest[0].endswith("paid with train labels and unlabeled data and extra training.")
+    assert rest[0].endswith("paid with train labels and unlabeled data and extra training, provided (1).")
     assert rest[1].startswith("From the training data alone: at most 35.6 %")
     assert rest[2:] == ["2 bounds speak about another predictor made from this network, not about it.", ONE_AT_A_TIME]
 
@@ -80,19 +82,33 @@ def test_a_smaller_row_of_another_kind_does_not_take_the_place_of_the_hold_out()
     assert second.startswith("Without hold-out labels: at most 1.00 %")
 
 
-def test_without_a_hold_out_the_best_other_row_is_the_promise():
+def test_without_a_hold_out_the_next_in_the_order_is_the_promise():
     first, second, *_ = promises(NO_HOLDOUT)
-    assert first.startswith("Best promise:") and "11.0 %" in first and "disagreement" in first
+    assert first.startswith("Promise:") and "11.0 %" in first and "disagreement" in first
     assert second.startswith("No labelled hold-out was given")
+
+
+def test_which_row_speaks_does_not_depend_on_any_value():
+    """A row that says nothing is not passed over for one that happens to say something."""
+    silent = summed("disagreement.surrogate", "surrogate", "disagreement", {"a": 0.9, "b": 0.4})
+    assert speaker((FEATURE, silent)) is silent
+    told = promises(certificate(FEATURE, silent))
+    assert told[0] == "Nothing can be promised: disagreement, surrogate, the row that speaks here, is vacuous."
+    rows = [bound(key, key, "cells", 0.9 - index / 100) for index, key in enumerate(SPEAKING)]
+    assert speaker(rows) is speaker(rows[::-1]) is rows[0] and rows[0].key == "holdout.clopper_pearson"
+    assert len(set(SPEAKING)) == len(SPEAKING)
+    unknown = [bound("b", "b", "x", 0.5), bound("a", "a", "x", 0.1)]
+    assert speaker(unknown) is unknown[0] and speaker([*unknown, PUBLISHED]) is PUBLISHED and speaker([]) is None
 
 
 def test_nothing_that_is_no_bound_on_this_network_is_promised():
     told = sentences(NOTHING)
     assert told[0].startswith("Nothing can be promised")
-    assert "No bound from the training data alone says anything about this network." in told
+    assert "From the training data alone: no promise about this network." in told
     assert "1 bound speaks about another predictor made from this network, not about it." in told
-    for row in (TIGHT_GIBBS, DIRECT, SCORES[0], PUBLISHED):
+    for row in (TIGHT_GIBBS, DIRECT, SCORES[0]):
         assert row.name not in " ".join(told) and shown(row) not in " ".join(told)
+    assert shown(PUBLISHED) not in " ".join(told)
 
 
 @pytest.mark.parametrize("row", [GIBBS, DIRECT, CLIPPED, PUBLISHED, SCORES[1]], ids=lambda row: row.key)
@@ -104,17 +120,17 @@ def test_from_the_training_data_alone_and_its_price():
     told = promises(certificate(FEATURE, CLOPPER))
     assert told[1] == (
         "From the training data alone: at most 35.6 %, with 95 % confidence: feature cells, Theorem 20 in feature "
-        "space, our slack, paid with train labels."
+        "space, our slack, paid with train labels, provided (1)."
     )
     free = bound("a", "free", "b", 0.5, ())
-    assert promises(certificate(free))[1].endswith("paid with nothing.")
+    assert promises(certificate(free))[-1].endswith("paid with nothing, provided (1).")
     assert ONE_AT_A_TIME not in sentences(certificate(CLOPPER))
 
 
 def test_a_bound_from_unlabeled_data_is_not_called_one_from_training_data():
     row = bound("u", "unlabeled", "cells", 0.3, (Consumed.TRAIN_LABELS, FREE))
     told = promises(certificate(row))
-    assert told[1].startswith("Without hold-out labels") and told[2].startswith("No bound from the training data alone")
+    assert told[1].startswith("Without hold-out labels") and told[2].endswith("alone: no promise about this network.")
 
 
 def test_warnings_are_announced_right_after_the_promise():
@@ -171,7 +187,7 @@ def test_the_hold_out_stands_first_even_where_it_does_not_apply():
     assert next(iter(families((FEATURE, DISAGREE, absent)))) == "hold-out"
     order = list(families(FULL.rows))
     assert order == [
-        "hold-out", "disagreement", "cells", "feature cells", "PAC-Bayes", "capacity", "score", "compression",
+        "hold-out", "disagreement", "feature cells", "compression", "cells", "PAC-Bayes", "capacity", "score",
     ]  # fmt: skip
 
 
@@ -182,7 +198,7 @@ def test_why_names_the_largest_term_the_reason_and_the_samples_needed():
     assert why(DIRECT) == DIRECT.reason
     assert why(replace(NEARLY, needed=5 * 10**12)).endswith("140 %; says something from 10^12.70 samples on")
     assert why(SPECTRAL) == SPECTRAL.reason  # its terms are no parts of it
-    assert why(KL) == ""
+    assert why(KL) == f"holds only if {RESTS}" and why(KL, numbers={RESTS: 3}) == "holds only if (3)"
 
 
 def test_terms_that_add_up_are_parts_whether_it_is_said_or_not():
@@ -193,7 +209,7 @@ def test_terms_that_add_up_are_parts_whether_it_is_said_or_not():
 
 
 def test_the_tables_hold_every_row_and_say_the_kind_in_words():
-    grids = family_grids(FULL, every=True)
+    grids = family_grids(FULL)
     assert sum(len(grid.rows) for grid in grids) == len(FULL.rows)
     held, *_ = grids
     assert held.title == "Hold-out" and held.rows[0][:5] == (
@@ -204,17 +220,44 @@ def test_the_tables_hold_every_row_and_say_the_kind_in_words():
     assert all(("about" in grid.headers) == (grid.title == "PAC-Bayes") for grid in grids)
 
 
-def test_what_does_not_apply_takes_a_line_each_unless_all_is_asked_for():
-    assert all("not applicable" not in line for grid in family_grids(FULL) for line in grid.rows)
-    grid = left_out(FULL)
-    assert grid.title == "Not applicable here: 3" and len(grid.rows) == 3
-    assert grid.rows[1][1].endswith("…") and len(grid.rows[1][1]) <= 78
-    lines = text(FULL).splitlines()
-    assert sum("sample compression" in line for line in lines) == 1
-    assert all(len(line) <= 120 for line in lines)
-    full = io.StringIO()
-    show(FULL, full, every=True, width=120)
-    assert "Littlestone and" in full.getvalue() and "Not applicable here" not in full.getvalue()
+def test_every_family_gets_one_line_and_all_of_them_fit_a_small_terminal():
+    grid = face(FULL)
+    assert [line[0] for line in grid.rows] == [name for name in families(FULL.rows) if name != "score"]
+    lines = {name: rest for name, *rest in grid.rows}
+    assert lines["hold-out"] == ["2.24 %", "(1)", "Clopper–Pearson"]
+    assert lines["PAC-Bayes"][2].startswith("not this network: this network with Gaussian n")
+    assert lines["cells"][0] == "vacuous" and lines["cells"][2].startswith("largest term: Lipschitz term, 140 %")
+    assert lines["compression"][0] == "·" and lines["compression"][2].startswith("the network depends on all")
+    assert "All 20 rows (4 scores)" in grid.footer
+    stream = io.StringIO()
+    show(FULL, stream, width=80)
+    printed = stream.getvalue().splitlines()
+    assert len(printed) <= 32 and all(len(line) <= 80 for line in printed)
+    assert printed[0].startswith("Promise: ")
+
+
+def test_what_is_bounded_is_said_where_it_is_not_the_error():
+    (line,) = face(certificate(CLIPPED)).rows
+    assert line == ("cells", "0.75", "(1)", "cross-entropy: Theorem 20, clipped cross-entropy")
+
+
+def test_every_row_and_every_reason_with_all():
+    full = text(FULL, every=True)
+    assert "Littlestone and" in full and all(row.name in full for row in SCORES) and full == FULL.text(every=True)
+    assert "Littlestone and" not in text(FULL)
+
+
+def test_classes_have_a_table_and_the_worst_a_line():
+    terms = (("class 0: 2 of 90 wrong", 0.08), ("class 1: 9 of 90 wrong", 0.19012), ("class 2: no sample", 1.0))
+    row = bound("holdout.per_class", "Hold-out, class by class", "hold-out", 0.19012, HELD, terms=terms,
+                quantity="error of the worst class met", reason="class 1: 9 of 90 wrong")  # fmt: skip
+    c = certificate(CLOPPER, row, DISAGREE)
+    assert face(c).rows[:2] == (
+        ("hold-out", "2.24 %", "(1)", "Clopper–Pearson"), ("worst class", "19.1 %", "(1)", "class 1: 9 of 90 wrong"),
+    )  # fmt: skip
+    assert ("class 1: 9 of 90 wrong", "19.1 %") in by_class(c)[0].rows
+    assert "class 2: no sample" in text(c, every=True) and "class 2: no sample" not in text(c)
+    assert by_class(FULL) == []
 
 
 def test_an_even_waterfall_is_stacked_and_a_wide_one_starts_at_the_left():
@@ -259,28 +302,28 @@ def test_bars_of_characters():
 def test_the_waterfalls_shown_are_of_different_families():
     holdout = replace(KL, terms=(("error", 0.02), ("price", 0.00291)), additive=True)
     aside = replace(holdout, family="PAC-Bayes", about="another", value=0.0001)
-    shown_grids = [p for p in blocks(certificate(aside, holdout, replace(holdout, key="k2"), DISAGREE, FEATURE, NEARLY))
-                   if isinstance(p, Grid) and p.title.startswith("Where")]  # fmt: skip
+    c = certificate(aside, holdout, replace(holdout, key="k2"), DISAGREE, FEATURE, NEARLY)
+    shown_grids = [p for p in blocks(c, every=True) if isinstance(p, Grid) and p.title.startswith("Where")]
     assert len(shown_grids) == BEST == 3  # none about another predictor
     assert [grid.title.split(": ")[1] for grid in shown_grids] == ["kl inverse", DISAGREE.name, FEATURE.name]
 
 
 def test_the_terminal_shows_sentences_warnings_and_what_kinds_mean():
-    told = text(FULL)
-    assert told.index("Best promise") < told.index("Warning: reading a sample") < told.index("Hold-out\n")
+    told = text(FULL, every=True)
+    assert told.index("Promise") < told.index("Warning: reading a sample") < told.index("Hold-out\n")
     assert "vacuous: A true bound that says nothing" in told and "Measured in eval mode." in told
-    assert told == str(FULL)
-    assert "Nothing can be promised" in text(EMPTY) and "vacuous:" not in text(EMPTY)
+    assert text(FULL) == str(FULL) and "Warning: reading a sample" in text(FULL)
+    assert "Nothing can be promised" in text(EMPTY) and "vacuous:" not in text(EMPTY, every=True)
 
 
 def test_a_terminal_without_rich_gets_plain_columns(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert "Clopper–Pearson" in text(FULL) and "│ is 100 %" in text(FULL)
+    assert "Clopper–Pearson" in text(FULL) and "│ is 100 %" in text(FULL, every=True)
 
 
 def test_a_narrow_terminal_loses_no_number():
     stream = io.StringIO()
-    show(FULL, stream, width=60)
+    show(FULL, stream, width=60, every=True)
     joined = stream.getvalue()
     assert all(shown(row) in joined for row in FULL.rows if row.kind not in (Kind.NOT_APPLICABLE, Kind.SCORE))
 
@@ -293,17 +336,18 @@ def test_no_width_crops_what_a_row_says():
     row = summed("g", "g", "PAC-Bayes", {"loss": 0.135, "divergence": 0.784}, consumed=(*CLOPPER.consumed, FREE))
     for width in range(60, 180):
         stream = io.StringIO()
-        show(certificate(replace(row, **named)), stream, width=width)
+        show(certificate(replace(row, **named)), stream, width=width, every=True)
         table = stream.getvalue().partition("PAC-Bayes\n")[2].partition("Where")[0]
         assert table.count("%") == 3, width  # value, confidence, largest term
 
 
 def test_hostile_names_are_printed_as_they_are():
-    assert ATTACK in text(hostile()).replace("\n", "")
+    assert ATTACK in text(hostile(), every=True).replace("\n", "")
 
 
 def plain_row(key, value, **more):
-    return Row(key, key, "feature cells" if "features" in key else "cells", Kind.BOUND, value, 0.95, **more)
+    family = "feature cells" if "features" in key else "cells"
+    return Row(key, key, family, Kind.BOUND, value, 0.95, **{"condition": RESTS, **more})
 
 
 def made(*rows, **more):
@@ -318,14 +362,48 @@ def test_the_row_that_speaks_is_named_in_advance_not_the_smallest():
     assert "30.0 %" in sentences(made(*with_surrogate))[0]
 
 
-def test_a_condition_is_part_of_every_sentence_that_quotes_the_row():
-    row = plain_row(
-        "features.theorem20.kl", 0.2, condition="the encoder never saw a sample of train", consumed=(Consumed.OTHER,)
+SAME, UNSEEN, FRESH = "new data come from the same source", "the encoder never saw train", "the inputs are fresh"
+
+
+def resting() -> Certificate:
+    """Two bounds that share a condition, and a row that promises nothing."""
+    return made(
+        plain_row("disagreement.surrogate", 0.3, condition=f"{SAME}; {FRESH}", consumed=(Consumed.UNLABELED,)),
+        plain_row("features.theorem20.kl", 0.2, condition=f"{UNSEEN}; {SAME}"),
+        replace(PUBLISHED, condition="never mind"),
     )
-    told = " ".join(sentences(made(row)))
-    assert told.count("provided the encoder never saw a sample of train, which cannot be checked here") == 2
-    assert "No bound from the training data alone says anything" in told
-    assert "holds only if the encoder never saw" in text(made(row))
+
+
+def test_the_promise_tells_its_conditions_in_words_and_every_other_bound_by_number():
+    told = promises(resting())
+    assert told[0].endswith(f", provided (1) {SAME}; (2) {FRESH}; this cannot be checked here.")
+    assert told[-1].endswith("paid with nothing, provided (1), (3).")
+    lines = {line[0]: line[2] for line in face(resting()).rows}
+    assert lines == {"feature cells": "(1)(3)", "cells": "(1)(2)"}
+    assert listed(resting()) == [f"(3) only if {UNSEEN}"]
+    assert [grid.rows[0][-1] for grid in family_grids(resting())] == [
+        "holds only if (1), (3)", "holds only if (1), (2)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("drawn", [text, html, notebook], ids=lambda one: one.__name__)
+def test_each_condition_is_told_and_that_of_a_row_that_promises_nothing_is_not(drawn):
+    told = " ".join(drawn(resting()).split())
+    assert all(f"only if {clause}" in told or f"(1) {clause}" in told or f"(2) {clause}" in told
+               for clause in (SAME, FRESH, UNSEEN))  # fmt: skip
+    assert "(4)" not in told
+
+
+def test_with_all_every_condition_is_listed_once_in_full():
+    told = " ".join(text(resting(), every=True).split())
+    assert told.count(UNSEEN) == 1 and listed(resting(), every=True) == [
+        f"(1) only if {SAME}", f"(2) only if {FRESH}", f"(3) only if {UNSEEN}",
+    ]  # fmt: skip
+    assert "never mind" not in told
+
+
+def test_tries_are_told():
+    assert "delta 0.05 for 7 tries together" in text(made(CLOPPER, tries=7)) and "tries" not in text(made(CLOPPER))
 
 
 def test_a_promise_worse_than_guessing_says_so():
@@ -338,7 +416,12 @@ def test_a_promise_worse_than_guessing_says_so():
 
 def test_scores_are_counted_and_shown_with_all():
     score = Row("score.a", "alpha score", "score", Kind.SCORE, 3.0)
-    assert "alpha score" not in text(made(score)) and "1 score for comparing networks" in text(made(score))
-    stream = io.StringIO()
-    show(made(score), stream, every=True)
-    assert "alpha score" in stream.getvalue()
+    assert "alpha score" not in text(made(score)) and "All 1 rows (1 score)" in text(made(score))
+    assert "alpha score" in text(made(score), every=True)
+
+
+def test_every_family_is_explained_once_on_the_page():
+    page = html(FULL)
+    assert set(families(FULL.rows)) <= set(EXPLAINED)
+    for name in families(FULL.rows):
+        assert page.count(escape(EXPLAINED[name])) == 1, name

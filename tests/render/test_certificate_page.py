@@ -121,8 +121,9 @@ def test_the_page_begins_with_the_promise_and_holds_everything():
     page = html(FULL)
     body = page[page.index("<main") :]
     order = [body.index(words) for words in (
-        "Best promise", "augmented, and no bound", 'class="fig wide"', "Rows hold one at a time", 'class="tally"',
-        "All rows", "What they are made of", "Local constant against", "Every row in full", "Measured on the way",
+        "Promise", "augmented, and no bound", 'class="fig wide"', "Rows hold one at a time", 'class="tally"',
+        "Family by family", "All rows", "<details", "What they are made of", "Every row in full",
+        "Local constant against", "Measured on the way",
     )]  # fmt: skip
     assert order == sorted(order)
     for row in FULL.rows:
@@ -159,7 +160,7 @@ def test_anchors_are_plain():
 
 
 def test_pages_with_little_on_them():
-    assert "There are none." in html(EMPTY) and "<figure>" not in html(EMPTY)
+    assert "There are no rows." in html(EMPTY) and "<figure>" not in html(EMPTY)
     page = html(NOTHING)
     assert "Nothing can be promised" in page and "Curves" not in page[page.index("<main") :]
     assert "Measured on the way" not in page
@@ -181,7 +182,7 @@ def test_a_notebook_shows_sentences_picture_and_rows_and_reaches_nothing_else():
     page = FULL._repr_html_()
     assert page == notebook(FULL)
     assert parsed(page).seen >= {"div", "style", "svg", "table", "details"}
-    assert "Best promise" in page and "Warning: reading" in page and "20 rows" in page
+    assert "Promise: on unseen" in page and "Warning: reading" in page and "All 20 rows" in page
     style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
     assert style is not None
     selectors = [s.strip() for rule in re.findall(r"([^{}]+)\{", style[1]) for s in rule.split(",")]

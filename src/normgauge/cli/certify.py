@@ -173,8 +173,8 @@ def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
     return certify(
         model,
         data["train"],
-        data["holdout"],
-        data["unlabeled"],
+        holdout=data["holdout"],
+        unlabeled=data["unlabeled"],
         groups=data["groups"],
         encoder=args.encoder,
         delta=args.delta,

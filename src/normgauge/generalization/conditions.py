@@ -17,6 +17,7 @@ INITIAL = "the weights given as initial= never saw a sample of train"
 CORESET = "the network, with all it keeps, was made from these samples and no others of train, by a recipe fixed before"
 PICKED = "the network was made by pick-to-learn, by a recipe fixed before"
 SURROGATE = "the surrogate, with all it keeps, never saw the samples given with it"
+EXACT = "rounding changes no output of the network by more than a hundred-thousandth of the largest"
 
 
 def together(*parts: str) -> str:

@@ -8,7 +8,7 @@ from typing import TextIO
 from normgauge.core.certificate import NETWORK, Certificate, Row
 from normgauge.render.certificate_page import html, notebook
 from normgauge.render.certificate_steps import stacked
-from normgauge.render.certificate_table import by_class, conditions, face, family_grids, waterfall
+from normgauge.render.certificate_table import by_class, face, family_grids, listed, waterfall
 from normgauge.render.certificate_words import MEANINGS, head, sentences
 from normgauge.render.console import WIDTH, Block, draw
 
@@ -38,7 +38,8 @@ def show(c: Certificate, stream: TextIO, *, every: bool = False, width: int | No
 def blocks(c: Certificate, every: bool = False) -> list[Block]:
     """Sentences and warnings, then one line a family, or every row and what the best are made of."""
     parts: list[Block] = [*sentences(c), *(f"Warning: {words}" for words in c.warnings)]
-    parts += _all(c) if every else [face(c), *conditions(c)]
+    parts += _all(c) if every else [face(c)]
+    parts += listed(c, every)
     parts += [words[:1].upper() + words[1:].rstrip(".") + "." for words in c.notes]
     return parts
 

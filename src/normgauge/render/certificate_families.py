@@ -39,9 +39,9 @@ CELLS = (
 )  # fmt: skip
 SPEAKING = (
     "holdout.clopper_pearson", "holdout.kl", "holdout.hoeffding", "holdout.per_class",
-    "disagreement.surrogate",
+    "disagreement.surrogate", "features.disagreement",
     "robust.holdout",
-    *(f"features.{key}" for key in CELLS),
+    *(f"features.{key}" for key in CELLS), "features.encoder_holdout",
     "compression.sample", "compression.pick_to_learn",
     *CELLS,
     "gibbs.data_dependent_prior", "gibbs.dziugaite", "gibbs.maurer",
@@ -81,6 +81,11 @@ def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
         found.setdefault(row.family, []).append(row)
     places = {name: place for place, name in enumerate(EXPLAINED)}
     return dict(sorted(found.items(), key=lambda item: places.get(item[0], len(places))))
+
+
+def leading(rows: Sequence[Row]) -> list[Row]:
+    """The row that speaks for each family that has one."""
+    return [first for family in families(rows).values() if (first := speaker(family)) is not None]
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:

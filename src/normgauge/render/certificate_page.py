@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from normgauge.core.certificate import Certificate, Kind, Row
 from normgauge.render.certificate_families import EXPLAINED, RANK, families, in_order
 from normgauge.render.certificate_plot import drawn_rows, overview, stack
 from normgauge.render.certificate_steps import stacked
-from normgauge.render.certificate_table import by_class, conditions, face, said
+from normgauge.render.certificate_table import by_class, face, listed, said
 from normgauge.render.certificate_words import (
     MEANINGS,
     adds_up,
+    conditions,
     confidence,
     enough,
     head,
@@ -23,7 +24,6 @@ from normgauge.render.certificate_words import (
     promises,
     remarks,
     sentences,
-    shared,
     shown,
     term,
     why,
@@ -52,14 +52,14 @@ STACKS = (
 def html(c: Certificate, title: str = "Certificate") -> str:
     """The page as a string."""
     first, *rest = promises(c)
-    rest += conditions(c)
     body = (
         f'<p class="verdict">{words(first)}</p><p>{words(" ".join(rest))}</p>'
         + "".join(f'<p class="warn">{words(warning)}</p>' for warning in c.warnings)
         + _picture(c)
         + f"<p>{words(' '.join(remarks(c)))}</p>"
         + _tally(c.rows)
-        + _section("Family by family", "".join(_family(*item) for item in families(c.rows).items()))
+        + _section("What the bounds rest on", _list(listed(c, every=True)))
+        + _section("Family by family", "".join(_family(*item, conditions(c)) for item in families(c.rows).items()))
         + "".join(f"<section><h2>By class</h2>{html_table(grid)}</section>" for grid in by_class(c))
         + _folded(c)
         + _section("Curves", _minis([curve_plot(curve) for curve in c.curves]))
@@ -71,10 +71,12 @@ def html(c: Certificate, title: str = "Certificate") -> str:
 def notebook(c: Certificate) -> str:
     """The certificate as HTML that may stand among other output: no script, no style that reaches beyond it."""
     style = figure_css(NOTEBOOK, SCOPE) + asset("notebook.css")
-    told, rest = ("".join(f"<p>{escape(one)}</p>" for one in several) for several in (sentences(c), conditions(c)))
+    told, rest = (
+        "".join(f"<p>{escape(one)}</p>" for one in several) for several in (sentences(c), listed(c, every=True))
+    )
     warned = "".join(f"<p><b>Warning: {escape(warning)}</b></p>" for warning in c.warnings)
-    known = shared(c.rows)
-    every = tuple((r.name, str(r.kind), shown(r), r.about, why(r, known=known)) for r in in_order(c.rows))
+    numbers = conditions(c)
+    every = tuple((r.name, str(r.kind), shown(r), r.about, why(r, numbers=numbers)) for r in in_order(c.rows))
     return (
         f'<div class="{SCOPE[1:]}"><style>{style}</style>{told}{warned}{_bare(face(c))}{rest}{overview(c.rows)}'
         f"<details><summary>All {len(c.rows)} rows</summary>"
@@ -90,12 +92,21 @@ def _bare(grid: Grid) -> str:
     return f"{title}<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _family(name: str, rows: Sequence[Row]) -> str:
+def _family(name: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> str:
     """A family: what it is, what it needs, and what it says here."""
-    number, which = ("", plural(len(rows), "score")) if name == "score" else said(rows)
-    here = ": ".join(part for part in (number, which) if part and part != ABSENT)
+    number, only_if, which = (
+        ("", "", plural(sum(row.kind is Kind.SCORE for row in rows), "score"))
+        if name == "score"
+        else said(rows, numbers)
+    )
+    here = ": ".join(part for part in (number, which) if part and part != ABSENT) + (only_if and f", if {only_if}")
     explained = EXPLAINED.get(name, "")
     return f"<h3>{escape(name[:1].upper() + name[1:])}</h3><p>{words(explained)}</p><p>Here: {words(here)}</p>"
+
+
+def _list(items: Sequence[str]) -> str:
+    listed_items = "".join(f"<li>{words(item)}</li>" for item in items)
+    return f"<ul>{listed_items}</ul>" if items else ""
 
 
 def _folded(c: Certificate) -> str:
@@ -103,7 +114,7 @@ def _folded(c: Certificate) -> str:
     if not c.rows:
         return "<p>There are no rows.</p>"
     inside = (
-        table(c.rows)
+        table(c)
         + _section("What they are made of", _stacks(c.rows))
         + _section("Every row in full", "".join(details(row) for row in in_order(c.rows)))
     )
@@ -143,11 +154,11 @@ def anchor(row: Row) -> str:
     return "row-" + re.sub(r"[^\w.-]+", "-", row.key)
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(c: Certificate) -> str:
     """All rows; the script adds sorting and filters."""
     heads = "".join(f'<th scope="col"{" class=n" if i in (2, 3) else ""}>{h}</th>' for i, h in enumerate(COLUMNS))
-    known = shared(rows)
-    lines = "".join(_line(row, known) for row in in_order(rows))
+    numbers = conditions(c)
+    lines = "".join(_line(row, numbers) for row in in_order(c.rows))
     return (
         '<div class="scroll" role="region" aria-label="All rows" tabindex="0"><table class="rows"><caption>By family, '
         "the best first; a name leads to the row in full</caption>"
@@ -155,14 +166,14 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def _line(row: Row, known: Sequence[str]) -> str:
+def _line(row: Row, numbers: Mapping[str, int]) -> str:
     value = "" if row.value is None else f' data-sort="{row.value!r}"'
     return (
         f'<tr data-kind="{row.kind}" data-row="{anchor(row)}">'
         f'<th scope="row"><a href="#{anchor(row)}">{escape(row.name)}</a></th>'
         f'<td data-sort="{RANK[row.kind]}">{badge(row.kind)}</td><td class="n"{value}>{words(shown(row))}</td>'
         f'<td class="n">{escape(confidence(row))}</td><td>{escape(paid(row))}</td><td>{escape(row.about)}</td>'
-        f"<td>{escape(row.family)}</td><td>{words(why(row, known=known))}</td></tr>"
+        f"<td>{escape(row.family)}</td><td>{words(why(row, numbers=numbers))}</td></tr>"
     )
 
 
@@ -206,6 +217,5 @@ def _facts(row: Row) -> Iterator[tuple[str, str]]:
 
 def _measured(c: Certificate) -> str:
     rows = tuple((name, value if isinstance(value, str) else plain(value)) for name, value in c.facts.items())
-    listed = "".join(f"<li>{words(note)}</li>" for note in c.notes)
     facts = html_table(Grid("Facts", ("fact", "value"), rows, frozenset({1}))) if rows else ""
-    return facts + (f"<ul>{listed}</ul>" if listed else "")
+    return facts + _list(c.notes)

@@ -82,9 +82,8 @@ def overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> str:
 
 def described(rows: Sequence[Row]) -> str:
     """The picture in one sentence."""
-    bounds = [row for row in rows if row.kind is Kind.BOUND]
-    smallest = f"; the smallest is {shown(bounds[0])}, {called(bounds[0])}, about {bounds[0].about}" if bounds else ""
-    return f"{plural(len(bounds), 'bound')} and {len(rows) - len(bounds)} vacuous rows on a logarithmic axis{smallest}."
+    bounds = sum(row.kind is Kind.BOUND for row in rows)
+    return f"{plural(bounds, 'bound')} and {len(rows) - bounds} vacuous rows on a logarithmic axis."
 
 
 def sides(shares: Sequence[float], left: float, right: float) -> Sides:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from normgauge.core.certificate import NETWORK, Certificate, Kind, Row
-from normgauge.render.certificate_families import families, speaker
+from normgauge.render.certificate_families import families, leading, speaker
 from normgauge.render.certificate_steps import TOTAL, Step, Track, steps, track
 from normgauge.render.certificate_words import (
     amount,
-    condition,
+    conditions,
     confidence,
     head,
+    marks,
+    numbered,
     paid,
-    shared,
+    quoted,
     shown,
     term,
     why,
     worst,
 )
+from normgauge.render.console import GAP
 from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.table import Grid
 
-LINE = 47  # letters of what a family says, so that all fits on a line of 80
+LINE = 80  # letters of a line of the face
 BAR = 44  # characters
 LIMIT = "│"
 PER_CLASS = "holdout.per_class"
@@ -30,50 +33,54 @@ PER_CLASS = "holdout.per_class"
 
 def face(c: Certificate) -> Grid:
     """One line a family: the row that speaks for it, or why it says nothing."""
-    lines = [(family, *said(rows)) for family, rows in families(c.rows).items() if family != "score"]
-    lines[1:1] = [("worst class", shown(row), cut(row.reason, LINE)) for row in _per_class(c)]
+    numbers = conditions(c)
+    lines = [(family, *said(rows, numbers)) for family, rows in families(c.rows).items() if family != "score"]
+    lines[1:1] = [("worst class", *said([row], numbers)[:2], row.reason) for row in _per_class(c)]
+    headers = ("family", "at most", "if", "by which row, or why not")
+    room = LINE - sum(max(len(line[i]) for line in (headers, *lines)) + GAP for i in range(3))
     count = sum(row.kind is Kind.SCORE for row in c.rows)
-    scores = f", {plural(count, 'score')} among them" if count else ""
-    footer = f"vacuous: true, and says nothing. All {len(c.rows)} rows{scores}: --all or text(every=True)"
-    return Grid(head(c), ("family", "at most", "by which row, or why not"), tuple(lines), frozenset({1}), footer)
+    scores = f" ({plural(count, 'score')})" if count else ""
+    footer = f"vacuous: true, says nothing. All {len(c.rows)} rows{scores}: --all, text(every=True)"
+    return Grid(head(c), headers, tuple((*line[:3], cut(line[3], room)) for line in lines), frozenset({1}), footer)
 
 
-def said(rows: Sequence[Row]) -> tuple[str, str]:
-    """What a family says: a number, and the row it stands in, or why there is none."""
+def said(rows: Sequence[Row], numbers: Mapping[str, int]) -> tuple[str, str, str]:
+    """What a family says: a number, the conditions it rests on, and the row it stands in, or why there is none."""
     first = speaker(rows)
     if first is None:
-        return ABSENT if rows[0].kind is Kind.NOT_APPLICABLE else str(rows[0].kind), cut(rows[0].reason, LINE)
+        return ABSENT if rows[0].kind is Kind.NOT_APPLICABLE else str(rows[0].kind), "", rows[0].reason
     if first.kind is Kind.VACUOUS:
-        return str(first.kind), cut(why(first), LINE)
-    if first.about != NETWORK:
-        return shown(first), cut(f"not this network: {first.about}", LINE)
-    return shown(first), cut(first.name if first.quantity == "error" else f"{first.quantity}: {first.name}", LINE)
+        return str(first.kind), "", why(first)
+    told = first.name if first.quantity == "error" else f"{first.quantity}: {first.name}"
+    told = told if first.about == NETWORK else f"not this network: {first.about}"
+    return shown(first), marks(first, numbers).replace(", ", ""), told
+
+
+def listed(c: Certificate, every: bool = False) -> list[str]:
+    """The conditions by their numbers: those of the lines of the face that the promise does not tell, or all."""
+    face_rows = [row for row in (*quoted(c), *leading(c.rows), *_per_class(c)) if row is not None]
+    used = numbered(c.rows if every else face_rows)
+    told = numbered([row for row in quoted(c)[:1] if row is not None])
+    return [
+        f"({number}) only if {clause}"
+        for clause, number in conditions(c).items()
+        if clause in used and (every or clause not in told)
+    ]
 
 
 def _per_class(c: Certificate) -> list[Row]:
     return [row for row in c.rows if row.key == PER_CLASS and row.terms]
 
 
-def conditions(c: Certificate) -> list[str]:
-    """What the bounds on the face rest on beside what all rest on, each said once."""
-    known = shared(c.rows)
-    found: dict[str, list[str]] = {}
-    for family, rows in families(c.rows).items():
-        first = speaker(rows)
-        if first is not None and first.kind is Kind.BOUND and condition(first, known):
-            found.setdefault(condition(first, known), []).append(family)
-    return [f"{', '.join(names)}: holds only if {own}." for own, names in found.items()]
-
-
 def family_grids(c: Certificate) -> list[Grid]:
     """One table a family, with every row."""
-    known = shared(c.rows)
-    return [_family(family, rows, known) for family, rows in families(c.rows).items()]
+    numbers = conditions(c)
+    return [_family(family, rows, numbers) for family, rows in families(c.rows).items()]
 
 
-def _family(family: str, rows: Sequence[Row], known: Sequence[str]) -> Grid:
+def _family(family: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Grid:
     headers = ["row", "kind", "value", "confidence", "paid with", "why"]
-    cells = [[row.name, kind(row), shown(row), confidence(row), paid(row), why(row, True, known)] for row in rows]
+    cells = [[row.name, kind(row), shown(row), confidence(row), paid(row), why(row, True, numbers)] for row in rows]
     if any(row.about != NETWORK for row in rows):
         headers.insert(5, "about")
         for line, row in zip(cells, rows, strict=True):

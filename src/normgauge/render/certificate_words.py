@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
 
 from normgauge.core.certificate import GUESSING, NETWORK, Certificate, Consumed, Kind, Row
-from normgauge.render.certificate_families import speaker
+from normgauge.render.certificate_families import in_order, leading, speaker
 from normgauge.render.numbers import ABSENT, plural
 
 MEANINGS = {
@@ -97,7 +97,8 @@ def confidence(row: Row) -> str:
     """How sure a row is.
 
     >>> from normgauge.core.certificate import Kind, Row
-    >>> [confidence(Row("k", "n", "f", Kind.SCORE, 0.1, c)) for c in (0.95, 1 - 0.07, 1 - 1e-12, None)]
+    >>> shares = (0.95, 1 - 0.07, 1 - 1e-12, None)
+    >>> [confidence(Row("k", "n", "f", Kind.BOUND, 0.1, share, condition="it is true")) for share in shares]
     ['95 %', '93 %', 'above 99.999 %', '·']
     """
     if row.confidence is None or row.kind is Kind.NOT_APPLICABLE:
@@ -116,13 +117,13 @@ def called(row: Row) -> str:
     return row.name if row.family.lower() in row.name.lower() else f"{row.family}, {row.name}"
 
 
-def why(row: Row, every: bool = False, known: Sequence[str] = ()) -> str:
+def why(row: Row, every: bool = False, numbers: Mapping[str, int] | None = None) -> str:
     """What a reader asks next: the largest term where terms add up, else the reason.
 
     Args:
         row: asked about.
         every: both of them.
-        known: parts of conditions that were told already, for all rows.
+        numbers: of the conditions, where they are listed beside; in words where not.
 
     Returns:
         The words, parts of them divided by semicolons.
@@ -133,9 +134,8 @@ def why(row: Row, every: bool = False, known: Sequence[str] = ()) -> str:
     parts = adds_up(row) and row.kind in (Kind.BOUND, Kind.VACUOUS)
     if parts:
         told.append(f"largest term: {row.heaviest}, {term(row, dict(row.terms)[row.heaviest])}")
-    own = condition(row, known)
-    if own and row.kind is Kind.BOUND:
-        told.append(f"holds only if {own}")
+    if row.condition and row.kind is Kind.BOUND:
+        told.append(f"holds only if {row.condition if numbers is None else marks(row, numbers)}")
     if row.reason and (every or not parts):
         told.append(row.reason)
     if row.needed is not None:
@@ -143,19 +143,25 @@ def why(row: Row, every: bool = False, known: Sequence[str] = ()) -> str:
     return "; ".join(told)
 
 
-def condition(row: Row, known: Sequence[str] = ()) -> str:
-    """What must hold and could not be checked, without what was told already."""
-    return "; ".join(clause for clause in _clauses(row) if clause not in known)
-
-
-def _clauses(row: Row) -> list[str]:
+def clauses(row: Row) -> list[str]:
+    """The parts of a condition; many rows share some of them."""
     return [clause for clause in row.condition.split("; ") if clause]
 
 
-def shared(rows: Sequence[Row]) -> list[str]:
-    """The parts of conditions that every bound among these rows has."""
-    bounds = [row for row in rows if row.kind is Kind.BOUND]
-    return [clause for clause in _clauses(bounds[0]) if all(clause in _clauses(b) for b in bounds)] if bounds else []
+def numbered(rows: Sequence[Row]) -> dict[str, int]:
+    """Every condition the bounds among these rows rest on, each once, with a number; those of the first rows first."""
+    told = dict.fromkeys(clause for row in rows if row.kind is Kind.BOUND for clause in clauses(row))
+    return {clause: number for number, clause in enumerate(told, 1)}
+
+
+def marks(row: Row, numbers: Mapping[str, int]) -> str:
+    """The numbers of a row's conditions.
+
+    >>> from normgauge.core.certificate import Row
+    >>> marks(Row("k", "n", "f", Kind.SCORE, 1.0, condition="a; b"), {"a": 1, "c": 2, "b": 3})
+    '(1), (3)'
+    """
+    return ", ".join(f"({number})" for number in sorted(numbers[clause] for clause in clauses(row)))
 
 
 def enough(needed: int) -> str:
@@ -182,59 +188,62 @@ def sentences(c: Certificate) -> list[str]:
 
 
 def promises(c: Certificate) -> list[str]:
-    """The promise itself, its conditions, and what is left of it with less data."""
+    """The promise itself with its conditions, and what is left of it with less data."""
+    return [*_opening(c), *_without(c)]
+
+
+def quoted(c: Certificate) -> tuple[Row | None, Row | None, Row | None]:
+    """The row that speaks about this network; the one without hold-out labels; the one from training data alone."""
     mine = [row for row in c.rows if row.about == NETWORK and row.quantity == "error"]
-    return [*_opening(c, mine), *_without(mine, shared(c.rows))]
+    free = [row for row in mine if Consumed.HOLDOUT_LABELS not in row.consumed]
+    return speaker(mine), speaker(free), speaker([row for row in free if OWN.issuperset(row.consumed)])
 
 
-def _opening(c: Certificate, mine: Sequence[Row]) -> Iterator[str]:
+def conditions(c: Certificate) -> dict[str, int]:
+    """What the bounds rest on, each condition once, with a number; those of the rows quoted and leading first."""
+    return numbered([*(row for row in quoted(c) if row is not None), *leading(c.rows), *in_order(c.rows)])
+
+
+def _opening(c: Certificate) -> Iterator[str]:
     """What the row that speaks says; which row that is was fixed before the data were seen."""
-    first, known = speaker(mine), shared(c.rows)
+    first, _, _ = quoted(c)
     if first is None:
         yield "Nothing can be promised: no row bounds the error of this network on unseen data."
     elif first.kind is not Kind.BOUND:
         yield f"Nothing can be promised: {called(first)}, the row that speaks here, is vacuous."
     else:
+        numbers = conditions(c)
+        told = "; ".join(f"({numbers[clause]}) {clause}" for clause in clauses(first))
+        provided = f", provided {told}; this cannot be checked here" if told else ""
         yield (
             f"Promise: on unseen data from the same source this network errs at most {shown(first)} of the time, "
-            f"with {confidence(first)} confidence: {called(first)}{_provided(first, known)}."
+            f"with {confidence(first)} confidence: {called(first)}{provided}."
         )
         guessing = c.facts.get(GUESSING)
         if isinstance(guessing, float) and (first.value or 0.0) >= guessing:
             yield f"That is no better than guessing: always naming the most frequent class errs {amount(guessing)}."
         if c.warnings:
             yield "The warnings below may take that promise away: read them first."
-    if known:
-        yield f"All bounds hold only if: {'; '.join(known)}. This cannot be checked here."
     if not c.holdout:
         yield "No labelled hold-out was given; with one, its row is nearly always the smallest."
 
 
-def _without(mine: Sequence[Row], known: Sequence[str]) -> Iterator[str]:
+def _without(c: Certificate) -> Iterator[str]:
     """What is left without hold-out labels, and from the training data alone."""
-    free = [row for row in mine if Consumed.HOLDOUT_LABELS not in row.consumed]
-    alone = speaker([row for row in free if OWN.issuperset(row.consumed)])
-    first = speaker(free)
-    if first is not None and first is not alone and first.kind is Kind.BOUND:
-        yield f"Without hold-out labels: {_said(first, known)}, paid with {_listed(first.consumed)}."
+    _, free, alone = quoted(c)
+    numbers = conditions(c)
+    if free is not None and free is not alone and free.kind is Kind.BOUND:
+        yield f"Without hold-out labels: {_said(free, numbers)}."
     if alone is None or alone.kind is not Kind.BOUND:
         yield "From the training data alone: no promise about this network."
     else:
-        yield f"From the training data alone: {_said(alone, known)}, paid with {_listed(alone.consumed)}."
+        yield f"From the training data alone: {_said(alone, numbers)}."
 
 
-def _listed(consumed: Sequence[Consumed]) -> str:
-    return " and ".join(consumed) or "nothing"
-
-
-def _said(row: Row, known: Sequence[str]) -> str:
-    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}{_provided(row, known)}"
-
-
-def _provided(row: Row, known: Sequence[str]) -> str:
-    """What must hold and could not be checked."""
-    own = condition(row, known)
-    return f", provided {own}, which cannot be checked here" if own else ""
+def _said(row: Row, numbers: Mapping[str, int]) -> str:
+    provided = f", provided {marks(row, numbers)}" if row.condition else ""
+    paid_with = " and ".join(row.consumed) or "nothing"
+    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}, paid with {paid_with}{provided}"
 
 
 def remarks(c: Certificate) -> Iterator[str]:

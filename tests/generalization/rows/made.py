@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from normgauge.core.certificate import Row
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.rows.holdout import rows as holdout_rows
 from normgauge.training import train
 from normgauge.zoo import mlp
 
@@ -33,6 +37,23 @@ def case_of(model: nn.Module, train_data: tuple[Tensor, Tensor], **options: obje
     """The case of a network and its training points."""
     sample = Sample.of(train_data, "train")
     return Case(model.eval(), sample, outputs(model.eval(), sample), **options)  # type: ignore[arg-type]
+
+
+def cut(scale: float = 1.0) -> nn.Module:
+    """The map that made the classes of `points`, as two outputs −w·x and w·x with ‖w‖ = scale."""
+    with torch.random.fork_rng(devices=[]):
+        linear = nn.Linear(WIDTH, 2, bias=False)
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.weight[:, :2] = scale / math.sqrt(2) * torch.tensor([[-1.0, -1.0], [1.0, 1.0]])
+    return linear
+
+
+def held_out(model: nn.Module, holdout: tuple[Tensor, Tensor], **options: object) -> tuple[Case, Row]:
+    """The case of a network with these hold-out points, and its row by Clopper and Pearson."""
+    fresh = Sample.of(holdout, "holdout")
+    case = case_of(model, points(20, 10_000), holdout=fresh, holdout_logits=outputs(model, fresh), **options)
+    return case, next(iter(holdout_rows(case)))
 
 
 def trained(data: tuple[Tensor, Tensor], norm: str | None = "batch", epochs: int = 3, seed: int = 0) -> nn.Module:

@@ -51,7 +51,7 @@ def row(case: Case, plain: Row) -> Row:
     ]
     met = [c for c, n in enumerate(sizes) if n]
     worst = max(met, key=bounds.__getitem__)
-    absent = "" if len(met) == case.classes else f"; nothing about {case.classes - len(met)} classes without a sample"
+    absent = "" if len(met) == case.classes else f"; nothing about {case.classes - len(met)} of {case.classes} classes"
     return promised(
         blank,
         value=bounds[worst],

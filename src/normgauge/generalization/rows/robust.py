@@ -11,12 +11,12 @@ from torch import Tensor
 from normgauge.core.certificate import Kind, Row, promised
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import EXACT, together
 from normgauge.generalization.facts.sample import BATCH
 from normgauge.generalization.facts.slopes import Slopes, local_slopes
 from normgauge.generalization.facts.space import margins_of
 
 ROUNDING = 1e-5  # of the largest output: what float32 may lose in a network and its copies
-EXACT = "rounding changes no output of the network by more than a hundred-thousandth of the largest"
 NO_RADIUS = "give radius=R, the l2 length of the changes of an input that must not matter"
 NO_FLOATS = "inputs that are no real numbers have no small changes"
 
@@ -42,7 +42,7 @@ def rows(case: Case, slopes: Slopes, plain: Row) -> Iterator[Row]:
         name="Robust error" if case.radius is None else f"Robust error, changes up to {case.radius:g}",
         family="robust",
         quantity="robust error",
-        condition="; ".join(part for part in (plain.condition, EXACT) if part),
+        condition=together(plain.condition, EXACT),
         terms=(),
         formula="largest p with P(Bin(n, p) ≤ #{margin ≤ slope·r}) ≥ δ",
         source="Tsuzuku et al. 2018; Clopper & Pearson 1934",
@@ -92,7 +92,7 @@ def certified(case: Case, room: Tensor, slopes: Slopes) -> Tensor:
     assert case.holdout is not None and case.radius is not None
     good = room > slopes.balanced * case.radius
     left = ((room > 0) & ~good).nonzero().squeeze(1)
-    for places in left.split(BATCH):
+    for places in left.split(BATCH) if len(left) else ():
         case.progress("proving which predictions cannot be changed", float(places[0]) / len(room))
         steep = local_slopes(case.model, case.holdout.take(places), (case.radius,))
         if steep is not None:
