@@ -223,7 +223,9 @@ class Certificate:
         if data.get("schema") != SCHEMA:
             raise ReadingError(f"expected a certificate of schema {SCHEMA}, got {data.get('schema')!r}")
         try:
-            plain = {key: data[key] for key in ("model", "delta", "tries", "samples", "holdout", "unlabeled", "classes")}
+            plain = {
+                key: data[key] for key in ("model", "delta", "tries", "samples", "holdout", "unlabeled", "classes")
+            }
             return cls(
                 **plain,
                 rows=tuple(Row.from_json(row) for row in data["rows"]),
