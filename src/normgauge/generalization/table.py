@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
-from normgauge.generalization.checks import refuse_runs, refuse_unsteady, warnings_of
+from normgauge.generalization.checks import refuse_unsteady, runs, warnings_of
 from normgauge.generalization.conditions import together
 from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
@@ -241,7 +241,7 @@ def gather(
         )
         warnings += refuse_near_copies(sample, fresh, "holdout")
     if fresh is not None and fresh.labels is not None and said is not None and grouped is None:
-        refuse_runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
+        warnings += runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
     return case, warnings
 
 
