@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -201,22 +201,20 @@ def gather(
     told("comparing samples", 0.0)
     marks = fingerprints_of(sample)
     warnings = warnings_of(sample, marks, case.single().holdout)
-    if extra is not None:
-        warnings += refuse_leak(marks, fingerprints_of(extra), "unlabeled")
-    if fresh is not None:
-        warnings += refuse_leak(
-            records(sample, marks), records(fresh, fingerprints_of(fresh)), "holdout", independent=together is None
-        )
-        warnings += refuse_near_copies(sample, fresh, "holdout")
+    for name, other, apart in (("holdout", fresh, together is None), ("unlabeled", extra, True)):
+        if other is not None:
+            labelled = other.labels is not None
+            theirs = records(other, fingerprints_of(other), labelled)
+            warnings += refuse_leak(records(sample, marks, labelled), theirs, name, independent=apart)
+            warnings += refuse_near_copies(sample, other, name)
     if fresh is not None and fresh.labels is not None and said is not None and together is None:
         refuse_runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
     return case, warnings
 
 
-def records(sample: Sample, marks: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    """Each input with its label."""
-    assert sample.labels is not None
-    return list(zip(marks, sample.labels.tolist(), strict=True))
+def records(sample: Sample, marks: list[bytes], labelled: bool) -> Sequence[Hashable]:
+    """Each input, with its label where that counts."""
+    return list(zip(marks, sample.labels.tolist(), strict=True)) if labelled and sample.labels is not None else marks
 
 
 def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
