@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normgauge.generalization.facts.sample import Sample
 
+LOOKED_AT = 64  # samples the network is followed on
 Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
 
 
@@ -49,12 +50,12 @@ class Case:
     holdout_logits: Tensor | None = None
     unlabeled: Sample | None = None
     encoder: nn.Module | None = None
-    groups: Tensor | None = None
-    data_free: tuple[str, ...] = ()
-    radius: float | None = None
     epochs: int = 5
     seed: int = 0
     progress: Progress = field(default=silent)
+    groups: Tensor | None = None
+    data_free: tuple[str, ...] = ()
+    radius: float | None = None
 
     @property
     def classes(self) -> int:
@@ -75,3 +76,7 @@ class Case:
         return dataclasses.replace(
             self, holdout=self.holdout.part(chosen), holdout_logits=self.holdout_logits[chosen], groups=None
         )
+
+    def few(self) -> Tensor:
+        """The first inputs of D, to see how the network runs."""
+        return self.train.take(range(min(LOOKED_AT, self.m)))

@@ -17,16 +17,18 @@ from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
 from normgauge.generalization.checks import refuse_runs, refuse_unsteady, warnings_of
+from normgauge.generalization.conditions import together
 from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.hashes import fingerprints_of
-from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.reads import unpaid
+from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
 from normgauge.generalization.facts.space import margins_of
 from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
-from normgauge.generalization.spaces import Loss, cell_rows, local_curve
+from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve
 from normgauge.generalization.surrogate import half
 from normgauge.trace.untouched import unwrap
 
@@ -105,6 +107,8 @@ def certify(
         case, warnings = gather(model, train, holdout, unlabeled, encoder, delta / tries, epochs, seed, told, groups)
         whole = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
         case = whole.single()
+        if data_free:
+            unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
@@ -120,7 +124,7 @@ def certify(
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
         curves = local_curve(case, slopes)
-        rows = tuple(asked(made, told))
+        rows = tuple(paid_for(row, delta, tries) for row in asked(made, told, notes))
     return Certificate(
         type(model).__name__,
         delta,
@@ -137,13 +141,30 @@ def certify(
     )
 
 
-def asked(families: Iterable[Iterable[Row]], told: Progress) -> Iterator[Row]:
-    """Row after row, with a word on how far it is."""
+def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
+    """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
+
+    Raises:
+        InputError: for what the caller gave.
+    """
     names = ("hold-out", "cells", "capacity", "PAC-Bayes", "compression", "disagreement", "scores")
     for index, (name, rows) in enumerate(zip(names, families, strict=True)):
         told(name, index / len(names))
-        yield from rows
+        try:
+            yield from rows
+        except InputError:
+            raise
+        except Exception as error:
+            notes.append(f"The rows on {name} stopped: {type(error).__name__}: {error}")
     told("done", 1.0)
+
+
+def paid_for(row: Row, delta: float, tries: int) -> Row:
+    """The row after a choice among so many: together they fail with probability δ at most."""
+    if tries == 1 or row.confidence is None:
+        return row
+    chosen = f"at most {tries} networks or settings were compared on these samples" if row.condition else ""
+    return dataclasses.replace(row, confidence=1 - delta, condition=together(row.condition, chosen))
 
 
 def gather(
@@ -169,7 +190,7 @@ def gather(
     extra = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
     if len(sample) < 2:
         raise InputError("train: expected the samples the network was trained on, at least two, got 1")
-    together = grouping(groups, fresh)
+    belonging = grouping(groups, fresh)
     told("running the network", 0.0)
     logits = outputs(model, sample)
     if logits.shape[1] < 2:
@@ -193,7 +214,7 @@ def gather(
         said,
         extra,
         part(model, encoder),
-        together,
+        groups=belonging,
         epochs=epochs,
         seed=seed,
         progress=told,
@@ -201,13 +222,13 @@ def gather(
     told("comparing samples", 0.0)
     marks = fingerprints_of(sample)
     warnings = warnings_of(sample, marks, case.single().holdout)
-    for name, other, apart in (("holdout", fresh, together is None), ("unlabeled", extra, True)):
+    for name, other, apart in (("holdout", fresh, belonging is None), ("unlabeled", extra, True)):
         if other is not None:
             labelled = other.labels is not None
             theirs = records(other, fingerprints_of(other), labelled)
             warnings += refuse_leak(records(sample, marks, labelled), theirs, name, independent=apart)
             warnings += refuse_near_copies(sample, other, name)
-    if fresh is not None and fresh.labels is not None and said is not None and together is None:
+    if fresh is not None and fresh.labels is not None and said is not None and belonging is None:
         refuse_runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
     return case, warnings
 
@@ -247,10 +268,10 @@ def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
     """
     if encoder is None:
         return None
-    if not isinstance(model, nn.Sequential) or len(model) < 2:
+    if type(model) is not nn.Sequential or len(model) < 2 or not as_written(model):
         raise InputError(
-            f"encoder: expected a model of the form nn.Sequential(encoder, head), got {type(model).__name__}; the rows "
-            "in feature space must know the head"
+            f"encoder: expected a model of the form nn.Sequential(encoder, head) without hooks, got "
+            f"{type(model).__name__}; the rows in feature space must know the head"
         )
     first = model[0]
     name = next(iter(dict(model.named_children())))

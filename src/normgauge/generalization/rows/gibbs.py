@@ -16,6 +16,7 @@ from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds import dziugaite2017, lyu2022, perez_ortiz2021
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import CODE, INITIAL, TRAIN, together
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
 from normgauge.generalization.gibbs.posterior import Gaussian, distance, divergence, proportional
@@ -105,7 +106,7 @@ class Work:
 
     def own(self) -> Space:
         """The space of the trained network."""
-        return space(self.case.model, self.case.train.take([0]))
+        return space(self.case.model, self.case.few(), data_free=self.case.data_free)
 
     def centre(self, like: Space) -> State:
         """Where the prior stands: the initial weights in the same scales, or 0."""
@@ -113,7 +114,7 @@ class Work:
             return {name: tensor.new_zeros(tensor.shape) for name, tensor in like.mean.items()}
         begun = duplicate(self.case.model)
         begun.load_state_dict(dict(self.initial))
-        return space(begun, self.case.train.take([0])).mean
+        return space(begun, self.case.few(), data_free=self.case.data_free).mean
 
     def error(self, where: Space, posterior: Gaussian, sample: Sample, what: str) -> float:
         """The Gibbs error by new draws."""
@@ -159,11 +160,13 @@ def _tried(template: Row, make: Callable[[Work], tuple[Parts, Space]], work: Wor
         parts, where = make(work)
     except TROUBLE as error:
         return dataclasses.replace(template, reason=f"it could not be computed: {error}")
+    begun = INITIAL if work.initial is not None and template is not LEARNT_PRIOR else ""
     return promised(
         template,
         reason="",
         value=parts.value,
         confidence=1 - work.case.delta,
+        condition=together(TRAIN, CODE, begun),
         terms=parts.terms,
         about=template.about + "".join(f" ({note})" for note in where.notes),
     )
@@ -233,7 +236,8 @@ def _learnt_prior(work: Work) -> tuple[Parts, Space]:
     """Prior around a network trained on half of D, posterior trained on all of D, bound on the other half."""
     case = work.case
     other = half(case) if work.prepared is None else work.prepared()
-    where, n = space(other.model, case.train.take([0])), len(other.unseen)
+    where = space(other.model, case.few(), data_free=case.data_free)
+    n = len(other.unseen)
     choice = math.log(len(PRIOR_SHARES))
 
     priors = [proportional(where.mean, share) for share in PRIOR_SHARES]

@@ -12,16 +12,11 @@ from torch import Tensor
 from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds.holdout import clopper_pearson, group_mean, hoeffding, kl_holdout
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import GROUPS, HOLDOUT
 from normgauge.generalization.facts.space import margins_of
 
 ABSENT = "no labelled hold-out was given; with one (holdout=) this row is nearly always the smallest"
 GROUPED = "its count needs independent samples, and these come in groups; the rows beside it count the groups"
-UNSEEN = "neither training nor a choice of the network beyond the tries counted saw them"
-ALONE = f"the hold-out samples are independent draws from the source the promise is about, and {UNSEEN}"
-TOGETHER = (
-    f"the groups of the hold-out are independent draws from the source the promise is about, and {UNSEEN}; what is "
-    "promised is the error of a random sample of a random group, every group weighing the same"
-)
 
 
 def rows(case: Case) -> Iterator[Row]:
@@ -56,7 +51,7 @@ def _alone(blank: Row, key: str, wrong: Tensor, delta: float) -> Row:
         clopper_pearson(errors, n, math.log(delta)) if key == "clopper_pearson" else _mean(key, errors / n, n, delta)
     )
     terms = (("error on the hold-out", errors / n), ("price of its size", value - errors / n))
-    return promised(blank, value=value, terms=terms, additive=True, condition=ALONE, reason="")
+    return promised(blank, value=value, terms=terms, additive=True, condition=HOLDOUT, reason="")
 
 
 def _grouped(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
@@ -67,7 +62,7 @@ def _grouped(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
     mean = group_mean(torch.bincount(case.groups[wrong], minlength=len(sizes)).tolist(), sizes.tolist())
     value = _mean(key, mean, len(sizes), case.delta)
     terms = (("mean error of the groups", mean), ("price of their number", value - mean))
-    return promised(blank, value=value, terms=terms, additive=True, condition=TOGETHER, reason="")
+    return promised(blank, value=value, terms=terms, additive=True, condition=GROUPS, reason="")
 
 
 def _mean(key: str, mean: float, n: int, delta: float) -> float:
