@@ -184,6 +184,12 @@ def test_shared_samples_are_refused() -> None:
         ng.certify(plain(), sample, mixed)
     with pytest.raises(InputError, match="unlabeled: 9 of its"):
         ng.certify(plain(), sample, fresh, torch.cat([extra, sample.inputs[:9]]))
+    for noisy in ((sample.inputs[:200] + 1e-4, sample.labels[:200]), fresh):
+        name = "unlabeled" if noisy is fresh else "holdout"
+        with pytest.raises(InputError, match=f"{name}: 200 of its 200 samples are nearly training samples"):
+            ng.certify(plain(), sample, noisy, sample.inputs[-200:] + 1e-4, epochs=0)
+    with pytest.raises(InputError, match="at least two, got 1"):
+        ng.certify(plain(), sample.first(1), fresh)
 
 
 def test_a_partition_made_from_the_sample_is_refused() -> None:

@@ -19,6 +19,7 @@ SPACED = 300  # samples the typical distance is taken from
 DIMENSIONS = 32  # of the projection
 BLOCK = (512, 2048)  # points and centres compared at a time, so that the distances stay in the cache
 PAIRS = 2 * 10**9  # compared at most
+OWN = 10_000  # training samples compared with the rest of train
 
 
 def refuse_leak(
@@ -104,7 +105,7 @@ def refuse_near_copies(train: Sample, fresh: Sample, name: str) -> list[str]:
         return []
     basis = _basis(math.prod(train.take([0]).shape))
     centres, points = _projected(train, basis)[kept], _projected(fresh, basis)
-    looked = torch.linspace(0, len(kept) - 1, min(len(kept), n)).long()
+    looked = torch.linspace(0, len(kept) - 1, min(len(kept), n, OWN)).long()
     close = _close(fresh, torch.arange(n), points, (train, kept, centres), near)
     usual = _close(train, kept[looked], centres[looked], (train, kept, centres), near)
     said = f"{name}: {close} of its {n} samples are nearly training samples (moved, rescaled or noisy copies?)"

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -201,7 +201,7 @@ def gather(
     extra = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
     if len(sample) < 2:
         raise InputError("train: expected the samples the network was trained on, at least two, got 1")
-    grouped = grouping(groups, fresh)
+    belonging = grouping(groups, fresh)
     told("running the network", 0.0)
     logits = outputs(model, sample)
     if logits.shape[1] < 2:
@@ -228,27 +228,25 @@ def gather(
         epochs=epochs,
         seed=seed,
         progress=told,
-        groups=grouped,
+        groups=belonging,
     )
     told("comparing samples", 0.0)
     marks = fingerprints_of(sample)
     warnings = warnings_of(sample, marks, case.single().holdout)
-    if extra is not None:
-        warnings += refuse_leak(marks, fingerprints_of(extra), "unlabeled")
-    if fresh is not None:
-        warnings += refuse_leak(
-            records(sample, marks), records(fresh, fingerprints_of(fresh)), "holdout", independent=grouped is None
-        )
-        warnings += refuse_near_copies(sample, fresh, "holdout")
-    if fresh is not None and fresh.labels is not None and said is not None and grouped is None:
+    for name, other, apart in (("holdout", fresh, belonging is None), ("unlabeled", extra, True)):
+        if other is not None:
+            labelled = other.labels is not None
+            theirs = records(other, fingerprints_of(other), labelled)
+            warnings += refuse_leak(records(sample, marks, labelled), theirs, name, independent=apart)
+            warnings += refuse_near_copies(sample, other, name)
+    if fresh is not None and fresh.labels is not None and said is not None and belonging is None:
         warnings += runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
     return case, warnings
 
 
-def records(sample: Sample, marks: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    """Each input with its label."""
-    assert sample.labels is not None
-    return list(zip(marks, sample.labels.tolist(), strict=True))
+def records(sample: Sample, marks: list[bytes], labelled: bool) -> Sequence[Hashable]:
+    """Each input, with its label where that counts."""
+    return list(zip(marks, sample.labels.tolist(), strict=True)) if labelled and sample.labels is not None else marks
 
 
 def grouping(given: Any, holdout: Sample | None) -> Tensor | None:

@@ -55,7 +55,8 @@ def test_every_form_gives_the_same_samples_in_order(data: Any) -> None:
     assert torch.equal(torch.cat(list(found.batches(4))), X)
     assert torch.equal(torch.cat([y for _, y in found.pairs(3)]), Y)
     assert torch.equal(found.take([7, 2]), X[[7, 2]])
-    assert torch.equal(found.part(torch.tensor([1, 4])).inputs, X[[1, 4]])
+    some = found.part(torch.tensor([1, 4])).inputs
+    assert some is not None and torch.equal(some, X[[1, 4]])
 
 
 def test_unlabeled() -> None:
@@ -170,6 +171,11 @@ class Nothing(Dataset[Any]):
         return 0
 
 
+class Endless(Dataset[Any]):
+    def __getitem__(self, i: int) -> Any:
+        return X[0], 0
+
+
 class Words(Dataset[Any]):
     def __len__(self) -> int:
         return 2
@@ -193,11 +199,12 @@ class Bare(Words):
     [
         (X, "class numbers"),
         ((X, Y.float()), "class numbers"),
-        ((X, Y[:4]), "10 class numbers"),
+        ((X, Y[:4]), r"10 class numbers as labels, got .* of shape \(4,\)"),
         ((X, Y - 1), "from 0"),
         ((torch.zeros(0, 3), Y[:0]), "one input a row"),
         (Stream(), "length and an order"),
         (DataLoader(Stream()), "length and an order"),
+        (Endless(), "length and an order"),
         (Sample(X, None), "with labels"),
         ((X / 0, Y), "train: 10 of 10 inputs hold numbers that are not finite"),
         (Broken(), "train: 1 of 2 inputs hold numbers that are not finite"),
@@ -214,6 +221,7 @@ class Bare(Words):
         "empty",
         "stream",
         "loaded stream",
+        "endless",
         "unlabeled",
         "infinite",
         "nan item",

@@ -197,7 +197,10 @@ def _tensors(data: Any) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _read(data: Dataset[Any], name: str, labelled: bool) -> Sample:
-    count = len(data)  # type: ignore[arg-type]
+    try:
+        count = len(data)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InputError(f"{name}: expected a data set with a length and an order, got {describe(data)}") from error
     if count == 0:
         raise InputError(f"{name}: expected at least one sample, got none")
     once, labels = _pass(data, count, name, labelled)
@@ -243,7 +246,7 @@ def _input(item: Any) -> Tensor:
 
 def _checked(inputs: Tensor, name: str) -> Tensor:
     if inputs.ndim < 2 or len(inputs) == 0:
-        raise InputError(f"{name}: expected one input a row, got {describe(inputs)}")
+        raise InputError(f"{name}: expected one input a row, got {_shaped(inputs)}")
     _refuse_spoiled(_spoiled(inputs), len(inputs), name)
     return inputs
 
@@ -263,7 +266,11 @@ def _refuse_spoiled(bad: int, count: int, name: str) -> None:
 
 def _classes(labels: Any, count: int, name: str) -> Tensor:
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (count,):
-        raise InputError(f"{name}: expected {count} class numbers as labels, got {describe(labels)}")
+        raise InputError(f"{name}: expected {count} class numbers as labels, got {_shaped(labels)}")
     if int(labels.min()) < 0:
         raise InputError(f"{name}: expected class numbers from 0, got {int(labels.min())}")
     return labels.long().cpu()
+
+
+def _shaped(value: Any) -> str:
+    return describe(value) + (f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else "")
