@@ -5,9 +5,9 @@
 Each problem draws D from a world (benchmarks/worlds.py), chooses a network after D, and asks every row function for its
 rows; so a row that is added is counted without being named here. Whoever chooses the network is free in all that the
 printed condition of a row does not exclude. Kinds of problems are mixed so that every row that can be a bound applies
-to about as many problems as asked for; cell rows are asked for both losses and in both spaces. A row that is a bound below
-the truth about the predictor it speaks of is a violation. Allowed are as many as the 99 % quantile of Binomial(n, δ), n
-the problems the row applies to. Rows that train are asked on fewer problems. The error of a noisy network is the mean
+to about as many problems as asked for; cell rows are asked for both losses and in both spaces. A row that is a bound
+below the truth about the predictor it speaks of is a violation. Allowed are as many as the 99 % quantile of
+Binomial(n, δ), n the problems the row applies to. Rows that train are asked on fewer problems. The error of a noisy network is the mean
 over draws of its weights, each exact; a violation counts where it is above the bound by four standard errors. The rows
 of spectral norms say something only for samples too many to store: they are asked with counts alone as well.
 
@@ -172,6 +172,10 @@ def judged(row: Row, problem: Problem, clip: float, watched: Watched) -> Iterato
         yield row, mean, 4 * off
     elif row.about == NETWORK and row.quantity == "error":
         yield row, world.error(case.model), 0.0
+    elif row.key.startswith("holdout.per_class"):
+        yield row, world.worst_class(case.model), 0.0
+    elif row.key == "features.encoder_holdout" and case.encoder is not None:
+        yield row, world.error(case.encoder), 0.0
     elif row.about == NETWORK and row.quantity == "clipped cross-entropy":
         yield row, world.loss(case.model, clip), 0.0
     else:

@@ -43,6 +43,12 @@ class World:
         """The true error of a network; a tie is an error."""
         return self._mean(margins_of(_said(say, self.points), self.labels) <= 0)
 
+    def worst_class(self, say: Say) -> float:
+        """The largest true error on a class."""
+        wrong = (margins_of(_said(say, self.points), self.labels) <= 0).double()
+        owners = [self.chances.double() * (self.labels == c) for c in self.labels.unique()]
+        return max(float((own * wrong).sum() / own.sum()) for own in owners)
+
     def loss(self, say: Say, clip: float) -> float:
         """The true mean of min(cross-entropy, clip)."""
         return self._mean(F.cross_entropy(_said(say, self.points), self.labels, reduction="none").clamp(max=clip))
@@ -60,6 +66,10 @@ class World:
 def _said(say: Say, points: Tensor) -> Tensor:
     with torch.no_grad():
         return say(points).double().cpu()
+
+
+def _wrong(margin: Tensor) -> Tensor:
+    return (margin <= 0).double()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,17 +90,23 @@ class Plane:
 
     def error(self, say: Say) -> float:
         """The true error, exact for affine networks of two classes; any predictor's where labels are coins."""
-        return 0.5 if self.flips == 0.5 else self._mean(say, lambda margin: (margin <= 0).double())
+        return 0.5 if self.flips == 0.5 else sum(self._parts(say, _wrong))
+
+    def worst_class(self, say: Say) -> float:
+        """The larger true error of the two classes; where labels are coins it is one half at least."""
+        return (
+            0.5 if self.flips == 0.5 else max(2 * part for part in self._parts(say, _wrong))
+        )  # classes weigh the same
 
     def loss(self, say: Say, clip: float) -> float:
         """The true mean of min(cross-entropy, clip) of an affine network of two classes."""
-        return self._mean(say, lambda margin: F.softplus(-margin).clamp(max=clip))
+        return sum(self._parts(say, lambda margin: F.softplus(-margin).clamp(max=clip)))
 
-    def _mean(self, say: Say, of: Callable[[Tensor], Tensor]) -> float:
-        """E of(margin): the margin is ‖a‖z + c for class 1 and minus that for class 0, z normal.
+    def _parts(self, say: Say, of: Callable[[Tensor], Tensor]) -> tuple[float, float]:
+        """E of(margin) over class 1 and over class 0, times their chances.
 
-        P(axis·x > 0 | z) = Φ(ρz/√(1−ρ²)), ρ the cosine of a and the axis; the mean over z is a sum over a grid that has
-        an edge where the margin is 0.
+        The margin is ‖a‖z + c for class 1 and minus that for class 0, z normal. P(axis·x > 0 | z) = Φ(ρz/√(1−ρ²)), ρ the
+        cosine of a and the axis; the mean over z is a sum over a grid that has an edge where the margin is 0.
         """
         lead = _said(say, torch.cat([torch.zeros(1, len(self.axis)), torch.eye(len(self.axis))]))
         lead = lead[:, 1] - lead[:, 0]
@@ -104,7 +120,8 @@ class Plane:
         side = torch.special.ndtr(cosine * z / math.sqrt(max(1e-15, 1 - cosine**2)))
         one = self.flips + (1 - 2 * self.flips) * side
         margin = size * z + offset
-        return float((weight * (one * of(margin) + (1 - one) * of(-margin))).sum() / weight.sum())
+        shares = weight * one * of(margin), weight * (1 - one) * of(-margin)
+        return float(shares[0].sum() / weight.sum()), float(shares[1].sum() / weight.sum())
 
     def cells(self) -> Partition:
         """One cell."""

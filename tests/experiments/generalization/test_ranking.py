@@ -150,3 +150,22 @@ def test_an_empty_sweep_is_said(tmp_path, capsys):
     assert "no network in" in capsys.readouterr().out
     with pytest.raises(NormgaugeError, match="sweep first"):
         read([tmp_path / "none.jsonl"])
+
+
+def test_the_gap_is_set_beside_the_test_error_and_scores_beside_the_size():
+    draw = np.random.default_rng(0)
+    records = []
+    for i in range(40):
+        gap, size = float(draw.normal()), float(draw.normal())
+        scores = {"params": size - gap, "good": gap, "bad": -gap}
+        settings = {"norm": "none", "depth": 2, "width": i, "lr": 0.1, "batch": 8, "decay": 0.0, "seed": 0}
+        told = {"reached": True, "train_loss": 0.01, "gap": gap, "test_error": gap + 0.1, "scores": scores}
+        records.append({"key": str(i), "kind": ("mlp", "cnn")[i % 2], **settings, **told})
+    found = ranked(records)
+    assert found["selections"]["matched"]["gap with test error"]["value"] == 1.0
+    by_kind = found["families"][0]
+    assert (by_kind["families"], by_kind["ahead"], by_kind["score"], by_kind["best"]) == (2, 0, "good", 1.0)
+    halves = [[r for r in records if r["kind"] == kind] for kind in ("mlp", "cnn")]
+    taus = [kendall([-r["scores"]["params"] for r in own], [r["gap"] for r in own]).value for own in halves]
+    assert by_kind["parameters"] == pytest.approx(np.mean(taus))
+    assert "| kind | 2 |" in markdown(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.descent import to_fixed_prior, to_shared_prior
 from normgauge.generalization.gibbs.posterior import GRID, Gaussian, distance, divergence, proportional
-from normgauge.generalization.gibbs.risk import drawn_error
+from normgauge.generalization.gibbs.risk import Effort, drawn_error
 from normgauge.generalization.gibbs.space import Space, space
 from normgauge.generalization.rows import gibbs
 from normgauge.generalization.surrogate import half
@@ -356,9 +357,54 @@ def test_the_sharpness_score_does_not_see_the_scale(bn_case: Case, bn_rows: dict
     assert row.value == pytest.approx(bn_rows["score.lla"].value, rel=0.02)
 
 
-def test_draws_go_down_with_size() -> None:
-    case = case_of(small(), points(50, 0))
-    work = gibbs.Work(case, None, None, None)
-    sizes = {"small": (10, 10), "wide": (1000, 1000), "filters": (250, 100, 3, 1)}
-    counts = {name: work.count(Space(small(), {name: torch.zeros(size)}, ())) for name, size in sizes.items()}
-    assert counts == {"small": 4000, "wide": 300, "filters": 1000}
+def wide(classes: int = 2) -> nn.Sequential:
+    """So many weights that no sample of this size pays for their noise."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 3000), nn.ReLU(), nn.Linear(3000, classes)).eval()
+
+
+def test_a_divergence_that_says_it_all_needs_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(*given: object, **more: object) -> float:
+        raise AssertionError("networks were drawn")
+
+    monkeypatch.setattr(gibbs, "drawn_error", drawn)
+    found = list(itertools.islice(gibbs.rows(case_of(wide(), points(60, 0), epochs=1)), 2))
+    assert [row.key for row in found] == KEYS[:2]
+    for row in found:
+        assert row.kind is Kind.VACUOUS
+        assert row.value is not None
+        assert 0.5 <= row.value <= 1
+        assert row.reason.startswith("at least this")
+
+
+def test_what_is_said_without_draws_is_below_what_draws_would_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of(wide(), points(60, 0), epochs=0)
+    least = asked(case)["gibbs.maurer"].value
+    monkeypatch.setattr(gibbs.Work, "hopeless", lambda work, exponent: None)
+    drawn = asked(case, draws=50)["gibbs.maurer"]
+    assert least is not None and drawn.value is not None
+    assert least <= drawn.value
+    assert dict(drawn.terms)["sampled Gibbs loss on D"] > 0
+
+
+def test_pilots_are_spared_where_no_error_could_make_them_best(bn_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def pilot(work: gibbs.Work, where: Space, posterior: Gaussian, *rest: Any) -> float:
+        tried.append(posterior)
+        return 0.0
+
+    monkeypatch.setattr(gibbs.Work, "pilot", pilot)
+    asked(case_of(bn_case.model, TRAIN, epochs=0), draws=50)
+    assert len(tried) == 1
+
+
+def test_draws_and_samples_go_down_with_the_cost_of_a_pass() -> None:
+    filters = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(40)), nn.Flatten(), nn.Linear(12_288, 2))
+    networks = {
+        "small": (nn.Sequential(nn.Linear(10, 10)), torch.zeros(1, 10)),
+        "wide": (nn.Sequential(nn.Linear(1000, 1000, bias=False)), torch.zeros(1, 1000)),
+        "filters": (filters, torch.zeros(1, 3, 64, 64)),
+    }
+    found = {name: Effort.of(space(net, like, settle=False), like) for name, (net, like) in networks.items()}
+    assert found == {"small": Effort(4000, 64, 128), "wide": Effort(304, 64, 128), "filters": Effort(458, 8, 45)}

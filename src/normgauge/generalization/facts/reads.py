@@ -116,7 +116,8 @@ def unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: 
         model(inputs)
     free = [Region.of(tensor) for tensor in paid]
     free += [region for region, name in names if any(within(name, one) for one in data_free)]
-    said, numbers = {}, 0
+    said: dict[str, str] = {}
+    numbers = 0
     for tensor in reads.found:
         region = Region.of(tensor)
         if any(one.holds(region) for one in free):
