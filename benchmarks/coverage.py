@@ -6,10 +6,11 @@ Each problem draws D from a world (benchmarks/worlds.py), chooses a network afte
 rows; so a row that is added is counted without being named here. Whoever chooses the network is free in all that the
 printed condition of a row does not exclude. Kinds of problems are mixed so that every row that can be a bound applies
 to about as many problems as asked for; cell rows are asked for both losses and in both spaces. A row that is a bound
-below the truth about the predictor it speaks of is a violation. Allowed are as many as the 99 % quantile of
-Binomial(n, δ), n the problems the row applies to. Rows that train are asked on fewer problems. The error of a noisy network is the mean
-over draws of its weights, each exact; a violation counts where it is above the bound by four standard errors. The rows
-of spectral norms say something only for samples too many to store: they are asked with counts alone as well.
+below the truth about the predictor it speaks of is a violation. Allowed are, in each kind of problem, as many as the
+99 % quantile of Binomial(n, δ), n the problems the row applies to. Rows that train are asked on fewer problems. The
+error of a noisy network is the mean over draws of its weights, each exact; a violation counts where it is above the
+bound by four standard errors. The rows of spectral norms say something only for samples too many to store: they are
+asked with counts alone as well.
 
 `--public` problems go through `ng.certify` itself; their rows are counted apart.
 """

@@ -105,8 +105,8 @@ class Plane:
     def _parts(self, say: Say, of: Callable[[Tensor], Tensor]) -> tuple[float, float]:
         """E of(margin) over class 1 and over class 0, times their chances.
 
-        The margin is ‖a‖z + c for class 1 and minus that for class 0, z normal. P(axis·x > 0 | z) = Φ(ρz/√(1−ρ²)), ρ the
-        cosine of a and the axis; the mean over z is a sum over a grid that has an edge where the margin is 0.
+        The margin is ‖a‖z + c for class 1 and minus that for class 0, z normal. P(axis·x > 0 | z) = Φ(ρz/√(1−ρ²)), ρ
+        the cosine of a and the axis; the mean over z is a sum over a grid that has an edge where the margin is 0.
         """
         lead = _said(say, torch.cat([torch.zeros(1, len(self.axis)), torch.eye(len(self.axis))]))
         lead = lead[:, 1] - lead[:, 0]

@@ -63,6 +63,28 @@ def _moved(model: nn.Module, first: Tensor, second: Tensor) -> int:
     return max(int(apart.sum()), int(flipped.sum()))
 
 
+def runs(wrong: Tensor, labels: Tensor) -> list[str]:
+    """A sentence where the wrong answers of a hold-out stand together, class by class: are its samples independent?
+
+    In an independent sample any order of the k wrong ones among the n of a class is as likely as any other: of a pairs
+    of neighbours of that class a·k(k−1)/(n(n−1)) are wrong on both sides in the mean, with a variance of at most about
+    (1 + 2k/n) times that. Class by class, since a hold-out may be sorted by class.
+    """
+    same = labels[1:] == labels[:-1]
+    sizes, errors = torch.bincount(labels), torch.bincount(labels[wrong], minlength=int(labels.max()) + 1)
+    pairs = torch.bincount(labels[1:][same], minlength=len(sizes))
+    mean = (pairs * errors * (errors - 1)).double() / (sizes * (sizes - 1)).clamp(min=1)
+    spread = math.sqrt(1 + float((mean * (1 + 2 * errors / sizes.clamp(min=1))).sum()))
+    met, expected = int((wrong[1:] & wrong[:-1] & same).sum()), float(mean.sum())
+    if met <= expected + UNLIKELY * spread:
+        return []
+    return [
+        f"holdout: wrong answers stand together: {met} pairs of neighbours of one class, and independent samples make "
+        f"{expected:.0f}. Frames of a scene, a series, repeated measurements? Say with groups= which samples belong "
+        "together; nothing is amiss if they are independent and merely sorted"
+    ]
+
+
 def warnings_of(train: Sample, marks: list[bytes], holdout: Sample | None) -> list[str]:
     """Sentences about the training sample; empty where nothing is suspicious.
 
@@ -126,4 +148,4 @@ def _mirrored(sample: Sample) -> int:
     return int(((squares == 0) & ~own).sum())
 
 
-__all__ = ["label_agreement", "refuse_unsteady", "warnings_of"]
+__all__ = ["label_agreement", "runs", "refuse_unsteady", "warnings_of"]

@@ -27,8 +27,9 @@ def refuse_leak(
     """Refuse fresh records that are in train, or repeated, more often than repeats by nature explain.
 
     Records of one source fall into train and the fresh sample at random. So the pooled records are split anew at
-    random, again and again: a count that hardly any such split reaches was made by hand. Equal records as such prove
-    nothing: where inputs are discrete they must occur, and taking them out would bias the sample.
+    random, again and again: counts that hardly any such split reaches were made by hand. Different records are
+    counted, so that frequent ones, which are everywhere, add no noise. Equal records as such prove nothing: where
+    inputs are discrete they must occur, and taking them out would bias the sample.
 
     Args:
         train: one record a training sample: its fingerprint, with its label where both sides have labels.
@@ -46,29 +47,33 @@ def refuse_leak(
     ids = torch.tensor([numbers.setdefault(record, len(numbers)) for record in (*fresh, *train)])
     totals = torch.bincount(ids)
     places = (totals[ids] > 1).nonzero().squeeze(1)
+    met, ids = ids[places].unique(return_inverse=True)
+    totals, n = totals[met], len(fresh)
 
-    def counts(chosen: Tensor) -> Tensor:
-        """Of these records, how many are among the others too, and how many are repeats."""
-        own = torch.bincount(ids[places[chosen[places]]], minlength=len(totals))
-        return torch.stack([own[own < totals].sum(), (own - 1).clamp(min=0).sum()])
+    def fallen(chosen: Tensor) -> Tensor:
+        """How many different records are on both sides, and how many more than once on this side alone."""
+        own = torch.bincount(ids[chosen[places]], minlength=len(totals))
+        return torch.stack([((own > 0) & (own < totals)).sum(), (own == totals).sum()])
 
-    n = len(fresh)
-    shared, repeated = counts(torch.arange(len(ids)) < n).tolist()
-    if not shared and not repeated:
+    given = torch.arange(n + len(train)) < n
+    seen = fallen(given)
+    if not seen.any():
         return []
     generator = torch.Generator().manual_seed(0)
     reached = torch.zeros(2, dtype=torch.long)
     for _ in range(SPLITS):
-        reached += counts(torch.randperm(len(ids), generator=generator) < n) >= torch.tensor([shared, repeated])
-    by_chance = (1 + reached) / (1 + SPLITS)
+        reached += fallen(torch.randperm(len(given), generator=generator) < n) >= seen
+    leak, copied = ((1 + reached) / (1 + SPLITS) <= LEVEL).tolist()
+    known = set(train)
+    shared, repeated = sum(record in known for record in fresh), n - len(set(fresh))
     within = len(train) - len(set(train))
-    if shared and by_chance[0] <= LEVEL:
+    if leak:
         raise InputError(
             f"{name}: {shared} of its {n} samples are training samples too, more than the {within} repeats among the "
             f"{len(train)} of train explain: a leak. Split the data again by record before training; to take out "
             f"equal samples now would bias {name}"
         )
-    if repeated and independent and by_chance[1] <= LEVEL:
+    if copied and independent:
         raise InputError(
             f"{name}: {repeated} of its {n} samples are exact copies of others in it, more than the {within} repeats "
             f"among the {len(train)} of train explain; give every sample that was drawn once"
@@ -76,8 +81,8 @@ def refuse_leak(
     if not shared:
         return []
     return [
-        f"{name}: {shared} of its {n} samples are training samples too. Repeats in train explain as many; if they were "
-        "copied, split the data again by record before training"
+        f"{name}: {shared} of its {n} samples are training samples too, no more than chance makes of the repeats there "
+        "are; if they were copied, split the data again by record before training"
     ]
 
 

@@ -42,6 +42,8 @@ from normgauge.generalization.facts.space import (
 )
 from normgauge.generalization.rows import local, related
 from normgauge.generalization.rows.cells import theorem20
+from normgauge.generalization.scores.ground import HEAVY
+from normgauge.generalization.scores.norms import multiplications
 
 CENTRES = 32  # balls whose constants are certified in input space
 PROBES = 16  # balls of the curve
@@ -194,7 +196,7 @@ def input_balls(case: Case, slopes: Slopes, fresh: Sample | None) -> local.Local
     """Balls around inputs the training never saw, with a constant certified in each."""
     if fresh is None or len(fresh) < 2:
         return None
-    centres = fresh.take(range(min(CENTRES, len(fresh))))
+    centres = fresh.take(range(min(affordable(case, CENTRES), len(fresh))))
     if not centres.is_floating_point():
         return None
     radius = SHARE * nearest_distance(centres)
@@ -204,6 +206,12 @@ def input_balls(case: Case, slopes: Slopes, fresh: Sample | None) -> local.Local
     gap = slopes.gap or ("" if steep is not None else "no constant could be certified in a ball around an input")
     found = torch.full((len(centres),), math.inf, dtype=torch.float64) if steep is None else steep[0]
     return in_balls(case, balls, case.train, margins_of(case.logits, labels_of(case.train)), found, leads, gap)
+
+
+def affordable(case: Case, most: int) -> int:
+    """Balls whose constants are certified: a quarter where the network is dear to run."""
+    like = case.train.take([0]).to(device_of(case.model))
+    return most if multiplications(case.model, like) < HEAVY else most // 4
 
 
 def in_balls(
@@ -337,7 +345,7 @@ def local_curve(case: Case, slopes: Slopes) -> tuple[Curve, ...]:
     if unit <= 0:
         return ()
     radii = tuple(unit * share for share in RADII)
-    found = local_slopes(case.model, centres[:PROBES], radii)
+    found = local_slopes(case.model, centres[: affordable(case, PROBES)], radii)
     if found is None:
         return ()
     lines = [("certified in balls, largest", tuple(float(s.max()) for s in found))]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
-from normgauge.generalization.checks import refuse_unsteady, warnings_of
+from normgauge.generalization.checks import refuse_unsteady, runs, warnings_of
 from normgauge.generalization.conditions import together
 from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
@@ -240,6 +240,8 @@ def gather(
             records(sample, marks), records(fresh, fingerprints_of(fresh)), "holdout", independent=grouped is None
         )
         warnings += refuse_near_copies(sample, fresh, "holdout")
+    if fresh is not None and fresh.labels is not None and said is not None and grouped is None:
+        warnings += runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
     return case, warnings
 
 

@@ -97,7 +97,8 @@ def confidence(row: Row) -> str:
     """How sure a row is.
 
     >>> from normgauge.core.certificate import Kind, Row
-    >>> [confidence(Row("k", "n", "f", Kind.SCORE, 0.1, c)) for c in (0.95, 1 - 0.07, 1 - 1e-12, None)]
+    >>> shares = (0.95, 1 - 0.07, 1 - 1e-12, None)
+    >>> [confidence(Row("k", "n", "f", Kind.BOUND, 0.1, share, condition="it is true")) for share in shares]
     ['95 %', '93 %', 'above 99.999 %', '·']
     """
     if row.confidence is None or row.kind is Kind.NOT_APPLICABLE:

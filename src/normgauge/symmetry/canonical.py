@@ -136,7 +136,7 @@ def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str
         value.backward()
         return value
 
-    with torch.enable_grad():
+    with torch.enable_grad(), torch._C.DisableTorchFunction():  # plain arithmetic: modes that watch the model only cost
         descent.step(objective)
     values = found.solution.values(t.detach())
     after = exponents.apply(state, values, tuple(exponents.names))

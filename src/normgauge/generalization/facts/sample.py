@@ -91,6 +91,8 @@ class Sample:
                 change from one reading to the next.
         """
         if isinstance(data, Sample):
+            if labelled and data.labels is None:
+                raise InputError(f"{name}: expected samples with labels, got a sample without")
             return data
         if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
             raise InputError(f"{name}: expected a data set with a length and an order, got {describe(data)}")
@@ -120,14 +122,14 @@ def outputs(model: nn.Module, sample: Sample, size: int = BATCH, order: Tensor |
     Args:
         model: maps a batch of inputs to one number a class.
         sample: its inputs.
-        size: of a batch.
-        order: the places to read, one after the other; None: all, in order.
+        size: of a batch, at most.
+        order: the places to read, one after the other, in batches of about one size; None: all, in order.
 
     Raises:
         InputError: when it does not give one number a class.
     """
     place = device_of(model)
-    batches = sample.batches(size) if order is None else map(sample.take, order.split(size))
+    batches = sample.batches(size) if order is None else map(sample.take, order.tensor_split(-(-len(order) // size)))
     said = [model(x.to(place)).float().cpu() for x in batches]
     if said[0].ndim != 2:
         raise InputError(f"expected a model that gives one number a class, (samples, classes), got {describe(said[0])}")

@@ -51,6 +51,7 @@ def descend(
     plan: Plan,
     *,
     blind: bool = False,
+    enough: Callable[[Gaussian, int], bool] | None = None,
     tell: Tell | None = None,
 ) -> Gaussian:
     """Minimise  ℓ + √((KL + extra)/(2m))  over means and widths, one draw of the noise a step.
@@ -66,6 +67,7 @@ def descend(
         sample: labelled; means and widths may depend on it freely.
         plan: how.
         blind: leave ℓ out, which costs no network: how near the prior these steps can get.
+        enough: asked after each pass but the last, with where it stands and the passes left, whether to stop there.
         tell: told the share done.
 
     Returns:
@@ -82,7 +84,8 @@ def descend(
     if sample.labels is None:
         raise InputError("a posterior is fitted to labelled samples")
     labels = sample.labels.to(space.device)
-    whole = plan.epochs * math.ceil(len(sample) / BATCH)
+    steps_a_pass = math.ceil(len(sample) / BATCH)
+    whole = plan.epochs * steps_a_pass
     for i, chosen in enumerate(_shuffled(sample, plan)):
         for group, rate in zip(steps.param_groups, rates, strict=True):
             group["lr"] = rate * (1 - i / whole)
@@ -94,8 +97,16 @@ def descend(
         steps.step()
         if tell is not None and i % 20 == 0:
             tell(i / whole)
-    found = {n: t.detach().exp().clamp(min=SMALLEST) for n, t in log_width.items()}
-    return Gaussian({n: t.detach() for n, t in mean.items()}, found)
+        passes, rest = divmod(i + 1, steps_a_pass)
+        left = plan.epochs - passes
+        if enough is not None and not rest and left and enough(_detached(mean, log_width), left):
+            break
+    return _detached(mean, log_width)
+
+
+def _detached(mean: Mapping[str, Tensor], log_width: Mapping[str, Tensor]) -> Gaussian:
+    width = {n: t.detach().exp().clamp(min=SMALLEST) for n, t in log_width.items()}
+    return Gaussian({n: t.detach() for n, t in mean.items()}, width)
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from normgauge.hessian.operator import Scaled
 from normgauge.symmetry import scale_free
 from normgauge.symmetry.groups import ScaleFree, spread, vectors
 
-BATCH, SAMPLES = 256, (64, 1024)  # samples a batch, and fewest and most in all
-WORK = 2e9  # multiplications of a forward pass over all of them, about
+BATCH, SAMPLES = 256, (32, 1024)  # samples a batch, and fewest and most in all
+WORK = 1e9  # multiplications of a forward pass over all of them, about
 TOLERANCE, PRODUCTS = 1e-2, 60
 
 

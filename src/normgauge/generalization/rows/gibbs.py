@@ -223,7 +223,14 @@ def _dziugaite(work: Work) -> Found:
     near = least(toward(blind=True)) if least(start) is not None else None
     if near is not None:
         return near, where, HOPELESS.format(" and a descent on the divergence alone")
-    posterior = toward(tell=tell)
+    exponents = [cheapest(start)[0]]
+
+    def enough(posterior: Gaussian, left: int) -> bool:
+        """Whether it stays hopeless if every pass left brings as much as this one; steps get shorter."""
+        exponents.append(cheapest(posterior)[0])
+        return work.hopeless(exponents[-1] - left * max(0.0, exponents[-2] - exponents[-1])) is not None
+
+    posterior = toward(enough=enough, tell=tell)
     far = least(posterior)
     if far is not None:
         return far, where, HOPELESS.format("")
