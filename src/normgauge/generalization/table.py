@@ -153,7 +153,7 @@ def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -
         "counting mistakes on the hold-out",
         "proving which predictions cannot be changed",
         "cells",
-        "norms and parameters",
+        "capacity, from norms and parameters",
         "noise on the weights",
         "compression",
         "training a second network to compare with",
