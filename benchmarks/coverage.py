@@ -218,7 +218,7 @@ def counted(index: int, delta: float) -> Iterator[tuple[Row, float, float]]:
     for key, form in (("capacity.bartlett2017", capacity.spectral), ("capacity.neyshabur2018", capacity.noisy)):
         parts = form(chain, norms, 1.9, 2, m, math.log(m) / 2, delta)  # type: ignore[arg-type]
         row = Row(f"{key}, by counts", key, "capacity", Kind.VACUOUS, parts.value, terms=parts.terms)
-        yield promised(row), rare, 0.0
+        yield promised(row, condition="D is drawn"), rare, 0.0
 
 
 @dataclass(frozen=True, slots=True)

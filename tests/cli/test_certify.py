@@ -195,7 +195,7 @@ def test_the_real_thing_and_the_page_that_lists_its_rows(net, tmp_path, capsys):
     ])  # fmt: skip
     found = Certificate.from_json(json.loads(capsys.readouterr().out))
     assert code == 0 and page.read_text(encoding="utf-8").count("<tr data-kind") == len(found.rows)
-    assert found.best is not None and found.best.key == "holdout.clopper_pearson"
+    assert found.row("holdout.clopper_pearson").kind == "bound"
     keys = [row.key for row in found.rows]
     assert len(set(keys)) == len(keys) > 60
     listed = set(re.findall(r"^\| `([\w.-]+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE))

@@ -1,4 +1,6 @@
+import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import normgauge as ng
-from normgauge.core.certificate import Certificate, Consumed, Kind, Row, promised
+from normgauge.core.certificate import NETWORK, Certificate, Consumed, Kind, Row, promised
 from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import k_means
 from normgauge.generalization.rows import gibbs
@@ -119,7 +121,7 @@ def test_every_row_is_listed_and_typed(build: Any) -> None:
             assert row.about != "this network" or row.value > error - 0.08, row.key  # 355 test images
         if row.kind in (Kind.BOUND, Kind.VACUOUS):
             assert row.confidence == 0.95, row.key
-    assert found.best is not None and found.best.key.startswith("holdout")
+    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
     again = Certificate.from_json(found.to_json())
     assert again.to_json() == found.to_json()
     assert again.rows == found.rows
@@ -281,7 +283,11 @@ def test_features_behind_an_encoder() -> None:
     assert rows["theorem20.variation"].kind is Kind.VACUOUS
     row = rows["features.theorem20.variation"]
     assert row.kind is Kind.BOUND and row.value is not None and 0.02 < row.value < 0.9
-    assert row.condition == "the encoder never saw a sample of train" and Consumed.OTHER in row.consumed
+    assert "the encoder never saw a sample of train" in row.condition and Consumed.OTHER in row.consumed
+    assert "disguise" in row.reason
+    plain, through = rows["features.encoder_holdout"], rows["features.disagreement"]
+    assert plain.kind is through.kind is Kind.BOUND and plain.about != NETWORK == through.about
+    assert plain.value < through.value < row.value
     assert rows["features.theorem20.published"].kind is Kind.VACUOUS  # 742 samples are too few for its slack
     assert rows["features.theorem20.kl"].kind is Kind.BOUND
     steep = nn.Sequential(model[0], nn.Linear(10, 10), nn.LayerNorm(10))
@@ -291,14 +297,113 @@ def test_features_behind_an_encoder() -> None:
 
 def test_promised_is_the_only_door() -> None:
     row = Row("k", "n", "f", Kind.SCORE, value=0.3, terms=(("a", 0.1), ("b", 0.2)), consumed=(Consumed.WEIGHTS,))
+    with pytest.raises(InputError, match="what it rests on"):
+        promised(row)
+    row = dataclasses.replace(row, condition="c")
     assert promised(row).kind is Kind.BOUND
     empty = promised(row, value=1.0)
     assert empty.kind is Kind.VACUOUS and empty.reason.endswith("largest term: b")
     assert promised(row, value=math.nan).value == math.inf
     assert promised(row, value=3.0, limit=5.0).kind is Kind.BOUND
     with pytest.raises(InputError, match="vacuous"):
-        Row("k", "n", "f", Kind.BOUND, value=1.5)
+        Row("k", "n", "f", Kind.BOUND, value=1.5, condition="c")
     with pytest.raises(InputError, match="says why"):
         Row("k", "n", "f", Kind.NOT_APPLICABLE)
     with pytest.raises(InputError, match="has a value"):
         Row("k", "n", "f", Kind.SCORE)
+
+
+def test_choosing_among_several_networks_is_paid_for() -> None:
+    net = nn.Sequential(nn.Linear(8, 3))
+    data, held = (
+        (torch.randn(n, 8, generator=torch.Generator().manual_seed(n)), torch.arange(n) % 3) for n in (60, 90)
+    )
+    once, often = (ng.certify(net, data, held, epochs=0, tries=k) for k in (1, 20))
+    first, second = (c.row("holdout.clopper_pearson") for c in (once, often))
+    assert first.value < second.value and second.confidence == first.confidence == 0.95
+    assert "at most 20 networks" in second.condition and "compared" not in first.condition
+    assert Certificate.from_json(often.to_json()).tries == 20
+    with pytest.raises(InputError, match="tries: expected"):
+        ng.certify(net, data, held, tries=0)
+
+
+def test_a_family_that_fails_is_reported_and_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> Iterator[Row]:
+        yield Row("capacity.none", "n", "capacity", Kind.NOT_APPLICABLE, reason="r")
+        raise KeyError("broken")
+
+    monkeypatch.setattr("normgauge.generalization.table.capacity.rows", fails)
+    data = torch.randn(40, 8), torch.arange(40) % 3
+    found = ng.certify(nn.Sequential(nn.Linear(8, 3)), data, epochs=0)
+    assert any("capacity" in note and "KeyError" in note for note in found.notes)
+    assert {"PAC-Bayes", "score"} <= {row.family for row in found.rows}
+
+
+def test_cross_entropy_has_its_own_slope_in_feature_space() -> None:
+    """Coin flips learnt by heart with large weights: nothing may be promised, and the margin's slope would."""
+    for seed in range(5):
+        g = torch.Generator().manual_seed(seed)
+        x = torch.nn.functional.normalize(torch.randn(400, 500, generator=g)) * 0.02
+        y = torch.randint(0, 2, (400,), generator=g)
+        w = torch.linalg.lstsq(x.double(), (2 * y - 1).double()[:, None] * 20).solution[:, 0].float()
+        head = nn.Linear(500, 2, bias=False)
+        with torch.no_grad():
+            head.weight.copy_(torch.stack([-w / 2, w / 2]))
+        model = nn.Sequential(nn.Identity(), head)
+        found = ng.certify(model, (x, y), encoder=model[0], loss="cross-entropy", clip=4.0, epochs=0)
+        rows = [r for r in found.rows if r.quantity == "clipped cross-entropy" and r.family == "feature cells"]
+        assert rows and not any(r.kind is Kind.BOUND and r.value < 2 for r in rows)
+    gentle = nn.Linear(500, 2, bias=False)
+    with torch.no_grad():
+        gentle.weight.mul_(0.1)
+    model = nn.Sequential(nn.Identity(), gentle)
+    found = ng.certify(model, (x, y), encoder=model[0], loss="cross-entropy", clip=4.0, epochs=0)
+    assert found.row("features.theorem20.variation").kind is Kind.BOUND  # nothing is won by refusing
+
+
+class Memory(nn.Module):
+    """The nearest training sample's label, kept where nobody perturbs it, under a head that can be."""
+
+    def __init__(self, x: Tensor, y: Tensor, kind: str) -> None:
+        super().__init__()
+        self.kind, self.head = kind, nn.Linear(2, 2)
+        with torch.no_grad():
+            self.head.weight.copy_(5 * torch.eye(2))
+            self.head.bias.zero_()
+        if kind == "buffers":
+            self.register_buffer("x", x, persistent=False)
+            self.register_buffer("y", y)
+        elif kind == "attributes":
+            self.x, self.y = x, y
+        elif kind == "list":
+            self.kept = [x, y]
+        elif kind == "rest of a storage":
+            whole = torch.cat([torch.zeros(4), x.flatten(), y.float()])
+            self.few = nn.Parameter(whole[:4])
+            self.x, self.y = whole[4 : 4 + x.numel()].view_as(x), whole[4 + x.numel() :]
+        elif kind == "numbers":
+            self.kept = [x.tolist(), y.tolist()]
+
+    def forward(self, q: Tensor) -> Tensor:
+        x, y = (self.kept[0], self.kept[1]) if self.kind in ("list", "numbers") else (self.x, self.y)
+        if self.kind == "numbers":
+            x, y = torch.tensor(x), torch.tensor(y)
+        said: Tensor = self.head(nn.functional.one_hot(y[torch.cdist(q, x).argmin(1)].long(), 2).float())
+        return said
+
+
+@pytest.mark.parametrize("kind", ["buffers", "attributes", "list", "rest of a storage", "numbers"])
+def test_what_a_network_keeps_out_of_sight_is_paid_for_or_nothing_is_promised(kind: str) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(200, 20), torch.randint(0, 2, (200,))  # coin flips
+    net = Memory(x, y, kind).eval()
+    found = ng.certify(net, (x, y), unlabeled=torch.randn(200, 20), epochs=2)
+    rows = [r for r in found.rows if r.family in ("PAC-Bayes", "disagreement")]
+    assert len(rows) == 4 and all(r.kind is Kind.NOT_APPLICABLE for r in rows)
+    assert "not paid for" in rows[0].reason and any("not paid for" in r.reason or "anew" in r.reason for r in rows[1:])
+    if kind in ("attributes", "buffers"):
+        with pytest.raises(InputError, match="data_free: expected names"):
+            ng.certify(net, (x, y), epochs=0, data_free=("z",))
+        declared = ng.certify(net, (x, y), epochs=0, data_free=("x", "y"))
+        assert declared.row("gibbs.maurer").kind is not Kind.NOT_APPLICABLE
+        assert "single numbers" in declared.row("gibbs.maurer").condition

@@ -60,7 +60,7 @@ class Row:
         limit: the range of what is bounded: at or above it a bound says nothing.
         quantity: what is bounded, such as ``error``.
         about: which predictor it speaks about; a bound for a noisy or compressed network says nothing of this one.
-        condition: what must hold and cannot be checked from here; the row is worth nothing without it.
+        condition: what must hold and cannot be checked from here; no bound is without one.
         reason: why it is no bound, or vacuous, or not applicable; what to do about it.
         needed: training samples (or hold-out samples) with which it would say something; None where unknown or none.
         source: paper or theorem.
@@ -90,6 +90,8 @@ class Row:
             raise InputError(f"row {self.key}: a row that does not apply says why")
         if self.kind not in (Kind.NOT_APPLICABLE, Kind.VACUOUS) and (self.value is None or math.isnan(self.value)):
             raise InputError(f"row {self.key}: a {self.kind} has a value, got {self.value}")
+        if self.kind is Kind.BOUND and not self.condition:
+            raise InputError(f"row {self.key}: a bound says what it rests on (condition)")
         if self.kind is Kind.BOUND and not (self.value is not None and self.value < self.limit):
             raise InputError(f"row {self.key}: a bound of {self.value} on what is at most {self.limit} is vacuous")
 
@@ -188,12 +190,6 @@ class Certificate:
             if row.key == key:
                 return row
         raise InputError(f"no row {key!r}; there are {', '.join(row.key for row in self.rows)}")
-
-    @property
-    def best(self) -> Row | None:
-        """The smallest bound on the error of this very network."""
-        bounds = [r for r in self.rows if r.kind is Kind.BOUND and r.about == NETWORK and r.quantity == "error"]
-        return min(bounds, key=lambda r: r.value or 0.0, default=None)
 
     def to_json(self) -> dict[str, Any]:
         """This certificate as strict JSON."""

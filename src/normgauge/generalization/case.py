@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from normgauge.generalization.facts.sample import Sample
 
+LOOKED_AT = 64  # samples the network is followed on
 Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
 
 
@@ -47,12 +48,12 @@ class Case:
     holdout_logits: Tensor | None = None
     unlabeled: Sample | None = None
     encoder: nn.Module | None = None
-    groups: Tensor | None = None
-    data_free: tuple[str, ...] = ()
-    radius: float | None = None
     epochs: int = 5
     seed: int = 0
     progress: Progress = field(default=silent)
+    groups: Tensor | None = None
+    data_free: tuple[str, ...] = ()
+    radius: float | None = None
 
     @property
     def classes(self) -> int:
@@ -63,3 +64,7 @@ class Case:
     def m(self) -> int:
         """Training samples."""
         return len(self.train)
+
+    def few(self) -> Tensor:
+        """The first inputs of D, to see how the network runs."""
+        return self.train.take(range(min(LOOKED_AT, self.m)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.core.certificate import Row
+from normgauge.core.certificate import NETWORK, Consumed, Kind, Row, promised
 from normgauge.core.claim import Curve
 from normgauge.errors import InputError
+from normgauge.generalization.bounds.bazinet2026 import disagreement
+from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import ENCODER, TRAIN, UNLABELED, together
 from normgauge.generalization.facts.cells import Partition, k_means, one_cell, voronoi
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
@@ -31,6 +35,7 @@ from normgauge.generalization.facts.space import (
     fixed_loss,
     in_cells,
     labels_of,
+    linear_differences,
     linear_margins,
     margins_of,
     ramps,
@@ -84,14 +89,35 @@ class Loss:
         """What is bounded, in words."""
         return "error" if self.name == "ramp" else "clipped cross-entropy"
 
-    def choices(self, logits: Tensor, labels: Tensor, margins: Tensor, slope: float) -> tuple[Choice, ...]:
-        """Losses on offer; cross-entropy has the slope √2 in the logits, as the margin has."""
+    def choices(self, logits: Tensor, labels: Tensor, view: View) -> tuple[Choice, ...]:
+        """Losses on offer, each with its own constant in the space of ``view``.
+
+        The ramp clip(1 − margin/γ, 0, 1) has that of the margin over γ. Cross-entropy is ln Σ_j e^(f_j − f_y): its
+        gradient is a mean of those of the differences f_j − f_y, so it has the constant of these.
+        """
         if self.limit is None:
             return ()
         if self.name == "ramp":
-            return ramps(margins, slope)
+            return ramps(view.margins, view.slope)
         mean = float(F.cross_entropy(logits.double(), labels, reduction="none").clamp(max=self.limit).mean())
-        return fixed_loss(mean, slope, self.limit)
+        return fixed_loss(mean, view.differences, self.limit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """The network's answers as functions on a space, and how steep they are there.
+
+    Attributes:
+        margins: (m,) of D, in units of its own: differences of outputs, or distances to a boundary.
+        slope: proved Lipschitz constant of the margin in these units.
+        differences: proved Lipschitz constant of every difference f_i − f_j of outputs.
+        gap: why nothing is proved, where nothing is.
+    """
+
+    margins: Tensor
+    slope: float
+    differences: float
+    gap: str = ""
 
 
 def cell_rows(case: Case, slopes: Slopes, loss: Loss, partition: Partition | None, cells: int) -> Iterator[Row]:
@@ -140,24 +166,14 @@ def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
 
 def input_space(case: Case, slopes: Slopes, loss: Loss, partition: Partition) -> Space:
     """D in cells of its inputs."""
-    margins = margins_of(case.logits, labels_of(case.train))
-    return _space("inputs", case, case.train, partition, margins, case.logits, slopes.balanced, slopes.gap, loss)
+    view = View(margins_of(case.logits, labels_of(case.train)), slopes.balanced, slopes.balanced, slopes.gap)
+    return _space("inputs", case, case.train, partition, view, loss)
 
 
-def _space(
-    name: str,
-    case: Case,
-    points: Sample,
-    partition: Partition,
-    margins: Tensor,
-    logits: Tensor,
-    slope: float,
-    gap: str,
-    loss: Loss,
-) -> Space:
+def _space(name: str, case: Case, points: Sample, partition: Partition, view: View, loss: Loss) -> Space:
     assert points.labels is not None
     cells, spread = in_cells(points, case.classes, partition, seed=case.seed)
-    choices = loss.choices(logits, points.labels, margins, slope)
+    choices = loss.choices(case.logits, points.labels, view)
     return Space(
         name,
         points,
@@ -166,9 +182,9 @@ def _space(
         partition,
         cells,
         spread,
-        margins,
-        slope,
-        gap,
+        view.margins,
+        view.slope,
+        view.gap,
         loss.limit or 1.0,
         loss.quantity,
         choices,
@@ -217,21 +233,65 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong
     head = nn.Sequential(*list(case.model)[1:])
     points = encoded(case.encoder, case.train)
     others = None if fresh is None else encoded(case.encoder, fresh)
-    margins, slope, gap = head_margins(head, points, case)
+    view = head_view(head, points, case)
     partition = made(others, cells, case.seed)
-    space = _space("features", case, points, partition, margins, case.logits, slope, gap, loss)
+    space = _space("features", case, points, partition, view, loss)
     held = None if case.holdout is None else encoded(case.encoder, case.holdout)
     yield from theorem20(space, case.delta)
     yield from related.rows(space, case.delta, held, wrong)
     balls = None
-    if others is not None and len(others) >= FEATURE_CENTRES and not gap:
+    if others is not None and len(others) >= FEATURE_CENTRES and not view.gap:
         made_of = k_means(others.take(range(min(len(others), 10_000))), FEATURE_CENTRES, seed=case.seed)
         assert made_of.centres is not None
         radius = SHARE * nearest_distance(made_of.centres)
         leads = centre_leads(head, made_of.centres)
-        slopes = torch.full((FEATURE_CENTRES,), slope, dtype=torch.float64)
-        balls = in_balls(case, voronoi(made_of.centres, radius), points, margins, slopes, leads)
+        slopes = torch.full((FEATURE_CENTRES,), view.slope, dtype=torch.float64)
+        balls = in_balls(case, voronoi(made_of.centres, radius), points, view.margins, slopes, leads)
     yield local.corollary21(balls, space, case.delta)
+    yield from plain_rows(case, points, others)
+
+
+def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Row]:
+    """What D is to the encoder, a plain hold-out: bounds of its own decision, and of the network through it."""
+    own = Row(
+        "features.encoder_holdout",
+        "The encoder by itself, D as its hold-out",
+        "feature cells",
+        Kind.NOT_APPLICABLE,
+        confidence=1 - case.delta,
+        consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER),
+        about="the encoder alone, which names its largest feature",
+        condition=together(TRAIN, ENCODER),
+        reason=f"it gives {points.take([0]).shape[1]} features for {case.classes} classes, so it names none itself",
+        source="Langford 2005",
+        formula="largest p with P(Bin(m, p) ≤ k) ≥ δ, k errors of the encoder on D",
+    )
+    through = dataclasses.replace(
+        own,
+        key="features.disagreement",
+        name="Through the encoder: its errors on D and where the two differ",
+        about=NETWORK,
+        consumed=(*own.consumed, Consumed.UNLABELED),
+        condition=together(own.condition, UNLABELED),
+        source="Bazinet et al. 2026, Theorem 4; Clopper & Pearson 1934",
+        formula="Bin⁻¹(errors of the encoder on D, m, δ/2) + Bin⁻¹(#{network ≠ encoder on U}, |U|, δ/2)",
+    )
+    if points.take([0]).shape[1] != case.classes:
+        yield from (own, through)
+        return
+    features = torch.cat(list(points.batches()))
+    wrong = int((features.argmax(1) != labels_of(points)).sum())
+    value = clopper_pearson(wrong, case.m, math.log(case.delta))
+    terms = (("error of the encoder on D", wrong / case.m), ("price of its size", value - wrong / case.m))
+    yield promised(own, value=value, terms=terms, additive=True, reason="")
+    fresh = unseen(case)
+    if others is None or fresh is None or case.groups is not None:
+        yield dataclasses.replace(through, reason="it needs independent inputs the network never saw: give unlabeled=")
+        return
+    apart = int((torch.cat(list(others.batches())).argmax(1) != outputs(case.model, fresh).argmax(1)).sum())
+    risk = clopper_pearson(wrong, case.m, math.log(case.delta / 2))
+    parts = disagreement(risk, apart, len(fresh), case.delta / 2)
+    yield promised(through, value=parts.value, terms=parts.terms, additive=True, reason="")
 
 
 def encoded(encoder: nn.Module, sample: Sample) -> Sample:
@@ -243,19 +303,25 @@ def encoded(encoder: nn.Module, sample: Sample) -> Sample:
 
 
 def only_linear(head: nn.Sequential) -> nn.Linear | None:
-    """The one linear map a head consists of, or None."""
-    kept = [m for m in head if not isinstance(m, nn.Flatten | nn.Identity | nn.Dropout)]
-    return kept[0] if len(kept) == 1 and type(kept[0]) is nn.Linear else None
+    """The one linear map a head consists of and computes as torch does, or None."""
+    kept = [m for m in head if type(m) not in (nn.Flatten, nn.Identity, nn.Dropout)]
+    return kept[0] if len(kept) == 1 and type(kept[0]) is nn.Linear and all(map(as_written, head)) else None
 
 
-def head_margins(head: nn.Sequential, points: Sample, case: Case) -> tuple[Tensor, float, str]:
+def as_written(module: nn.Module) -> bool:
+    """Whether nothing but the forward of its class computes what a module gives."""
+    hooked = (module._forward_hooks, module._forward_pre_hooks, module.__dict__.get("forward"))
+    return not any(hooked) and "_call_impl" not in module.__dict__
+
+
+def head_view(head: nn.Sequential, points: Sample, case: Case) -> View:
     """Margins in units of distance for a linear head (slope 1), else those of the logits and the gauge's constant."""
     assert points.labels is not None
     linear = only_linear(head)
     if linear is not None:
-        return linear_margins(linear, points), 1.0, ""
+        return View(linear_margins(linear, points), 1.0, linear_differences(linear))
     slopes = slopes_of(head, points.take(range(min(16, len(points)))))
-    return margins_of(case.logits, points.labels), slopes.balanced, slopes.gap
+    return View(margins_of(case.logits, points.labels), slopes.balanced, slopes.balanced, slopes.gap)
 
 
 def centre_leads(head: nn.Sequential, centres: Tensor) -> Tensor:

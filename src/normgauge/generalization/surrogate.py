@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case
+from normgauge.generalization.facts.reads import refuse_unpaid
 from normgauge.generalization.facts.sample import Sample
 from normgauge.trace.untouched import unwrap
 from normgauge.training import train
@@ -48,6 +49,7 @@ def half(case: Case) -> Half:
     order = torch.randperm(case.m, generator=torch.Generator().manual_seed(case.seed))
     seen, unseen = order[: case.m // 2], order[case.m // 2 :]
     model = fresh(case.model, case.seed)
+    refuse_unpaid(model, case.few(), [tensor for _, tensor in _learnt(model)], case.data_free)
     learn(model, case.train.part(seen), case)
     return Half(model.eval(), case.train.part(unseen))
 
@@ -117,7 +119,7 @@ def duplicate(model: nn.Module) -> nn.Module:
 
 
 def _learnt(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and floating buffers that are saved with the model; others are computed, not learnt."""
+    """Parameters and floating buffers that are saved with the model: what a module is asked to draw anew."""
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     saved = model.state_dict(keep_vars=True)
     for name, tensor in named.items():

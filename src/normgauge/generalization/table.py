@@ -16,15 +16,17 @@ from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
 from normgauge.generalization.checks import refuse_repeated, refuse_shared, warnings_of
+from normgauge.generalization.conditions import together
 from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.hashes import fingerprints_of
-from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.reads import unpaid
+from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
 from normgauge.generalization.facts.space import margins_of
 from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
-from normgauge.generalization.spaces import Loss, cell_rows, local_curve
+from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve
 from normgauge.generalization.surrogate import half
 from normgauge.trace.untouched import unwrap
 
@@ -100,6 +102,8 @@ def certify(
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
         case, warnings = gather(model, train, holdout, unlabeled, encoder, delta / tries, epochs, seed, told)
         case = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
+        if data_free:
+            unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
@@ -115,7 +119,7 @@ def certify(
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
         curves = local_curve(case, slopes)
-        rows = tuple(asked(made, told))
+        rows = tuple(paid_for(row, delta, tries) for row in asked(made, told, notes))
     return Certificate(
         type(model).__name__,
         delta,
@@ -132,13 +136,30 @@ def certify(
     )
 
 
-def asked(families: Iterable[Iterable[Row]], told: Progress) -> Iterator[Row]:
-    """Row after row, with a word on how far it is."""
+def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
+    """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
+
+    Raises:
+        InputError: for what the caller gave.
+    """
     names = ("hold-out", "cells", "capacity", "PAC-Bayes", "compression", "disagreement", "scores")
     for index, (name, rows) in enumerate(zip(names, families, strict=True)):
         told(name, index / len(names))
-        yield from rows
+        try:
+            yield from rows
+        except InputError:
+            raise
+        except Exception as error:
+            notes.append(f"The rows on {name} stopped: {type(error).__name__}: {error}")
     told("done", 1.0)
+
+
+def paid_for(row: Row, delta: float, tries: int) -> Row:
+    """The row after a choice among so many: together they fail with probability δ at most."""
+    if tries == 1 or row.confidence is None:
+        return row
+    chosen = f"at most {tries} networks or settings were compared on these samples" if row.condition else ""
+    return dataclasses.replace(row, confidence=1 - delta, condition=together(row.condition, chosen))
 
 
 def gather(
@@ -201,10 +222,10 @@ def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
     """
     if encoder is None:
         return None
-    if not isinstance(model, nn.Sequential) or len(model) < 2:
+    if type(model) is not nn.Sequential or len(model) < 2 or not as_written(model):
         raise InputError(
-            f"encoder: expected a model of the form nn.Sequential(encoder, head), got {type(model).__name__}; the rows "
-            "in feature space must know the head"
+            f"encoder: expected a model of the form nn.Sequential(encoder, head) without hooks, got "
+            f"{type(model).__name__}; the rows in feature space must know the head"
         )
     first = model[0]
     name = next(iter(dict(model.named_children())))

@@ -229,10 +229,10 @@ class Buffered(nn.Module):
         return out
 
 
-def test_stored_buffers_get_noise_and_computed_ones_do_not() -> None:
+def test_buffers_get_noise_saved_or_not_unless_they_are_declared() -> None:
     where = space(Buffered(), TRAIN[0][:1])
-    assert {"shift", "mask"} <= set(where.mean)
-    assert not {"never", "computed"} & set(where.mean)
+    assert {"shift", "mask", "computed"} <= set(where.mean) and "never" not in where.mean
+    assert "computed" not in space(Buffered(), TRAIN[0][:1], data_free=("computed",)).mean
     moved = {**where.mean, "shift": where.mean["shift"] + 1}
     assert not torch.equal(where(where.mean, TRAIN[0][:5]), where(moved, TRAIN[0][:5]))
 

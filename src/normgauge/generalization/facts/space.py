@@ -157,3 +157,16 @@ def linear_margins(head: nn.Linear, points: Sample) -> Tensor:
         distance = torch.where(apart[y] > 0, lead / apart[y], torch.where(lead > 0, math.inf, -math.inf))
         found.append(distance.scatter(1, y[:, None], math.inf).amin(1))
     return torch.cat(found)
+
+
+def linear_differences(head: nn.Linear) -> float:
+    """max ‖w_i − w_j‖, rounded up: the Lipschitz constant of the steepest difference of outputs of a linear head.
+
+    >>> head = nn.Linear(2, 2)
+    >>> with torch.no_grad(): _ = head.weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    >>> round(linear_differences(head), 9)
+    5.0
+    """
+    weight = head.weight.detach().cpu().double()
+    apart = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
+    return float(apart.max()) * (1 + 1e-12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from normgauge.errors import InputError, NormgaugeError
+from normgauge.generalization.facts.reads import refuse_unpaid, within
 from normgauge.generalization.facts.sample import device_of
 from normgauge.generalization.surrogate import duplicate
 from normgauge.symmetry import canonical
@@ -53,32 +54,42 @@ class Space:
         return said
 
 
-def space(model: nn.Module, like: Tensor, *, settle: bool = True) -> Space:
-    """The space of a network.
+def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: Sequence[str] = ()) -> Space:
+    """The space of a network: parameters and float buffers, saved with it or not.
 
     Args:
         model: untouched.
-        like: an input, (1, ...); only its shape and type are used, so nothing here depends on data.
+        inputs: a batch; the tensors do not depend on it, only whether the forward reads others is looked at on it.
         settle: put weights that a normalizer or a neighbour rescales on canonical scales first.
+        data_free: names of tensors fixed without D.
 
     Raises:
-        InputError: for a network that cannot be copied, is no function of single inputs, or has no weights.
+        InputError: for a network that cannot be copied, is no function of single inputs, has no weights, or reads
+            tensors that are not among them.
     """
-    probe = random_inputs(like)
+    probe = random_inputs(inputs)
     twin, notes = _settled(model, probe) if settle else (duplicate(model), ())
     before = _say(duplicate(model), probe)
     frozen = _absorb(twin)
     mean = {name: t.detach() for name, t in twin.named_parameters()}
-    kept = twin.state_dict()
     for name, tensor in twin.named_buffers():
-        if name in kept and name not in frozen and tensor.is_floating_point() and bool(tensor.isfinite().all()):
+        if name not in frozen and perturbed(name, tensor, data_free):
             mean[name] = tensor.detach()
     if not mean:
         raise InputError(f"{type(model).__name__} has no weights to put noise on")
+    constants = [tensor for name, tensor in twin.named_buffers() if name in frozen]
+    for batch in (probe, inputs):
+        refuse_unpaid(twin, batch, [*twin.parameters(), *constants, *mean.values()], data_free)
     moved = float((_say(twin, probe) - before).abs().max() / before.abs().max().clamp(min=1e-30))
     if not moved <= AGREE:
         raise InputError(f"taking the normalizers' statistics into the weights changes the output by {moved:.2g}")
     return Space(twin, mean, notes)
+
+
+def perturbed(name: str, buffer: Tensor, data_free: Sequence[str]) -> bool:
+    """Whether noise goes on a buffer: float and finite, and not declared to be fixed without D."""
+    usable = buffer.is_floating_point() and bool(buffer.isfinite().all())
+    return usable and not any(within(name, one) for one in data_free)
 
 
 def random_inputs(like: Tensor) -> Tensor:

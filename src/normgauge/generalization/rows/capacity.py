@@ -15,6 +15,7 @@ from normgauge.generalization.bounds import bartlett2017, bartlett2019, golowich
 from normgauge.generalization.bounds.margin import rademacher_bound
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import TRAIN
 from normgauge.generalization.facts.chain import BrokenChainError, Chain, read_chain
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.space import margins_of
@@ -226,7 +227,7 @@ def _finished(case: Case, row: Row, found: Parts, why: str, at: Callable[[int], 
         reason=f"{found.value:.3g}: {why}" if vacuous else "",
         needed=needed(at, case.m, row.limit, LARGEST) if vacuous else None,
     )
-    return promised(filled)
+    return promised(filled, condition=TRAIN)
 
 
 def needed(at: Callable[[int], Parts], m: int, limit: float, largest: int = 10**6) -> int | None:

@@ -15,11 +15,12 @@ from normgauge.generalization.bounds.cells import (
     tau_variation,
 )
 from normgauge.generalization.bounds.distances import paired
+from normgauge.generalization.conditions import CELLS, ENCODER, TRAIN, together
 from normgauge.generalization.facts.space import STEEPNESS, Choice, Space
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
-UNSEEN = "the encoder never saw a sample of train"
+DISGUISE = "a hold-out bound in disguise, since D is fresh to the encoder: features.encoder_holdout is the plain one"
 SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 
@@ -84,7 +85,7 @@ def blank(space: Space, delta: float, key: str, name: str) -> Row:
         Kind.NOT_APPLICABLE,
         confidence=1 - delta,
         consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER) if behind else (Consumed.TRAIN_LABELS,),
-        condition=UNSEEN if behind else "",
+        condition=together(TRAIN, ENCODER if behind else "", CELLS if space.partition.cells > 1 else ""),
         reason="not computed",
         limit=space.limit,
         quantity=space.quantity,
@@ -150,7 +151,8 @@ def finished(space: Space, row: Row, best: Found, tau: float) -> Row:
     terms = tuple((name, space.limit * part) for name, part in ((LOSS, best[1]), (TERM, best[2]), (SLACK, tau)))
     value = math.nextafter(math.fsum(part for _, part in terms), math.inf)
     formula = row.formula + here(space, best[0].gamma)
-    return promised(row, value=value, terms=terms, additive=True, reason="", formula=formula)
+    reason = DISGUISE if space.name != "inputs" else ""
+    return promised(row, value=value, terms=terms, additive=True, reason=reason, formula=formula)
 
 
 def here(space: Space, gamma: float | None) -> str:

@@ -12,6 +12,8 @@ from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds import campi2023, littlestone1986
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import CORESET, TRAIN, together
+from normgauge.generalization.conditions import PICKED as RECIPE
 from normgauge.generalization.rows.capacity import needed
 
 SAMPLE = Row(
@@ -89,6 +91,6 @@ def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:
         value=parts.value,
         terms=parts.terms,
         confidence=1 - case.delta,
-        condition="the network was made from these samples and no others of train",
+        condition=together(TRAIN, CORESET if template is SAMPLE else RECIPE),
         needed=None if parts.value < 1 else needed(at, case.m, 1.0),
     )

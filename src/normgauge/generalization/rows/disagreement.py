@@ -15,6 +15,8 @@ from normgauge.generalization.bounds.bazinet2026 import disagreement
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import CODE, TRAIN, UNLABELED, together
+from normgauge.generalization.conditions import SURROGATE as SEPARATE
 from normgauge.generalization.facts.sample import Sample, outputs
 from normgauge.generalization.rows.capacity import needed
 from normgauge.generalization.surrogate import Half, half
@@ -70,7 +72,7 @@ def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Calla
         confidence=1 - case.delta,
         consumed=SURROGATE.consumed if surrogate is None else SURROGATE.consumed[:2],
         terms=parts.terms,
-        condition="" if surrogate is None else "the surrogate never saw the samples given with it",
+        condition=together(TRAIN if surrogate is None else SEPARATE, UNLABELED, CODE if surrogate is None else ""),
         needed=None if parts.value < 1 else needed(at, case.m, 1.0),
     )
 

@@ -17,6 +17,7 @@ from normgauge.generalization.bounds import dziugaite2017, lyu2022, maurer2004, 
 from normgauge.generalization.bounds.kl import kl_inverse
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import CODE, INITIAL, TRAIN, together
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
 from normgauge.generalization.gibbs.posterior import Gaussian, distance, divergence, proportional
@@ -114,7 +115,7 @@ class Work:
             return {name: tensor.new_zeros(tensor.shape) for name, tensor in like.mean.items()}
         begun = duplicate(self.case.model)
         begun.load_state_dict(dict(self.initial))
-        return space(begun, self.case.train.take([0])).mean
+        return space(begun, self.case.few(), data_free=self.case.data_free).mean
 
     def effort(self, where: Space) -> Effort:
         """How many draws of how many samples, from the cost of the network alone."""
@@ -154,7 +155,7 @@ def rows(
     Yields:
         ``gibbs.maurer``, ``gibbs.dziugaite``, ``gibbs.data_dependent_prior``, ``score.lla``.
     """
-    work = Work(case, initial, prepared, draws, cache(lambda: space(case.model, case.train.take([0]))))
+    work = Work(case, initial, prepared, draws, cache(lambda: space(case.model, case.few(), data_free=case.data_free)))
     yield _tried(MAURER, _maurer, work)
     for template, make in ((DZIUGAITE, _dziugaite), (LEARNT_PRIOR, _learnt_prior)):
         yield _tried(template, make, work) if case.epochs else dataclasses.replace(template, reason=TRAINING)
@@ -167,10 +168,12 @@ def _tried(template: Row, make: Callable[[Work], Found], work: Work) -> Row:
         parts, where, stopped = make(work)
     except TROUBLE as error:
         return dataclasses.replace(template, reason=f"it could not be computed: {error}")
+    begun = INITIAL if work.initial is not None and template is not LEARNT_PRIOR else ""
     row = dataclasses.replace(
         template,
         value=parts.value,
         confidence=1 - work.case.delta,
+        condition=together(TRAIN, CODE, begun),
         terms=parts.terms,
         about=template.about + "".join(f" ({note})" for note in where.notes),
     )
@@ -260,8 +263,8 @@ def _learnt_prior(work: Work) -> Found:
     """Prior around a network trained on half of D, posterior trained on all of D, bound on the other half."""
     case = work.case
     other = half(case) if work.prepared is None else work.prepared()
-    where, n = space(other.model, case.train.take([0])), len(other.unseen)
-    choice, effort = math.log(len(PRIOR_SHARES)), work.effort(where)
+    where = space(other.model, case.few(), data_free=case.data_free)
+    n, choice, effort = len(other.unseen), math.log(len(PRIOR_SHARES)), work.effort(where)
 
     priors = [proportional(where.mean, share) for share in PRIOR_SHARES]
     tried = [work.pilot(where, prior, other.unseen, effort) for prior in priors]

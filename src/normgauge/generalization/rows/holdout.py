@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds.holdout import clopper_pearson, hoeffding, kl_holdout
 from normgauge.generalization.case import Case
+from normgauge.generalization.conditions import HOLDOUT
 from normgauge.generalization.facts.space import margins_of
 
 ABSENT = "no labelled hold-out was given; with one (holdout=) this row is nearly always the smallest"
@@ -38,7 +39,7 @@ def rows(case: Case) -> Iterator[Row]:
         value = _value(key, wrong, n, case.delta)
         terms = (("error on the hold-out", wrong / n), ("price of its size", value - wrong / n))
         row = Row(kind=Kind.SCORE, value=value, terms=terms, additive=True, **shared)  # type: ignore[arg-type]
-        yield promised(row)
+        yield promised(row, condition=HOLDOUT)
 
 
 def _value(key: str, wrong: int, n: int, delta: float) -> float:

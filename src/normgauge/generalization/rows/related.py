@@ -16,6 +16,7 @@ from normgauge.generalization.bounds.hou2023 import transport
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.bounds.than_phan2025 import computable
 from normgauge.generalization.bounds.xu_mannor2012 import kawaguchi, xu_mannor
+from normgauge.generalization.conditions import HOLDOUT, together
 from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.space import STEEPNESS, Space, crossed
@@ -51,6 +52,7 @@ def lambda_row(space: Space, delta: float, fresh: Sample | None) -> Row:
         formula="F(D) + Σ_{n_i>0}(m_i/m)ρ̂_i + √(½ln(1/δ')Σ(m_i/m)²/n_i) + share of cells without a fresh point + C·τ",
         consumed=(Consumed.TRAIN_LABELS, Consumed.HOLDOUT_LABELS),
     )
+    row = dataclasses.replace(row, condition=together(row.condition, HOLDOUT))
     stopped = refused(space, row)
     if stopped is not None or fresh is None:
         return stopped or dataclasses.replace(row, reason=NO_HOLDOUT)
