@@ -171,6 +171,8 @@ def judged(row: Row, problem: Problem, clip: float, watched: Watched) -> Iterato
     elif row.family == "PAC-Bayes":
         mean, off = watched.truth(row.key, world, case.seed)
         yield row, mean, 4 * off
+    elif row.key == "features.encoder_holdout" and case.encoder is not None:
+        yield row, world.error(case.encoder), 0.0
     elif row.about == NETWORK and row.quantity == "error":
         yield row, world.error(case.model), 0.0
     elif row.key.startswith("holdout.per_class"):

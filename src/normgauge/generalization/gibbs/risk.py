@@ -19,7 +19,7 @@ BATCH = (8, 64)  # fewest and most samples a draw
 DRAWS = (250, 4000)  # fewest and most draws
 NORMAL = 100  # multiplications one normal number is worth
 WORK = 5e10  # multiplications for all draws, about
-STEP, STEP_WORK = (8, 128), 3e8  # fewest and most samples a step of a descent, and multiplications of its forward pass
+STEP, STEP_WORK = (8, 128), 4e8  # fewest and most samples a step of a descent, and multiplications of its forward pass
 APART = 10**9  # between seeds that must not meet: of noise, of mini-batches, of what was fitted before
 Tell = Callable[[float], None]
 

@@ -223,14 +223,18 @@ def _dziugaite(work: Work) -> Found:
     near = least(toward(blind=True)) if least(start) is not None else None
     if near is not None:
         return near, where, HOPELESS.format(" and a descent on the divergence alone")
-    exponents = [cheapest(start)[0]]
+    exponents, ahead = [cheapest(start)[0]], []
 
     def enough(posterior: Gaussian, left: int) -> bool:
         """Whether it stays hopeless if every pass left brings as much as this one; steps get shorter."""
         exponents.append(cheapest(posterior)[0])
-        return work.hopeless(exponents[-1] - left * max(0.0, exponents[-2] - exponents[-1])) is not None
+        found = work.hopeless(exponents[-1] - left * max(0.0, exponents[-2] - exponents[-1]))
+        ahead.extend([] if found is None else [found])
+        return found is not None
 
     posterior = toward(enough=enough, tell=tell)
+    if ahead:
+        return ahead[0], where, HOPELESS.format(" and each pass of the descent as good as the last one made")
     far = least(posterior)
     if far is not None:
         return far, where, HOPELESS.format("")
