@@ -5,12 +5,13 @@ from normgauge.core.certificate import Kind
 from normgauge.errors import InputError
 from normgauge.generalization import demo
 from normgauge.generalization.demo import Plan, feature_certificate, moved
+from normgauge.generalization.gibbs import risk
 from normgauge.generalization.rows import gibbs
 
 
 def test_digits_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """500 images for the encoder, 942 for the head: the sharper slacks say something."""
-    monkeypatch.setattr(gibbs, "DRAWS", (20, 40))
+    monkeypatch.setattr(risk, "DRAWS", (20, 40))
     monkeypatch.setattr(gibbs, "PILOT", 2)
     monkeypatch.setitem(demo.PLANS, "digits", Plan(500, 25, 8))
     told = []

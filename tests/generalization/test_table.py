@@ -12,6 +12,7 @@ import normgauge as ng
 from normgauge.core.certificate import NETWORK, Certificate, Consumed, Kind, Row, promised
 from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import k_means
+from normgauge.generalization.gibbs import risk
 from normgauge.generalization.rows import gibbs
 from normgauge.training import train
 from normgauge.zoo import Split
@@ -58,7 +59,7 @@ LISTED = {
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Gibbs row is tested elsewhere; here it need not be tight."""
-    monkeypatch.setattr(gibbs, "DRAWS", (20, 40))
+    monkeypatch.setattr(risk, "DRAWS", (20, 40))
     monkeypatch.setattr(gibbs, "PILOT", 2)
 
 

@@ -148,4 +148,4 @@ def _mirrored(sample: Sample) -> int:
     return int(((squares == 0) & ~own).sum())
 
 
-__all__ = ["label_agreement", "runs", "refuse_unsteady", "warnings_of"]
+__all__ = ["label_agreement", "refuse_unsteady", "runs", "warnings_of"]

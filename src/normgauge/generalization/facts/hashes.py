@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from normgauge.generalization.facts.sample import Sample
+
+class Batched(Protocol):
+    """A sample: anything that gives its inputs in batches."""
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """All inputs in order."""
 
 
 def marks(points: Tensor) -> Iterator[bytes]:
@@ -24,6 +28,6 @@ def fingerprints(points: Tensor) -> frozenset[bytes]:
     return frozenset(marks(points))
 
 
-def fingerprints_of(sample: Sample) -> list[bytes]:
+def fingerprints_of(sample: Batched) -> list[bytes]:
     """The fingerprint of every input of a sample, in order."""
     return [mark for batch in sample.batches(2048) for mark in marks(batch)]
