@@ -37,7 +37,7 @@ def tallied(
         ("deceiver", ("PAC-Bayes",), 2, ("gibbs.maurer",)),
         ("deceiver", ("cells, cross-entropy",), 8, (f"features.theorem20.kl, {LOSS}", f"theorem20.kl, {LOSS}")),
         ("overfitted", ("disagreement",), 16, ("disagreement.surrogate",)),
-        ("scenes", ("hold-out",), 60, ("holdout.clopper_pearson",)),
+        ("scenes", ("hold-out",), 60, ("holdout.kl", "holdout.hoeffding")),
         ("best of many", ("hold-out",), 60, ("holdout.clopper_pearson",)),
     ],
     ids=[
