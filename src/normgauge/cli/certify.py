@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cells", metavar="N", type=whole, default=1, help="cells times labels, fixed in advance (1)")
     parser.add_argument("--loss", choices=LOSSES, default="ramp", help="of the rows made from cells (ramp, at most 1)")
     parser.add_argument("--clip", metavar="C", type=positive, help="with cross-entropy: losses above C count as C")
-    parser.add_argument("--epochs", metavar="N", type=whole, default=5, help="a row may train for (5); 0: no training")
+    parser.add_argument("--epochs", metavar="N", type=whole, help="a row may train for (5 if that takes seconds)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all random draws (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - for standard output only")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")

@@ -40,6 +40,7 @@ class Case:
         epochs: passes over the data a row may train for; 0 forbids training.
         seed: of all random draws; two runs give the same certificate.
         progress: told how far the work is.
+        untrained: what rows say that need training where ``epochs`` is 0.
     """
 
     model: nn.Module
@@ -56,6 +57,7 @@ class Case:
     groups: Tensor | None = None
     data_free: tuple[str, ...] = ()
     radius: float | None = None
+    untrained: str = "it needs extra training, and epochs is 0; allow some with epochs="
 
     @property
     def classes(self) -> int:

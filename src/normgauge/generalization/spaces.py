@@ -46,7 +46,6 @@ from normgauge.generalization.scores.ground import HEAVY
 from normgauge.generalization.scores.norms import multiplications
 
 CENTRES = 32  # balls whose constants are certified in input space
-PROBES = 16  # balls of the curve
 FEATURE_CENTRES = 10
 SHARE = 0.35  # radius of a ball over the median distance of its centre to the next
 RADII = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the curve, over the median distance of nearest neighbours
@@ -120,8 +119,45 @@ class View:
     gap: str = ""
 
 
-def cell_rows(case: Case, slopes: Slopes, loss: Loss, partition: Partition | None, cells: int) -> Iterator[Row]:
-    """All rows of both spaces."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Nearby:
+    """Slopes of the margin, certified in balls around inputs the training never saw.
+
+    Attributes:
+        centres: these inputs.
+        unit: the median distance of one to the next.
+        slopes: (centres,) for the radius of the cells, then for each of the curve; None without rules.
+    """
+
+    centres: Tensor
+    unit: float
+    slopes: list[Tensor] | None
+
+    @property
+    def radius(self) -> float:
+        """Of the cells."""
+        return SHARE * self.unit
+
+
+def nearby(case: Case, slopes: Slopes) -> Nearby | None:
+    """Measure them, all radii in one run of the gauge; None where there are no real inputs to stand on."""
+    fresh = unseen(case)
+    if fresh is None or len(fresh) < 2:
+        return None
+    like = case.train.take([0]).to(device_of(case.model))
+    most = CENTRES if multiplications(case.model, like) < HEAVY else CENTRES // 4
+    centres = fresh.take(range(min(most, len(fresh))))
+    if not centres.is_floating_point():
+        return None
+    unit = nearest_distance(centres)
+    radii = [share * unit for share in (SHARE, *RADII)]
+    return Nearby(centres, unit, None if slopes.gap or unit <= 0 else local_slopes(case.model, centres, radii))
+
+
+def cell_rows(
+    case: Case, slopes: Slopes, loss: Loss, partition: Partition | None, cells: int, near: Nearby | None = None
+) -> Iterator[Row]:
+    """All rows of both spaces; ``near`` is measured where it is not given."""
     train = frozenset(fingerprints_of(case.train)) if partition is not None else frozenset()
     if partition is not None:
         partition.check_unseen(train)
@@ -133,7 +169,7 @@ def cell_rows(case: Case, slopes: Slopes, loss: Loss, partition: Partition | Non
     yield from theorem20(inputs, case.delta)
     yield from related.rows(inputs, case.delta, case.holdout, wrong)
     case.progress("local constants", 0.3)
-    balls = input_balls(case, slopes, fresh)
+    balls = input_balls(case, slopes, near or nearby(case, slopes))
     yield local.corollary21(balls, inputs, case.delta)
     yield from local.corollary22(inputs, slopes, case.delta)
     yield local.corollary22_local(balls, inputs, case.delta)
@@ -192,26 +228,15 @@ def _space(name: str, case: Case, points: Sample, partition: Partition, view: Vi
     )
 
 
-def input_balls(case: Case, slopes: Slopes, fresh: Sample | None) -> local.LocalCells | None:
+def input_balls(case: Case, slopes: Slopes, near: Nearby | None) -> local.LocalCells | None:
     """Balls around inputs the training never saw, with a constant certified in each."""
-    if fresh is None or len(fresh) < 2:
+    if near is None:
         return None
-    centres = fresh.take(range(min(affordable(case, CENTRES), len(fresh))))
-    if not centres.is_floating_point():
-        return None
-    radius = SHARE * nearest_distance(centres)
-    steep = None if slopes.gap or radius <= 0 else local_slopes(case.model, centres, (radius,))
-    balls = voronoi(centres, radius)
-    leads = _leads(outputs(case.model, Sample(centres, None)))
-    gap = slopes.gap or ("" if steep is not None else "no constant could be certified in a ball around an input")
-    found = torch.full((len(centres),), math.inf, dtype=torch.float64) if steep is None else steep[0]
+    balls = voronoi(near.centres, near.radius)
+    leads = _leads(outputs(case.model, Sample(near.centres, None)))
+    gap = slopes.gap or ("" if near.slopes else "no constant could be certified in a ball around an input")
+    found = near.slopes[0] if near.slopes else torch.full((len(near.centres),), math.inf, dtype=torch.float64)
     return in_balls(case, balls, case.train, margins_of(case.logits, labels_of(case.train)), found, leads, gap)
-
-
-def affordable(case: Case, most: int) -> int:
-    """Balls whose constants are certified: a quarter where the network is dear to run."""
-    like = case.train.take([0]).to(device_of(case.model))
-    return most if multiplications(case.model, like) < HEAVY else most // 4
 
 
 def in_balls(
@@ -333,21 +358,11 @@ def centre_leads(head: nn.Sequential, centres: Tensor) -> Tensor:
     return _leads(said)
 
 
-def local_curve(case: Case, slopes: Slopes) -> tuple[Curve, ...]:
+def local_curve(slopes: Slopes, near: Nearby | None) -> tuple[Curve, ...]:
     """Certified local constants against the radius, beside the global one: where normalizers become harmless."""
-    fresh = unseen(case)
-    if fresh is None or slopes.gap or len(fresh) < 2:
+    if near is None or not near.slopes:
         return ()
-    centres = fresh.take(range(min(CENTRES, len(fresh))))
-    if not centres.is_floating_point():
-        return ()
-    unit = nearest_distance(centres)
-    if unit <= 0:
-        return ()
-    radii = tuple(unit * share for share in RADII)
-    found = local_slopes(case.model, centres[: affordable(case, PROBES)], radii)
-    if found is None:
-        return ()
+    found = near.slopes[1:]
     lines = [("certified in balls, largest", tuple(float(s.max()) for s in found))]
     lines.append(("certified in balls, median", tuple(float(s.median()) for s in found)))
     lines.append(("certified everywhere", (slopes.balanced,) * len(RADII)))

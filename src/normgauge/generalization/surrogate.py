@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.reads import refuse_unpaid
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, device_of
+from normgauge.generalization.scores.norms import multiplications
 from normgauge.trace.untouched import unwrap
 from normgauge.training import train
 
 STEPS = 100  # an epoch has about this many, with between 8 and 128 samples a step
+PASSES = 5  # over the half of D, by default
+MOST_WORK, SPEED = 4e11, 2e10  # multiplications that need not be asked for, and about how many a core does a second
 RATES = ((1e-3, 0.7), (1e-4, 0.3))  # learning rate, share of the epochs: the smaller one settles the weights
 
 
@@ -34,6 +38,16 @@ class Half:
     unseen: Sample
 
 
+def affordable(case: Case) -> Case:
+    """The case with as many passes as a row may take unasked: none where they would take long, and a word on it."""
+    forward = multiplications(case.model, case.train.take([0]).to(device_of(case.model)))
+    work = 3 * forward * PASSES * case.m / 2  # a backward pass costs two forward passes
+    if work <= MOST_WORK:
+        return dataclasses.replace(case, epochs=PASSES)
+    words = f"it needs extra training, about {work / SPEED / 60:.1f} minutes here; allow it with epochs={PASSES}"
+    return dataclasses.replace(case, epochs=0, untrained=words)
+
+
 def half(case: Case) -> Half:
     """Train the architecture from new weights on a random half of D.
 
@@ -43,7 +57,7 @@ def half(case: Case) -> Half:
         InputError: when no training is allowed, D has fewer than 4 samples, or the architecture cannot start anew.
     """
     if case.epochs < 1:
-        raise InputError("it needs extra training, and epochs is 0; allow at least one pass over the data")
+        raise InputError(case.untrained)
     if case.m < 4:
         raise InputError(f"D has {case.m} samples; half of it must hold two or more")
     order = torch.randperm(case.m, generator=torch.Generator().manual_seed(case.seed))

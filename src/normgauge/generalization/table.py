@@ -28,12 +28,12 @@ from normgauge.generalization.facts.space import margins_of
 from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
-from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve
-from normgauge.generalization.surrogate import half
+from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve, nearby
+from normgauge.generalization.surrogate import affordable, half
 from normgauge.trace.untouched import unwrap
 
 PROBES = 16  # samples the gauge is shown
-AGAIN = 2048  # training samples the network is asked about a second time
+AGAIN = 1000  # samples the network is asked about a second time: one answer in a hundred that moves is met
 
 
 def certify(
@@ -48,7 +48,7 @@ def certify(
     cells: int = 1,
     loss: Literal["ramp", "cross-entropy"] = "ramp",
     clip: float | None = None,
-    epochs: int = 5,
+    epochs: int | None = None,
     seed: int = 0,
     initial: Mapping[str, Tensor] | None = None,
     coreset: Sequence[int] | None = None,
@@ -77,7 +77,8 @@ def certify(
         cells: how many cells to make, fixed in advance; 1: only the labels tell cells apart.
         loss: what the cell rows bound: the ramp, which bounds the error, or cross-entropy with ``clip``.
         clip: the range given to cross-entropy, which has none of its own.
-        epochs: passes over the data that rows which train may take; 0 leaves them out.
+        epochs: passes over the data that rows which train may take; 0 leaves them out. By default 5 where they take
+            seconds, else none.
         seed: of all random draws.
         initial: the weights training began with, for the rows that measure the distance from them.
         coreset: indices of ``train`` the network was trained on, where it saw no others.
@@ -104,15 +105,18 @@ def certify(
         raise InputError(f"radius: expected a positive number, got {radius}")
     model, told = unwrap(model), progress or silent
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
-        case, warnings = gather(model, train, holdout, unlabeled, encoder, delta / tries, epochs, seed, told, groups)
+        case, warnings = gather(
+            model, train, holdout, unlabeled, encoder, delta / tries, epochs or 0, seed, told, groups
+        )
         whole = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
-        case = whole.single()
+        case = whole.single() if epochs is not None else affordable(whole.single())
         if data_free:
             unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
         chosen = Loss.of(loss, clip)
-        found = list(cell_rows(case, slopes, chosen, partition, cells))
+        near = nearby(case, slopes)
+        found = list(cell_rows(case, slopes, chosen, partition, cells, near))
         held = list(holdout_rows(whole))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
         made = (
@@ -125,7 +129,7 @@ def certify(
             disagreement.rows(case, surrogate=_surrogate(surrogate), prepared=trained),
             scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
-        curves = local_curve(case, slopes)
+        curves = local_curve(slopes, near)
         rows = tuple(paid_for(row, delta, tries) for row in asked(made, told, notes))
     return Certificate(
         type(model).__name__,
@@ -215,7 +219,7 @@ def gather(
     refuse_unsteady(model, sample, logits, "train", AGAIN)
     said = None if fresh is None else outputs(model, fresh)
     if fresh is not None and said is not None:
-        refuse_unsteady(model, fresh, said, "holdout", len(fresh))
+        refuse_unsteady(model, fresh, said, "holdout", AGAIN)
     case = Case(
         model,
         sample,

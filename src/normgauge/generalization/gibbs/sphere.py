@@ -16,7 +16,7 @@ from normgauge.symmetry.groups import ScaleFree, spread, vectors
 
 BATCH, SAMPLES = 256, (32, 1024)  # samples a batch, and fewest and most in all
 WORK = 1e9  # multiplications of a forward pass over all of them, about
-TOLERANCE, PRODUCTS = 1e-2, 60
+TOLERANCE, PRODUCTS = 1e-2, (20, 60)  # most products where the network is dear to run, and elsewhere
 
 
 def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
@@ -31,6 +31,7 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     allowed = WORK / max(1.0, multiplications(model, sample.take([0]).to(device_of(model))))
     count = min(SAMPLES[1], max(SAMPLES[0], int(allowed)))
     order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[:count]
+    products = PRODUCTS[allowed >= SAMPLES[1]]
     batches = [_pair(sample, chosen) for chosen in order.split(BATCH) if len(chosen) > 1]
     groups = scale_free(model, batches[0][0])
     if not groups:
@@ -39,7 +40,7 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     names = tuple(name for name in product.names if any(name in group.parameters for group in groups))
     norms = _norms(groups, product.split(product.weights()))
     flat = torch.cat([norms[name].reshape(-1) for name in names])
-    found, _ = eigenvalues(Scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=PRODUCTS, seed=seed)
+    found, _ = eigenvalues(Scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=products, seed=seed)
     return float(found.values[0])
 
 

@@ -35,7 +35,6 @@ AS_GOOD = 0.005  # of priors whose errors differ by less, the widest: moving awa
 PRIOR_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # widths of the learnt prior, paid for by a union
 LARGEST = 100.0  # variance of a prior, in units of 1/fan-in: the top of the grid
 SPLIT = 0.1  # the share of δ that pays for the draws
-TRAINING = "it needs extra training, and epochs is 0; allow some with epochs="
 HOPELESS = (
     "at least this, even with no error on D{}: the divergence alone is worth a blind guess, so no network was drawn; "
     "more samples, fewer weights or initial= would help"
@@ -158,7 +157,7 @@ def rows(
     work = Work(case, initial, prepared, draws, cache(lambda: space(case.model, case.few(), data_free=case.data_free)))
     yield _tried(MAURER, _maurer, work)
     for template, make in ((DZIUGAITE, _dziugaite), (LEARNT_PRIOR, _learnt_prior)):
-        yield _tried(template, make, work) if case.epochs else dataclasses.replace(template, reason=TRAINING)
+        yield _tried(template, make, work) if case.epochs else dataclasses.replace(template, reason=case.untrained)
     yield _lla(case)
 
 
