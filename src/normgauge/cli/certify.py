@@ -156,7 +156,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.demo is not None and (args.model is not None or given):
         raise InputError(f"--demo brings its own network, data and settings; leave out {', '.join(given) or 'MODEL'}")
     if args.demo is None and (args.model is None or args.train is None):
-        raise InputError(f"expected MODEL and --train, each as {CODE}, or --demo {DEMOS[0]}")
+        missing = " and ".join(n for n, v in (("MODEL", args.model), ("--train", args.train)) if v is None)
+        raise InputError(f"expected {missing} too, as {CODE}, or --demo {DEMOS[0]}")
     if args.demo is None and args.data_dir is not None:
         raise InputError("--data-dir goes with --demo; your own data functions know where their data lies")
     if args.clip is not None and args.loss != "cross-entropy":

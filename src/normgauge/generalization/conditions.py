@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 TRAIN = "the samples of train are independent draws from the source the promise is about, none left out or added"
-UNSEEN = "neither training nor a choice beyond the tries counted saw them"
-HOLDOUT = f"the hold-out samples are independent draws from the source the promise is about, and {UNSEEN}"
+UNSEEN = "neither training nor a choice among networks beyond tries= saw them"
+HOLDOUT = (
+    "the hold-out samples are independent draws from the source the promise is about (not frames, windows or records "
+    f"of one scene, series or person: then give groups=), and {UNSEEN}"
+)
 GROUPS = (
     f"the groups of the hold-out are independent draws from the source the promise is about, and {UNSEEN}; what is "
     "promised is the error of a random sample of a random group, every group weighing the same"
@@ -12,7 +15,7 @@ GROUPS = (
 UNLABELED = "the unlabeled inputs are independent draws that neither network was made with"
 CELLS = "the cells were fixed without train"
 ENCODER = "the encoder never saw a sample of train"
-CODE = "the code, the shapes and the single numbers of the network were fixed without train"
+CODE = "the architecture, and every number the network keeps outside its tensors, were fixed without train"
 INITIAL = "the weights given as initial= never saw a sample of train"
 CORESET = "the network, with all it keeps, was made from these samples and no others of train, by a recipe fixed before"
 PICKED = "the network was made by pick-to-learn, by a recipe fixed before"

@@ -214,7 +214,7 @@ def gather(
         if labels is not None and int(labels.max()) >= logits.shape[1]:
             raise InputError(
                 f"{name}: expected class numbers below {logits.shape[1]}, which is how many numbers the model gives, "
-                f"got {int(labels.max())}"
+                f"got {int(labels.max())}; do they start at 1?"
             )
     refuse_unsteady(model, sample, logits, "train", AGAIN)
     said = None if fresh is None else outputs(model, fresh)
@@ -261,9 +261,13 @@ def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
     """
     if given is None:
         return None
-    count = 0 if holdout is None else len(holdout)
+    if holdout is None:
+        raise InputError("groups: expected with holdout=, whose samples they belong to; got no hold-out")
+    if not isinstance(given, Iterable):
+        raise InputError(f"groups: expected one number or name a hold-out sample, got a {type(given).__name__}")
+    count = len(holdout)
     labels = given.tolist() if isinstance(given, Tensor | ndarray) else list(given)
-    if len(labels) != count or count == 0:
+    if len(labels) != count:
         raise InputError(f"groups: expected a label for each of the {count} samples of holdout=, got {len(labels)}")
     numbers: dict[Any, int] = {}
     try:
@@ -286,7 +290,8 @@ def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
     if type(model) is not nn.Sequential or len(model) < 2 or not as_written(model):
         raise InputError(
             f"encoder: expected a model of the form nn.Sequential(encoder, head) without hooks, got "
-            f"{type(model).__name__}; the rows in feature space must know the head"
+            f"{type(model).__name__}; the rows in feature space must know the head: give nn.Sequential(model.encoder, "
+            "model.head)"
         )
     first = model[0]
     name = next(iter(dict(model.named_children())))
@@ -311,7 +316,7 @@ def evaluated(model: nn.Module) -> Iterator[list[str]]:
             parameter.requires_grad_(True)
 
 
-def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
+def facts(case: Case, slopes: Slopes, groups: int | None = None) -> dict[str, float | int | str]:
     """Numbers measured on the way."""
     assert case.train.labels is not None
     margins = margins_of(case.logits, case.train.labels)
@@ -325,6 +330,8 @@ def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
     }
     if slopes.point is not None and not slopes.gap:
         found["slope of the margin at samples, largest found"] = math.sqrt(2) * 10**slopes.point.log10_lower
+    if groups is not None:
+        found["groups of the hold-out"] = groups
     if case.holdout_logits is not None and case.holdout is not None and case.holdout.labels is not None:
         wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
         found["hold-out error"] = float(wrong.double().mean())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from normgauge.core.certificate import NETWORK, Certificate, Kind, Row
-from normgauge.render.certificate_families import families, leading, speaker
+from normgauge.render.certificate_families import HOLDOUT, families, leading, speaker
 from normgauge.render.certificate_steps import TOTAL, Step, Track, steps, track
 from normgauge.render.certificate_words import (
     amount,
@@ -51,7 +51,7 @@ def said(rows: Sequence[Row], numbers: Mapping[str, int]) -> tuple[str, str, str
         return ABSENT if rows[0].kind is Kind.NOT_APPLICABLE else str(rows[0].kind), "", rows[0].reason
     if first.kind is Kind.VACUOUS:
         return str(first.kind), "", why(first)
-    told = first.name if first.quantity == "error" else f"{first.quantity}: {first.name}"
+    told = f"{first.name}: {first.reason}" if first.family == HOLDOUT and first.reason else first.name
     told = told if first.about == NETWORK else f"not this network: {first.about}"
     return shown(first), marks(first, numbers).replace(", ", ""), told
 

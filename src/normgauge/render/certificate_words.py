@@ -176,7 +176,9 @@ def enough(needed: int) -> str:
 
 def head(c: Certificate) -> str:
     """What was looked at."""
+    groups = c.facts.get("groups of the hold-out")
     held = f"{c.holdout:,} hold-out samples" if c.holdout else "no hold-out"
+    held += f" in {groups:,} groups" if groups is not None else ""
     free = f", {c.unlabeled:,} unlabeled" if c.unlabeled else ""
     tried = f" for {c.tries:,} tries together" if c.tries > 1 else ""
     return f"{c.model}, {c.samples:,} training samples, {held}{free}, {c.classes} classes, delta {c.delta:g}{tried}"

@@ -130,13 +130,29 @@ def outputs(model: nn.Module, sample: Sample, size: int = BATCH, order: Tensor |
     """
     place = device_of(model)
     batches = sample.batches(size) if order is None else map(sample.take, order.tensor_split(-(-len(order) // size)))
-    said = [model(x.to(place)).float().cpu() for x in batches]
-    if said[0].ndim != 2:
-        raise InputError(f"expected a model that gives one number a class, (samples, classes), got {describe(said[0])}")
+    said = [_answer(model, x.to(place)) for x in batches]
     found = torch.cat(said)
     if not found.isfinite().all():
         raise InputError("the model gives numbers that are not finite on this data; nothing can be said about it")
     return found
+
+
+def _answer(model: nn.Module, x: Tensor) -> Tensor:
+    """What the model says to a batch.
+
+    Raises:
+        InputError: for one it cannot take, or an answer that is not one number a class.
+    """
+    try:
+        said = model(x)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"the model cannot take a batch of {_shaped(x)}: {str(error).splitlines()[0]}") from error
+    if not isinstance(said, Tensor) or said.ndim != 2 or len(said) != len(x):
+        raise InputError(
+            f"expected a model that gives one number a class, ({len(x)}, classes), got {_shaped(said)}; wrap it so "
+            "that it returns the logits alone"
+        )
+    return said.float().cpu()
 
 
 def _given(loader: DataLoader[Any], name: str) -> Dataset[Any]:
@@ -266,7 +282,10 @@ def _refuse_spoiled(bad: int, count: int, name: str) -> None:
 
 def _classes(labels: Any, count: int, name: str) -> Tensor:
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (count,):
-        raise InputError(f"{name}: expected {count} class numbers as labels, got {_shaped(labels)}")
+        hint = (
+            "give (inputs, labels)" if labels is None else "integers, one a sample: .long(), .argmax(1) of one-hot rows"
+        )
+        raise InputError(f"{name}: expected {count} class numbers as labels, got {_shaped(labels)}; {hint}")
     if int(labels.min()) < 0:
         raise InputError(f"{name}: expected class numbers from 0, got {int(labels.min())}")
     return labels.long().cpu()

@@ -51,7 +51,8 @@ def _alone(blank: Row, key: str, wrong: Tensor, delta: float) -> Row:
         clopper_pearson(errors, n, math.log(delta)) if key == "clopper_pearson" else _mean(key, errors / n, n, delta)
     )
     terms = (("error on the hold-out", errors / n), ("price of its size", value - errors / n))
-    return promised(blank, value=value, terms=terms, additive=True, condition=HOLDOUT, reason="")
+    told = f"{errors:,} of {n:,} wrong"
+    return promised(blank, value=value, terms=terms, additive=True, condition=HOLDOUT, reason=told)
 
 
 def _grouped(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
@@ -62,7 +63,8 @@ def _grouped(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
     mean = group_mean(torch.bincount(case.groups[wrong], minlength=len(sizes)).tolist(), sizes.tolist())
     value = _mean(key, mean, len(sizes), case.delta)
     terms = (("mean error of the groups", mean), ("price of their number", value - mean))
-    return promised(blank, value=value, terms=terms, additive=True, condition=GROUPS, reason="")
+    told = f"{int(wrong.sum()):,} of {len(wrong):,} wrong, in {len(sizes):,} groups"
+    return promised(blank, value=value, terms=terms, additive=True, condition=GROUPS, reason=told)
 
 
 def _mean(key: str, mean: float, n: int, delta: float) -> float:
