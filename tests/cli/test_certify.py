@@ -126,7 +126,7 @@ def test_what_is_not_given_is_none(net, asked, capsys):
 
 MISTAKES = {
     "nothing": ([], "expected MODEL and --train"),
-    "no train": (["{net}:build"], "expected MODEL and --train"),
+    "no train": (["{net}:build"], "expected --train too"),
     "demo and model": (["{net}:build", "--demo", "mnist"], "leave out MODEL"),
     "demo and data": (["--demo", "mnist", "--holdout", "{net}:holdout"], "leave out --holdout"),
     "demo and settings": (["--demo", "mnist", "--cells", "5", "--clip", "2"], "leave out --cells, --clip"),

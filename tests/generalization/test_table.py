@@ -413,4 +413,4 @@ def test_what_a_network_keeps_out_of_sight_is_paid_for_or_nothing_is_promised(ki
             ng.certify(net, (x, y), epochs=0, data_free=("z",))
         declared = ng.certify(net, (x, y), epochs=0, data_free=("x", "y"))
         assert declared.row("gibbs.maurer").kind is not Kind.NOT_APPLICABLE
-        assert "single numbers" in declared.row("gibbs.maurer").condition
+        assert "outside its tensors" in declared.row("gibbs.maurer").condition

@@ -51,7 +51,9 @@ def said(rows: Sequence[Row], numbers: Mapping[str, int]) -> tuple[str, str, str
         return ABSENT if rows[0].kind is Kind.NOT_APPLICABLE else str(rows[0].kind), "", rows[0].reason
     if first.kind is Kind.VACUOUS:
         return str(first.kind), "", why(first)
-    told = f"{first.name}: {first.reason}" if first.family == HOLDOUT and first.reason else first.name
+    said_already = first.quantity == "error" or first.name.lower().startswith(first.quantity)
+    told = first.name if said_already else f"{first.quantity}: {first.name}"
+    told = f"{told}: {first.reason}" if first.family == HOLDOUT and first.reason else told
     told = told if first.about == NETWORK else f"not this network: {first.about}"
     return shown(first), marks(first, numbers).replace(", ", ""), told
 
