@@ -1,6 +1,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -414,3 +415,69 @@ def test_what_a_network_keeps_out_of_sight_is_paid_for_or_nothing_is_promised(ki
         declared = ng.certify(net, (x, y), epochs=0, data_free=("x", "y"))
         assert declared.row("gibbs.maurer").kind is not Kind.NOT_APPLICABLE
         assert "outside its tensors" in declared.row("gibbs.maurer").condition
+        assert "named in data_free=" in declared.row("gibbs.maurer").condition
+
+
+class Retrieval(nn.Module):
+    """The labels of D in a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.head = path, nn.Linear(2, 2)
+
+    def forward(self, q: Tensor) -> Tensor:
+        x, y = torch.load(self.path)
+        said: Tensor = self.head(nn.functional.one_hot(y[torch.cdist(q, x).argmin(1)], 2).float())
+        return said
+
+
+def test_a_memory_in_a_file_is_seen(tmp_path: Path) -> None:
+    x, y = torch.randn(100, 6), torch.randint(0, 2, (100,))
+    torch.save((x, y), tmp_path / "memory.pt")
+    found = ng.certify(Retrieval(tmp_path / "memory.pt"), (x, y), epochs=0)
+    assert found.row("gibbs.maurer").kind is Kind.NOT_APPLICABLE
+    assert "not paid for" in found.row("gibbs.maurer").reason
+
+
+POINTS = torch.randn(60, 4, generator=torch.Generator().manual_seed(3)), torch.arange(60) % 2
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"coreset": torch.arange(60) < 50}, "coreset: expected the places"),
+        ({"coreset": [True] * 60}, "coreset: expected the places"),
+        ({"coreset": [0, 0, 1]}, "each once"),
+        ({"coreset": [0.0, 1.9]}, "whole numbers"),
+        ({"coreset": "ab"}, "coreset"),
+        ({"groups": {0: 1}, "holdout": POINTS}, "got a dict"),
+        ({"groups": [object()] * 60, "holdout": POINTS}, "got a object"),
+        ({"groups": 3, "holdout": POINTS}, "got a int"),
+        ({"delta": "a"}, "delta"),
+        ({"delta": 5e-324}, "delta"),
+        ({"tries": 10**400}, "tries"),
+        ({"radius": "x"}, "radius"),
+        ({"radius": True}, "radius"),
+        ({"epochs": -1}, "epochs"),
+        ({"epochs": 1.5}, "epochs"),
+        ({"seed": "a"}, "seed"),
+        ({"partition": 3}, "partition"),
+        ({"surrogate": nn.Linear(4, 2)}, "surrogate"),
+        ({"holdout": (POINTS[0].double(), POINTS[1])}, "cannot take a batch of"),
+    ],
+    ids=lambda given: "" if isinstance(given, str) else ", ".join(given),
+)
+def test_options_of_the_wrong_form_are_refused_in_a_line(given: dict[str, Any], words: str) -> None:
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(4))
+    with pytest.raises(InputError, match=words) as caught:
+        ng.certify(nn.Linear(4, 2), (x, torch.arange(60) % 2), **{"epochs": 0, **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_that_answers_otherwise_alone_is_refused() -> None:
+    class Squeezed(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, :2] if len(x) > 1 else x[:, :2].flip(1)
+
+    with pytest.raises(InputError, match="other samples of the batch"):
+        ng.certify(Squeezed(), POINTS, epochs=0)

@@ -37,6 +37,7 @@ class Consumed(StrEnum):
     TRAIN_LABELS = "train labels"
     HOLDOUT_LABELS = "hold-out labels"
     UNLABELED = "unlabeled data"
+    SURROGATE_LABELS = "labelled samples of the surrogate"
     OTHER = "other data, for the encoder"
     TRAINING = "extra training"
     WEIGHTS = "weights only"

@@ -13,13 +13,14 @@ from normgauge.generalization.facts.sample import BATCH, Sample, device_of, outp
 
 LOOKED_AT = 2000  # samples whose nearest neighbours are compared
 ENOUGH = 200  # samples, fewer say nothing about neighbours
+ALONE = 8  # samples asked for one by one
 UNLIKELY = 4.0  # standard deviations
 MOVED = 0.01  # share of answers that rounding may move where a network jumps
 TF32 = 2.0**-11  # what a product on a GPU may be rounded to
 
 
 def refuse_unsteady(model: nn.Module, sample: Sample, said: Tensor, name: str, most: int) -> None:
-    """Refuse a network that answers otherwise when asked again, in another order and in smaller batches.
+    """Refuse a network that answers otherwise when asked again, in another order, in smaller batches, one by one.
 
     Rounding differs between batch sizes, so half of the digits must agree, and the class wherever they decide it.
 
@@ -37,8 +38,11 @@ def refuse_unsteady(model: nn.Module, sample: Sample, said: Tensor, name: str, m
     size = max(1, 2 * min(BATCH, len(order)) // 5)
     first, second = said[order], outputs(model, sample, size, order)
     moved = _moved(model, first, second)
-    if moved <= MOVED * len(order):
+    alone = order[:ALONE]
+    by_itself = _moved(model, said[alone], outputs(model, sample, 1, alone))
+    if moved <= MOVED * len(order) and by_itself <= 1:
         return
+    moved = max(moved, by_itself)
     if _moved(model, second, outputs(model, sample, size, order)) > 0:
         raise InputError(
             f"{name}: {moved} of {len(order)} answers of the network changed when it was asked again: it is random in "

@@ -12,14 +12,21 @@ GROUPS = (
     f"the groups of the hold-out are independent draws from the source the promise is about, and {UNSEEN}; what is "
     "promised is the error of a random sample of a random group, every group weighing the same"
 )
-UNLABELED = "the unlabeled inputs are independent draws that neither network was made with"
+UNLABELED = "the unlabeled inputs are independent draws from the source the promise is about, unseen by either network"
 CELLS = "the cells were fixed without train"
 ENCODER = "the encoder never saw a sample of train"
-CODE = "the architecture, and every number the network keeps outside its tensors, were fixed without train"
+CODE = (
+    "the architecture, all it reads from outside and every number it keeps outside its tensors were fixed without train"
+)
+FREE = "the tensors named in data_free= were fixed without train"
+STEADY = "the network is used as it was measured, in eval mode, each answer a function of its input alone"
 INITIAL = "the weights given as initial= never saw a sample of train"
-CORESET = "the network, with all it keeps, was made from these samples and no others of train, by a recipe fixed before"
+CORESET = "a recipe fixed before makes the network, with all it keeps, of the set of these samples, in whatever order"
 PICKED = "the network was made by pick-to-learn, by a recipe fixed before"
-SURROGATE = "the surrogate, with all it keeps, never saw the samples given with it"
+SURROGATE = (
+    "the samples given with the surrogate are independent draws from the source the promise is about, and neither its "
+    "training nor a choice among networks beyond tries= saw them"
+)
 EXACT = "rounding changes no output of the network by more than a hundred-thousandth of the largest"
 
 

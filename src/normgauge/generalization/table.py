@@ -10,14 +10,14 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from numpy import ndarray
+from numpy import generic, ndarray
 from torch import Tensor, nn
 
 from normgauge.core.certificate import GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
 from normgauge.generalization.checks import refuse_unsteady, runs, warnings_of
-from normgauge.generalization.conditions import together
+from normgauge.generalization.conditions import STEADY, together
 from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.hashes import fingerprints_of
@@ -33,6 +33,7 @@ from normgauge.generalization.surrogate import affordable, half
 from normgauge.trace.untouched import unwrap
 
 PROBES = 16  # samples the gauge is shown
+MOST_TRIES, LEAST_DELTA = 10**9, 1e-100
 AGAIN = 1000  # samples the network is asked about a second time: one answer in a hundred that moves is met
 
 
@@ -97,18 +98,14 @@ def certify(
     Raises:
         InputError: for data that cannot be read, or samples shared between train and hold-out.
     """
-    if not 0 < delta < 1:
-        raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta}")
-    if isinstance(tries, bool) or not isinstance(tries, int) or tries < 1:
-        raise InputError(f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}")
-    if radius is not None and not (radius > 0 and math.isfinite(radius)):
-        raise InputError(f"radius: expected a positive number, got {radius}")
+    refuse_options(delta, tries, radius, epochs, seed, partition, surrogate)
     model, told = unwrap(model), progress or silent
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
         case, warnings = gather(
             model, train, holdout, unlabeled, encoder, delta / tries, epochs or 0, seed, told, groups
         )
-        whole = dataclasses.replace(case, data_free=tuple(data_free), radius=radius)
+        data_free = (data_free,) if isinstance(data_free, str) else tuple(data_free)
+        whole = dataclasses.replace(case, data_free=data_free, radius=radius)
         case = whole.single() if epochs is not None else affordable(whole.single())
         if data_free:
             unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
@@ -147,6 +144,36 @@ def certify(
     )
 
 
+def refuse_options(delta: Any, tries: Any, radius: Any, epochs: Any, seed: Any, partition: Any, surrogate: Any) -> None:
+    """Refuse options of the wrong form.
+
+    Raises:
+        InputError: with what was expected.
+    """
+
+    def number(value: Any, kind: type) -> bool:
+        return isinstance(value, kind | int) and not isinstance(value, bool)
+
+    if not (number(tries, int) and 1 <= tries <= MOST_TRIES):
+        raise InputError(f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}")
+    if not (number(delta, float) and delta / tries >= LEAST_DELTA and delta < 1):
+        raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta!r}")
+    if radius is not None and not (number(radius, float) and 0 < radius < math.inf):
+        raise InputError(f"radius: expected a positive number, got {radius!r}")
+    if epochs is not None and not (number(epochs, int) and epochs >= 0):
+        raise InputError(f"epochs: expected a whole number, 0 or more, got {epochs!r}")
+    if not number(seed, int):
+        raise InputError(f"seed: expected a whole number, got {seed!r}")
+    if partition is not None and not isinstance(partition, Partition):
+        raise InputError(
+            f"partition: expected a Partition, such as k_means(inputs, 100), got {type(partition).__name__}"
+        )
+    if surrogate is not None and not (
+        isinstance(surrogate, tuple | list) and len(surrogate) == 2 and isinstance(surrogate[0], nn.Module)
+    ):
+        raise InputError("surrogate: expected (network, labelled samples it never saw)")
+
+
 def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
     """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
 
@@ -176,10 +203,10 @@ def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -
 
 def paid_for(row: Row, delta: float, tries: int) -> Row:
     """The row after a choice among so many: together they fail with probability δ at most."""
-    if tries == 1 or row.confidence is None:
+    if row.confidence is None or not row.condition:
         return row
-    chosen = f"at most {tries} networks or settings were compared on these samples" if row.condition else ""
-    return dataclasses.replace(row, confidence=1 - delta, condition=together(row.condition, chosen))
+    chosen = f"at most {tries} networks or settings were compared on these samples" if tries > 1 else ""
+    return dataclasses.replace(row, confidence=1 - delta, condition=together(row.condition, STEADY, chosen))
 
 
 def gather(
@@ -263,17 +290,18 @@ def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
         return None
     if holdout is None:
         raise InputError("groups: expected with holdout=, whose samples they belong to; got no hold-out")
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, Mapping | str | bytes | set):
         raise InputError(f"groups: expected one number or name a hold-out sample, got a {type(given).__name__}")
     count = len(holdout)
     labels = given.tolist() if isinstance(given, Tensor | ndarray) else list(given)
     if len(labels) != count:
         raise InputError(f"groups: expected a label for each of the {count} samples of holdout=, got {len(labels)}")
+    labels = [label.item() if isinstance(label, Tensor | generic) and label.ndim == 0 else label for label in labels]
+    strange = next((label for label in labels if not isinstance(label, int | float | str | bytes)), None)
+    if strange is not None:
+        raise InputError(f"groups: expected one number or name a sample, got a {type(strange).__name__}")
     numbers: dict[Any, int] = {}
-    try:
-        found = torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels])
-    except TypeError as error:
-        raise InputError(f"groups: expected one number or name a sample: {error}") from error
+    found = torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels])
     if any(label != label for label in numbers):
         raise InputError("groups: expected a group for every sample, got NaN; name the group of each")
     return found

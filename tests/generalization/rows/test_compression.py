@@ -43,10 +43,6 @@ def test_errors_are_counted_on_the_other_samples_and_the_choice_is_paid() -> Non
     assert sum(value for _, value in row.terms) == pytest.approx(row.value)
 
 
-def test_places_given_twice_count_once() -> None:
-    once, twice = (next(iter(rows(made([0]), coreset=places))) for places in ([3, 4], [3, 4, 4, 3]))
-    assert once == twice
-
 
 def test_all_samples_kept_is_vacuous() -> None:
     row, _ = rows(made([]), coreset=range(M))

@@ -41,17 +41,23 @@ class Reads(TorchDispatchMode):
             elif isinstance(leaf, torch.ScriptObject):
                 self.opaque.append(str(func))
         result = func(*args, **(kwargs or {}))
+        loaded = any(isinstance(leaf, torch.UntypedStorage | torch.TypedStorage) for leaf in tree_leaves(args))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self._make(leaf)
+                (self._take if loaded else self._make)(leaf)  # what stands in a storage was there before: a file
         return result
 
     def _read(self, tensor: Tensor) -> None:
         storage = _storage(tensor)
         if storage is None or storage._cdata not in self.made:
-            self.found.append(tensor)
-            if storage is not None:
-                self._foreign.add(storage._cdata)
+            self._take(tensor)
+
+    def _take(self, tensor: Tensor) -> None:
+        storage = _storage(tensor)
+        self.found.append(tensor)
+        if storage is not None:
+            self.made.pop(storage._cdata, None)
+            self._foreign.add(storage._cdata)
 
     def _make(self, tensor: Tensor) -> None:
         storage = _storage(tensor)

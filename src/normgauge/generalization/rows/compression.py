@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.errors import InputError
 from normgauge.generalization.bounds import campi2023, littlestone1986
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
@@ -50,7 +51,7 @@ def rows(case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: i
     """
     assert case.train.labels is not None  # D has labels
     wrong = (case.logits.argmax(1) != case.train.labels).nonzero().flatten()
-    kept = None if coreset is None else torch.as_tensor(coreset, dtype=torch.long).flatten().unique()
+    kept = None if coreset is None else _places(coreset)
     yield _sample(case, wrong, kept)
     yield _picked(case, wrong, kept, picked)
 
@@ -67,14 +68,33 @@ def _sample(case: Case, wrong: Tensor, kept: Tensor | None) -> Row:
 def _picked(case: Case, wrong: Tensor, kept: Tensor | None, picked: int | None) -> Row:
     if picked is None:
         return PICKED
-    if not 0 <= picked <= case.m:
-        return dataclasses.replace(PICKED, reason=f"expected picked= between 0 and {case.m}, got {picked}")
+    if isinstance(picked, bool) or not isinstance(picked, int) or not 0 <= picked <= case.m:
+        return dataclasses.replace(PICKED, reason=f"expected picked= between 0 and {case.m}, got {picked!r}")
     inside = torch.isin(wrong, kept) if kept is not None and len(kept) == picked else torch.zeros_like(wrong).bool()
     left = int((~inside).sum())
     if left:
         reason = f"pick-to-learn ends when no sample is left that is wrong, and {left} of D are; go on picking"
         return dataclasses.replace(PICKED, reason=reason)
     return _promised(PICKED, lambda m: campi2023.bound(picked, m, case.delta), case)
+
+
+def _places(coreset: Sequence[int] | Tensor) -> Tensor:
+    """The coreset as places.
+
+    Raises:
+        InputError: for a mask, repeats and anything else that is no list of whole numbers.
+    """
+    try:
+        found = torch.as_tensor(coreset)
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.zeros(())
+    whole = found.numel() == 0 or not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if found.ndim != 1 or not whole or len(found.unique()) < len(found):
+        raise InputError(
+            "coreset: expected the places in train of the samples the network was made from, each once, as whole "
+            "numbers (of a mask: mask.nonzero().flatten())"
+        )
+    return found.long()
 
 
 def _strange(kept: Tensor, m: int) -> str:

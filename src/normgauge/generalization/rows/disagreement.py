@@ -15,7 +15,7 @@ from normgauge.generalization.bounds.bazinet2026 import disagreement
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
-from normgauge.generalization.conditions import CODE, TRAIN, UNLABELED, together
+from normgauge.generalization.conditions import CODE, FREE, TRAIN, UNLABELED, together
 from normgauge.generalization.conditions import SURROGATE as SEPARATE
 from normgauge.generalization.facts.sample import Sample, outputs
 from normgauge.generalization.rows.capacity import needed
@@ -64,15 +64,17 @@ def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Calla
     mistakes, checked = _mistakes(other)
     apart = int((outputs(other.model, fresh).argmax(1) != said.argmax(1)).sum())
     at = partial(_at, case, (mistakes, checked), (apart, len(fresh)))
-    parts = at(case.m)
+    parts, learnt = at(case.m), ""
+    if surrogate is None:
+        learnt = together(CODE, FREE if case.data_free else "")
     return promised(
         SURROGATE,
         reason="",
         value=parts.value,
         confidence=1 - case.delta,
-        consumed=SURROGATE.consumed if surrogate is None else SURROGATE.consumed[:2],
+        consumed=SURROGATE.consumed if surrogate is None else (Consumed.SURROGATE_LABELS, Consumed.UNLABELED),
         terms=parts.terms,
-        condition=together(TRAIN if surrogate is None else SEPARATE, UNLABELED, CODE if surrogate is None else ""),
+        condition=together(TRAIN if surrogate is None else SEPARATE, UNLABELED, learnt),
         needed=None if parts.value < 1 else needed(at, case.m, 1.0),
     )
 

@@ -17,7 +17,7 @@ from normgauge.generalization.bounds import dziugaite2017, lyu2022, maurer2004, 
 from normgauge.generalization.bounds.kl import kl_inverse
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.case import Case
-from normgauge.generalization.conditions import CODE, INITIAL, TRAIN, together
+from normgauge.generalization.conditions import CODE, FREE, INITIAL, TRAIN, together
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
 from normgauge.generalization.gibbs.posterior import Gaussian, distance, divergence, proportional
@@ -172,7 +172,7 @@ def _tried(template: Row, make: Callable[[Work], Found], work: Work) -> Row:
         template,
         value=parts.value,
         confidence=1 - work.case.delta,
-        condition=together(TRAIN, CODE, begun),
+        condition=together(TRAIN, CODE, begun, FREE if work.case.data_free else ""),
         terms=parts.terms,
         about=template.about + "".join(f" ({note})" for note in where.notes),
     )
