@@ -297,7 +297,8 @@ def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
     if len(labels) != count:
         raise InputError(f"groups: expected a label for each of the {count} samples of holdout=, got {len(labels)}")
     labels = [label.item() if isinstance(label, Tensor | generic) and label.ndim == 0 else label for label in labels]
-    strange = next((label for label in labels if not isinstance(label, int | float | str | bytes)), None)
+    names = [part for label in labels for part in (label if isinstance(label, tuple) else (label,))]
+    strange = next((name for name in names if not isinstance(name, int | float | str | bytes)), None)
     if strange is not None:
         raise InputError(f"groups: expected one number or name a sample, got a {type(strange).__name__}")
     numbers: dict[Any, int] = {}

@@ -43,7 +43,6 @@ def test_errors_are_counted_on_the_other_samples_and_the_choice_is_paid() -> Non
     assert sum(value for _, value in row.terms) == pytest.approx(row.value)
 
 
-
 def test_all_samples_kept_is_vacuous() -> None:
     row, _ = rows(made([]), coreset=range(M))
     assert row.kind is Kind.VACUOUS

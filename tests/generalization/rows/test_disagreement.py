@@ -49,7 +49,7 @@ def test_both_terms_are_clopper_pearson_with_half_of_delta() -> None:
     assert agreeing.kind is Kind.BOUND
     assert agreeing.value == pytest.approx(clopper_pearson(0, 100, spent) + clopper_pearson(0, 50, spent))
     assert agreeing.about == NETWORK
-    assert agreeing.consumed == (Consumed.TRAIN_LABELS, Consumed.UNLABELED)
+    assert agreeing.consumed == (Consumed.SURROGATE_LABELS, Consumed.UNLABELED)
     assert opposed.kind is Kind.VACUOUS
     assert dict(opposed.terms)["disagreement"] == 1.0
     assert opposed.needed is None, "no number of samples helps"
