@@ -106,10 +106,17 @@ def test_on_a_terminal_the_view_is_drawn_over_itself(tmp_path, monkeypatch, with
     assert "blocks.1.norm" in last and last.count("\n") <= 20
 
 
+def heeds_interrupts():
+    """A shell lets what it starts in the background ignore interrupts, and so would what that starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_in_a_real_terminal_an_interrupt_ends_it_cleanly(run):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "normgauge", "watch", run]
-    watching = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, cwd=ROOT)
+    watching = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, stdin=theirs, cwd=ROOT, preexec_fn=heeds_interrupts
+    )
     os.close(theirs)
     seen = b""
     while b"blocks.1.norm" not in seen:
@@ -127,7 +134,8 @@ def test_in_a_real_terminal_an_interrupt_ends_it_cleanly(run):
 def test_the_web_page_is_served_until_interrupted(tmp_path):
     pytest.importorskip("uvicorn", reason="the live page is normgauge[web]")
     command = [sys.executable, "-m", "normgauge", "watch", str(tmp_path / "runs"), "--web"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as serving:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, cwd=ROOT, preexec_fn=heeds_interrupts) as serving:
         try:
             address = serving.stdout.readline().strip()
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", address)
