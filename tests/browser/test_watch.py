@@ -195,7 +195,8 @@ def live(browser: Any, tmp_path: Path) -> Iterator[tuple[Any, Path, list[str]]]:
     pytest.importorskip("uvicorn", reason="the live page is normgauge[web]")
     folder = tmp_path / "runs"
     command = [sys.executable, "-m", "normgauge", "watch", str(folder), "--web"]
-    serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    heed = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # whatever started the tests ignores
+    serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=heed)
     address = serving.stdout.readline().strip()
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page, wrong = context.new_page(), []
