@@ -137,7 +137,7 @@ UNSTEADY = {
     "mean of the batch": (lambda linear, x: linear(x - x.mean(0)), "with the other samples of the batch"),
     "statistics of the batch": (lambda linear, x: F.batch_norm(linear(x), None, None, training=True), "BatchNorm"),
     "first of the batch": (lambda linear, x: linear(x) + linear(x[:1]), "with the other samples of the batch"),
-    "size of the batch": (lambda linear, x: linear(x) * (1 if len(x) > 300 else -1), "with the other samples"),
+    "size of the batch": (lambda linear, x: linear(x) * (1 if len(x) > 100 else -1), "with the other samples"),
 }
 
 

@@ -34,7 +34,7 @@ from normgauge.trace.untouched import unwrap
 
 PROBES = 16  # samples the gauge is shown
 MOST_TRIES, LEAST_DELTA = 10**9, 1e-100
-AGAIN = 1000  # samples the network is asked about a second time: one answer in a hundred that moves is met
+AGAIN = 500  # samples the network is asked about a second time: one answer in a hundred that moves is met
 
 
 def certify(

@@ -28,7 +28,7 @@ from normgauge.errors import InputError
 from normgauge.generalization.facts.hashes import marks
 from normgauge.trace.inputs import describe
 
-BATCH = 512
+BATCH = 128  # larger ones leave the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)

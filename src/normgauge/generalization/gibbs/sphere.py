@@ -16,6 +16,7 @@ from normgauge.symmetry.groups import ScaleFree, spread, vectors
 
 BATCH, SAMPLES = 256, (32, 1024)  # samples a batch, and fewest and most in all
 WORK = 1e9  # multiplications of a forward pass over all of them, about
+FEW = 4  # samples that show which weights have no scale
 TOLERANCE, PRODUCTS = 1e-2, (20, 60)  # most products where the network is dear to run, and elsewhere
 
 
@@ -33,7 +34,7 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[:count]
     products = PRODUCTS[allowed >= SAMPLES[1]]
     batches = [_pair(sample, chosen) for chosen in order.split(BATCH) if len(chosen) > 1]
-    groups = scale_free(model, batches[0][0])
+    groups = scale_free(model, batches[0][0][:FEW])
     if not groups:
         raise InputError("no weights of this network are scale-free: no normalizer takes the scale of any layer off")
     product = Product(model, F.cross_entropy, batches, mode="train", seed=seed)

@@ -12,10 +12,10 @@ from normgauge.core.certificate import Kind, Row, promised
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import EXACT, together
-from normgauge.generalization.facts.sample import BATCH
 from normgauge.generalization.facts.slopes import Slopes, local_slopes
 from normgauge.generalization.facts.space import margins_of
 
+BALLS = 512  # measured in one run of the gauge
 ROUNDING = 1e-5  # of the largest output: what float32 may lose in a network and its copies
 NO_RADIUS = "give radius=R, the l2 length of the changes of an input that must not matter"
 NO_FLOATS = "inputs that are no real numbers have no small changes"
@@ -92,7 +92,7 @@ def certified(case: Case, room: Tensor, slopes: Slopes) -> Tensor:
     assert case.holdout is not None and case.radius is not None
     good = room > slopes.balanced * case.radius
     left = ((room > 0) & ~good).nonzero().squeeze(1)
-    for places in left.split(BATCH) if len(left) else ():
+    for places in left.split(BALLS) if len(left) else ():
         case.progress("proving which predictions cannot be changed", float(places[0]) / len(room))
         steep = local_slopes(case.model, case.holdout.take(places), (case.radius,))
         if steep is not None:
