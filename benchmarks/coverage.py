@@ -37,6 +37,7 @@ from torch import nn
 import normgauge as ng
 from benchmarks.worlds import ALL, COUNTS, FAMILIES, PROBLEMS, PUBLIC, TRAINED, Plane, Problem, World
 from normgauge.core.certificate import NETWORK, Kind, Row, promised
+from normgauge.errors import InputError
 from normgauge.generalization.bounds.holdout import log_binomial_below
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample
@@ -192,21 +193,16 @@ def certified(kind: str, index: int, delta: float, seed: int, epochs: int) -> li
     case, clip = problem.case, CLIPS[index % len(CLIPS)]
     assert case.holdout is not None and case.unlabeled is not None
     affine = kind != "hidden"
+    options: dict[str, Any] = {"epochs": epochs, "seed": index, "tries": problem.tries, "groups": case.groups}
+    if affine and index % 2:
+        options |= {"loss": "cross-entropy", "clip": clip}
+    train, held = ((part.inputs, part.labels) for part in (case.train, case.holdout))
     with Watched() as watched:
-        rows = ng.certify(
-            case.model,
-            (case.train.inputs, case.train.labels),
-            (case.holdout.inputs, case.holdout.labels),
-            case.unlabeled.inputs,
-            case.encoder,
-            delta,
-            loss="cross-entropy" if affine and index % 2 else "ramp",
-            clip=clip if affine and index % 2 else None,
-            epochs=epochs,
-            seed=index,
-            tries=problem.tries,
-            groups=case.groups,
-        ).rows
+        try:
+            rows = ng.certify(case.model, train, held, case.unlabeled.inputs, case.encoder, delta, **options).rows
+        except InputError as error:  # nothing is promised
+            refused = Row("refused", "refused", "none", Kind.NOT_APPLICABLE, reason=str(error))
+            return [(refused.key, refused, math.nan, 0.0)]
         answers = [one for row in rows for one in judged(row, problem, clip, watched)]
     return [(row.key, row, truth, slack) for row, truth, slack in answers]
 
