@@ -17,6 +17,7 @@ from normgauge.errors import InputError, ReadingError
 
 SCHEMA = 2
 NETWORK = "this network"
+GROUPS = "hold-out groups"  # a fact
 GUESSING = "error of always naming the most frequent class"  # a fact
 
 

@@ -1,14 +1,17 @@
-"""What would make every row false: a network that is no function, augmented inputs, labels that were shuffled."""
+"""What would make every row false: options of a wrong form, a network that is no function, labels that were shuffled."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
+from numpy import generic, ndarray
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
-from normgauge.generalization.facts.cells import nearest
+from normgauge.generalization.facts.cells import Partition, nearest
 from normgauge.generalization.facts.sample import BATCH, Sample, device_of, outputs
 
 LOOKED_AT = 2000  # samples whose nearest neighbours are compared
@@ -16,6 +19,7 @@ ENOUGH = 200  # samples, fewer say nothing about neighbours
 ALONE = 8  # samples asked for one by one
 UNLIKELY = 4.0  # standard deviations
 MOVED = 0.01  # share of answers that rounding may move where a network jumps
+MOST_TRIES, LEAST_DELTA = 10**9, 1e-100
 TF32 = 2.0**-11  # what a product on a GPU may be rounded to
 
 
@@ -155,4 +159,75 @@ def _mirrored(sample: Sample) -> int:
     return int(((squares == 0) & ~own).sum())
 
 
-__all__ = ["label_agreement", "refuse_unsteady", "runs", "warnings_of"]
+def refuse_options(delta: Any, tries: Any, radius: Any, epochs: Any, seed: Any, partition: Any, surrogate: Any) -> None:
+    """Refuse options of the wrong form.
+
+    Raises:
+        InputError: with what was expected.
+    """
+
+    def number(value: Any, kind: type) -> bool:
+        return isinstance(value, kind | int) and not isinstance(value, bool)
+
+    if not (number(tries, int) and 1 <= tries <= MOST_TRIES):
+        raise InputError(f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}")
+    if not (number(delta, float) and delta / tries >= LEAST_DELTA and delta < 1):
+        raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta!r}")
+    if radius is not None and not (number(radius, float) and 0 < radius < math.inf):
+        raise InputError(f"radius: expected a positive number, got {radius!r}")
+    if epochs is not None and not (number(epochs, int) and epochs >= 0):
+        raise InputError(f"epochs: expected a whole number, 0 or more, got {epochs!r}")
+    if not number(seed, int):
+        raise InputError(f"seed: expected a whole number, got {seed!r}")
+    if partition is not None and not isinstance(partition, Partition):
+        raise InputError(
+            f"partition: expected a Partition, such as k_means(inputs, 100), got {type(partition).__name__}"
+        )
+    if surrogate is not None and not (
+        isinstance(surrogate, tuple | list) and len(surrogate) == 2 and isinstance(surrogate[0], nn.Module)
+    ):
+        raise InputError("surrogate: expected (network, labelled samples it never saw)")
+
+
+def records(sample: Sample, marks: list[bytes], labelled: bool) -> Sequence[Hashable]:
+    """Each input, with its label where that counts."""
+    return list(zip(marks, sample.labels.tolist(), strict=True)) if labelled and sample.labels is not None else marks
+
+
+def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
+    """Groups as numbers from 0.
+
+    Raises:
+        InputError: where there is not one label for each hold-out sample.
+    """
+    if given is None:
+        return None
+    if holdout is None:
+        raise InputError("groups: expected with holdout=, whose samples they belong to; got no hold-out")
+    if not isinstance(given, Iterable) or isinstance(given, Mapping | str | bytes | set):
+        raise InputError(f"groups: expected one number or name a hold-out sample, got a {type(given).__name__}")
+    count = len(holdout)
+    labels = given.tolist() if isinstance(given, Tensor | ndarray) else list(given)
+    if len(labels) != count:
+        raise InputError(f"groups: expected a label for each of the {count} samples of holdout=, got {len(labels)}")
+    labels = [label.item() if isinstance(label, Tensor | generic) and label.ndim == 0 else label for label in labels]
+    names = [part for label in labels for part in (label if isinstance(label, tuple) else (label,))]
+    strange = next((name for name in names if not isinstance(name, int | float | str | bytes)), None)
+    if strange is not None:
+        raise InputError(f"groups: expected one number or name a sample, got a {type(strange).__name__}")
+    numbers: dict[Any, int] = {}
+    found = torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels])
+    if any(label != label for label in numbers):
+        raise InputError("groups: expected a group for every sample, got NaN; name the group of each")
+    return found
+
+
+__all__ = [
+    "grouping",
+    "label_agreement",
+    "records",
+    "refuse_options",
+    "refuse_unsteady",
+    "runs",
+    "warnings_of",
+]

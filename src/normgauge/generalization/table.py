@@ -6,17 +6,16 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from numpy import generic, ndarray
 from torch import Tensor, nn
 
-from normgauge.core.certificate import GUESSING, Certificate, Row
+from normgauge.core.certificate import GROUPS, GUESSING, Certificate, Row
 from normgauge.errors import InputError
 from normgauge.generalization.case import Case, Progress, silent
-from normgauge.generalization.checks import refuse_unsteady, runs, warnings_of
+from normgauge.generalization.checks import grouping, records, refuse_options, refuse_unsteady, runs, warnings_of
 from normgauge.generalization.conditions import STEADY, together
 from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
@@ -33,7 +32,6 @@ from normgauge.generalization.surrogate import affordable, half
 from normgauge.trace.untouched import unwrap
 
 PROBES = 16  # samples the gauge is shown
-MOST_TRIES, LEAST_DELTA = 10**9, 1e-100
 AGAIN = 500  # samples the network is asked about a second time: one answer in a hundred that moves is met
 
 
@@ -144,36 +142,6 @@ def certify(
     )
 
 
-def refuse_options(delta: Any, tries: Any, radius: Any, epochs: Any, seed: Any, partition: Any, surrogate: Any) -> None:
-    """Refuse options of the wrong form.
-
-    Raises:
-        InputError: with what was expected.
-    """
-
-    def number(value: Any, kind: type) -> bool:
-        return isinstance(value, kind | int) and not isinstance(value, bool)
-
-    if not (number(tries, int) and 1 <= tries <= MOST_TRIES):
-        raise InputError(f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}")
-    if not (number(delta, float) and delta / tries >= LEAST_DELTA and delta < 1):
-        raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta!r}")
-    if radius is not None and not (number(radius, float) and 0 < radius < math.inf):
-        raise InputError(f"radius: expected a positive number, got {radius!r}")
-    if epochs is not None and not (number(epochs, int) and epochs >= 0):
-        raise InputError(f"epochs: expected a whole number, 0 or more, got {epochs!r}")
-    if not number(seed, int):
-        raise InputError(f"seed: expected a whole number, got {seed!r}")
-    if partition is not None and not isinstance(partition, Partition):
-        raise InputError(
-            f"partition: expected a Partition, such as k_means(inputs, 100), got {type(partition).__name__}"
-        )
-    if surrogate is not None and not (
-        isinstance(surrogate, tuple | list) and len(surrogate) == 2 and isinstance(surrogate[0], nn.Module)
-    ):
-        raise InputError("surrogate: expected (network, labelled samples it never saw)")
-
-
 def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
     """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
 
@@ -275,39 +243,6 @@ def gather(
     return case, warnings
 
 
-def records(sample: Sample, marks: list[bytes], labelled: bool) -> Sequence[Hashable]:
-    """Each input, with its label where that counts."""
-    return list(zip(marks, sample.labels.tolist(), strict=True)) if labelled and sample.labels is not None else marks
-
-
-def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
-    """Groups as numbers from 0.
-
-    Raises:
-        InputError: where there is not one label for each hold-out sample.
-    """
-    if given is None:
-        return None
-    if holdout is None:
-        raise InputError("groups: expected with holdout=, whose samples they belong to; got no hold-out")
-    if not isinstance(given, Iterable) or isinstance(given, Mapping | str | bytes | set):
-        raise InputError(f"groups: expected one number or name a hold-out sample, got a {type(given).__name__}")
-    count = len(holdout)
-    labels = given.tolist() if isinstance(given, Tensor | ndarray) else list(given)
-    if len(labels) != count:
-        raise InputError(f"groups: expected a label for each of the {count} samples of holdout=, got {len(labels)}")
-    labels = [label.item() if isinstance(label, Tensor | generic) and label.ndim == 0 else label for label in labels]
-    names = [part for label in labels for part in (label if isinstance(label, tuple) else (label,))]
-    strange = next((name for name in names if not isinstance(name, int | float | str | bytes)), None)
-    if strange is not None:
-        raise InputError(f"groups: expected one number or name a sample, got a {type(strange).__name__}")
-    numbers: dict[Any, int] = {}
-    found = torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels])
-    if any(label != label for label in numbers):
-        raise InputError("groups: expected a group for every sample, got NaN; name the group of each")
-    return found
-
-
 def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
     """The encoder as a module.
 
@@ -345,7 +280,7 @@ def evaluated(model: nn.Module) -> Iterator[list[str]]:
             parameter.requires_grad_(True)
 
 
-def facts(case: Case, slopes: Slopes, groups: int | None = None) -> dict[str, float | int | str]:
+def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
     """Numbers measured on the way."""
     assert case.train.labels is not None
     margins = margins_of(case.logits, case.train.labels)
@@ -359,13 +294,11 @@ def facts(case: Case, slopes: Slopes, groups: int | None = None) -> dict[str, fl
     }
     if slopes.point is not None and not slopes.gap:
         found["slope of the margin at samples, largest found"] = math.sqrt(2) * 10**slopes.point.log10_lower
-    if groups is not None:
-        found["groups of the hold-out"] = groups
     if case.holdout_logits is not None and case.holdout is not None and case.holdout.labels is not None:
         wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
         found["hold-out error"] = float(wrong.double().mean())
     if case.groups is not None:
-        found["hold-out groups"] = int(case.groups.max()) + 1
+        found[GROUPS] = int(case.groups.max()) + 1
     if slopes.gap:
         found["no slope"] = slopes.gap
     return found

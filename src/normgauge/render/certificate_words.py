@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
 
-from normgauge.core.certificate import GUESSING, NETWORK, Certificate, Consumed, Kind, Row
+from normgauge.core.certificate import GROUPS, GUESSING, NETWORK, Certificate, Consumed, Kind, Row
 from normgauge.render.certificate_families import in_order, leading, speaker
 from normgauge.render.numbers import ABSENT, plural
 
@@ -176,7 +176,7 @@ def enough(needed: int) -> str:
 
 def head(c: Certificate) -> str:
     """What was looked at."""
-    groups = c.facts.get("groups of the hold-out")
+    groups = c.facts.get(GROUPS)
     held = f"{c.holdout:,} hold-out samples" if c.holdout else "no hold-out"
     held += f" in {groups:,} groups" if groups is not None else ""
     free = f", {c.unlabeled:,} unlabeled" if c.unlabeled else ""

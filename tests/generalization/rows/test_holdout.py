@@ -50,6 +50,7 @@ def test_groups_count_once_whatever_their_size(groups: Any) -> None:
     assert row.value == pytest.approx(kl_holdout((1 / 3 + 1 + 0) / 3, 3, 0.05))
     assert "random sample of a random group" in row.condition
     assert found.facts["hold-out groups"] == 3 and found.holdout == 6
+    assert "6 hold-out samples in 3 groups" in str(found)
 
 
 def test_without_groups_samples_count() -> None:
