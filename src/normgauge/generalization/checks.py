@@ -1,4 +1,4 @@
-"""What would make every row false: options of a wrong form, a network that is no function, labels that were shuffled."""
+"""What would make every row false: options of a wrong form, a network that is no function, shuffled labels."""
 
 from __future__ import annotations
 
