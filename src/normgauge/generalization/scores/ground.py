@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normgauge.core.reading import Reading
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.cells import Partition, k_means
-from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.scores import function, norms
 from normgauge.generalization.scores.flatness import Search, score_noise
 from normgauge.generalization.scores.fold import folded
@@ -87,8 +87,8 @@ class Ground:
 
     @Fact
     def example(self) -> Tensor:
-        """Two samples, to see what the network does with them."""
-        return self.case.train.take(range(min(2, self.case.m)))
+        """Two samples where the network is, to see what it does with them."""
+        return self.case.train.take(range(min(2, self.case.m))).to(device_of(self.case.model))
 
     @Fact
     def work(self) -> float:
@@ -160,7 +160,7 @@ class Ground:
         if self.initial is None:
             raise Unfit("needs the weights the training started from; give initial=")
         if isinstance(self.initial, nn.Module):
-            start = self.initial
+            start = copy.deepcopy(self.initial).to(self.example.device)
         else:
             start = copy.deepcopy(self.case.model)
             try:
