@@ -86,13 +86,13 @@ NORMALIZERS = [
     RuleCase("norm_batch.batch_norm", lambda: statistics(nn.BatchNorm1d(3)), (4, 3), EVERYWHERE),
     RuleCase("norm_batch.batch_norm", lambda: nn.BatchNorm2d(3), (2, 3, 2, 2), ("global", "point"), "train"),
     RuleCase(
-        "norm_batch.batch_norm_function",
+        "norm_batch.batch_norm",
         lambda x: F.batch_norm(x, weight(3), weight(3) ** 2 + 0.1, weight(3)),
         (4, 3),
         EVERYWHERE,
     ),
     RuleCase(
-        "norm_batch.batch_norm_function",
+        "norm_batch.batch_norm",
         lambda x: F.batch_norm(x, None, None, training=True),
         (5, 3),
         ("global", "point"),

@@ -54,7 +54,7 @@ def stretch_change(view: View, stretch: list[Value]) -> float:
     if view.trunk[-1] is stretch[-1]:
         return change
     users = [view.norms.get(user.index) for user in view.consumers(stretch[-1])]
-    if any(norm is not None and norm.by_channel for norm in users):
+    if any(norm is not None and norm.form.by_channel for norm in users):
         return 0.0
     return min(change - (view.size[last] - view.size[first]), 0.0)
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from normgauge.errors import InputError
-from normgauge.whatif.exchange import Change, at_path, follow, is_normalizer, swap_in
+from normgauge.rules.normalizer import of_module
+from normgauge.whatif.exchange import Change, at_path, follow, swap_in
 from normgauge.whatif.fresh import KINDS, fresh
 
 WIDTHS = ("out_features", "out_channels", "num_features", "num_channels", "embedding_dim")
@@ -45,7 +46,7 @@ def insert_norm(model: nn.Module, places: str | Sequence[str], kind: str, *, gro
         weight = next((p for p in layer.parameters() if p.is_floating_point()), None)
         if weight is not None:
             norm = norm.to(weight.device, weight.dtype)
-        if is_normalizer(layer):
+        if of_module(layer) is not None:
             swap_in(twin, Change(place, norm.train(layer.training), ""))
         else:
             follow(layer, norm)

@@ -24,12 +24,13 @@ from normgauge.advice.thresholds import (
     TINY_SIGMA,
 )
 from normgauge.advice.view import View
+from normgauge.rules.normalizer import SEVERAL
 
 
 def one_element(view: View) -> Iterator[Remark]:
     """A mean over one entry is that entry: nothing is left. Over two, only which is larger is."""
     for norm in view.norms.values():
-        left = norm.size if norm.centred else norm.size + 1
+        left = norm.size if norm.form.centred else norm.size + 1
         if left > 2 or norm.seen is not None:
             continue
         name = view.names[norm.step.index]
@@ -93,7 +94,7 @@ def stale(view: View) -> Iterator[Remark]:
 def tiny_sigma(view: View) -> Iterator[Remark]:
     """A σ far below the others: what little reaches that channel or sample is blown up."""
     for norm in view.norms.values():
-        found = _starved_channel(view, norm) if norm.by_channel else _starved_sample(norm, view.samples)
+        found = _starved_channel(view, norm) if norm.form.by_channel else _starved_sample(norm, view.samples)
         if found is None:
             continue
         what, below, index, sigma, gain = found
@@ -200,5 +201,5 @@ def passed_on(view: View, norm: Norm) -> Tensor | None:
     if norm.gamma is None:
         return None
     gamma = norm.gamma.abs().cpu().flatten()
-    taken = columns(view, norm.step.outputs[0], gamma.numel()) if norm.axis != -2 else None
+    taken = columns(view, norm.step.outputs[0], gamma.numel()) if norm.form.axis != SEVERAL else None
     return gamma if taken is None else gamma * taken

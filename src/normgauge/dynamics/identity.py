@@ -8,10 +8,9 @@ from types import TracebackType
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normgauge.errors import InputError
+from normgauge.rules.normalizer import of_module
 
 
 class RadialIdentity:
@@ -37,9 +36,9 @@ class RadialIdentity:
 
     def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
         modules = dict(model.named_modules())
-        wrong = [name for name in names if not isinstance(modules.get(name), _BatchNorm | _InstanceNorm | _PER_SAMPLE)]
+        known = [name for name, module in modules.items() if (form := of_module(module)) and form.kind != "response"]
+        wrong = [name for name in names if name not in known]
         if wrong:
-            known = [n for n, m in modules.items() if isinstance(m, _BatchNorm | _InstanceNorm | _PER_SAMPLE)]
             raise InputError(f"{', '.join(wrong)}: no normalizer of this model; it has {', '.join(known) or 'none'}.")
         self._modules = {name: modules[name] for name in names}
         self._predicted: dict[str, Tensor] = {}
@@ -74,7 +73,7 @@ def radial_part(module: nn.Module, x: Tensor, delta: Tensor) -> Tensor:
     """x·∂L/∂x over each scale-free vector that makes ``x``, from the input and ∂L/∂output alone.
 
     Args:
-        module: BatchNorm (train mode), InstanceNorm, LayerNorm, GroupNorm or RMSNorm.
+        module: a normalizer; BatchNorm in train mode.
         x: its input.
         delta: gradient of the loss at its output.
 
@@ -82,38 +81,15 @@ def radial_part(module: nn.Module, x: Tensor, delta: Tensor) -> Tensor:
         (rows,): one a channel for BatchNorm and InstanceNorm, one a group for GroupNorm, one for the others.
 
     Raises:
-        InputError: for BatchNorm that uses running statistics: it is an affine map, and nothing is scale-free.
+        InputError: for one that uses stored statistics: it is an affine map, and nothing is scale-free.
     """
-    scaled = _times_gain(module, delta, x.ndim)
-    match module:
-        case _BatchNorm():
-            if not module.training and module.running_var is not None:
-                raise InputError(
-                    "BatchNorm in eval mode is affine and leaves no weight scale-free; call model.train()."
-                )
-            x, scaled = (t.transpose(0, 1).reshape(1, t.shape[1], -1) for t in (x, scaled))
-        case _InstanceNorm():
-            x, scaled = (t.reshape(t.shape[0], t.shape[1], -1) for t in (x, scaled))
-        case nn.GroupNorm():
-            x, scaled = (t.reshape(t.shape[0], module.num_groups, -1) for t in (x, scaled))
-        case nn.LayerNorm() | nn.RMSNorm():
-            size = torch.Size(module.normalized_shape).numel()
-            x, scaled = (t.reshape(-1, 1, size) for t in (x, scaled))
-    y = x if isinstance(module, nn.RMSNorm) else x - x.mean(2, keepdim=True)
-    # what the vectors share is dim 1, what has statistics of its own dims 0 and 1, what is averaged dim 2
-    eps = torch.finfo(x.dtype).eps if module.eps is None else float(module.eps)  # type: ignore[arg-type]
+    form = of_module(module, x)
+    if form is None or form.stored is not None:
+        raise InputError("stored statistics make an affine map, which leaves no weight scale-free; call model.train()")
+    scaled = delta if form.gamma is None else delta * form.spread_out(form.gamma.detach().to(delta), x.ndim)
+    # what has statistics of its own is dim 0, what the vectors share dim 1, what is averaged dim 2
+    y, scaled = form.grouped(x), form.grouped(scaled)
+    y = y - y.mean(2, keepdim=True) if form.centred else y
     var = y.square().mean(2)
-    along = (scaled * y).sum(2) / (var + eps).sqrt()
-    return (eps / (var + eps) * along).sum(0)
-
-
-_PER_SAMPLE = nn.LayerNorm | nn.GroupNorm | nn.RMSNorm
-
-
-def _times_gain(module: nn.Module, delta: Tensor, ndim: int) -> Tensor:
-    gain = module.weight
-    if not isinstance(gain, Tensor):
-        return delta
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        return delta * gain.detach()
-    return delta * gain.detach().reshape(1, -1, *[1] * (ndim - 2))
+    along = (scaled * y).sum(2) / (var + form.eps).sqrt()
+    return (form.eps / (var + form.eps) * along).sum(0)

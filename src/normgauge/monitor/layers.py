@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
+
+from normgauge.rules.normalizer import of_module
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 WEIGHTS = ("W", "w", "kernel")
 """Names, besides those with "weight" in them, of matrices that multiply; others may be added, as positions are."""
 
@@ -186,10 +186,15 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalizer: torch's own, or a class of its own that calls itself RMSNorm or LayerNorm."""
-    return isinstance(module, NORMS) or (
-        type(module).__name__.endswith(("RMSNorm", "LayerNorm")) and not any(module.children())
-    )
+    """Whether a module is a normalizer with a spread to follow."""
+    form = of_module(module)
+    return form is not None and form.kind not in ("response", "length")
+
+
+def by_channel(module: nn.Module) -> bool:
+    """Whether a module is a batch normalization."""
+    form = of_module(module)
+    return form is not None and form.kind == "batch"
 
 
 def _weight(module: nn.Module) -> object:

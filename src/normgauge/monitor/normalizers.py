@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normgauge.monitor.fetch import Sheet
-from normgauge.monitor.layers import Layer
+from normgauge.monitor.layers import Layer, by_channel
 from normgauge.monitor.sigma import Spread
 from normgauge.monitor.vectors import Segments
+from normgauge.rules.normalizer import of_module
 
 Scales = dict[int, Tensor]
 
@@ -50,8 +49,7 @@ class Normalizers:
         sheet.put_all(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
         scales: Scales = {}
         for place, row in enumerate(rows):
-            by_channel = isinstance(layers[row].module, _BatchNorm)
-            worst = heard[row].inverse[-1] if by_channel else steepest[place]  # type: ignore[union-attr]
+            worst = heard[row].inverse[-1] if by_channel(layers[row].module) else steepest[place]  # type: ignore[union-attr]
             gamma = layers[row].weight
             scales[row] = worst if gamma is None else _scale(gamma, worst)
             sheet.put(row, "gain", scales[row].max())
@@ -62,16 +60,17 @@ class Normalizers:
 
 def running(module: nn.Module) -> Spread | None:
     """The running statistics, where no pass was heard (a compiled model) and there are some."""
-    if isinstance(module, _NormBase) and module.running_var is not None:
-        return Spread([torch.rsqrt(module.running_var + module.eps)])
-    return None
+    variance = getattr(module, "running_var", None)
+    form = of_module(module)
+    return None if variance is None or form is None else Spread([torch.rsqrt(variance + form.eps)])
 
 
 def groups_of(layer: Layer) -> int:
     """How many scale-free groups a normalizer makes of the rows in front of it."""
-    if isinstance(layer.module, _BatchNorm | _InstanceNorm):
-        return layer.module.num_features
-    return layer.module.num_groups if isinstance(layer.module, nn.GroupNorm) else 1
+    form = of_module(layer.module)
+    if form is not None and form.kind in ("batch", "instance"):
+        return int(layer.module.num_features if form.gamma is None else form.gamma.numel())  # type: ignore[arg-type]
+    return 1 if form is None else form.count
 
 
 def _one(spread: Spread | None) -> Tensor:

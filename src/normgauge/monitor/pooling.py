@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from normgauge.monitor.fetch import Floats, Sheet
-from normgauge.monitor.layers import Layer
+from normgauge.monitor.layers import Layer, by_channel
 
 LOSS = -1
 """Row of a sheet that holds the losses since the last one, by step."""
@@ -96,7 +95,7 @@ def mend(floats: Floats, layers: Sequence[Layer]) -> None:
     for row, layer in enumerate(layers):
         norm = layer.normalizer
         # Batch normalization scales each channel by its own σ: there the gain is that of this process's batch.
-        if norm in here and "folded" in floats.get(row, {}) and not isinstance(layers[norm].module, _BatchNorm):
+        if norm in here and "folded" in floats.get(row, {}) and not by_channel(layers[norm].module):
             top = floats[norm].get("inverse_max")
             if top is not None and 0.0 < here[norm] < math.inf:
                 floats[row]["folded"] *= top / here[norm]

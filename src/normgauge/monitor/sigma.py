@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normgauge.monitor.hooks import Sleeper
+from normgauge.rules.normalizer import of_module, of_torch
 
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
@@ -104,10 +103,13 @@ class Listener(Sleeper):
             spread.feeding = weight_before(given)
 
 
-def inverse_sigma(module: Any, given: Tensor, output: Tensor) -> Tensor:
-    """1/√(σ² + ε) as this pass used it: saved by autograd, from the running statistics, or computed from the input."""
-    if isinstance(module, _BatchNorm | _InstanceNorm) and not module.training and module.running_var is not None:
-        return torch.rsqrt(module.running_var + module.eps)
+def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
+    """1/√(σ² + ε) as this pass used it: saved by autograd, from stored statistics, or computed from the input."""
+    form = of_torch(module, given.dtype) or of_module(module)
+    if form is not None and form.stored is not None and of_torch(module) is None:
+        form = of_module(module, given)  # its statistics as they are now
+    if form is not None and form.stored is not None:
+        return torch.rsqrt(form.stored[1] + form.eps)
     node = _behind(output.grad_fn)
     if node is not None and node.name().startswith(SAVING):
         saved = getattr(node, "_saved_result2", None)
@@ -115,32 +117,8 @@ def inverse_sigma(module: Any, given: Tensor, output: Tensor) -> Tensor:
             return saved.detach()
     if node is not None and node.name() == "SyncBatchNormBackward":
         return node.saved_tensors[3].detach()  # of the batch of all processes
-    return _computed(module, given.detach())
-
-
-def _computed(module: Any, given: Tensor) -> Tensor:
-    values = given.float()
-    if isinstance(module, _BatchNorm):
-        axes = (0, *range(2, values.ndim))
-        return torch.rsqrt(values.var(axes, correction=0) + module.eps)
-    if isinstance(module, _InstanceNorm):
-        return torch.rsqrt(values.var(tuple(range(2, values.ndim)), correction=0) + module.eps)
-    if isinstance(module, nn.GroupNorm):
-        grouped = values.reshape(values.shape[0], module.num_groups, -1)
-        return torch.rsqrt(grouped.var(-1, correction=0) + module.eps)
-    over = len(module.normalized_shape) if isinstance(module, nn.LayerNorm | nn.RMSNorm) else 1
-    axes = tuple(range(values.ndim - over, values.ndim))
-    rms = "RMS" in type(module).__name__
-    square = values.square().mean(axes) if rms else values.var(axes, correction=0)
-    return torch.rsqrt(square + _eps(module, given))
-
-
-def _eps(module: Any, given: Tensor) -> float:
-    for name in ("eps", "variance_epsilon"):
-        value = getattr(module, name, None)
-        if isinstance(value, float):
-            return value
-    return torch.finfo(given.dtype).eps  # torch's RMSNorm with eps=None
+    assert form is not None
+    return form.below(form.variance(given.detach().float())).reciprocal()
 
 
 def weight_before(given: Tensor) -> int | None:

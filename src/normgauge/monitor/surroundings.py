@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from normgauge.monitor.columns import Row
 from normgauge.monitor.fetch import Floats, Sheet
 from normgauge.monitor.hooks import Sleeper
-from normgauge.monitor.layers import Layer
+from normgauge.monitor.layers import Layer, by_channel
 
 AROUND = -2
 """Row of a sheet that holds the numbers of the whole network."""
@@ -48,7 +47,7 @@ class Surroundings(Sleeper):
         first = next((layer.module for layer in layers if layer.role in ("matrix", "conv")), None)
         if first is not None:
             self._hooks.add(partial(first.register_forward_hook, self._first_product))
-        for module in (layer.module for layer in layers if isinstance(layer.module, _BatchNorm)):
+        for module in (layer.module for layer in layers if by_channel(layer.module)):
             self._hooks.add(partial(module.register_forward_pre_hook, self._normalize))
 
     def close(self) -> None:
@@ -67,7 +66,7 @@ class Surroundings(Sleeper):
         self._given = None
         for row, layer in enumerate(layers):
             module = layer.module
-            if isinstance(module, _BatchNorm) and module.running_var is not None:
+            if by_channel(module) and getattr(module, "running_var", None) is not None:
                 sheet.put(row, "running", module.running_var.mean())
                 if module in self._frozen:
                     sheet.put(row, "batch", self._frozen[module])

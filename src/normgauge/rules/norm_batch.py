@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_outward
+from normgauge.rules.normalizer import Normalizer, of_step
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.rules.worked import equal, number
@@ -20,11 +21,10 @@ from normgauge.trace.step import Step
 rules = Family("norm_batch")
 
 
-def channel_affine(
-    statistics: tuple[Tensor, Tensor], gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
-) -> Transfer:
+def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     """y_c = γ_c (x_c − mean_c)/√(var_c + ε) + β_c with fixed statistics: exact and global."""
-    mean, variance = (s.detach().double().cpu() for s in statistics)
+    assert norm.stored is not None
+    variance, gamma, eps = norm.stored[1].detach().double().cpu(), norm.gamma, norm.eps
     if bool((variance < 0).any()):
         return Transfer((Gain(ctx.full(INF)),), unknown="a negative running variance")
     sigma = (variance + eps).sqrt()
@@ -32,9 +32,7 @@ def channel_affine(
     scale = size / sigma
     top = float(scale.max())
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, Diagonal(scale))
-    signed = scale if gamma is None else gamma.detach().double().cpu() / sigma
-    shift = (0.0 if beta is None else beta.detach().double().cpu()) - mean * signed
-    reach = top * flow.peak * (1 + 1e-9) + float(shift.abs().max())
+    reach = top * flow.peak * (1 + 1e-9) + float(norm.affine()[1].abs().max())
     return Transfer(
         (gain,),
         row=top * flow.row,
@@ -66,9 +64,7 @@ def sigma_facts(sigma: Tensor, gamma: Tensor, eps: float, inverse: float, groups
     }
 
 
-def train_statistics(
-    data: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
-) -> Transfer:
+def train_statistics(data: Tensor, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     """Per channel, layer normalization over all values the batch has there.
 
     Raises:
@@ -79,7 +75,7 @@ def train_statistics(
     channels = data.shape[1]
     groups = data.detach().double().cpu().movedim(1, 0).reshape(1, channels, -1)
     layout: dict[str, Any] = {"gamma_axis": 1, "period": channels, "unit": "channel"}
-    transfer = groupwise(groups, gamma, beta, eps, flow, ctx, centred=True, **layout)
+    transfer = groupwise(groups, norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
     return within_rows(transfer, data)
 
 
@@ -88,7 +84,9 @@ def within_rows(transfer: Transfer, data: Tensor) -> Transfer:
     return replace(transfer, norm=None) if data.ndim == 2 else transfer
 
 
-@rules.add(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, claim="T.L1")
+@rules.add(
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, F.batch_norm, torch.batch_norm, claim="T.L1"
+)
 def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Batch normalization.
 
@@ -98,35 +96,8 @@ def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  eval: everywhere, exactly. train: for the map of the whole batch, in the scope asked for.
     Source: Ioffe & Szegedy 2015; the ℓ2 norm over channels printed elsewhere is √C too large.
     """
-    module = step.module
-    assert module is not None
-    statistics = module.training or module.running_var is None
-    data = step.inputs[0].tensor
-    if statistics:
-        return train_statistics(data, module.weight, module.bias, module.eps, incoming[0], ctx)
-    return channel_affine(
-        (module.running_mean, module.running_var), module.weight, module.bias, module.eps, incoming[0], ctx
-    )
-
-
-@rules.add(F.batch_norm, torch.batch_norm, claim="T.L1")
-def batch_norm_function(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
-    """Batch normalization, functional form.
-
-    as the module: max_c |γ_c|/√(var_c + ε) with the statistics passed in, or the batch's own in training
-
-    Holds:  as for the module.
-    Source: Ioffe & Szegedy 2015.
-    """
-    if step.target is F.batch_norm:
-        mean, variance, gamma, beta = (
-            step.get(i, n) for i, n in enumerate(("running_mean", "running_var", "weight", "bias"), 1)
-        )
-    else:
-        gamma, beta, mean, variance = (
-            step.get(i, n) for i, n in enumerate(("weight", "bias", "running_mean", "running_var"), 1)
-        )
-    training, eps = step.get(5, "training", False), step.get(7, "eps", 1e-5)
-    if training or variance is None:
-        return train_statistics(step.inputs[0].tensor, gamma, beta, eps, incoming[0], ctx)
-    return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)
+    norm = of_step(step, ctx.dtype)
+    assert norm is not None
+    if norm.stored is None:
+        return train_statistics(step.inputs[0].tensor, norm, incoming[0], ctx)
+    return channel_affine(norm, incoming[0], ctx)

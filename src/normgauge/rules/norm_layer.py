@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.norm_batch import channel_affine, within_rows
+from normgauge.rules.normalizer import Normalizer, of_step
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.rules.worked import at_sample, equal, number, worst
@@ -19,44 +21,31 @@ from normgauge.trace.step import Step
 rules = Family("norm_layer")
 
 
-def over_last(
-    step: Step,
-    shape: tuple[int, ...],
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    eps: float,
-    flow: Flow,
-    ctx: Context,
-    centred: bool,
-) -> Transfer:
-    """A normalizer over the last ``len(shape)`` axes.
+def known(step: Step, ctx: Context) -> Normalizer:
+    """What the step is, which has a rule because it is a normalizer."""
+    found = of_step(step, ctx.dtype)
+    assert found is not None
+    return found
+
+
+def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
+    """A normalizer over the last axes.
 
     Raises:
         SamplesMixed: when the samples lie on one of them.
     """
     data = step.inputs[0].tensor
-    if ctx.samples > 1 and flow.axis % data.ndim >= data.ndim - len(shape):
+    if ctx.samples > 1 and flow.axis % data.ndim >= data.ndim - len(norm.dims):
         raise SamplesMixed("a normalizer over the samples")
-    size = math.prod(shape)
+    size, single = math.prod(data.shape[d] for d in norm.dims), len(norm.dims) == 1
     groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size).cpu()
-    single = len(shape) == 1
-    transfer = groupwise(
-        groups,
-        gamma,
-        beta,
-        eps,
-        flow,
-        ctx,
-        centred=centred,
-        gamma_axis=data.ndim - 1 if single else -1,
-        rows=True,
-        unit="row",
-    )
+    given = (norm.gamma, norm.beta, norm.eps)
     if single:
-        return transfer
+        layout: dict[str, Any] = {"gamma_axis": data.ndim - 1, "rows": True, "unit": "row"}
+        return groupwise(groups, *given, flow, ctx, centred=norm.centred, **layout)
     # a group spans several rows: only the sample's own radius may be used, and γ lies on no single axis
     wide = Flow(flow.slope, flow.radius, flow.radius, flow.norm, flow.low, flow.high, flow.axis)
-    transfer = groupwise(groups, gamma, beta, eps, wide, ctx, centred=centred, gamma_axis=-1, rows=True)
+    transfer = groupwise(groups, *given, wide, ctx, centred=norm.centred, gamma_axis=-1, rows=True)
     gain = Gain(transfer.gains[0].log, transfer.gains[0].lo)
     return Transfer(
         (gain,),
@@ -80,13 +69,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  everywhere with ε alone; on a ball with σ ≥ σ(x0) − ρ/√n; at a point with σ(x0).
     Source: Jacobian of Ba, Kiros & Hinton 2016, section 3.
     """
-    module = step.module
-    if module is not None:
-        shape, gamma, beta, eps = tuple(module.normalized_shape), module.weight, module.bias, module.eps
-    else:
-        shape, gamma, beta = tuple(step.get(1, "normalized_shape")), step.get(2, "weight"), step.get(3, "bias")
-        eps = step.get(4, "eps", 1e-5)
-    return over_last(step, shape, gamma, beta, eps, incoming[0], ctx, centred=True)
+    return over_last(step, known(step, ctx), incoming[0], ctx)
 
 
 @rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="T.RMS")
@@ -99,14 +82,7 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             that of the precision torch computes in: float64's own, else float32's.
     Source: Zhang & Sennrich 2019.
     """
-    module = step.module
-    if module is not None:
-        shape, gamma, eps = tuple(module.normalized_shape), module.weight, module.eps
-    else:
-        shape, gamma, eps = tuple(step.get(1, "normalized_shape")), step.get(2, "weight"), step.get(3, "eps")
-    if eps is None:  # torch's kernels compute in float32 at least, and take the ε of that
-        eps = torch.finfo(torch.float64 if ctx.dtype == torch.float64 else torch.float32).eps
-    return over_last(step, shape, gamma, None, eps, incoming[0], ctx, centred=False)
+    return over_last(step, known(step, ctx), incoming[0], ctx)
 
 
 @rules.add(nn.GroupNorm, F.group_norm, torch.group_norm, claim="T.L3")
@@ -118,22 +94,11 @@ def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  as for layer normalization, group by group.
     Source: Wu & He 2018.
     """
-    module = step.module
-    if module is not None:
-        count, gamma, beta, eps = module.num_groups, module.weight, module.bias, module.eps
-    else:
-        count, gamma, beta, eps = (
-            step.get(1, "num_groups"),
-            step.get(2, "weight"),
-            step.get(3, "bias"),
-            step.get(4, "eps", 1e-5),
-        )
-    return by_channel_groups(step, count, gamma, beta, eps, incoming[0], ctx)
+    norm = known(step, ctx)
+    return by_channel_groups(step, norm.count, norm, incoming[0], ctx)
 
 
-def by_channel_groups(
-    step: Step, count: int, gamma: Tensor | None, beta: Tensor | None, eps: float, flow: Flow, ctx: Context
-) -> Transfer:
+def by_channel_groups(step: Step, count: int, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     """A normalizer over groups of channels (axis 1) and all positions of each sample.
 
     Raises:
@@ -148,7 +113,8 @@ def by_channel_groups(
     else:
         groups = data.detach().double().reshape(ctx.samples, -1, data[0].numel() // count)
     unit = "channel" if count == data.shape[1] else "group"
-    transfer = groupwise(groups.cpu(), gamma, beta, eps, flow, ctx, centred=True, gamma_axis=1, period=count, unit=unit)
+    layout: dict[str, Any] = {"gamma_axis": 1, "period": count, "unit": unit}
+    transfer = groupwise(groups.cpu(), norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
     return within_rows(transfer, data)
 
 
@@ -163,29 +129,12 @@ def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Holds:  as for layer normalization, channel by channel.
     Source: Ulyanov, Vedaldi & Lempitsky 2016.
     """
-    module = step.module
-    if module is not None:
-        mean, variance, gamma, beta, eps = (
-            module.running_mean,
-            module.running_var,
-            module.weight,
-            module.bias,
-            module.eps,
-        )
-        own = module.training or not module.track_running_stats
-    else:
-        names = ["running_mean", "running_var", "weight", "bias"]
-        if step.target is torch.instance_norm:
-            names = names[2:] + names[:2]
-        given = {n: step.get(i, n) for i, n in enumerate(names, 1)}
-        mean, variance, gamma, beta = (given[n] for n in ("running_mean", "running_var", "weight", "bias"))
-        own, eps = step.get(5, "use_input_stats", True), step.get(7, "eps", 1e-5)
-    data = step.inputs[0].tensor
-    if module is not None and data.ndim == module._get_no_batch_dim():
+    norm, data = known(step, ctx), step.inputs[0].tensor
+    if step.module is not None and data.ndim == step.module._get_no_batch_dim():
         return Transfer((Gain(ctx.full(INF)),), unknown="an unbatched input")
-    if not own and variance is not None:
-        return channel_affine((mean, variance), gamma, beta, eps, incoming[0], ctx)
-    return by_channel_groups(step, data.shape[1], gamma, beta, eps, incoming[0], ctx)
+    if norm.stored is not None:
+        return channel_affine(norm, incoming[0], ctx)
+    return by_channel_groups(step, data.shape[1], norm, incoming[0], ctx)
 
 
 @rules.add(nn.LocalResponseNorm, F.local_response_norm, claim="X.response")

@@ -20,6 +20,7 @@ from normgauge.rules.activation import elementwise
 from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.norm_layer import over_last
+from normgauge.rules.normalizer import Normalizer
 from normgauge.rules.registry import Family
 from normgauge.rules.response import read_response
 from normgauge.rules.scalar import written
@@ -297,10 +298,15 @@ def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tr
     fits = gamma.numel() == 1 or all(n == 1 for n in gamma.shape[: max(gamma.ndim - len(shape), 0)])
     if form.where == "inside" and trailing and fits:
         full = (gamma.reshape(gamma.shape[-len(shape) :]) if gamma.ndim > len(shape) else gamma).expand(shape)
-        transfer = over_last(step, shape, full, None, form.eps, flow, ctx, form.centred)
+        dims = tuple(range(-len(shape), 0))
+        transfer = over_last(step, Normalizer(_kind(form), full, None, form.eps, dims=dims), flow, ctx)
     else:
         transfer = _elsewhere(data, form, gamma, flow, ctx)
     return endless(transfer, "a division by a spread that may be 0 in this scope", flow.covers)
+
+
+def _kind(form: Division) -> str:
+    return "layer" if form.centred else "rms"
 
 
 def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Context) -> Transfer:

@@ -9,7 +9,8 @@ from torch import nn
 from normgauge.core.ratios import Ratios, ratios
 from normgauge.core.reading import Reading
 from normgauge.errors import ReadingError
-from normgauge.whatif.exchange import Change, hooked_like, is_normalizer, swapped
+from normgauge.rules.normalizer import of_module
+from normgauge.whatif.exchange import Change, hooked_like, swapped
 from normgauge.whatif.measured import Measured
 
 WITHOUT = "the same network without its normalizers, all weights as they are"
@@ -61,7 +62,8 @@ def _identities(source: Measured) -> list[Change]:
     """An identity for every path of a normalizer that runs; one under two names is replaced at both."""
     found = []
     for path, module in source.model.named_modules(remove_duplicate=False):
-        if path and is_normalizer(module) and source.visits(module):
+        visits = source.visits(module) if path else []
+        if visits and of_module(module, visits[0][0]) is not None:
             said = f"what if: {path} ({type(module).__name__}) is replaced by the identity, all weights as they are"
             found.append(Change(path, hooked_like(nn.Identity(), module), said))
     return found

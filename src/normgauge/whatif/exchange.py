@@ -10,13 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
+from normgauge.rules.normalizer import of_module
 from normgauge.trace.untouched import compiled_inside
-from normgauge.zoo.parts import ChannelRMSNorm
 
 LISTED = 8
-NORMALIZERS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm, ChannelRMSNorm)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
 
 
@@ -65,15 +63,9 @@ def at_path(model: nn.Module, path: str) -> nn.Module:
     return compiled_inside(model)
 
 
-def is_normalizer(module: nn.Module) -> bool:
-    """Whether a module is a normalizer: one of torch's, or a layer of the user's whose class name says so."""
-    named = "norm" in type(module).__name__.lower() and not type(module).__name__.startswith("_")
-    return isinstance(module, NORMALIZERS) or (named and not list(module.children()))
-
-
 def known(model: nn.Module) -> str:
     """The normalizers of a model, in words."""
-    names = [name for name, module in model.named_modules() if name and is_normalizer(module)]
+    names = [name for name, module in model.named_modules() if name and of_module(module) is not None]
     if not names:
         return "it has no normalizer that is a module"
     rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError, ReadingError
+from normgauge.rules.normalizer import of_module
 from normgauge.trace.inputs import make_call, named_tensors
 from normgauge.trace.untouched import cast_tree, compiled_inside, untouched
-from normgauge.whatif.exchange import Change, at_path, followed, hooked_like, is_normalizer, known, swapped
+from normgauge.whatif.exchange import Change, at_path, followed, hooked_like, known, swapped
 from normgauge.whatif.fresh import describe, fresh
 
 Readings = Callable[..., list[Reading]]
@@ -63,10 +64,11 @@ class Measured:
         """
         self.check_unchanged()
         with swapped(self.model, self.changes):
-            module = find(self.model, reading, name)
-            if not is_normalizer(module):
+            name, module = find(self.model, reading, name)
+            visits = self.visits(module)
+            if of_module(module, visits[0][0] if visits else None) is None:
                 raise ReadingError(f"{name} is a {type(module).__name__} and no normalizer; {known(self.model)}")
-            runs = len(self.visits(module))
+            runs = len(visits)
         said = f"what if: {name} ({type(module).__name__}) is replaced by the identity, all weights as they are"
         return self.answer(reading, Change(name, hooked_like(nn.Identity(), module), said), runs)
 
@@ -78,11 +80,11 @@ class Measured:
         """
         self.check_unchanged()
         with swapped(self.model, self.changes):
-            module = find(self.model, reading, name)
+            name, module = find(self.model, reading, name)
             visits = self.visits(module)
         if not visits:
             raise ReadingError(f"{name} does not run in this call, or takes and returns more than one tensor")
-        exchanged = is_normalizer(module)
+        exchanged = of_module(module, visits[0][0]) is not None
         try:
             norm = fresh(kind, visits[0][0 if exchanged else 1], groups, module)
         except InputError as error:
@@ -173,8 +175,8 @@ def mark(tensor: Tensor) -> Mark:
         return tensor, version, 0, 0.0
 
 
-def find(model: nn.Module, reading: Reading, name: str) -> nn.Module:
-    """The module a layer's name stands for.
+def find(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]:
+    """The module a layer's name stands for, and its path: of a function, the module that is this normalizer.
 
     Raises:
         ReadingError: saying what the name stands for instead.
@@ -187,7 +189,7 @@ def find(model: nn.Module, reading: Reading, name: str) -> nn.Module:
     if module is not None and isinstance(at_path(model, name.rpartition(".")[0]), torch.jit.ScriptModule):
         raise ReadingError(f"{name} is part of a scripted module, which is fixed; ask about the network it was made of")
     if module is not None:
-        return module
+        return name, module
     record = next((layer for layer in reading.layers if layer.name == name), None)
     if record is None:
         raise ReadingError(f"no layer {name!r} in this network; {known(model)}")
@@ -195,6 +197,9 @@ def find(model: nn.Module, reading: Reading, name: str) -> nn.Module:
         raise ReadingError(f"{name} is another run of {base}: a module is exchanged in all its runs, ask about {base}")
     if not any(name == path for path, _ in model.named_modules()) and record.kind == type(model).__name__:
         raise ReadingError(f"{name} is the whole network: nothing is left without it")
+    owner = name.rpartition(".")[0]
+    if owner and of_module(at_path(model, owner)) is not None:
+        return owner, at_path(model, owner)
     raise ReadingError(
         f"{name} is a call of the function {record.kind} and no module, so nothing can be put in its place; "
         "write it as a module to ask"

@@ -1,0 +1,282 @@
+"""What a normalizer is, however it is written: a module of torch's or a subclass, a function, plain operations.
+
+`of_step` reads one off a traced step, `of_module` off a module: torch's own by their type, others by what they compute
+on a few random values. Everyone who asks whether something normalizes, over what, by which ε and with which gains, asks
+here.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from normgauge.trace.step import Step, Value
+from normgauge.trace.tape import record
+from normgauge.trace.untouched import default_eps
+
+MODULES = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.LocalResponseNorm)
+ARGUMENTS: dict[Any, tuple[str, ...]] = {
+    F.batch_norm: ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
+    torch.batch_norm: ("weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"),
+    F.instance_norm: ("running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps"),
+    torch.instance_norm: ("weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", "eps"),
+    F.layer_norm: ("normalized_shape", "weight", "bias", "eps"),
+    torch.layer_norm: ("normalized_shape", "weight", "bias", "eps"),
+    F.rms_norm: ("normalized_shape", "weight", "eps"),
+    torch.rms_norm: ("normalized_shape", "weight", "eps"),
+    F.group_norm: ("num_groups", "weight", "bias", "eps"),
+    torch.group_norm: ("num_groups", "weight", "bias", "eps"),
+    F.local_response_norm: ("size", "alpha", "beta", "k"),
+    F.normalize: ("p", "dim", "eps"),
+}
+EPS = 1e-5  # of torch's functions, where none is given
+SEVERAL = -99
+LOOKED_AT: dict[Any, Normalizer | None] = {}  # modules written by hand, by class and settings
+BESIDE = {
+    *(
+        "permute",
+        "transpose",
+        "movedim",
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "contiguous",
+        "unsqueeze",
+        "squeeze",
+    ),
+    *(
+        "to",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "type_as",
+        "type",
+        "clone",
+        "mul",
+        "rmul",
+        "imul",
+        "add",
+        "radd",
+        "iadd",
+    ),
+}  # what may stand beside the normalizer in a module that is one
+
+
+@dataclass(frozen=True, slots=True)
+class Normalizer:
+    """Entries in groups, each less its mean and over its spread; then a gain and a shift.
+
+    Attributes:
+        kind: ``batch``, ``instance``, ``group``, ``layer``, ``rms``, ``length`` or ``response`` (windows of channels).
+        gamma, beta: gains and shifts, None where it has none or they depend on the input.
+        eps: added to the variance, to the spread, or its floor, as ``where`` says: inside, outside or floor.
+        stored: mean and variance that take the place of the batch's own: it is an affine map then.
+        count: groups of channels.
+        dims: for ``layer``, ``rms`` and ``length`` the axes of a group, counted from the end.
+    """
+
+    kind: str
+    gamma: Tensor | None
+    beta: Tensor | None
+    eps: float
+    stored: tuple[Tensor, Tensor] | None = None
+    count: int = 1
+    dims: tuple[int, ...] = ()
+    where: str = "inside"
+
+    @property
+    def centred(self) -> bool:
+        """Whether a mean is taken off."""
+        return self.kind not in ("rms", "length")
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether all samples share one spread a channel."""
+        return self.kind == "batch" or self.stored is not None
+
+    @property
+    def axis(self) -> int:
+        """Of the channels that gain and shift belong to; `SEVERAL` where they span more than one axis."""
+        return 1 if not self.dims else self.dims[0] if len(self.dims) == 1 else SEVERAL
+
+    def spread_out(self, vector: Tensor, ndim: int) -> Tensor:
+        """A gain or shift in a shape that broadcasts to values of so many axes."""
+        if self.axis == SEVERAL or vector.numel() == 1:
+            return vector
+        return vector.reshape([-1 if d == self.axis % ndim else 1 for d in range(ndim)])
+
+    def grouped(self, data: Tensor) -> Tensor:
+        """Entries as (what has a spread of its own, groups that share their weights, entries of one)."""
+        if self.kind == "batch":
+            return data.movedim(1, 0).reshape(1, data.shape[1], -1)
+        if self.kind == "instance":
+            return data.reshape(data.shape[0], data.shape[1], -1)
+        if self.kind == "group":
+            return data.reshape(data.shape[0], self.count, -1)
+        size = math.prod(data.shape[d] for d in self.dims)
+        if sorted(self.dims) != list(range(-len(self.dims), 0)):
+            data = data.movedim(self.dims, tuple(range(-len(self.dims), 0)))
+        return data.reshape(-1, 1, size)
+
+    def variance(self, data: Tensor) -> Tensor:
+        """What it divides by the root of, without ε: (what has its own, groups)."""
+        if self.stored is not None:
+            return self.stored[1][None]
+        groups = self.grouped(data)
+        if self.kind == "length":
+            return groups.square().sum(2)
+        return groups.var(2, correction=0) if self.centred else groups.square().mean(2)
+
+    def below(self, variance: Tensor) -> Tensor:
+        """The divisor: √(σ² + ε), σ + ε or max(σ, ε)."""
+        if self.where == "inside":
+            return (variance + self.eps).sqrt()
+        return variance.sqrt() + self.eps if self.where == "outside" else variance.sqrt().clamp_min(self.eps)
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Slope and offset of each channel where the statistics are stored, in float64.
+
+        γ(x − mean)/√(var + ε) + β = scale·x + offset
+        """
+        assert self.stored is not None
+        mean, variance = (s.detach().double() for s in self.stored)
+        scale = (variance + self.eps).rsqrt()
+        scale = scale if self.gamma is None else scale * self.gamma.detach().double()
+        return scale, -mean * scale if self.beta is None else self.beta.detach().double() - mean * scale
+
+
+def of_step(step: Step, native: torch.dtype) -> Normalizer | None:
+    """The normalizer that a traced step is; ``native`` is the precision that an RMSNorm without ε takes it from."""
+    if not step.inputs or step.trouble:
+        return None
+    if step.module is not None:
+        return of_torch(step.module, native)
+    if step.target in ARGUMENTS:
+        given = {name: step.get(k, name) for k, name in enumerate(ARGUMENTS[step.target], 1)}
+        return _called(step.target.__name__, given, native, step.inputs[0].tensor.ndim)
+    form = step.args[1] if getattr(step.target, "__name__", "") in ("standardize", "root_mean_square") else None
+    if form is None or isinstance(form, Value):
+        return None
+    ndim = step.inputs[0].tensor.ndim
+    gamma = None if form.gamma.numel() == 1 and float(form.gamma) == 1 else form.gamma
+    dims = tuple(d - ndim for d in form.dims)
+    return Normalizer("layer" if form.centred else "rms", gamma, None, form.eps, dims=dims, where=form.where)
+
+
+def of_torch(module: nn.Module, native: torch.dtype = torch.float32) -> Normalizer | None:
+    """A module of torch's, or a subclass that runs its forward."""
+    kind = next((k for k in MODULES if isinstance(module, k)), None)
+    if kind is None or type(module).forward is not _forward(type(module)):
+        return None
+    names = ("running_mean", "running_var", "weight", "bias", "normalized_shape", "num_groups", "eps", "k", "alpha")
+    given = {name: getattr(module, name, None) for name in (*names, "beta", "size")}
+    if isinstance(module, _BatchNorm):
+        return _called("batch_norm", {**given, "training": module.training or module.running_var is None}, native)
+    if isinstance(module, _InstanceNorm):
+        own = module.training or not module.track_running_stats
+        return _called("instance_norm", {**given, "use_input_stats": own}, native)
+    name = {nn.LayerNorm: "layer_norm", nn.RMSNorm: "rms_norm", nn.GroupNorm: "group_norm"}.get(kind)
+    return _called(name or "local_response_norm", given, native)
+
+
+def _forward(kind: type[nn.Module]) -> Callable[..., Any]:
+    """The forward of the nearest ancestor that torch wrote."""
+    return next(base.forward for base in kind.__mro__ if base.__module__.startswith("torch."))
+
+
+def _called(name: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0) -> Normalizer | None:
+    weight, bias = (_plain(given.get(key)) for key in ("weight", "bias"))
+    eps = given.get("eps")
+    if name in ("batch_norm", "instance_norm"):
+        own = given["training"] if name == "batch_norm" else given["use_input_stats"] is not False
+        mean, variance = _plain(given["running_mean"]), _plain(given["running_var"])
+        stored = None if own or mean is None or variance is None else (mean, variance)
+        kind = name.partition("_")[0]
+        return Normalizer(kind, weight, bias, EPS if eps is None else eps, stored)
+    if name in ("layer_norm", "rms_norm"):
+        shape = given["normalized_shape"]
+        count = 1 if isinstance(shape, int) else len(tuple(shape))
+        standard = EPS if name == "layer_norm" else default_eps(native)
+        dims = tuple(range(-count, 0))
+        return Normalizer(name.partition("_")[0], weight, bias, standard if eps is None else eps, dims=dims)
+    if name == "group_norm":
+        return Normalizer("group", weight, bias, EPS if eps is None else eps, count=given["num_groups"])
+    if name == "local_response_norm":
+        return Normalizer("response", None, None, 0.0)
+    dim = 1 if given.get("dim") is None else given["dim"]
+    if given.get("p") not in (None, 2, 2.0) or not isinstance(dim, int) or not ndim:
+        return None
+    return Normalizer("length", None, None, 1e-12 if eps is None else eps, dims=(dim % ndim - ndim,), where="floor")
+
+
+def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | None:
+    """The normalizer that a module is: one of torch's, or one that computes nothing else.
+
+    Args:
+        module: torch's own or anybody's; a copy of it is run.
+        example: what it is given; without it, random values of usual shapes around its channels are tried.
+    """
+    found = of_torch(module, torch.float32 if example is None else example.dtype)
+    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if found is not None or type(module).__module__.startswith("torch.") or any(module.children()):
+        return found
+    wide = max((t.numel() for t in own), default=0)
+    if any(t.ndim > 1 for t in own) or (example is None and not own):
+        return None
+    if example is not None:
+        return _alone(module, example)
+    settings = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, int | float | str)))
+    key = (type(module), tuple(t.shape for t in own), settings)
+    if key not in LOOKED_AT:
+        shapes = ((4, wide), (4, 3, wide), (3, wide, 5), (3, wide, 4, 4))
+        values = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in shapes)
+        LOOKED_AT[key] = next((form for x in values if (form := _alone(module, x)) is not None), None)
+    kept = LOOKED_AT[key]
+    return kept if kept is None else replace(kept, gamma=getattr(module, "weight", kept.gamma))
+
+
+def _alone(module: nn.Module, x: Tensor) -> Normalizer | None:
+    """The only normalizer among the steps of a module, the others moving entries or multiplying by its own weights."""
+    from normgauge.rules import REGISTRY
+    from normgauge.rules.expand import expansion_of
+    from normgauge.rules.recognise import recognise
+
+    try:
+        twin = copy.deepcopy(module).double()
+        given = x.detach().double().to(next((t.device for t in module.parameters()), x.device))
+        first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
+        steps = recognise(first).steps
+    except Exception:  # whatever it is, it is no normalizer of such values
+        return None
+    forms = {step.index: of_step(step, x.dtype) for step in steps}
+    found = [step for step in steps if forms[step.index] is not None]
+    others = [step for step in steps if forms[step.index] is None]
+    if len(found) != 1 or not all(step.kind.strip("_") in BESIDE and len(step.inputs) == 1 for step in others):
+        return None
+    return _seen_from(given, found[0].inputs[0].tensor, forms[found[0].index])
+
+
+def _seen_from(given: Tensor, moved: Tensor, form: Normalizer | None) -> Normalizer | None:
+    """The normalizer of values that were given with their axes in another order; None where they moved otherwise."""
+    orders = itertools.permutations(range(given.ndim))
+    order = next((o for o in orders if given.permute(o).shape == moved.shape and given.permute(o).equal(moved)), None)
+    if form is None or order is None or (order != tuple(range(given.ndim)) and not form.dims):
+        return None
+    return replace(form, dims=tuple(order[d] - given.ndim for d in form.dims))
+
+
+def _plain(tensor: Any) -> Tensor | None:
+    """A tensor that does not depend on the input."""
+    return tensor if isinstance(tensor, Tensor) and not isinstance(tensor, Value) else None
