@@ -10,8 +10,10 @@ from normgauge.monitor.layers import find_layers, is_norm, plain_name
 class LlamaRMSNorm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-        self.variance_epsilon = 1e-6
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
 class Tied(nn.Module):

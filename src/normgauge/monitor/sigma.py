@@ -118,7 +118,7 @@ def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
     if node is not None and node.name() == "SyncBatchNormBackward":
         return node.saved_tensors[3].detach()  # of the batch of all processes
     assert form is not None
-    return form.below(form.variance(given.detach().float())).reciprocal()
+    return form.below(form.variance(given.detach().float())).reciprocal().flatten()
 
 
 def weight_before(given: Tensor) -> int | None:
