@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.core.claim import Curve, Finding
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian
 
-Found = Iterator[Finding | Curve]
 Loss = Callable[[Tensor], Tensor]
 
 
