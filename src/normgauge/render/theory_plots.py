@@ -34,7 +34,7 @@ def dots(outcome: Outcome) -> str:
         parts.extend(_row(finding, across, TOP + ROW * index))
     parts.append(svg.line(across.scale.start, floor, across.scale.end, floor, "zero"))
     parts.extend(_key(shown, 12))
-    label = f"{outcome.id}: published, predicted and measured numbers of {len(shown)} comparisons"
+    label = f"{outcome.claim.id}: published, predicted and measured numbers of {len(shown)} comparisons"
     caption = f"Numbers of the check{', logarithmic axis' if across.logarithmic else ''}"
     return _figure(caption, svg.drawing(WIDTH, floor + 22, "mini", label, parts))
 
