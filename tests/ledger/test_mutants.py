@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.formula_side import parsed, sites, unit_of
 from benchmarks.mutate import Mutant, bodies, fate, mutants, run
-from normgauge.core.claim import Verdict
+from normgauge.core.claim import Entry, Verdict
 from normgauge.ledger import CLAIMS
 from normgauge.ledger.claim import Claim, below, equal, moves, refutes, shown
 
@@ -48,7 +48,7 @@ def slack(draw):
 
 
 def claim(check) -> Claim:
-    return Claim("T.x", "s, p", "statement", Verdict.HOLDS, "correction", check)
+    return Claim(Entry("T.x", "s", "p", "reading", Verdict.HOLDS), check)
 
 
 def made(check) -> list[Mutant]:

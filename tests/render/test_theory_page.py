@@ -13,7 +13,21 @@ from normgauge.core.claim import Curve, Kind, Ledger, Verdict
 from normgauge.render.theory_axes import axis, spread_wide
 from normgauge.render.theory_page import theory_page
 from normgauge.render.theory_plots import ROWS, curve_plot, dots
-from tests.made_claims import ALL, ATTACK, BROKEN, CURVE, EVEN, FAILED, GAUGE, HOLDS, READ, WRONG, finding, hostile
+from tests.made_claims import (
+    ALL,
+    ATTACK,
+    BROKEN,
+    CURVE,
+    EVEN,
+    FAILED,
+    GAUGE,
+    HOLDS,
+    READ,
+    WRONG,
+    finding,
+    hostile,
+    other,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -109,16 +123,19 @@ def test_an_axis_of_any_size_has_ticks(largest):
     assert axis((0.0, -1.0), 0.0, 100.0, logarithmic=True).logarithmic is False
 
 
-def test_the_page_begins_with_the_counts_and_holds_everything():
+def test_the_page_begins_with_the_counts_and_the_errors_and_holds_everything():
     page = theory_page(ALL)
     body = page[page.index("<main") :]
-    assert body.index("Of 6 claims") < body.index("tally") < body.index('id="claims"')
+    places = ("Of 8 published claims", "tally", "1 independent error</h2>", "Survives: the upper", 'id="claims"')
+    found = [body.index(words) for words in places]
+    assert found == sorted(found)
     for outcome in ALL.outcomes:
-        assert f'id="{outcome.id}"' in body and f'data-verdict="{outcome.verdict}"' in body
-    assert "10<sup>-5</sup>" in theory_page(Ledger((replace(READ, statement="about 10^−5"),)))
-    for words in ("Lemma 1, first part", "true instead", "2.2913", "10<sup>0.3</sup>", "by than2025/fig1", "refuted"):
+        assert f'id="{outcome.claim.id}"' in body and f'data-verdict="{outcome.claim.verdict}"' in body
+    assert "10<sup>-5</sup>" in theory_page(Ledger((other(READ, reading="about 10^−5"),)))
+    assert '<a href="#T.L1">T.L1</a> <a href="#S.BN">S.BN</a>' in body  # one error
+    for words in ("Lemma 1, first part", "instead", "2.2913", "10<sup>0.3</sup>", "reproduce than2025/fig1", "refuted"):
         assert words in body
-    assert body.count('class="fig mini"') == 4 + 2
+    assert body.count('class="fig mini"') == 7 + 2 * 2
     assert {f"v-{v.name.lower()}" for v in Verdict} <= set(re.findall(r"v-\w+", body))
 
 
@@ -129,9 +146,10 @@ def test_failures_stand_on_the_first_screen():
     assert '<span class="state bad">FAILED</span>' in page
 
 
-def test_one_claim_is_open_and_several_are_closed():
+def test_one_claim_is_open_and_several_are_folded_by_source():
     opened = r"<details [^>]* open>"
-    assert re.search(opened, theory_page(Ledger((HOLDS,)))) and not re.search(opened, theory_page(ALL))
+    assert len(re.findall(opened, theory_page(Ledger((HOLDS,))))) == 2 and not re.search(opened, theory_page(ALL))
+    assert theory_page(ALL).count('<details class="paper">') == 5
 
 
 def test_hostile_words_stay_words():
@@ -141,5 +159,5 @@ def test_hostile_words_stay_words():
 
 
 def test_many_claims_are_far_below_five_megabytes():
-    many = Ledger(tuple(replace(WRONG, id=f"T.{i}", findings=WRONG.findings * 2) for i in range(200)))
+    many = Ledger(tuple(replace(other(WRONG, id=f"T.{i}"), findings=WRONG.findings * 2) for i in range(200)))
     assert len(theory_page(many).encode()) < 3_000_000
