@@ -120,7 +120,7 @@ def test_without_a_script_everything_is_there(visit_claims):
         part.click()
     assert ids(page) == IDS and page.locator(".tools").count() == 0
     page.locator("#T\\.L1 summary").click()
-    assert page.locator("#T\\.L1 svg:visible").count() == 3
+    assert page.locator("#T\\.L1 svg:visible").count() == 2
 
 
 def test_paper_gets_every_claim_and_no_controls(visit_claims):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from normgauge.render import theory
 from normgauge.render.console import draw
 from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
 
+README = Path(__file__).parents[2] / "README.md"
 REAL = Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in CLAIMS.values()))
 
 
@@ -103,6 +106,21 @@ def test_the_real_first_screen_is_one_and_its_errors_are_there():
     assert [entry.id for entry in theory.foremost(REAL)] == list(theory.FOREMOST)
     told = shown(*REAL.outcomes, every=False, width=100).splitlines()
     assert len(told) <= 38 and max(map(len, told)) <= 100  # two lines are left for the command and the seed
+
+
+def test_the_readme_counts_as_the_ledger_does():
+    verdicts = Counter(outcome.claim.verdict for outcome in theory.published(REAL.outcomes))
+    order = (
+        Verdict.HOLDS,
+        Verdict.LOOSE,
+        Verdict.GAUGE,
+        Verdict.UNSUPPORTED,
+        Verdict.NOT_REPRODUCED,
+        Verdict.WITHDRAWN,
+    )
+    numbers = [verdicts.total(), *(verdicts[v] for v in (*order, Verdict.WRONG)), len(REAL.errors)]
+    told = README.read_text(encoding="utf-8").partition("Of ")[2].partition(" independent errors")[0]
+    assert [int(n) for n in re.findall(r"\b\d+\b", told)] == numbers
 
 
 def test_the_true_form_stands_beside_the_printed_one_only_where_both_are_about_one_number():

@@ -12,7 +12,7 @@ from normgauge.render.numbers import plural
 from normgauge.render.page import document
 from normgauge.render.parts import html_table
 from normgauge.render.parts import words as raised
-from normgauge.render.theory_plots import curve_plot, dots
+from normgauge.render.theory_plots import curve_plot
 
 ASSETS = ("page", "theory")
 TERMS = (
@@ -97,7 +97,7 @@ def claim(outcome: Outcome, opened: str = "") -> str:
         f'<span class="said">{words(entry.reading)}</span> '
         f'<span class="state {kind}">{escape(theory.state(outcome).partition(":")[0])}</span>'
     )
-    plots = dots(outcome) + "".join(curve_plot(curve) for curve in outcome.curves)
+    plots = "".join(curve_plot(curve) for curve in outcome.curves)
     table = html_table(theory.findings_grid(outcome)) if outcome.findings else ""
     inside = _list([("source", f"{entry.source}, {entry.at}"), *theory.facts(outcome)])
     inside += (f'<div class="minis">{plots}</div>' if plots else "") + table
