@@ -127,7 +127,7 @@ def places(title: str, more: str) -> re.Pattern[str]:
     number = re.match(r"([A-E]\.)?\d+(\.\d+)*(?= )", title)
     own = rf"(?<![\w.]){re.escape(number[0])}(?!\d)" if number else ""
     if number and "." not in number[0]:  # a bare number is a section only where it is called so
-        own = rf"sections? (?:[\d.]+(?:, | and ))*{number[0]}(?![.\d])"
+        own = rf"(?:sections? |§§?)(?:[\d.]+(?:, | and ))*§?{number[0]}(?!\.?\d)"
     return re.compile("|".join(filter(None, [own, more.partition(EMPTY)[0]])) or "^$", re.IGNORECASE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from normgauge.render.table import Grid
 
 IN_FULL = 8  # more claims than this are shown as a table
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
-WIDE = 98  # letters of a line of the opening
+WIDE = 100  # letters of a line of the opening
 FOREMOST = ("T.L1", "T.T13.8", "T.C11.reduce", "A.P4.3", "A.Hzero", "A.WD")  # claims whose errors open
 SHORT = {Verdict.GAUGE: "gauge", Verdict.WITHDRAWN: "withdrawn"}  # where a column is narrow
 WORDS = {
@@ -127,8 +128,13 @@ def foremost(ledger: Ledger) -> list[Entry]:
 
 
 def sentence(entry: Entry) -> str:
-    """An error: the place, the words, a counterexample and what survives."""
-    parts = (f"{entry.source}, {entry.at}: {entry.words}", f"Not so: {entry.within}", f"Survives: {entry.survives}")
+    """An error in short: the place, the words, a counterexample and what first of all survives."""
+    survives = re.split(r"; |\. (?=[A-Z])", entry.survives)[0]
+    parts = (
+        f"{entry.source}, {entry.at.partition(';')[0]}: {entry.words}",
+        f"Not so: {entry.within}",
+        f"Survives: {survives}",
+    )
     return " ".join(f"{part.rstrip('.')}." for part in parts)
 
 
@@ -137,7 +143,7 @@ def opening(ledger: Ledger) -> list[Block]:
     told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published(ledger.outcomes))} published claims. "
             "Those that matter most:"] if foremost(ledger) else []  # fmt: skip
     for entry in foremost(ledger):
-        told += textwrap.wrap(f"{entry.id:13}{sentence(entry)}", WIDE, initial_indent="  ", subsequent_indent=" " * 15)
+        told += textwrap.wrap(f"{entry.id}: {sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
     return [*told, counts_grid(ledger), ""]
 
 
