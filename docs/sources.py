@@ -20,8 +20,8 @@ EMPTY = "not run: "  # begins the reason why a section has no claims
 
 
 def eq(numbers: str) -> str:
-    """Equations of these numbers, as a place names them."""
-    return rf"\beqs?\.? \(?(?:{numbers})\b"
+    """Equations of these numbers, as a place names them; of one digit only where they are called so."""
+    return rf"\beqs?\.? \(?(?:{numbers})\b|\((?=\d\d)(?:{numbers})\)"
 
 
 # section -> where its claims say they stand (beside its own number), or why there is none

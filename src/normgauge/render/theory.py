@@ -144,7 +144,7 @@ def opening(ledger: Ledger) -> list[Block]:
             "Those that matter most:"] if foremost(ledger) else []  # fmt: skip
     for entry in foremost(ledger):
         told += textwrap.wrap(f"{entry.id}: {sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
-    return [*told, counts_grid(ledger), ""]
+    return [*told, counts_grid(ledger)]
 
 
 def counts_grid(ledger: Ledger) -> Grid:
