@@ -82,7 +82,7 @@ def test_facts_have_no_numbers():
 
 def test_many_claims_open_with_the_errors_that_matter_then_what_holds():
     told = shown(*ALL.outcomes, every=False, width=100)
-    assert told.startswith("1 independent error in 8 published claims. Those that matter most:\n  T.L1 ")
+    assert told.startswith("1 independent error in 8 published claims. Those that matter most:\n* T.L1: ")
     assert "‖1/σ‖. Not so: σ = (0.5, 1): 2.29 is printed, 2 is found. Survives: the upper bound." in " ".join(
         told.split()
     )

@@ -37,7 +37,7 @@ def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
         f"<section><h2>Words</h2>{_list(TERMS)}</section>"
     )
     seconds = sum(outcome.seconds for outcome in ledger.outcomes)
-    return document(title, f"{plural(len(ledger.outcomes), 'claim')}, {seconds:.3g} CPU seconds", body, ASSETS)
+    return document(title, f"checked in {seconds:.3g} CPU seconds", body, ASSETS)
 
 
 def words(text: str) -> str:
@@ -46,10 +46,9 @@ def words(text: str) -> str:
 
 
 def _tally(outcomes: Sequence[Outcome]) -> str:
-    """Each verdict with its count and what it means."""
+    """Each verdict with its count."""
     counts = Counter(outcome.claim.verdict for outcome in outcomes)
-    told = {verdict: theory.WORDS[verdict][counts[verdict] > 1] for verdict in Verdict if counts[verdict]}
-    items = "".join(f"<li>{badge(v)} <b>{counts[v]}</b> <span>{escape(words)}</span></li>" for v, words in told.items())
+    items = "".join(f"<li>{badge(verdict)} <b>{counts[verdict]}</b></li>" for verdict in Verdict if counts[verdict])
     return f'<ul class="tally">{items}</ul>'
 
 
