@@ -13,11 +13,9 @@ from benchmarks.mutate import Mutant, bodies, fate, mutants, run
 from normgauge.core.claim import Entry, Verdict
 from normgauge.ledger import CLAIMS
 from normgauge.ledger.claim import Claim, below, equal, moves, refutes, shown
+from normgauge.render.theory import FOREMOST
 
-SLICE = (
-    "T.L1", "T.T6", "T.rate.nonconvex", "T.C18.depth", "T.C19.exponent", "S.arithmetic", "S.gradient", "A.P4.1.eps",
-    "A.P4.3", "A.C4.1.1",
-)  # fmt: skip
+SLICE = (*FOREMOST, "T.rate.nonconvex", "T.C19.exponent", "A.P4.1", "A.C4.1.1")
 
 
 def root(x: float) -> float:
