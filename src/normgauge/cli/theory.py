@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=_seed, metavar="N", help="draw the instances from this seed (default: a new one)"
     )
-    parser.add_argument("--all", action="store_true", help="every claim in a table, before the errors and counts")
+    parser.add_argument("--all", action="store_true", help="and every claim in a table")
     parser.add_argument("--list", action="store_true", help="list the claims and check nothing")
     parser.add_argument("--json", metavar="FILE", help="write the outcomes as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write them as one page; - for standard output")

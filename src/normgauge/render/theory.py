@@ -242,15 +242,15 @@ def in_full(outcome: Outcome) -> list[Block]:
 
 
 def blocks(ledger: Ledger, every: bool = True) -> list[Block]:
-    """What the terminal shows: a few claims in full; many as the opening, or with ``every`` as one table a source."""
+    """What the terminal shows: a few claims in full; many as the opening, with ``every`` also as one table a source."""
     if len(ledger.outcomes) <= IN_FULL:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
         return [*body, "", counted(ledger), checked(ledger)]
     groups = by_source(ledger.outcomes).items() if every else ()
+    tables = [claims_grid(heading(name, len(group)), group) for name, group in groups]
     own = len(ledger.outcomes) - len(published(ledger.outcomes))
     apart = f"Counted apart: {plural(own, 'result')} of our own. " if own else ""
-    tables = [claims_grid(heading(name, len(group)), group) for name, group in groups]
-    return [*tables, *opening(ledger), f"{apart}{checked(ledger)}"]
+    return [*opening(ledger), *tables, f"{apart}{checked(ledger)}"]
 
 
 def markdown(ledger: Ledger) -> str:
