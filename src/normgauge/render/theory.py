@@ -255,7 +255,6 @@ def blocks(ledger: Ledger, every: bool = True) -> list[Block]:
 
 def markdown(ledger: Ledger) -> str:
     """The claims as a page of the documentation: no measured numbers, so that it changes only with the claims."""
-    grid = counts_grid(ledger)
     lines = [
         "# Claims of the theory",
         "",
@@ -265,7 +264,7 @@ def markdown(ledger: Ledger) -> str:
         "",
         counted(ledger),
         "",
-        *_table(grid.headers, grid.rows),
+        *_table(counts_grid(ledger)),
         "",
         "## Errors that matter most",
         "",
@@ -277,19 +276,18 @@ def markdown(ledger: Ledger) -> str:
     for entries in ledger.errors.values():
         lines += _error(entries)
     for name, group in by_source(ledger.outcomes).items():
-        rows = claims_list("", group)
-        summary = f"<details><summary>{heading(name, len(group))}</summary>"
+        grid = claims_list(heading(name, len(group)), group)
         lines += [
+            f"## {grid.title}",
             "",
-            f"## {heading(name, len(group))}",
+            "<details><summary>All of them</summary>",
             "",
-            summary,
-            "",
-            *_table(rows.headers, rows.rows),
+            *_table(grid),
             "",
             "</details>",
+            "",
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _error(entries: Sequence[Entry]) -> list[str]:
@@ -304,9 +302,9 @@ def _error(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    drawn = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (headers, *rows)]
-    return [drawn[0], "|" + " --- |" * len(headers), *drawn[1:]]
+def _table(grid: Grid) -> list[str]:
+    drawn = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (grid.headers, *grid.rows)]
+    return [drawn[0], "|" + " --- |" * len(grid.headers), *drawn[1:]]
 
 
 def _cell(text: str) -> str:
