@@ -277,16 +277,8 @@ def markdown(ledger: Ledger) -> str:
         lines += _error(entries)
     for name, group in by_source(ledger.outcomes).items():
         grid = claims_list(heading(name, len(group)), group)
-        lines += [
-            f"## {grid.title}",
-            "",
-            "<details><summary>All of them</summary>",
-            "",
-            *_table(grid),
-            "",
-            "</details>",
-            "",
-        ]
+        folded = ["<details><summary>All of them</summary>", "", *_table(grid), "", "</details>"]
+        lines += [f"## {grid.title}", "", *folded, ""]
     return "\n".join(lines)
 
 
