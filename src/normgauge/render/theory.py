@@ -171,7 +171,7 @@ def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
 def _row(outcome: Outcome) -> tuple[str, ...]:
     claim, first = outcome.claim, outcome.headline
     first = first if first and first.kind is not Kind.SHOWN else None
-    words = f"{claim.at}: {claim.reading}"
+    words = f"{claim.at.partition(';')[0]}: {claim.reading}"
     return (
         claim.id,
         SHORT.get(claim.verdict, str(claim.verdict)),
@@ -225,6 +225,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
     told = (
         ("verdict", f"it {WORDS[claim.verdict][0]}"),
         *error_facts(claim),
+        ("counted as", claim.error),
         ("rests on it", ", ".join(claim.backs)),
         ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
         ("check", f"{state(outcome)}{spent}"),
