@@ -51,7 +51,7 @@ def he_normal(model: nn.Module, gain: float = 1.0) -> None:
 
 
 def cnn(norm: str) -> nn.Sequential:
-    """Nine 3 x 3 convolutions, the fourth and the seventh of stride 2, the mean over pixels, a linear map; no residuals.
+    """Nine 3 x 3 convolutions, the fourth and the seventh of stride 2, mean over pixels, linear map; no residuals.
 
     Args:
         norm: "batch" for BatchNorm after each convolution, "none" for none.

@@ -13,6 +13,8 @@ from experiments.than2025.findings import FINDINGS
 from experiments.than2025.plan import load as load_plan
 from experiments.than2025.results import Result
 
+WAITING = {"stem", "cnn", "count-layer", "efficientnet-seeds", "resnet18-seeds"}  # groups planned and not yet run
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Result]:
@@ -36,7 +38,8 @@ def test_results_are_whole(found: dict[str, Result]) -> None:
 
 def test_every_run_of_the_plan_is_there_with_the_settings_of_the_plan(found: dict[str, Result]) -> None:
     planned = {spec.name: spec for spec in load_plan()}
-    assert set(planned) == set(found)
+    assert set(found) <= set(planned)
+    assert {planned[name].group for name in set(planned) - set(found)} == WAITING
     for name, run in found.items():
         assert {**run.spec.to_json(), "order": 0} == {**planned[name].to_json(), "order": 0}
     cut = {name for name, run in found.items() if not run.data["finished"]}
@@ -83,7 +86,7 @@ def test_no_figure_is_left_over() -> None:
 def test_the_tables_of_the_readme_are_fresh(found: dict[str, Result]) -> None:
     text = fresh = table.README.read_text(encoding="utf-8")
     for name, made in table.tables(found).items():
-        assert made != "No results yet."
+        assert (made == "No results yet.") == (name in WAITING or name == "trend-layer")
         fresh = table.between(fresh, name, made)
     assert fresh == text, "python -m experiments.than2025.table"
 
