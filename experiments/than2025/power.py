@@ -33,7 +33,7 @@ class Power:
 
     @torch.no_grad()
     def norm(self, matrix: Matrix, scale: torch.Tensor | None = None) -> torch.Tensor:
-        """An estimate from below of ‖diag(scale) W‖, a scalar on the device of the weight; zero for zero weights."""
+        """An estimate from below of ‖diag(scale) W‖, a scalar on the device of the weight; nan for weights that are."""
         key = (matrix.name, scale is not None)
         weight, size = _by_largest(matrix.module.weight)
         factor, more = _by_largest(torch.ones((), device=weight.device) if scale is None else scale)
@@ -46,7 +46,10 @@ class Power:
             u = apply(matrix.module, weight, v) * factor
             images.append(u.flatten())
             v = _beyond(basis, adjoint(matrix.module, weight, u * factor, (1, *matrix.shape)))
-        squares, ways = torch.linalg.eigh(_gram(torch.stack(images)))
+        gram = _gram(torch.stack(images))
+        if not gram.isfinite().all():
+            return torch.full((), torch.nan).to(weight)
+        squares, ways = torch.linalg.eigh(gram)
         self.vectors[key] = (ways[:, -1].to(basis) @ basis).view(1, *matrix.shape)
         return squares[-1].clamp_min(0).sqrt().to(weight) * size * more
 

@@ -56,6 +56,23 @@ def test_every_finished_run_was_read_at_its_end(found: dict[str, Result]) -> Non
     assert all(run.last["epoch"] >= 20 for run in found.values() if run.spec.group == "efficientnet")
 
 
+def test_norms_have_gaps_in_the_first_runs_alone(found: dict[str, Result]) -> None:
+    """Those named in the README: they took their norms by power iteration."""
+    curves = {name: run.total("log10_P_w") for name, run in found.items()}
+    assert all(math.isfinite(y) for curve in curves.values() for _, y in curve)
+    short = {name for name, curve in curves.items() if len(curve) < len(found[name].epochs)}
+    efficient = {name for name, run in found.items() if run.spec.group == "efficientnet"}
+    assert short == {"nets/resnet18-adam", "groups/groups64", "widths/width4", "widths/width1024"} | efficient
+    assert [x for x, _ in curves["nets/resnet18-adam"]] == [*range(71), 100]
+
+
+def test_a_number_of_one_seed_is_marked(found: dict[str, Result]) -> None:
+    first, other = "nets/resnet18-adam", found["optimizers/resnet18-adam-none"]
+    assert "| one seed | 100 | 74.9 | −62.40 |" in table.seeds({first: found[first]})
+    both = table.seeds({first: found[first], f"{table.SEEDS[first]}1": other})
+    assert "| 2 | 100 | 74.9 to 75.4 | −62.40 to 26.95 |" in both
+
+
 def test_proved_bounds_hold_over_the_slopes_found(found: dict[str, Result]) -> None:
     for run in found.values():
         for (_, upper), (_, lower) in zip(run.reading("point"), run.reading("point", "lower"), strict=True):

@@ -126,6 +126,9 @@ def test_power_iteration_of_a_layer_that_has_shrunk_to_nothing() -> None:
     with torch.no_grad():
         module.weight.zero_()
     assert float(power.norm(matrix)) == 0 and float(power.norm(matrix, scale)) == 0
+    with torch.no_grad():
+        module.weight[0, 0] = math.nan
+    assert math.isnan(power.norm(matrix))
 
 
 def test_a_few_steps_are_enough_after_an_epoch() -> None:
