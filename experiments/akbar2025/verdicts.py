@@ -61,7 +61,7 @@ def experiment1(found: Results) -> Iterator[Row]:
     also = f"; with η ∝ ‖w₀‖² {ends([100 * mean(v) for v in same])} %" if same else ""
     yield Row(
         "1.regardless",
-        "the same under descent whatever ‖w₀‖ is (5.2 says so of the flow)",
+        "with BN descent keeps ‖w‖ whatever ‖w₀‖ is (5.2 says so of the flow)",
         f"at η = 0.1: {said}{also}",
         OURS,
         math.log10(far),

@@ -87,7 +87,7 @@ def _noise(bn: Found, plain: Found) -> Iterator[Row]:
     free = mean([_larger(tolerances(bn, "free", m), tolerances(plain, "free", m)) for m in MOMENTS])
     yield Row(
         "3.noise_free",
-        "the same under noise relative to each tensor's norm",
+        "BN keeps training accuracy up to larger noise relative to each tensor's norm",
         f"{spread(tolerances(bn, 'free'), 3)} with BN, {spread(tolerances(plain, 'free'), 3)} without at zero error; "
         f"{spread(tolerances(bn, 'free', 'end'), 3)} and {spread(tolerances(plain, 'free', 'end'), 3)} at the end",
         OURS,
@@ -116,7 +116,7 @@ def experiment4(found: Results) -> Iterator[Row]:
     )
     yield Row(
         "4.smaller",
-        "the same however small the weights",
+        "BN trains from weights however small",
         f"× 1e-6 to 1e-4: {pct(tiny[0])} of runs, {pct(tiny[1])} with the head scaled too; × 1e-6: "
         f"{pct(share(trained('batch', False, 0, 1e-6)))} (σ² is below ε)",
         OURS,
@@ -138,7 +138,7 @@ def experiment4(found: Results) -> Iterator[Row]:
     )
     yield Row(
         "4.larger",
-        "the same however large the weights",
+        "BN trains from weights however large",
         f"× 1000: {pct(huge[0])} of runs, {pct(huge[1])} with the head scaled too",
         OURS,
         min(huge),

@@ -97,7 +97,7 @@ def edge(found: Results) -> Iterator[Row]:
         both = [last(n, rule, key) for n in ("batch", "none")]
         yield Row(
             f"5.edge_{rule}",
-            f"the same with {rule.replace('adam', 'Adam, preconditioned')}",
+            f"λ_max is lower with BN under {rule.replace('adam', 'Adam, preconditioned')}",
             f"over the optimizer's limit: {spread(both[0])} with BN, {spread(both[1])} without",
             OURS,
             mean(both[0]),
