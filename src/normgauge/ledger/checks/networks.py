@@ -11,11 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.core.claim import Curve
-from normgauge.ledger.checks.normalizers import TINY, parts, sideways, spread, touching
-from normgauge.ledger.claim import Found, below, equal, exceeds, moves, shown
+from normgauge.ledger.checks.normalizers import TINY, chord, parts, sideways, spread, touching
+from normgauge.ledger.claim import Found, below, equal, exceeds, moves
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import Stack, decade, equal_channels, frozen_stack, matrices, product, rescaled
+from normgauge.ledger.nets import (
+    Stack,
+    decade,
+    equal_channels,
+    frozen_stack,
+    layer_norm,
+    matrices,
+    product,
+    rescaled,
+)
 from normgauge.zoo import extremal
 
 Activation = Callable[[Tensor], Tensor]
@@ -23,14 +32,11 @@ Activation = Callable[[Tensor], Tensor]
 
 def growth_with_depth(draw: Draw) -> Found:
     n, depth = draw.integer(3, 8), draw.integer(3, 7)
-    branches, x = [draw.orthogonal(n) for _ in range(depth)], draw.normal(n)
-    squares = []
-    for signs in itertools.product((1, -1), repeat=depth):
-        y = x
-        for sign, branch in zip(signs, branches, strict=True):
-            y = y + sign * branch @ y
-        squares.append(float(y @ y))
-    yield equal(f"mean square behind {depth} blocks", sum(squares) / len(squares), predicted=2**depth * float(x @ x))
+    x = draw.normal(1, n)
+    before = float(x.square().sum())
+    for branch in (draw.orthogonal(n) for _ in range(depth)):
+        x = torch.cat([x + x @ branch, x - x @ branch])
+    yield equal(f"mean square behind {depth} blocks", x.square().sum(1).mean(), predicted=2**depth * before)
 
 
 def steepest(function: Activation, low: float = -8.0, high: float = 8.0) -> float:
@@ -47,46 +53,42 @@ def steepest(function: Activation, low: float = -8.0, high: float = 8.0) -> floa
 def activations(draw: Draw) -> Found:
     a, n = float(draw.uniform(1, low=0.01, high=0.9)), draw.integer(2, 8)
     yield equal("leaky ReLU, slope below zero", steepest(lambda x: F.leaky_relu(x, a), -8, -1), predicted=a)
-    known = {
-        "ReLU": (F.relu, 1.0),
-        "leaky ReLU": (lambda x: F.leaky_relu(x, a), 1.0),
-        "tanh": (torch.tanh, 1.0),
-        "sigmoid": (torch.sigmoid, 1 / 4),
-    }
-    for name, (function, constant) in known.items():
-        yield equal(name, steepest(function), predicted=constant)
+    yield equal("leaky ReLU", steepest(lambda x: F.leaky_relu(x, a)), predicted=1.0)
+    for name, constant in {"relu": 1.0, "tanh": 1.0, "sigmoid": 1 / 4}.items():
+        yield equal(name, steepest(getattr(torch, name)), predicted=constant)
     found = max(norm(jacobian(lambda v: F.softmax(v, 0), 3 * draw.normal(n))) for _ in range(5))
     yield below("softmax at five random points", found, predicted=1 / 2)
     logits = draw.normal(n) - 50
     logits[:2] = draw.normal(1)
     yield equal("softmax with two leading logits", norm(jacobian(lambda v: F.softmax(v, 0), logits)), predicted=1 / 2)
     gelu = (1 + math.erf(1)) / 2 + math.sqrt(2) * math.exp(-1) / math.sqrt(2 * math.pi)
-    others = {
-        "GELU": (F.gelu, gelu),
-        "SiLU": (F.silu, 1.0998393),
-        "Mish": (F.mish, 1.0884980),
-        "Hardswish": (F.hardswish, 3 / 2),
-        "SELU": (F.selu, 1.7580993),
-    }
+    larger = {"gelu": gelu, "silu": 1.0998393, "mish": 1.0884980, "hardswish": 3 / 2, "selu": 1.7580993}
     shift = float(draw.uniform(1))  # another grid each time
-    for name, (function, constant) in others.items():
-        yield equal(name, steepest(function, -8 - shift, 8 - shift), predicted=constant, rel=1e-6)
+    for name, constant in larger.items():
+        yield equal(name, steepest(getattr(F, name), -8 - shift, 8 - shift), predicted=constant, rel=1e-6)
+
+
+def relu_net(weights: Sequence[Tensor], x: Tensor) -> Tensor:
+    """h_k = ReLU(W_k h_{k−1}), one vector or rows."""
+    for weight in weights:
+        x = F.relu(x @ weight.T)
+    return x
 
 
 def lemma_5(draw: Draw) -> Found:
-    weights = matrices(draw, draw.integer(2, 5))
+    weights, x = matrices(draw, draw.integer(2, 5)), draw.normal(5, 7)
     acts = [(F.relu, torch.tanh, torch.sigmoid, torch.sin)[draw.integer(0, 4)] for _ in weights]
 
-    def net(x: Tensor, weights: Sequence[Tensor], acts: Sequence[Activation]) -> Tensor:
+    def net(v: Tensor) -> Tensor:
         for weight, act in zip(weights, acts, strict=True):
-            x = act(weight @ x)
-        return x
+            v = act(weight @ v)
+        return v
 
-    found = max(norm(jacobian(lambda v: net(v, weights, acts), draw.normal(weights[0].shape[1]))) for _ in range(5))
+    found = max(norm(jacobian(net, v[: weights[0].shape[1]])) for v in x)
     yield below("largest slope of five points", found, predicted=product(weights))
     ways = [draw.uniform(w, low=0.1) for w in (weights[0].shape[1], *map(len, weights))]
     aligned = [decade(draw, -1, 1) * torch.outer(b / b.norm(), a / a.norm()) for a, b in itertools.pairwise(ways)]
-    top = norm(jacobian(lambda v: net(v, aligned, [F.relu] * len(aligned)), ways[0]))
+    top = norm(jacobian(lambda v: relu_net(aligned, v), ways[0]))
     yield equal("each matrix feeds the next one's top direction", top, predicted=product(aligned))
 
 
@@ -103,28 +105,24 @@ def beyond_plain_chains(draw: Draw) -> Found:
 
 
 def theorem_6(draw: Draw) -> Found:
-    depth = draw.integer(3, 7)
+    depth, a = draw.integer(3, 7), float(draw.uniform(1, low=1.2, high=3.0))
     widths, gains = [draw.integer(1, 8) for _ in range(depth + 1)], [decade(draw, -1, 1) for _ in range(depth)]
 
-    def slope(gains: Sequence[float], x: Tensor) -> float:
-        return norm(jacobian(lambda v: extremal(list(gains), widths)(v[None])[0], x))
+    def slope(gains: list[float], x: Tensor) -> float:
+        return norm(jacobian(lambda v: extremal(gains, widths)(v[None])[0], x))
 
     x, weight, positive = draw.normal(widths[0]), draw.normal(widths[-1]), draw.uniform(widths[0], low=0.1)
     yield equal("slope at a positive point", slope(gains, positive), predicted=math.prod(gains))
     yield below("slope anywhere", slope(gains, x), predicted=math.prod(gains))
-    formula = math.prod(gains) * x[: min(widths)].clamp_min(0)
-    out = weight @ extremal(gains, widths)(x[None])[0].detach()
-    yield equal("output, along a random direction", out, predicted=weight[: min(widths)] @ formula)
-    a = float(draw.uniform(1, low=1.2, high=3.0))
+    out, formula = extremal(gains, widths)(x[None])[0].detach(), math.prod(gains) * x[: min(widths)].clamp_min(0)
+    yield equal("output, along a random direction", weight @ out, predicted=weight[: min(widths)] @ formula)
     yield equal(f"{depth} layers of gain {a:.2f}", slope([a] * depth, positive), predicted=a**depth)
     yield equal(f"{depth} layers of gain 1/{a:.2f}", slope([1 / a] * depth, positive), predicted=a**-depth)
     split = float(draw.uniform(1, low=0.1, high=0.9))
     uneven = [a**split, a ** (1 - split), *[1.0] * (depth - 2)]
-    yield equal(
-        "one constant, other gains; Lemma 5 met",
-        slope(uneven, positive),
-        predicted=product(list(extremal(uneven, widths).parameters())),
-    )
+    bound = product(list(extremal(uneven, widths).parameters()))
+    yield equal("Lemma 5 met", slope(uneven, positive), predicted=bound)
+    yield equal("one constant, other gains", bound, predicted=a)
 
 
 def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], power: int) -> Found:
@@ -138,17 +136,10 @@ def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], powe
     yield equal("output, along a random direction", weight @ other(x), predicted=weight @ stack(x))
     yield equal("slope at a point", norm(jacobian(other, x)), predicted=norm(jacobian(stack, x)))
     yield equal("folded product", product(other.folded), predicted=product(stack.folded))
-    decades = [float(k) for k in range(-3, 4)]
+    decades = tuple(float(k) for k in range(-3, 4))
     copies = [rescaled(stack, [10**k] * len(factors)) for k in decades]
     lines = ((what, tuple(printed(c) for c in copies)), ("folded product", tuple(product(c.folded) for c in copies)))
-    yield Curve(
-        "One function, written in seven ways",
-        "log10 of the weights' scale",
-        "product",
-        tuple(decades),
-        lines,
-        log_y=True,
-    )
+    yield Curve("One function, seven ways", "log10 of the weights' scale", "product", decades, lines, log_y=True)
 
 
 def product_of_norms(draw: Draw) -> Found:
@@ -161,87 +152,74 @@ def product_of_deviations(draw: Draw) -> Found:
 
 def constants_and_fit(draw: Draw) -> Found:
     n, m, scale = draw.integer(2, 6), draw.integer(20, 40), decade(draw, 2, 6)
-    teacher, guess, test = draw.normal(n), draw.normal(n), draw.normal(200, n)
+    teacher, guess, test, x = draw.normal(n), draw.normal(n), draw.normal(200, n), draw.normal(m, n)
 
     def errors(w: Tensor) -> float:
         return float(((test @ w).sign() != (test @ teacher).sign()).double().mean())
 
     yield moves("constant of a classifier", norm(guess[None]), norm(scale * guess[None]))
     yield equal("its test error", errors(scale * guess), predicted=errors(guess))
-    for name, size in (("steep", scale), ("flat", 1 / scale)):
-        x = draw.normal(m, n)
+    for size in (scale, 1 / scale):
         fitted = torch.linalg.lstsq(x, (x @ (size * teacher))[:, None]).solution[:, 0]
-        wrong = (test @ (fitted - size * teacher)).square().mean().sqrt()
-        yield equal(f"constant of a network fitted to a {name} target", fitted.norm(), predicted=size * teacher.norm())
-        yield equal("its test error", wrong, predicted=0.0, scale=size)
+        yield equal("constant, fitted to a target as steep", fitted.norm(), predicted=size * teacher.norm())
+        yield equal("its test error", (test @ (fitted - size * teacher)).norm(), predicted=0.0, scale=size)
 
 
-def steepest_stacks(stack: Stack, draw: Draw) -> float:
-    """The largest slope of a stack at five random points."""
-    return max(norm(jacobian(stack, draw.normal(stack.weights[0].shape[1]))) for _ in range(5))
-
-
-def separate(stack: Stack) -> float:
-    """P_w·Π‖NO_k‖: matrices and normalizers one by one."""
-    return product(stack.weights) * math.prod(float(s.max()) for s in stack.inverses)
-
-
-def in_l2(stack: Stack) -> float:
-    """P_w·Π‖1/σ_k‖₂."""
-    return product(stack.weights) * math.prod(math.sqrt(float((s**2).sum())) for s in stack.inverses)
-
-
-def by_the_worst(stack: Stack) -> float:
-    """σ^−K·P_w, σ the smallest 1/‖1/σ_k‖₂."""
-    sigma = min(1 / math.sqrt(float((s**2).sum())) for s in stack.inverses)
-    return sigma ** -len(stack.weights) * product(stack.weights)
+def bounds(stack: Stack) -> tuple[float, float, float, float]:
+    """P_w times Π max 1/σ_k, times Π‖1/σ_k‖₂, and times (max_k‖1/σ_k‖₂)^K; and Π‖diag(1/σ_k)W_k‖."""
+    weight = product(stack.weights)
+    lengths = [math.sqrt(float((s**2).sum())) for s in stack.inverses]
+    folded = math.prod(norm(s[:, None] * w) for s, w in zip(stack.inverses, stack.weights, strict=True))
+    largest = math.prod(float(s.max()) for s in stack.inverses)
+    return weight * largest, weight * math.prod(lengths), weight * max(lengths) ** len(lengths), folded
 
 
 def theorem_9(draw: Draw) -> Found:
-    stack = frozen_stack(draw, draw.integer(2, 5))
-    folded = math.prod(norm(s[:, None] * w) for s, w in zip(stack.inverses, stack.weights, strict=True))
-    yield below("largest slope of five points", steepest_stacks(stack, draw), predicted=folded)
-    yield below("folded bound against the printed one", folded, predicted=separate(stack))
-    layer = frozen_stack(draw, 1, on=True)
-    slope = norm(jacobian(layer, draw.normal(layer.weights[0].shape[1])))
-    single = norm(layer.inverses[0][:, None] * layer.weights[0])
-    yield equal("slope of one layer: the folded norm", slope, predicted=single, published=separate(layer))
+    stack, layer = frozen_stack(draw, draw.integer(2, 5)), frozen_stack(draw, 1, on=True)
+    points = draw.normal(5, 7)
+    found = max(norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in points)
+    separate, _, _, folded = bounds(stack)
+    yield below("largest slope of five points", found, predicted=folded)
+    yield below("folded bound against the printed one", folded, predicted=separate)
+    slope = norm(jacobian(layer, points[0, : layer.weights[0].shape[1]]))
+    yield equal("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
     flat, slope = equal_channels(draw, 3, draw.integer(2, 6))
-    yield equal("equal channels: the printed bound is met", slope, predicted=separate(flat))
+    yield equal("equal channels: the printed bound is met", slope, predicted=bounds(flat)[0])
 
 
 def corollary_10(draw: Draw) -> Found:
     depth, channels = draw.integer(2, 5), draw.integer(2, 7)
     stack, (flat, slope) = frozen_stack(draw, depth), equal_channels(draw, depth, channels)
-    yield below("largest slope of five points", steepest_stacks(stack, draw), predicted=separate(stack))
-    yield below("with the largest entries, against (1)", separate(stack), predicted=in_l2(stack))
-    yield below("(1) against (2)", in_l2(stack), predicted=by_the_worst(stack))
-    yield equal("equal channels: (1) over slope is √C^K", channels ** (depth / 2) * slope, predicted=in_l2(flat))
-    yield equal("with the largest entry it is met", slope, predicted=separate(flat), published=in_l2(flat))
+    found = max(norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in draw.normal(5, 7))
+    separate, first, second, _ = bounds(stack)
+    yield below("largest slope of five points", found, predicted=first)
+    yield below("with the largest entries, against (1)", separate, predicted=first)
+    yield below("(1) against (2)", first, predicted=second)
+    largest, first, _, _ = bounds(flat)
+    yield equal("equal channels: met by the largest entries", slope, predicted=largest, published=first)
+    yield equal("equal channels: (1) over slope is √C^K", channels ** (depth / 2) * slope, predicted=first)
     alike, slope = equal_channels(draw, depth, channels, same=True)
-    yield equal("layers alike: (2) over slope is √C^K", channels ** (depth / 2) * slope, predicted=by_the_worst(alike))
+    yield equal("layers alike: (2) over slope is √C^K", channels ** (depth / 2) * slope, predicted=bounds(alike)[2])
 
 
 def batch_norm_reduces(draw: Draw) -> Found:
-    n, x = draw.integer(2, 5), draw.normal(400, 5)
+    n, gain, x = draw.integer(2, 5), decade(draw, 1.1, 2), draw.normal(400, 5)
+    x = x[:, :n]
 
     def normalized(gain: float) -> Stack:
-        weights = gain * torch.eye(n).double(), -gain * torch.eye(n).double()
-        first = x[:, :n] @ weights[0]
-        z = ((first - first.mean(0)) / (first.var(0) + TINY).sqrt()).relu()
-        means, variances = (first.mean(0), (z @ weights[1]).mean(0)), (first.var(0), (z @ weights[1]).var(0))
-        return Stack(weights, means, variances, TINY)
+        first = gain * x
+        second = -gain * ((first - first.mean(0)) / (first.var(0) + TINY).sqrt()).relu()
+        eye, both = gain * torch.eye(n).double(), (first, second)
+        return Stack((eye, -eye), tuple(y.mean(0) for y in both), tuple(y.var(0) for y in both), TINY)
 
-    gain = decade(draw, 1.1, 2)
-    net, just_on = normalized(gain), x[:, :n].mean(0) + 1e-6
-    plain = (-gain * (gain * x).relu()).relu()
+    plain, net, just_on = (-gain * (gain * x).relu()).relu(), normalized(gain), x.mean(0) + 1e-6
     yield equal("largest output without BatchNorm: constant 0", plain.max(), predicted=0.0, scale=1.0)
-    yield shown("every σ is above 5", all(bool((s < 1 / 5).all()) for s in net.inverses))
+    yield below("largest 1/σ against 1/5", max(float(s.max()) for s in net.inverses), predicted=1 / 5)
     slope = norm(jacobian(net, just_on))
     yield exceeds("slope with BatchNorm, against without", slope, published=0.0)
     yield equal("slope with BatchNorm", slope, predicted=gain**2 * (net.inverses[0] * net.inverses[1]).max())
     yield equal("with weights a tenth as large", norm(jacobian(normalized(gain / 10), just_on)), predicted=slope)
-    yield below("Corollary 10 (1) against σ^−K·P_w with σ = 2", in_l2(net), predicted=product(net.weights) / 2**2)
+    yield below("the bound Πs_k falls by Πmax 1/σ_k", bounds(net)[0], predicted=product(net.weights) / 5**2)
 
 
 def chain(weights: Sequence[Tensor], x: Tensor, eps: float) -> Tensor:
@@ -283,14 +261,13 @@ def layer_norm_reduces(draw: Draw) -> Found:
     near = steep(eye, 1e-9 * example, 1e-5)
     yield exceeds("the example near zero, against 1/σ of its data", near, published=at_point(eye, example, 1e-5))
     yield equal("the example near zero", near, predicted=100 * math.sqrt(10), rel=1e-7)
-    depth, eps = draw.integer(1, 4), decade(draw, -5, -3)
-    weights = [draw.orthogonal(6) * decade(draw, 0, 1) for _ in range(depth)]
-    data, other = 10 * draw.normal(6, 6), 1e-9 * draw.normal(6)
+    eps, data, other = decade(draw, -5, -3), 10 * draw.normal(6, 6), 1e-9 * draw.normal(6)
+    weights = [draw.orthogonal(6) * decade(draw, 0, 1) for _ in range(draw.integer(1, 4))]
     for x in data:
         yield below("slope at a data point", steep(weights, x, eps), predicted=at_point(weights, x, eps))
-    seen, elsewhere = (max(f(weights, x, eps) for x in at) for f, at in ((at_point, data), (steep, (other, -other))))
+    elsewhere, seen = max(steep(weights, s * other, eps) for s in (1, -1)), max(at_point(weights, x, eps) for x in data)
     yield exceeds("slope near zero against the data's bound", elsewhere, published=seen)
-    one = norm(jacobian(lambda v: F.layer_norm(weights[0] @ v, (6,), eps=eps), data[0]))
+    one = norm(jacobian(lambda v: layer_norm(weights[0] @ v, eps), data[0]))
     yield equal("one orthogonal layer: the slope at its data point", one, predicted=at_point(weights[:1], data[0], eps))
 
 
@@ -298,14 +275,12 @@ def certified(weights: Sequence[Tensor], x: Tensor, reach: float, eps: float) ->
     """Constant and displacement of a chain over ‖x' − x‖ ≤ reach, layer by layer."""
     constant = 1.0
     for weight, v in zip(weights, entering(weights, x, eps), strict=True):
-        root, sigma = math.sqrt(len(v)), float(v.var(unbiased=False).sqrt())
-        size = math.sqrt(sigma**2 + eps)
+        root, sigma, size = math.sqrt(len(v)), float(spread(v, 0.0)), float(spread(v, eps))
         reach = norm(weight) * reach
         slope = 1 / math.sqrt(max(0.0, sigma - reach / root) ** 2 + eps)
         constant = constant * norm(weight) * slope
         q = reach / (root * size)
-        chord = 2 * root * math.sin(math.asin(q) / 2) if q < 1 else math.inf
-        reach = min(reach * slope, chord, root * (1 + sigma / size))
+        reach = min(reach * slope, chord(len(v), q) if q < 1 else math.inf, root * (1 + sigma / size))
     return constant, reach
 
 
@@ -318,17 +293,14 @@ def certified_ball(draw: Draw) -> Found:
         yield below(f"slope within {radius:g}", max(steep(weights, v, eps) for v in there), predicted=constant)
         gone = max(float((chain(weights, v, eps) - chain(weights, x, eps)).norm()) for v in there)
         yield below(f"displacement within {radius:g}", gone, predicted=reach)
-    turn, y = 3.0 * draw.orthogonal(8), draw.normal(8)
-    (sigma, unit), q, centre = parts(y), float(draw.uniform(1, low=0.1, high=0.9)), turn.T @ y / 9
+    turn, y, q = 3.0 * draw.orthogonal(8), draw.normal(8), float(draw.uniform(1, low=0.1, high=0.9))
+    (sigma, unit), centre = parts(y), turn.T @ y / 9
     radius = q * math.sqrt(8) * sigma  # behind the layer; a third of it before
 
-    def put_through(v: Tensor, eps: float) -> Tensor:
-        return F.layer_norm(turn @ v, (8,), eps=eps)
-
     def gone_to(v: Tensor, eps: float) -> float:
-        return float((put_through(turn.T @ v / 9, eps) - put_through(centre, eps)).norm())
+        return float((layer_norm(turn @ (turn.T @ v / 9), eps) - layer_norm(turn @ centre, eps)).norm())
 
-    worst = norm(jacobian(lambda v: put_through(v, eps), turn.T @ (y - radius * unit) / 9))
+    worst = norm(jacobian(lambda v: layer_norm(turn @ v, eps), turn.T @ (y - radius * unit) / 9))
     yield equal("one orthogonal layer: slope attained", worst, predicted=certified([turn], centre, radius / 3, eps)[0])
     found = gone_to(touching(y, radius, sideways(draw, unit)), TINY)
     yield equal("displacement attained", found, predicted=certified([turn], centre, radius / 3, TINY)[1])
@@ -337,22 +309,13 @@ def certified_ball(draw: Draw) -> Found:
 
 def corollary_22(draw: Draw) -> Found:
     k, cells, n = draw.integer(2, 6), draw.integer(2, 5), draw.integer(3, 7)
-    gains, direction = draw.uniform(k, low=0.5, high=2.0), draw.normal(n)
-
-    def loss(v: Tensor, weights: Sequence[Tensor], direction: Tensor) -> Tensor:
-        for w in weights:
-            v = torch.relu(v @ w.T)
-        return v @ direction
-
-    def bound(weights: Sequence[Tensor], direction: Tensor) -> float:
-        return float(direction.norm()) * product(weights)
-
-    weights, line = [draw.normal(n, n) for _ in range(k)], [a.reshape(1, 1) for a in gains]
+    weights, line = [draw.normal(n, n) for _ in range(k)], list(draw.uniform(k, 1, 1, low=0.5, high=2.0))
+    loss = draw.normal(n)  # linear in the output
     x = draw.uniform(cells, 12, 1) + torch.arange(cells)[:, None, None]
-    change, apart = (float(torch.cdist(c, c).mean()) for c in (loss(x, line, direction[:1])[..., None], x))
-    yield equal("mean change of the loss over the cells", change, predicted=bound(line, direction[:1]) * apart)
-    found = norm(jacobian(lambda v: loss(v, weights, direction), draw.normal(n))[None])
-    yield below("gradient of a random net's loss", found, predicted=bound(weights, direction))
+    apart, change = (float(torch.cdist(c, c).mean()) for c in (x, loss[0] * relu_net(line, x)))
+    yield equal("mean change of the loss over the cells", change, predicted=loss[0].abs() * product(line) * apart)
+    found = norm(loss[None] @ jacobian(lambda v: relu_net(weights, v), draw.normal(n)))
+    yield below("gradient of a random net's loss", found, predicted=loss.norm() * product(weights))
 
 
 def lla(draw: Draw) -> Found:
@@ -374,19 +337,13 @@ def lla(draw: Draw) -> Found:
 
 def weight_normalization(draw: Draw) -> Found:
     k, n, rho = draw.integer(2, 6), draw.integer(3, 8), float(draw.uniform(1, low=0.5, high=5.0))
-    x, head, top = draw.uniform(n, low=0.1), draw.normal(n), torch.eye(n).double()[0]
+    x, head, top, drawn = draw.uniform(n, low=0.1), draw.normal(n), torch.eye(n).double()[:1], draw.normal(k, n, n)
 
     def constant(weights: Sequence[Tensor], last: Tensor) -> float:
-        def net(v: Tensor) -> Tensor:
-            for w in weights:
-                v = torch.relu(w @ v)
-            return last @ v
+        return rho * norm(last @ jacobian(lambda v: relu_net(weights, v), x))
 
-        return norm(jacobian(net, x))
-
-    drawn = [draw.normal(n, n) for _ in range(k)]
-    found = constant([w / w.norm() for w in drawn], rho * head / head.norm())
+    found = constant([w / w.norm() for w in drawn], head[None] / head.norm())
     yield below("constant of a random one", found, predicted=rho)
-    yield equal("constant of rank-one layers", constant([torch.outer(top, top)] * k, rho * top), predicted=rho)
-    flat = constant([torch.eye(n).double() / math.sqrt(n)] * k, rho * top)
+    yield equal("constant of rank-one layers", constant([top.T @ top] * k, top), predicted=rho)
+    flat = constant([torch.eye(n).double() / math.sqrt(n)] * k, top)
     yield equal("constant of equal-singular-value layers", flat, predicted=rho * n ** (-k / 2))

@@ -46,39 +46,26 @@ def batch_norm_slope(draw: Draw) -> Found:
     yield equal("slope of one signal", slopes[c, c], predicted=1 / math.sqrt(float(var[c]) + module.eps))
     others = slopes - slopes.diagonal().diag()
     yield equal("largest slope across signals", others.abs().max(), predicted=0.0, scale=norm(slopes))
-    least, most = int(var.argmin()), int(var.argmax())
-    ratio = ((var[least] + module.eps) / (var[most] + module.eps)).sqrt()
-    yield equal(
-        "slope at the largest variance over that at the least", slopes[most, most] / norm(slopes), predicted=ratio
-    )
+    most, ratio = var.argmax(), ((var.min() + module.eps) / (var.max() + module.eps)).sqrt()
+    yield equal("slope at the largest variance over the steepest", slopes[most, most] / norm(slopes), predicted=ratio)
 
 
 def four_times_the_variance(draw: Draw) -> Found:
-    n, t = draw.integer(3, 9), 2.0
-    module = batch_norm(draw, n)
-    x, table, eps, var = draw.normal(n), rows(draw, 3, n), module.eps, running(module)[1]
-    before = norm(jacobian(lambda v: module(v[None]), x))
-    module.running_var = t**2 * (var + eps) - eps
-    found = {
-        "BatchNorm": (before, norm(jacobian(lambda v: module(v[None]), x))),
-        "LayerNorm": (slope(x, eps), slope(t * x, t**2 * eps)),
-        "GroupNorm": tuple(
-            norm(jacobian(lambda v, e=e: group_norm(v, e), s * table)) for s, e in ((1.0, eps), (t, t**2 * eps))
-        ),
-    }
-    for name, (old, new) in found.items():
-        yield equal(f"{name}: slope when every σ² + ε is four times as large", new, predicted=old / 2)
+    n = draw.integer(3, 9)
+    module, x = batch_norm(draw, n), draw.normal(n)
+    eps, before = module.eps, norm(jacobian(lambda v: module(v[None]), x))
+    module.running_var = 4 * (running(module)[1] + eps) - eps
+    after = norm(jacobian(lambda v: module(v[None]), x))
+    yield equal("BatchNorm, every σ² + ε four times as large", after, predicted=before / 2)
+    yield equal("LayerNorm, the same", slope(2 * x, 4 * eps), predicted=slope(x, eps) / 2)
 
 
 def kept_statistics(draw: Draw) -> Found:
     m, n = draw.integer(3, 12), draw.integer(1, 6)
     module, x = batch_norm(draw, n).train(), draw.normal(m, n)
     module.momentum = 1.0
-    out = module(x)
-    biased = spread(x.T, 0.0) ** 2
-    formula = (x - x.sum(0) / m) / (biased + module.eps).sqrt()
-    yield equal("batch: divided by the biased variance", (out**3).sum(), predicted=(formula**3).sum(), scale=m * n)
-    kept = biased * m / (m - 1)
+    module(x)
+    kept = spread(x.T, 0.0) ** 2 * m / (m - 1)
     yield equal("variance kept: the unbiased one", running(module)[1].sum(), predicted=kept.sum())
     deployed = norm(jacobian(lambda v: module.eval()(v[None]), draw.normal(n)))
     yield equal("constant of the deployed layer", deployed, predicted=(1 / (kept + module.eps).sqrt()).max())
@@ -104,14 +91,12 @@ def batch_norm_training(draw: Draw) -> Found:
 def gradient_in_front(draw: Draw) -> Found:
     m, eps, gamma = draw.integer(3, 9), decade(draw, -4, -1), draw.normal(1)
     x, behind = draw.normal(m, 1).requires_grad_(), draw.normal(m)
-    z = F.batch_norm(x, None, None, training=True, eps=eps)
-    (front,) = torch.autograd.grad((gamma * z[:, 0] * behind).sum(), x)
-    z, sigma = z.detach()[:, 0], spread(x.detach()[:, 0], eps)
+    z = F.batch_norm(x, None, None, training=True, eps=eps)[:, 0]
+    (front,) = torch.autograd.grad(gamma * (z @ behind), x)
+    z, factor = z.detach(), gamma.abs() / spread(x.detach().T, eps)
     left = behind @ behind - behind.sum() ** 2 / m - (2 - z @ z / m) * (behind @ z) ** 2 / m
-    yield equal("squared gradient in front", front.square().sum(), predicted=(gamma / sigma) ** 2 * left)
-    yield below(
-        "gradient in front against γ/σ times that behind", front.norm(), predicted=gamma.abs() / sigma * behind.norm()
-    )
+    yield equal("squared gradient in front", front.square().sum(), predicted=factor**2 * left)
+    yield below("gradient in front against that behind, times γ/σ", front.norm(), predicted=factor * behind.norm())
 
 
 def lemma_1(draw: Draw) -> Found:
@@ -148,18 +133,22 @@ def lemma_1_in_resnet18(draw: Draw) -> Found:
 
 def lemma_2(draw: Draw) -> Found:
     n, eps = draw.integer(3, 20), decade(draw, -3, 0)
-    x = draw.normal(n)
-    values, sigma = torch.linalg.svdvals(jacobian(lambda v: layer_norm(v, eps), x)), spread(x, eps)
+    x, left, right, i = draw.normal(n), draw.normal(n), draw.normal(n), draw.integer(1, n)
+    slopes, sigma = jacobian(lambda v: layer_norm(v, eps), x), spread(x, eps)
+    values = torch.linalg.svdvals(slopes)
     yield equal(f"slope, n = {n}", values[0], predicted=1 / sigma)
     yield equal("still the same, n − 2 directions on", values[n - 3], predicted=1 / sigma)
     yield equal("along the centred input", values[n - 2], predicted=eps / sigma**3)
     yield equal("along the mean", values[n - 1], predicted=0.0, scale=1 / sigma)
-    y = x - x.mean()
-    shrinking = jacobian(lambda v: v / (v.square().mean() + eps).sqrt(), y) * sigma
-    yield equal("norm of the centring", norm(jacobian(lambda v: v - v.mean(), x)), predicted=1.0)
-    yield equal("norm of the shrinking", norm(shrinking), predicted=1.0)
-    kept = n * eps / (y @ y + n * eps)
-    yield equal("what the shrinking leaves of y", (shrinking @ y).norm() / y.norm(), predicted=kept)
+    y, centring = x - x.sum() / n, torch.eye(n).double() - 1 / n
+    shrinking = torch.eye(n) - torch.outer(y, y) / (y @ y + n * eps)
+    inner = jacobian(lambda v: v / (v.square().mean() + eps).sqrt(), y)
+    formula = left @ shrinking @ centring @ right / sigma
+    yield equal("Lemma 23, between random vectors", left @ slopes @ right, predicted=formula, scale=1 / sigma)
+    yield equal("in y, an entry off the diagonal", inner[i, 0], predicted=-y[i] * y[0] / (n * sigma**2) / sigma)
+    yield equal("in y, one on it", inner[i, i], predicted=(1 - y[i] ** 2 / (y @ y + n * eps)) / sigma)
+    yield equal("norms of both factors", norm(inner) * sigma * norm(centring), predicted=1.0)
+    yield equal("n = 1", slope(x[:1], eps), predicted=0.0, scale=1.0)
 
 
 def lemma_2_narrow(draw: Draw) -> Found:
@@ -180,21 +169,6 @@ def lemma_2_global(draw: Draw) -> Found:
     yield below("largest slope of ten points", max(slope(s * draw.normal(n), eps) for s in sizes), predicted=eps**-0.5)
     default = norm(jacobian(lambda v: nn.LayerNorm(n).double()(v), level))
     yield equal("slope with the default ε", default, predicted=100 * math.sqrt(10))
-
-
-def lemma_23(draw: Draw) -> Found:
-    n, eps = draw.integer(2, 12), decade(draw, -5, 0)
-    x, left, right = draw.normal(n), draw.normal(n), draw.normal(n)
-    slopes = jacobian(lambda v: layer_norm(v, eps), x)
-    y, centring = x - x.sum() / n, torch.eye(n).double() - 1 / n
-    formula = (torch.eye(n) - torch.outer(y, y) / (y @ y + n * eps)) @ centring / spread(x, eps)
-    yield equal("between random vectors", left @ slopes @ right, predicted=left @ formula @ right, scale=norm(slopes))
-    yield equal("its trace", slopes.trace(), predicted=formula.trace())
-    yield equal("n = 1", slope(x[:1], eps), predicted=0.0, scale=1.0)
-    inner, i = jacobian(lambda v: v / (v.square().mean() + eps).sqrt(), y), draw.integer(1, n)
-    sigma = spread(y, eps)
-    yield equal("in y, one entry off the diagonal", inner[i, 0], predicted=-y[i] * y[0] / (n * sigma**2) / sigma)
-    yield equal("in y, one on it", inner[i, i], predicted=(1 - y[i] ** 2 / (y @ y + n * eps)) / sigma)
 
 
 def lemma_3(draw: Draw) -> Found:
@@ -264,34 +238,24 @@ def chord(n: int, q: float) -> float:
 
 
 def over_a_ball(draw: Draw) -> Found:
-    n, eps, q = draw.integer(3, 20), decade(draw, -4, -1), float(draw.uniform(1, low=0.1, high=0.95))
-    x = draw.normal(n)
-    sigma, unit = parts(x)
-    r = q * math.sqrt(n) * sigma
-    bound = 1 / math.sqrt((sigma - r / math.sqrt(n)) ** 2 + eps)
+    n, eps, q = draw.integer(3, 20), decade(draw, -4, 0), float(draw.uniform(1, low=0.1, high=0.95))
+    x, steps = draw.normal(n), draw.normal(8, n)
+    (sigma, unit), root, size = parts(x), math.sqrt(n), float(spread(x, eps))
+    aside, r = sideways(draw, unit), q * root * sigma
+    bound = 1 / math.sqrt((sigma - r / root) ** 2 + eps)
     yield equal("slope at the worst point", slope(x - r * unit, eps), predicted=bound)
-    steps = draw.normal(8, n)
     found = max(slope(x + r * step / step.norm(), eps) for step in steps)
     yield below("largest slope of eight others", found, predicted=bound)
-    yield equal("a ball of radius √n σ0 or more", slope(x - math.sqrt(n) * sigma * unit, eps), predicted=eps**-0.5)
-
-
-def displacement(draw: Draw) -> Found:
-    n, q, eps = draw.integer(3, 20), float(draw.uniform(1, low=0.2, high=0.95)), decade(draw, -2, 0)
-    x = draw.normal(n)
-    (sigma, unit), root = parts(x), math.sqrt(n)
-    aside, r, size = sideways(draw, unit), q * root * sigma, math.sqrt(sigma**2 + eps)
+    yield equal("a ball of radius √n σ0 or more", slope(x - root * sigma * unit, eps), predicted=eps**-0.5)
 
     def moved(other: Tensor, eps: float) -> float:
         return float((layer_norm(other, eps) - layer_norm(x, eps)).norm())
 
     yield equal("displacement at the touching point", moved(touching(x, r, aside), TINY), predicted=chord(n, q))
-    angles = torch.linspace(0, math.pi, 61).double()
-    ways = angles.cos()[:, None] * unit + angles.sin()[:, None] * aside
-    found = max(moved(x + s * r * way, eps) for way in ways for s in (0.5, 1.0))
-    local = chord(n, r / root / size)
-    yield below("largest displacement of a search, ε not small", found, predicted=local)
-    yield below("chord against ρ × constant", local, predicted=r / math.sqrt((sigma - r / root) ** 2 + eps))
+    angles = torch.linspace(0, math.pi, 61).double()[:, None]
+    found = max(moved(x + s * r * way, eps) for way in angles.cos() * unit + angles.sin() * aside for s in (0.5, 1.0))
+    yield below("largest displacement of a search, ε not small", found, predicted=chord(n, r / root / size))
+    yield below("chord against ρ × constant", chord(n, r / root / size), predicted=r * bound)
     mirror = moved(x - 1e6 * root * sigma * unit, eps)
     yield equal("displacement beyond the origin", mirror, predicted=root * (1 + sigma / size))
 
