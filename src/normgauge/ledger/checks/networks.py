@@ -15,19 +15,8 @@ from normgauge.ledger.checks.normalizers import TINY, chord, parts, sideways, sp
 from normgauge.ledger.claim import Found, below, equal, exceeds, moves
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import (
-    Stack,
-    decade,
-    equal_channels,
-    frozen_stack,
-    layer_norm,
-    matrices,
-    product,
-    rescaled,
-)
+from normgauge.ledger.nets import Stack, decade, equal_channels, frozen_stack, layer_norm, matrices, product, rescaled
 from normgauge.zoo import extremal
-
-Activation = Callable[[Tensor], Tensor]
 
 
 def growth_with_depth(draw: Draw) -> Found:
@@ -39,7 +28,7 @@ def growth_with_depth(draw: Draw) -> Found:
     yield equal(f"mean square behind {depth} blocks", x.square().sum(1).mean(), predicted=2**depth * before)
 
 
-def steepest(function: Activation, low: float = -8.0, high: float = 8.0) -> float:
+def steepest(function: Callable[[Tensor], Tensor], low: float = -8.0, high: float = 8.0) -> float:
     """The largest |f'| on an interval: a grid, then finer ones around the best point."""
     best, x = 0.0, 0.0
     for _ in range(4):
@@ -76,7 +65,7 @@ def relu_net(weights: Sequence[Tensor], x: Tensor) -> Tensor:
 
 
 def lemma_5(draw: Draw) -> Found:
-    weights, x = matrices(draw, draw.integer(2, 5)), draw.normal(5, 7)
+    weights, x, cells = matrices(draw, draw.integer(2, 5)), draw.normal(5, 7), draw.integer(2, 5)
     acts = [(F.relu, torch.tanh, torch.sigmoid, torch.sin)[draw.integer(0, 4)] for _ in weights]
 
     def net(v: Tensor) -> Tensor:
@@ -90,13 +79,15 @@ def lemma_5(draw: Draw) -> Found:
     aligned = [decade(draw, -1, 1) * torch.outer(b / b.norm(), a / a.norm()) for a, b in itertools.pairwise(ways)]
     top = norm(jacobian(lambda v: relu_net(aligned, v), ways[0]))
     yield equal("each matrix feeds the next one's top direction", top, predicted=product(aligned))
+    line, loss = list(draw.uniform(len(weights), 1, 1, low=0.5, high=2.0)), draw.normal(1)  # linear in the output
+    data = draw.uniform(cells, 12, 1) + torch.arange(cells)[:, None, None]
+    apart, change = (float(torch.cdist(c, c).mean()) for c in (data, loss * relu_net(line, data)))
+    yield equal("mean change of a loss over cells of a line", change, predicted=loss.abs() * product(line) * apart)
 
 
 def beyond_plain_chains(draw: Draw) -> Found:
     n, gain = draw.integer(2, 8), decade(draw, -2, 1)
-    weight, peak = draw.normal(n, n), 0.01 * draw.normal(7, 7)
-    block = norm(jacobian(lambda x: x + weight @ x, draw.normal(n)))
-    yield below("residual block x + Wx", block, predicted=1 + norm(weight))
+    peak = 0.01 * draw.normal(7, 7)
     block = norm(jacobian(lambda x: x + F.relu(gain * x), draw.uniform(n, low=0.1)))
     yield equal("residual block x + ReLU(a x)", block, predicted=1 + gain)
     peak[2, 2] = 1.0  # four windows meet here
@@ -120,9 +111,9 @@ def theorem_6(draw: Draw) -> Found:
     yield equal(f"{depth} layers of gain 1/{a:.2f}", slope([1 / a] * depth, positive), predicted=a**-depth)
     split = float(draw.uniform(1, low=0.1, high=0.9))
     uneven = [a**split, a ** (1 - split), *[1.0] * (depth - 2)]
-    bound = product(list(extremal(uneven, widths).parameters()))
-    yield equal("Lemma 5 met", slope(uneven, positive), predicted=bound)
-    yield equal("one constant, other gains", bound, predicted=a)
+    yield equal("one constant, other gains", slope(uneven, positive), predicted=a)
+    bound = product(list(extremal(gains, widths).parameters()))
+    yield equal("Lemma 5 met", bound, predicted=math.prod(gains))
 
 
 def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], power: int) -> Found:
@@ -174,37 +165,28 @@ def bounds(stack: Stack) -> tuple[float, float, float, float]:
     return weight * largest, weight * math.prod(lengths), weight * max(lengths) ** len(lengths), folded
 
 
-def theorem_9(draw: Draw) -> Found:
-    stack, layer = frozen_stack(draw, draw.integer(2, 5)), frozen_stack(draw, 1, on=True)
-    points = draw.normal(5, 7)
-    found = max(norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in points)
-    separate, _, _, folded = bounds(stack)
-    yield below("largest slope of five points", found, predicted=folded)
-    yield below("folded bound against the printed one", folded, predicted=separate)
+def stacks(draw: Draw) -> Found:
+    depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
+    stack, layer = frozen_stack(draw, depth), frozen_stack(draw, 1, on=True)
     slope = norm(jacobian(layer, points[0, : layer.weights[0].shape[1]]))
     yield equal("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
-    flat, slope = equal_channels(draw, 3, draw.integer(2, 6))
-    yield equal("equal channels: the printed bound is met", slope, predicted=bounds(flat)[0])
-
-
-def corollary_10(draw: Draw) -> Found:
-    depth, channels = draw.integer(2, 5), draw.integer(2, 7)
-    stack, (flat, slope) = frozen_stack(draw, depth), equal_channels(draw, depth, channels)
-    found = max(norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in draw.normal(5, 7))
-    separate, first, second, _ = bounds(stack)
-    yield below("largest slope of five points", found, predicted=first)
-    yield below("with the largest entries, against (1)", separate, predicted=first)
+    found = max(norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in points)
+    separate, first, second, folded = bounds(stack)
+    yield below("largest slope of five points", found, predicted=folded)
+    yield below("folded bound against Theorem 9", folded, predicted=separate)
+    yield below("Theorem 9 with the largest entries, against Corollary 10 (1)", separate, predicted=first)
     yield below("(1) against (2)", first, predicted=second)
-    largest, first, _, _ = bounds(flat)
-    yield equal("equal channels: met by the largest entries", slope, predicted=largest, published=first)
+    flat, slope = equal_channels(draw, depth, channels)
+    separate, first, _, _ = bounds(flat)
+    yield equal("equal channels: Theorem 9 is met", slope, predicted=separate, published=first)
     yield equal("equal channels: (1) over slope is √C^K", channels ** (depth / 2) * slope, predicted=first)
     alike, slope = equal_channels(draw, depth, channels, same=True)
     yield equal("layers alike: (2) over slope is √C^K", channels ** (depth / 2) * slope, predicted=bounds(alike)[2])
 
 
 def batch_norm_reduces(draw: Draw) -> Found:
-    n, gain, x = draw.integer(2, 5), decade(draw, 1.1, 2), draw.normal(400, 5)
-    x = x[:, :n]
+    n, gain = draw.integer(2, 5), decade(draw, 1.1, 2)
+    x = draw.normal(400, n)
 
     def normalized(gain: float) -> Stack:
         first = gain * x
@@ -222,26 +204,23 @@ def batch_norm_reduces(draw: Draw) -> Found:
     yield below("the bound Πs_k falls by Πmax 1/σ_k", bounds(net)[0], predicted=product(net.weights) / 5**2)
 
 
-def chain(weights: Sequence[Tensor], x: Tensor, eps: float) -> Tensor:
-    """h_k = ReLU(LayerNorm(W_k h_{k−1})) of one vector."""
+def chain(weights: Sequence[Tensor], x: Tensor, eps: float) -> tuple[Tensor, list[Tensor]]:
+    """h_k = ReLU(LayerNorm(W_k h_{k−1})) of one vector, and what each LayerNorm was given."""
+    given = []
     for weight in weights:
-        x = F.layer_norm(weight @ x, weight.shape[:1], eps=eps).relu()
-    return x
-
-
-def entering(weights: Sequence[Tensor], x: Tensor, eps: float) -> list[Tensor]:
-    """What each LayerNorm of the chain is given."""
-    return [weight @ chain(weights[:k], x, eps) for k, weight in enumerate(weights)]
+        given.append(weight @ x)
+        x = layer_norm(given[-1], eps).relu()
+    return x, given
 
 
 def steep(weights: Sequence[Tensor], x: Tensor, eps: float) -> float:
     """The norm of the chain's Jacobian at x."""
-    return norm(jacobian(lambda v: chain(weights, v, eps), x))
+    return norm(jacobian(lambda v: chain(weights, v, eps)[0], x))
 
 
 def at_point(weights: Sequence[Tensor], x: Tensor, eps: float) -> float:
     """P_w·Π1/σ_k with the σ_k met at x."""
-    return product(weights) / math.prod(float(spread(v, eps)) for v in entering(weights, x, eps))
+    return product(weights) / math.prod(float(spread(v, eps)) for v in chain(weights, x, eps)[1])
 
 
 def corollary_11(draw: Draw) -> Found:
@@ -274,7 +253,7 @@ def layer_norm_reduces(draw: Draw) -> Found:
 def certified(weights: Sequence[Tensor], x: Tensor, reach: float, eps: float) -> tuple[float, float]:
     """Constant and displacement of a chain over ‖x' − x‖ ≤ reach, layer by layer."""
     constant = 1.0
-    for weight, v in zip(weights, entering(weights, x, eps), strict=True):
+    for weight, v in zip(weights, chain(weights, x, eps)[1], strict=True):
         root, sigma, size = math.sqrt(len(v)), float(spread(v, 0.0)), float(spread(v, eps))
         reach = norm(weight) * reach
         slope = 1 / math.sqrt(max(0.0, sigma - reach / root) ** 2 + eps)
@@ -291,7 +270,7 @@ def certified_ball(draw: Draw) -> Found:
         constant, reach = certified(weights, x, radius, eps)
         there = [x + radius * step / step.norm() for step in draw.normal(6, len(x))]
         yield below(f"slope within {radius:g}", max(steep(weights, v, eps) for v in there), predicted=constant)
-        gone = max(float((chain(weights, v, eps) - chain(weights, x, eps)).norm()) for v in there)
+        gone = max(float((chain(weights, v, eps)[0] - chain(weights, x, eps)[0]).norm()) for v in there)
         yield below(f"displacement within {radius:g}", gone, predicted=reach)
     turn, y, q = 3.0 * draw.orthogonal(8), draw.normal(8), float(draw.uniform(1, low=0.1, high=0.9))
     (sigma, unit), centre = parts(y), turn.T @ y / 9
@@ -307,32 +286,13 @@ def certified_ball(draw: Draw) -> Found:
     yield equal("beyond the origin", gone_to(-1e9 * unit, eps), predicted=certified([turn], centre, 1e9, eps)[1])
 
 
-def corollary_22(draw: Draw) -> Found:
-    k, cells, n = draw.integer(2, 6), draw.integer(2, 5), draw.integer(3, 7)
-    weights, line = [draw.normal(n, n) for _ in range(k)], list(draw.uniform(k, 1, 1, low=0.5, high=2.0))
-    loss = draw.normal(n)  # linear in the output
-    x = draw.uniform(cells, 12, 1) + torch.arange(cells)[:, None, None]
-    apart, change = (float(torch.cdist(c, c).mean()) for c in (x, loss[0] * relu_net(line, x)))
-    yield equal("mean change of the loss over the cells", change, predicted=loss[0].abs() * product(line) * apart)
-    found = norm(loss[None] @ jacobian(lambda v: relu_net(weights, v), draw.normal(n)))
-    yield below("gradient of a random net's loss", found, predicted=loss.norm() * product(weights))
-
-
 def lla(draw: Draw) -> Found:
     n, mu = draw.integer(3, 10), float(draw.uniform(1, low=0.1, high=0.5))
-    root, eye = draw.normal(n, n), torch.eye(n, dtype=torch.float64)
-    hessian = root @ root.T
-    noise = torch.cat([eye, -eye]) * mu
+    root, noise = draw.normal(n, n), mu * torch.cat([torch.eye(n), -torch.eye(n)]).double()
     # ±μe_i, one at a time, have the mean 0 and the covariance μ²/n of the noise: exact for a quadratic
-    cost = float((noise @ hessian * noise).sum(1).mean() / 2)
-    yield equal("mean loss under the noise, minus the loss", cost, predicted=mu**2 / (2 * n) * float(hessian.trace()))
-    tau = float(torch.linalg.eigvalsh(hessian)[-1])
-    yield below("the same, against τμ²/2", cost, predicted=tau * mu**2 / 2)
-    c, m = float(draw.uniform(1, low=0.5, high=3.0)), draw.integer(1000, 100_000)
-    grid = torch.logspace(-4, 2, 60_001, dtype=torch.float64)
-    best = float((tau * grid**2 / 2 + c / (grid * math.sqrt(m))).min())
-    formula = 1.5 * tau ** (1 / 3) * (c / math.sqrt(m)) ** (2 / 3)
-    yield equal("both terms at the best μ", best, predicted=formula, rel=1e-5)
+    cost = float((noise @ root).square().sum(1).mean() / 2)
+    yield equal("mean loss under the noise, minus the loss", cost, predicted=mu**2 / (2 * n) * (root @ root.T).trace())
+    yield below("the same, against τμ²/2", cost, predicted=norm(root) ** 2 * mu**2 / 2)
 
 
 def weight_normalization(draw: Draw) -> Found:

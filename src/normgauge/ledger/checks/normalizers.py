@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -40,63 +41,37 @@ def rows(draw: Draw, groups: int, size: int) -> Tensor:
 
 
 def batch_norm_slope(draw: Draw) -> Found:
-    n = draw.integer(2, 8)
-    module, c = batch_norm(draw, n), draw.integer(0, n)
-    slopes, var = jacobian(lambda x: module(x[None]), draw.normal(n)), running(module)[1]
-    yield equal("slope of one signal", slopes[c, c], predicted=1 / math.sqrt(float(var[c]) + module.eps))
+    n = draw.integer(3, 9)
+    module, c, x = batch_norm(draw, n), draw.integer(0, n), draw.normal(n)
+    eps, var, slopes = module.eps, running(module)[1], jacobian(lambda v: module(v[None]), x)
+    yield equal("slope of one signal", slopes[c, c], predicted=1 / math.sqrt(float(var[c]) + eps))
     others = slopes - slopes.diagonal().diag()
     yield equal("largest slope across signals", others.abs().max(), predicted=0.0, scale=norm(slopes))
-    most, ratio = var.argmax(), ((var.min() + module.eps) / (var.max() + module.eps)).sqrt()
+    most, ratio = var.argmax(), ((var.min() + eps) / (var.max() + eps)).sqrt()
     yield equal("slope at the largest variance over the steepest", slopes[most, most] / norm(slopes), predicted=ratio)
-
-
-def four_times_the_variance(draw: Draw) -> Found:
-    n = draw.integer(3, 9)
-    module, x = batch_norm(draw, n), draw.normal(n)
-    eps, before = module.eps, norm(jacobian(lambda v: module(v[None]), x))
-    module.running_var = 4 * (running(module)[1] + eps) - eps
+    module.running_var = 4 * (var + eps) - eps
     after = norm(jacobian(lambda v: module(v[None]), x))
-    yield equal("BatchNorm, every σ² + ε four times as large", after, predicted=before / 2)
+    yield equal("slope when every σ² + ε is four times as large", after, predicted=norm(slopes) / 2)
     yield equal("LayerNorm, the same", slope(2 * x, 4 * eps), predicted=slope(x, eps) / 2)
-
-
-def kept_statistics(draw: Draw) -> Found:
-    m, n = draw.integer(3, 12), draw.integer(1, 6)
-    module, x = batch_norm(draw, n).train(), draw.normal(m, n)
-    module.momentum = 1.0
-    module(x)
-    kept = spread(x.T, 0.0) ** 2 * m / (m - 1)
-    yield equal("variance kept: the unbiased one", running(module)[1].sum(), predicted=kept.sum())
-    deployed = norm(jacobian(lambda v: module.eval()(v[None]), draw.normal(n)))
-    yield equal("constant of the deployed layer", deployed, predicted=(1 / (kept + module.eps).sqrt()).max())
 
 
 def batch_norm_training(draw: Draw) -> Found:
     m, n, eps = draw.integer(3, 7), draw.integer(1, 4), decade(draw, -4, -1)
-    gamma, x = draw.normal(n), draw.normal(m, n) * draw.normal(n).exp()
-
-    def train(v: Tensor) -> Tensor:
-        return F.batch_norm(v, None, None, gamma, training=True, eps=eps)
-
-    sigma, slopes = spread(x.T, eps), jacobian(train, x)
+    module, gamma, x = nn.BatchNorm1d(n, eps, momentum=1.0), draw.normal(n), draw.normal(m, n) * draw.normal(n).exp()
+    module.weight = nn.Parameter(gamma)
+    sigma, slopes = spread(x.T, eps), jacobian(module.double(), x)
     yield equal(f"slope of the batch, m = {m}", norm(slopes), predicted=float((gamma.abs() / sigma).max()))
     k, c = draw.integer(0, m), draw.integer(0, n)
     z = float((x[k, c] - x[:, c].mean()) / sigma[c])
     own = float(gamma[c] / sigma[c]) * (1 - 1 / m - z**2 / m)
     yield equal("a sample's own slope", slopes[k * n + c, k * n + c], predicted=own, scale=norm(slopes))
+    kept = spread(x.T, 0.0) ** 2 * m / (m - 1)
+    yield equal("variance kept: the unbiased one", running(module)[1].sum(), predicted=kept.sum())
     pair = float((gamma.abs() * eps / spread(x[:2].T, eps) ** 3).max())
-    yield equal("slope of a batch of two", norm(jacobian(train, x[:2])), predicted=pair, rel=1e-8)
-
-
-def gradient_in_front(draw: Draw) -> Found:
-    m, eps, gamma = draw.integer(3, 9), decade(draw, -4, -1), draw.normal(1)
-    x, behind = draw.normal(m, 1).requires_grad_(), draw.normal(m)
-    z = F.batch_norm(x, None, None, training=True, eps=eps)[:, 0]
-    (front,) = torch.autograd.grad(gamma * (z @ behind), x)
-    z, factor = z.detach(), gamma.abs() / spread(x.detach().T, eps)
-    left = behind @ behind - behind.sum() ** 2 / m - (2 - z @ z / m) * (behind @ z) ** 2 / m
-    yield equal("squared gradient in front", front.square().sum(), predicted=factor**2 * left)
-    yield below("gradient in front against that behind, times γ/σ", front.norm(), predicted=factor * behind.norm())
+    yield equal("slope of a batch of two", norm(jacobian(module, x[:2])), predicted=pair, rel=1e-8)
+    module(x)
+    deployed = norm(jacobian(lambda v: module.eval()(v[None]), x[0]))
+    yield equal("constant of the deployed layer", deployed, predicted=(gamma.abs() / (kept + eps).sqrt()).max())
 
 
 def lemma_1(draw: Draw) -> Found:
@@ -127,8 +102,6 @@ def lemma_1_in_resnet18(draw: Draw) -> Found:
     variances = [draw.normal(channels).exp() for channels in widths]
     total = sum(math.log10(float((var / var.mean() * 10**2.5).rsqrt().norm())) for var in variances)
     yield below("decades of Π√C_k·10^−25 against Π‖1/σ_k‖₂, Π1/rms σ_k = 10^−25", slack - 25, predicted=total)
-    flat = sum(math.log10(float(torch.full((channels,), 10**-1.25).norm())) for channels in widths)
-    yield equal("with equal channels exactly that", flat, predicted=-25 + 22.5772, rel=1e-4)
 
 
 def lemma_2(draw: Draw) -> Found:
@@ -151,24 +124,17 @@ def lemma_2(draw: Draw) -> Found:
     yield equal("n = 1", slope(x[:1], eps), predicted=0.0, scale=1.0)
 
 
-def lemma_2_narrow(draw: Draw) -> Found:
-    eps, x = decade(draw, -4, -1), draw.normal(2)
-    printed = 1 / spread(x, eps)
-    yield equal("slope of two entries", slope(x, eps), predicted=eps / spread(x, eps) ** 3, published=printed, rel=1e-7)
-    yield equal("bound over slope", printed / slope(x, eps), predicted=1 + (x[0] - x[1]) ** 2 / 4 / eps, rel=1e-7)
-    same = x[:1].expand(2)
-    yield equal("slope of two equal entries", slope(same, eps), predicted=1 / spread(same, eps))
-    yield equal("slope of one entry", slope(x[:1], eps), predicted=0.0, scale=1.0)
-
-
 def lemma_2_global(draw: Draw) -> Found:
-    n, eps = draw.integer(2, 10), decade(draw, -6, -1)
-    level = draw.normal(1).expand(n)
-    yield equal("slope at a constant vector", slope(level, eps), predicted=eps**-0.5)
+    n, eps, x = draw.integer(2, 10), decade(draw, -4, -1), draw.normal(2)
+    yield equal("slope at a constant vector", slope(x[:1].expand(n), eps), predicted=eps**-0.5)
     sizes = 10 ** draw.uniform(10, low=-6, high=1)
     yield below("largest slope of ten points", max(slope(s * draw.normal(n), eps) for s in sizes), predicted=eps**-0.5)
-    default = norm(jacobian(lambda v: nn.LayerNorm(n).double()(v), level))
+    default = norm(jacobian(lambda v: nn.LayerNorm(n).double()(v), x[:1].expand(n)))
     yield equal("slope with the default ε", default, predicted=100 * math.sqrt(10))
+    found, bound = slope(x, eps), 1 / spread(x, eps)
+    yield equal("slope of two entries", found, predicted=eps / spread(x, eps) ** 3, rel=1e-7)
+    yield equal("bound over slope", bound / found, predicted=1 + (x[0] - x[1]) ** 2 / 4 / eps, rel=1e-7)
+    yield equal("slope of one entry", slope(x[:1], eps), predicted=0.0, scale=1.0)
 
 
 def lemma_3(draw: Draw) -> Found:
@@ -189,26 +155,20 @@ def lemma_3(draw: Draw) -> Found:
     yield equal("sum over slope for C equal groups", count * norm(at(same)), predicted=(1 / spread(same, eps)).sum())
     level = draw.normal(count, 1).expand(count, size)
     yield equal("where every group is constant", norm(at(level)), predicted=eps**-0.5, published=count * eps**-0.5)
-    sizes = 10 ** draw.uniform(8, low=-5, high=1)
-    found = max(norm(at(s * draw.normal(count, size))) for s in sizes)
-    yield below("largest slope of eight points", found, predicted=eps**-0.5)
 
 
 def feature_maps(draw: Draw) -> Found:
-    count, per, pixels = draw.integer(1, 4), draw.integer(1, 3), draw.integer(3, 5)
-    channels, eps = count * per, decade(draw, -3, -1)
-    x, gamma, beta = rows(draw, channels, pixels), draw.normal(channels), draw.normal(channels)
-
-    def instance(v: Tensor) -> Tensor:
-        return F.instance_norm(v[None], weight=gamma, bias=beta, eps=eps)
-
-    slopes = jacobian(lambda v: F.group_norm(v[None], count, gamma, beta, eps), x)
+    count, per, pixels, eps = draw.integer(1, 4), draw.integer(1, 3), draw.integer(3, 5), decade(draw, -3, -1)
+    x, gamma = rows(draw, count * per, pixels), draw.normal(count * per)
+    slopes = jacobian(lambda v: F.group_norm(v[None], count, gamma, gamma, eps), x)
     by_group = gamma.reshape(count, per).abs().amax(1) / spread(x.reshape(count, -1), eps)
     yield equal("GroupNorm of an image", norm(slopes), predicted=by_group.max())
+    instance = partial(F.instance_norm, weight=gamma, bias=gamma, eps=eps)
     each = (gamma.abs() / spread(x, eps)).max()
-    yield equal("InstanceNorm of an image", norm(jacobian(instance, x)), predicted=each)
+    yield equal("InstanceNorm of an image", norm(jacobian(lambda v: instance(v[None]), x)), predicted=each)
     two = (gamma.abs() * eps / spread(x[:, :2], eps) ** 3).max()
-    yield equal("InstanceNorm of two pixels", norm(jacobian(instance, x[:, :2])), predicted=two, rel=1e-7)
+    slopes = jacobian(lambda v: instance(v[None]), x[:, :2])
+    yield equal("InstanceNorm of two pixels", norm(slopes), predicted=two, rel=1e-7)
 
 
 def parts(x: Tensor) -> tuple[float, Tensor]:
@@ -281,48 +241,44 @@ def groups_share_a_radius(draw: Draw) -> Found:
 
 def layer_norm_gains(draw: Draw) -> Found:
     n, eps = draw.integer(3, 20), decade(draw, -5, -2)
-    x, gamma, beta = draw.normal(n), draw.normal(n).exp() * draw.normal(n).sign(), draw.normal(n)
+    x, gamma, eye = draw.normal(n), draw.normal(n).exp() * draw.normal(n).sign(), torch.eye(n).double()
 
     def gained(v: Tensor, gains: Tensor) -> float:
-        return norm(jacobian(lambda u: F.layer_norm(u, (n,), gains, beta, eps), v))
+        return norm(jacobian(lambda u: F.layer_norm(u, (n,), gains, gains, eps), v))
 
     (sigma, unit), size, order = parts(x), spread(x, eps), gamma.abs().sort(descending=True).values
     yield below("slope against the largest gain", gained(x, gamma), predicted=order[0] / size)
     yield below("third largest gain against the slope", order[2] / size, predicted=gained(x, gamma))
-    centring = torch.eye(n).double() - 1 / n
-    exact = gamma[:, None] * (centring - (sigma / size) ** 2 * torch.outer(unit, unit)) / size
+    exact = gamma[:, None] * (eye - 1 / n - (sigma / size) ** 2 * torch.outer(unit, unit)) / size
     yield equal("slope", gained(x, gamma), predicted=norm(exact))
     yield equal("equal gains", gained(x, order[:1].expand(n)), predicted=order[0] / size)
-    facing, two = torch.zeros(n).double(), torch.zeros(n).double()
-    facing[0], facing[1], two[:2] = 1.0, -1.0, order[0]
+    facing = eye[0] - eye[1]
     least = order[0] * math.sqrt((n - 2) / n) / math.sqrt(2 / n + eps)
-    yield equal("two gains alone, facing the input: below both", gained(facing, two), predicted=least)
-    everywhere = norm(gamma[:, None] * centring) / math.sqrt(eps)
-    yield equal("slope at a constant vector", gained(draw.normal(1).expand(n), gamma), predicted=everywhere)
+    yield equal("two gains facing the input: below both", gained(facing, order[0] * facing.abs()), predicted=least)
+    everywhere = norm(gamma[:, None] * (eye - 1 / n)) / math.sqrt(eps)
+    yield equal("slope at a constant vector", gained(x[:1].expand(n), gamma), predicted=everywhere)
 
 
 def rms_norm(draw: Draw) -> Found:
     n, eps = draw.integer(2, 15), decade(draw, -3, 0)
     x, gamma = draw.normal(n), draw.normal(n).clamp(-2, 2).exp()
-    values = torch.linalg.svdvals(jacobian(lambda v: F.rms_norm(v, (n,), eps=eps), x))
-    rho = math.sqrt(float(x @ x) / n + eps)
+
+    def slopes(v: Tensor, gains: Tensor | None = None, eps: float = eps) -> Tensor:
+        return jacobian(lambda u: F.rms_norm(u, u.shape, gains, eps), v)
+
+    values, rho = torch.linalg.svdvals(slopes(x)), math.sqrt(float(x @ x) / n + eps)
     yield equal(f"slope, n = {n}", values[0], predicted=1 / rho)
     yield equal("n − 1 directions on", values[n - 2], predicted=1 / rho)
     yield equal("along x", values[n - 1], predicted=eps / rho**3)
-    one = norm(jacobian(lambda v: F.rms_norm(v, (1,), eps=eps), x[:1]))
-    yield equal("slope of one entry", one, predicted=eps / (float(x[0]) ** 2 + eps) ** 1.5)
+    yield equal("slope of one entry", norm(slopes(x[:1])), predicted=eps / (float(x[0]) ** 2 + eps) ** 1.5)
     zero = torch.zeros(n, requires_grad=True)
     (least,) = torch.autograd.grad(F.rms_norm(zero, (n,))[0], zero)
     yield equal("default ε in float32, at zero", least[0], predicted=2**11.5, rel=1e-6)
-
-    def scaled(v: Tensor, gains: Tensor) -> float:
-        small = 1e-6
-        size = math.sqrt(float(v @ v) / n + small)
-        return size * norm(jacobian(lambda u: F.rms_norm(u, (n,), gains, small), v))
-
-    order = gamma.sort(descending=True).values
-    yield below("gains: slope against the largest", scaled(x, gamma), predicted=order[0])
-    yield below("gains: the second largest against the slope", order[1], predicted=scaled(x, gamma))
-    yield equal("equal gains", scaled(x, order[:1].expand(n)), predicted=order[0])
-    along = torch.eye(n).double()[int(gamma.argmax())]
-    yield equal("x along the largest gain", scaled(along, gamma), predicted=order[1])
+    order, small = gamma.sort(descending=True).values, 1e-6
+    rho, along = math.sqrt(float(x @ x) / n + small), torch.eye(n).double()[int(gamma.argmax())]
+    found = rho * norm(slopes(x, gamma, small))
+    yield below("gains: slope against the largest", found, predicted=order[0])
+    yield below("gains: the second largest against the slope", order[1], predicted=found)
+    yield equal("equal gains", norm(slopes(x, order[:1].expand(n), small)), predicted=order[0] / rho)
+    met = norm(slopes(along, gamma, small))
+    yield equal("x along the largest gain", met, predicted=order[1] / math.sqrt(1 / n + small))
