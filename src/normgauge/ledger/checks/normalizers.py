@@ -252,8 +252,7 @@ def layer_norm_gains(draw: Draw) -> Found:
     exact = gamma[:, None] * (eye - 1 / n - (sigma / size) ** 2 * torch.outer(unit, unit)) / size
     yield equal("slope", gained(x, gamma), predicted=norm(exact))
     yield equal("equal gains", gained(x, order[:1].expand(n)), predicted=order[0] / size)
-    facing = eye[0] - eye[1]
-    least = order[0] * math.sqrt((n - 2) / n) / math.sqrt(2 / n + eps)
+    facing, least = eye[0] - eye[1], order[0] * math.sqrt((n - 2) / n) / math.sqrt(2 / n + eps)
     yield equal("two gains facing the input: below both", gained(facing, order[0] * facing.abs()), predicted=least)
     everywhere = norm(gamma[:, None] * (eye - 1 / n)) / math.sqrt(eps)
     yield equal("slope at a constant vector", gained(x[:1].expand(n), gamma), predicted=everywhere)
