@@ -10,6 +10,7 @@ import torch
 from normgauge.generalization.bounds.cells import tau_published
 from normgauge.ledger.claim import Found, below, equal, exceeds
 from normgauge.ledger.draw import Draw, draw_counts, variation
+from normgauge.ledger.nets import decade
 from normgauge.zoo import extremal
 
 DELTA = 0.1
@@ -74,9 +75,9 @@ def rate_stationary(draw: Draw) -> Found:
 
 def goldstein_steps(slope: float, start: float, delta: float) -> int:
     """Steps of length δ down slope·|w| until gradients of both signs lie within δ."""
-    steps = 0
-    while start - steps * delta > delta:
-        steps += 1
+    w, steps = start, 0
+    while slope * (w - delta) > 0:
+        w, steps = w - delta, steps + 1
     return steps
 
 
@@ -111,7 +112,7 @@ def c18(draw: Draw) -> Found:
 
         first = gradient(weight)
         size = p * float((p * weight @ h - target).norm() * h.norm())
-        yield equal(f"gradient in W_i, s_(i+1)···s_K = {p:.3g}", first.norm(), predicted=size)
+        yield equal(f"gradient in W_i, s_{{i+1}}···s_K = {p:.3g}", first.norm(), predicted=size)
         left = gradient(weight - first / (p**2 * h @ h)).norm()
         yield equal("the same after one step", left, predicted=0.0, scale=first.norm())
 
@@ -126,9 +127,8 @@ def t1(draw: Draw) -> Found:
     p = torch.full((n,), 1 / n, dtype=torch.float64)
     sides = float(variation(p, draw_counts(draw, p, m, trials)).max())
     yield below("largest gap of any model constant on cells", sides, predicted=tau_published(n, n, m, DELTA))
-    line = torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]
-    mean = float(torch.cdist(line, line).mean())
-    yield equal("mean distance in a cell over its diameter, on a line", mean, predicted=1 / 3, rel=0.01)
+    large, constant = 1e14, (math.sqrt(2) + 1) * math.sqrt(n * math.log(2 * m / DELTA))
+    yield equal("√m·g, m large", math.sqrt(large) * tau_published(n, m, large, DELTA), predicted=constant, rel=1e-4)
 
 
 def smaller_constants(draw: Draw) -> Found:
@@ -143,37 +143,27 @@ def smaller_constants(draw: Draw) -> Found:
     yield exceeds("gap of the network 0 for labels L·x, against ‖h‖_Lip", flat, published=0.0)
 
 
-def t1_rate(draw: Draw) -> Found:
-    met, cells, m = draw.integer(5, 50), draw.integer(50, 500), 1e14
-    constant = (math.sqrt(2) + 1) * math.sqrt(met * math.log(2 * cells / DELTA))
-    yield equal("√m·g, m large", math.sqrt(m) * tau_published(met, cells, m, DELTA), predicted=constant, rel=1e-4)
-
-
-def lla_samples(draw: Draw) -> Found:
-    mu, size, c = 0.1, float(draw.uniform(1, low=0.01, high=0.1)), float(draw.uniform(1, low=2.0, high=9.0))
+def lla(draw: Draw) -> Found:
+    size, c, (tau, slope) = decade(draw, -2, -1), decade(draw, 0.5, 1), draw.uniform(2, low=0.5, high=3.0).tolist()
 
     def samples(mu: float) -> float:
         low, high = 10.0, 1e30
         for _ in range(200):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if math.log(middle) / (mu * math.sqrt(middle)) > size else (low, middle)
+            m = math.sqrt(low * high)
+            low, high = (m, high) if math.log(m) / (mu * math.sqrt(m)) > size else (low, m)
         return low
 
-    before, after = samples(mu), samples(mu / c)
-    logs = (math.log(after) / math.log(before)) ** 2
-    yield equal("samples for μ/c, over those for μ", after / before, predicted=c**2 * logs)
-    yield below("c²", c**2, predicted=after / before)
-
-
-def lla_against_cells(draw: Draw) -> Found:
-    tau, slope = draw.uniform(2, low=0.5, high=3.0).tolist()
+    few, many = samples(0.1), samples(0.1 / c)
+    logs = math.log(many) / math.log(few)
+    yield equal("samples for noise μ/c, over those for μ", many / few, predicted=(c * logs) ** 2)
+    yield below("c², against the same", c**2, predicted=many / few)
     grid = torch.logspace(-6, 12, 180_001, dtype=torch.float64)
 
-    def rate(bound: Callable[[float], torch.Tensor]) -> float:
-        few, many = (float(bound(m).min()) for m in (1e6, 1e9))
-        return math.log10(many / few) / 3
+    def power(bound: Callable[[float], torch.Tensor]) -> float:
+        return math.log10(float(bound(1e9).min() / bound(1e6).min())) / 3
 
-    yield equal("(LLA)", rate(lambda m: tau * grid**2 / 2 + 1 / (grid * math.sqrt(m))), predicted=-1 / 3, rel=1e-5)
+    found = power(lambda m: tau * grid**2 / 2 + 1 / (grid * math.sqrt(m)))
+    yield equal("power of m in (LLA), at the best μ", found, predicted=-1 / 3, rel=1e-5)
     for n in (1, draw.integer(2, 10)):
-        found = rate(lambda m: slope * grid ** (-1 / n) + (grid / m).sqrt())  # noqa: B023
-        yield equal(f"(13), even cells in {n} dimensions", found, predicted=-1 / (n + 2), rel=1e-5)
+        found = power(lambda m: slope * grid ** (-1 / n) + (grid / m).sqrt())  # noqa: B023
+        yield equal(f"power of m in (13), best even cells in {n} dimensions", found, predicted=-1 / (n + 2), rel=1e-5)
