@@ -43,8 +43,8 @@ def deviation(x: Tensor, eps: float = EPS) -> float:
 
 
 def t20(draw: Draw) -> Found:
-    n, m = draw.integer(20, 40), draw.integer(300, 600)
-    counts = draw_counts(draw, ones(n) / n, m, 300)
+    n, m, few = draw.integer(20, 40), draw.integer(1000, 2000), draw.integer(60, 120)
+    counts = draw_counts(draw, ones(n) / n, m, 400)
     gaps = variation(ones(n) / n, counts)
     printed = torch.tensor([tau_published(float((row > 0).sum()), n, m, DELTA) for row in counts])
     yield below("share of draws that break g", float((gaps > printed).double().mean()), predicted=DELTA)
@@ -53,10 +53,10 @@ def t20(draw: Draw) -> Found:
     over = tau_published(n, n, 1e14, DELTA) / (mean * math.sqrt(m / 1e14))
     known = (math.sqrt(2) + 1) * math.sqrt(2 * math.pi * math.log(2 * n / DELTA) * n / (n - 1))
     yield equal("g over that mean, m large", over, predicted=known, rel=1e-4)
-    needed = 1 - DELTA ** (1 / m)  # a cell of this mass, all wrong in it and all right elsewhere
-    unmet = float((draw.uniform(20_000, m) > needed).all(1).double().mean())
+    needed = 1 - DELTA ** (1 / few)  # a cell of this mass, all wrong in it and all right elsewhere
+    unmet = float((draw.uniform(20_000, few) > needed).all(1).double().mean())
     yield equal("chance that one of two cells is not met and the gap is its mass", unmet, predicted=DELTA, rel=0.1)
-    yield below("that mass, against g with one cell met", needed, predicted=tau_published(1, 2, m, DELTA))
+    yield below("that mass, against g with one cell met", needed, predicted=tau_published(1, 2, few, DELTA))
     m, delta = 50_000, 0.01
     for cells, known, best in ((100, 0.379, 0.029), (10_000, 9.92, 0.230)):
         yield equal(f"g, {cells} cells, m = 50,000", tau_published(cells, cells, m, delta), predicted=known, rel=2e-3)
@@ -217,9 +217,10 @@ def vc_linear(draw: Draw) -> Found:
 def norms(draw: Draw) -> Found:
     m, radius, n = draw.integer(4, 9), one(draw, 0.5, 3.0), draw.integer(8, 16)
     signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=m)), dtype=torch.float64)
-    for name, x, compare in (("", draw.normal(m, n), below), (", orthogonal samples", draw.orthogonal(m), equal)):
-        average = radius / m * float((signs @ x).norm(dim=1).mean())
-        yield compare(f"Rademacher average, ‖W‖_F ≤ r{name}", average, predicted=radius * float(x.norm()) / m)
+    x, apart = draw.normal(m, n), draw.orthogonal(m)
+    first, exact = (radius / m * float((signs @ some).norm(dim=1).mean()) for some in (x, apart))
+    yield below("Rademacher average, ‖W‖_F ≤ r", first, predicted=radius * float(x.norm()) / m)
+    yield equal("the same, orthogonal samples", exact, predicted=radius * float(apart.norm()) / m)
     # ‖W‖ ≤ 1 and n orthonormal samples: the mean nuclear norm of signs, over n
     small, large = (float(torch.linalg.svdvals(draw.normal(20, k, k).sign()).sum(1).mean()) / k for k in (n, 4 * n))
     yield below("Rademacher average, ‖W‖ ≤ 1, against ‖X‖_F·‖Wᵀ‖_{2,1}/m", small, predicted=math.sqrt(n))
@@ -380,7 +381,8 @@ def reversal(draw: Draw) -> Found:
     net, x = BatchNormNet.drawn(draw, depth, width), draw.normal(5, width)
     other = net.rescaled([10 / sigma for sigma in net.sigmas])
     yield equal("an output in another scale", float(other(x)[0, 0]), predicted=float(net(x)[0, 0]))
-    yield moves("smallest σ", *(min(float(s.min()) for s in f.sigmas) for f in (net, other)))
+    before, after = (min(float(s.min()) for s in f.sigmas) for f in (net, other))
+    yield moves("smallest σ", before, after)
 
 
 def batch(draw: Draw) -> Found:
