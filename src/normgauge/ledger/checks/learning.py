@@ -274,7 +274,11 @@ def grouped(x: Tensor, groups: int, gamma: Tensor | None = None) -> float:
 
 def ln(draw: Draw) -> Found:
     n, groups = draw.integer(3, 20), draw.integer(2, 5)
-    for name, count, x in (("LN", 1, draw.normal(n)), ("GN", groups, draw.normal(n * groups)), ("level", 1, ones(n))):
+    for name, count, x in (
+        ("LN", 1, draw.normal(n)),
+        ("GN", groups, draw.normal(n * groups)),
+        ("LN at equal entries", 1, ones(n)),
+    ):
         x[0] = x[1:n].mean()
         found = grouped(x, count, F.one_hot(torch.tensor(0), len(x)).double()) * deviation(x[:n])
         yield exceeds(f"σ_ε‖J‖ for γ = e₁, {name}", found, published=1 - 1 / n)
@@ -332,7 +336,7 @@ def exponential(draw: Draw, depth: int = 0) -> Found:
 def attribution(draw: Draw) -> Found:
     with torch.random.fork_rng(devices=[]):
         count = sum(isinstance(module, nn.BatchNorm2d) for module in resnet18().modules())
-    yield refutes("normalizers in ResNet-18", count, published=0)
+    yield refutes("normalizers in ResNet-18, said to have none", count, published=0)
     yield equal("the same", count, predicted=20)
     yield from exponential(draw, count)
 
