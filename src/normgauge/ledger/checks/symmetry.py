@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from normgauge.ledger.claim import Found, below, equal, moves, refutes, shown
+from normgauge.ledger.claim import Found, equal, moves, refutes, shown
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian
 from normgauge.ledger.losses import (
-    Layer, Unit, flatten, flow, gradient, hessian, idle, layer, nullity, project, size, standardize, unit,
-)  # fmt: skip
+    Layer,
+    flatten,
+    flow,
+    gradient,
+    hessian,
+    idle,
+    layer,
+    nullity,
+    project,
+    size,
+    standardize,
+    unit,
+)
 
 
 def unit_variance(draw: Draw) -> Found:
@@ -23,18 +35,14 @@ def unit_variance(draw: Draw) -> Found:
     out = F.batch_norm(z, None, None, training=True, eps=eps)
     sigma2 = float((z - z.mean()).square().mean())
     yield equal("mean", out.mean(), predicted=0.0, scale=1.0)
-    yield below("variance", out.square().mean(), predicted=1.0, published=1.0)
     yield equal("variance", out.square().mean(), predicted=sigma2 / (sigma2 + eps), published=1.0)
 
 
 def layer_norm(draw: Draw) -> Found:
     m, n, eps = draw.integer(2, 6), draw.integer(3, 8), float(draw.uniform(1, low=1e-3, high=0.5))
-    z, gamma, beta, probe = draw.normal(m, n), draw.normal(n), draw.normal(n), draw.normal(m, n)
-    module = nn.LayerNorm(n, eps=eps, dtype=torch.float64)
-    module.load_state_dict({"weight": gamma, "bias": beta})
+    z, probe, module = draw.normal(m, n), draw.normal(m, n), nn.LayerNorm(n, eps=eps, dtype=torch.float64)
     out = module(z).detach()
-    mean, variance = z.mean(1, keepdim=True), z.var(1, unbiased=False, keepdim=True)
-    right = gamma * (z - mean) / (variance + eps).sqrt() + beta
+    right = (z - z.mean(1, keepdim=True)) / (z.var(1, unbiased=False, keepdim=True) + eps).sqrt()
     yield equal("output", project(out, probe), predicted=project(right, probe))
     yield shown("one sample alone, in eval mode: the same", torch.allclose(module.eval()(z[:1]), out[:1], rtol=1e-12))
 
@@ -63,40 +71,29 @@ def _scaled(net: Layer, factor: Tensor | float) -> Layer:
     return net.using(weight=factor[:, None] * net.weight, bias=factor * net.bias)
 
 
-def _one(net: Layer, value: float) -> Tensor:
-    """``value`` at the first unit, 1 at the others."""
-    factor = torch.ones_like(net.bias)
-    factor[0] = value
-    return factor
-
-
 def parts(draw: Draw) -> Found:
     batch, net, d = layer(draw), layer(draw, dim=1), float(draw.uniform(1, low=2.0, high=5.0))
-    before, scaled = float(net.loss()), _scaled(batch, _one(batch, d))
-    uneven, common = net.bias + d * _one(net, 3.0), net.bias + d
-    yield equal("batch norm, one unit scaled: loss", scaled.loss(), predicted=float(batch.loss()))
+    before, factor = float(net.loss()), draw.uniform(len(net.bias), low=1.0, high=5.0)
+    own = _scaled(batch, draw.uniform(len(batch.bias), low=1.0, high=5.0))
+    yield equal("batch norm, each unit scaled by itself: loss", own.loss(), predicted=float(batch.loss()))
     yield equal("layer norm, all units scaled: loss", _scaled(net, d).loss(), predicted=before)
-    yield equal("layer norm, common shift: loss", net.using(bias=common).loss(), predicted=before)
-    for name, other in {"one unit scaled": _scaled(net, _one(net, d)), "uneven shift": net.using(bias=uneven)}.items():
-        yield shown(f"layer norm, {name}: another loss", abs(float(other.loss()) - before) > 1e-6 * before)
+    yield equal("layer norm, common shift: loss", net.using(bias=net.bias + d).loss(), predicted=before)
+    for name, other in {"scaled": _scaled(net, factor), "shifted": net.using(bias=net.bias + factor)}.items():
+        yield shown(f"layer norm, unevenly {name}: another loss", abs(float(other.loss()) - before) > 1e-6 * before)
 
 
 def gain_left_out(draw: Draw) -> Found:
-    for name, alike in (("batch norm", True), ("layer norm", False)):
-        n, eps = draw.integer(3, 9), float(draw.uniform(1, high=0.3))
-        z, slope, probe = draw.normal(n) * 2, draw.normal(n), draw.normal(n)
-        gamma = draw.uniform(1 if alike else n, low=1.3, high=3.0).expand(n)
-        hat, sigma = standardize(z, eps), math.sqrt(float(z.var(unbiased=False)) + eps)
+    n, eps = draw.integer(3, 9), float(draw.uniform(1, high=0.3))
+    z, slope, gamma, probe = draw.normal(n) * 2, draw.normal(n), draw.uniform(n, low=1.3, high=3.0), draw.normal(n)
+    hat, sigma = standardize(z, eps), math.sqrt(float(z.var(unbiased=False)) + eps)
 
-        def after(a: Tensor, slope: Tensor = slope) -> Tensor:
-            return (slope * torch.sin(a)).sum()
+    def slopes(gains: Tensor) -> Tensor:
+        return gradient(lambda z: (slope * torch.sin(gains * standardize(z, eps))).sum(), z)
 
-        def inside(z: Tensor, gamma: Tensor = gamma, eps: float = eps) -> Tensor:
-            return gamma * standardize(z, eps)
-
-        delta, truth = gradient(after, inside(z)), gradient(lambda z: after(inside(z)), z)
+    for name, gains in {"batch norm": gamma[0], "layer norm": gamma}.items():
+        truth, delta = slopes(gains), slope * torch.cos(gains * hat)
         printed = (n * delta - delta.sum() - hat * (delta * hat).sum()) / (n * sigma)
-        q = gamma * delta
+        q = gains * delta
         right = (n * q - q.sum() - hat * (q * hat).sum()) / (n * sigma)
         yield refutes(f"{name}: gradient's error over its size", size(truth - printed) / size(truth), published=0.0)
         yield equal(f"{name}: gradient along a direction", project(truth, probe), predicted=project(right, probe))
@@ -121,24 +118,13 @@ def gradients_in_front(draw: Draw) -> Found:
 def scale(draw: Draw) -> Found:
     c, eps = float(draw.uniform(1, low=0.1, high=5.0)), float(draw.uniform(1, low=0.01, high=0.5))
     for name, net in {"batch": layer(draw), "layer": layer(draw, dim=1)}.items():
-        probe, wide = draw.normal(*net.target.shape), 1e3 * c
-        yield equal(
-            f"{name} norm, outputs at c·(W, b)",
-            project(_scaled(net, wide).outputs(), probe),
-            predicted=project(net.outputs(), probe),
-        )
-        yield equal(
-            f"{name} norm, outputs at c·(W, b) with ε",
-            project(_scaled(net, c).using(eps=eps).outputs(), probe),
-            predicted=project(net.using(eps=eps / c**2).outputs(), probe),
-        )
-    net = layer(draw)
-    z = net.x @ net.weight.T + net.bias
-    yield equal(
-        "size of γẑ at c·z and γ/c",
-        size(net.gamma / c * standardize(c * z)),
-        predicted=size(net.gamma * standardize(z)) / c,
-    )
+        probe, wide = draw.normal(*net.target.shape), _scaled(net, 1e3 * c).outputs()
+        yield equal(f"{name} norm at c·(W, b)", project(wide, probe), predicted=project(net.outputs(), probe))
+        out, right = _scaled(net, c).using(eps=eps).outputs(), net.using(eps=eps / c**2).outputs()
+        yield equal(f"{name} norm at c·(W, b), with ε", project(out, probe), predicted=project(right, probe))
+    z, gamma = draw.normal(6), float(draw.normal(1))
+    divided = size(gamma / c * standardize(c * z))
+    yield equal("size of γẑ at c·z and γ/c", divided, predicted=size(gamma * standardize(z)) / c)
 
 
 def radial_gradient(draw: Draw) -> Found:
@@ -155,12 +141,11 @@ def radial_gradient(draw: Draw) -> Found:
 
 
 def one_unit_alone(draw: Draw) -> Found:
-    net, c = layer(draw), float(draw.uniform(1, low=2.0, high=5.0))
-    probe, free = draw.normal(*net.target.shape), idle(net)
-    yield refutes("idle directions of (W, b)", free, published=1.0)
-    yield equal("idle directions of (W, b)", free, predicted=2.0 * len(net.bias))
-    alone = _scaled(net, _one(net, c)).outputs()
-    yield equal("outputs with one unit scaled", project(alone, probe), predicted=project(net.outputs(), probe))
+    net = layer(draw)
+    probe, own = draw.normal(*net.target.shape), _scaled(net, draw.uniform(len(net.bias), low=1.0, high=5.0)).outputs()
+    yield refutes("idle directions of (W, b)", idle(net), published=1.0)
+    yield equal("idle directions of (W, b)", idle(net), predicted=2.0 * len(net.bias))
+    yield equal("outputs, each unit scaled by itself", project(own, probe), predicted=project(net.outputs(), probe))
 
 
 def scalar_weight(draw: Draw) -> Found:
@@ -171,9 +156,8 @@ def scalar_weight(draw: Draw) -> Found:
 
 
 def linear_example(draw: Draw) -> Found:
-    n = draw.integer(2, 6)
-    x, target = draw.normal(n), float(draw.normal(1))
-    values = torch.linalg.eigvalsh(hessian(lambda w: 0.5 * (w @ x - target) ** 2, draw.normal(n)))
+    x, target = draw.normal(draw.integer(2, 6)), float(draw.normal(1))
+    values = torch.linalg.eigvalsh(hessian(lambda w: 0.5 * (w @ x - target) ** 2, torch.ones_like(x)))
     yield equal("largest eigenvalue", values[-1], predicted=float(x @ x))
     yield equal("all the others", size(values[:-1]), predicted=0.0, scale=float(values[-1]))
 
@@ -182,9 +166,8 @@ def layer_shifts(draw: Draw) -> Found:
     net = layer(draw, dim=1)
     shifted = net.using(weight=net.weight + 3 * draw.normal(net.x.shape[1]))
     (weight,) = net.gradients("weight")
-    free = idle(net)
-    yield refutes("idle directions", free, published=2.0)
-    yield equal("idle directions", free, predicted=1.0 + (net.x.shape[1] + 1))
+    yield refutes("idle directions", idle(net), published=2.0)
+    yield equal("idle directions", idle(net), predicted=1.0 + (net.x.shape[1] + 1))
     yield equal("loss at W + 1uᵀ", shifted.loss(), predicted=float(net.loss()))
     yield equal("column sums of the gradient", size(weight.sum(0)), predicted=0.0, scale=size(weight))
 
@@ -208,15 +191,15 @@ def _weight_norm(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def weight_norm_symmetry(draw: Draw) -> Found:
     v, g, _, grad = _weight_norm(draw)
-    alpha = float(draw.uniform(1, low=1.5, high=4.0))
-    before, probe = _weight(flatten(v, g)), draw.normal(len(v))
-    after = _weight(flatten(alpha * v, g / alpha))
+    alpha, probe = float(draw.uniform(1, low=1.5, high=4.0)), draw.normal(len(v))
+    before, after, kept = (_weight(flatten(*at)) for at in ((v, g), (alpha * v, g / alpha), (alpha * v, g)))
     yield refutes("length of the weight at (αv, g/α)", size(after), published=size(before))
     yield equal("weight at (αv, g/α)", project(after, probe), predicted=project(before, probe) / alpha)
-    yield equal("weight at (αv, g)", project(_weight(flatten(alpha * v, g)), probe), predicted=project(before, probe))
+    yield equal("weight at (αv, g)", project(kept, probe), predicted=project(before, probe))
     radial = float(v @ grad[:-1])
     yield refutes("v·∂L/∂v", radial, published=float(g * grad[-1]))
-    yield equal("v·∂L/∂v", radial, predicted=0.0, scale=size(v) * size(grad))
+    yield refutes("|cosine| of v and ∂L/∂v", abs(radial) / size(v) / size(grad[:-1]), published=1.0)
+    yield equal("v·∂L/∂v", radial, predicted=0.0, scale=size(v) * size(grad[:-1]))
 
 
 def weight_norm_gradients(draw: Draw) -> Found:
@@ -232,27 +215,16 @@ def weight_norm_partials(draw: Draw) -> Found:
     length, probe, truth = size(v), draw.normal(len(v)), grad[:-1]
     diagonal = back * (g / length - g * v.square() / length**3)
     full = float(g) / length * (back - v * (v @ back) / length**2)
-    yield refutes("gradient in v: relative error of the diagonal", size(truth - diagonal) / size(truth), published=0.0)
-    yield equal("gradient in v along a random direction", project(truth, probe), predicted=project(full, probe))
-
-
-def weight_norm_parallel(draw: Draw) -> Found:
-    v, _, _, grad = _weight_norm(draw)
-    cosine = float(v @ grad[:-1]) / size(v) / size(grad[:-1])
-    yield refutes("|cosine| of v and its gradient", abs(cosine), published=1.0)
-    yield equal("cosine of v and its gradient", cosine, predicted=0.0, scale=1.0)
+    yield refutes("∂L/∂v: error of the diagonal over its size", size(truth - diagonal) / size(truth), published=0.0)
+    yield equal("∂L/∂v along a random direction", project(truth, probe), predicted=project(full, probe))
 
 
 def gain_matters(draw: Draw) -> Found:
-    n, c, g = draw.integer(3, 7), float(draw.uniform(1, low=1.5, high=5.0)), float(draw.uniform(1, low=0.5, high=2.0))
-    v, back = draw.normal(n), draw.normal(n)
-
-    def speed(g: float) -> float:
-        return size(gradient(lambda v: back @ (g * v / v.norm()), v))
-
-    yield refutes("size of ∂L/∂v at c·g over that at g", speed(c * g) / speed(g), published=1.0)
-    orthogonal = back - v * (v @ back) / (v @ v)
-    yield equal("size of ∂L/∂v at c·g", speed(c * g), predicted=c * g / size(v) * size(orthogonal))
+    v, g, back, _ = _weight_norm(draw)
+    c, orthogonal = float(draw.uniform(1, low=1.5, high=5.0)), back - v * (v @ back) / (v @ v)
+    one, other = (gradient(lambda at: back @ _weight(at), flatten(v, k * g))[:-1] for k in (1.0, c))
+    yield refutes("size of ∂L/∂v at c·g over that at g", size(other) / size(one), published=1.0)
+    yield equal("size of ∂L/∂v at c·g", size(other), predicted=c * float(g) / size(v) * size(orthogonal))
 
 
 def weight_norm_parts(draw: Draw) -> Found:
@@ -263,30 +235,20 @@ def weight_norm_parts(draw: Draw) -> Found:
     weight, at = module.weight.detach(), flatten(v, g)
     yield equal("weight", project(weight, probe), predicted=float(g) * project(v, probe) / size(v))
     yield equal("length of the weight", size(weight), predicted=abs(float(g)))
-    yield equal("numbers that matter", n + 1 - nullity(_weight, at), predicted=n)
     yield equal("weight at (−v, −g)", project(_weight(-at), probe), predicted=project(weight, probe))
-
-
-def same_kind(draw: Draw) -> Found:
-    neuron, w = unit(draw)
-    g = float(draw.uniform(1, low=0.5, high=2.0))
-    flat = {"batch norm": neuron.outputs, "weight norm": lambda v: neuron.x @ (g * v / v.norm())}
-    for name, outputs in flat.items():
-        yield equal(f"idle directions under {name}", nullity(outputs, w), predicted=1)
-    yield equal("idle directions of a plain w", nullity(lambda w: neuron.x @ w, w), predicted=0, scale=1.0)
+    neuron, w = unit(draw, n=n)
+    yield equal("idle directions of (v, g), weight norm", nullity(_weight, at), predicted=1)
+    yield equal("idle directions of w, batch norm", nullity(neuron.outputs, w), predicted=1)
+    yield equal("idle directions of w alone", nullity(lambda w: neuron.x @ w, w), predicted=0, scale=1.0)
 
 
 def cho_lee(draw: Draw) -> Found:
     neuron, w = unit(draw)
     n, c = len(w), float(draw.uniform(1, low=0.1, high=10.0))
     a, b, probe = draw.normal(n), draw.normal(n), draw.normal(n)
-
-    def metric(w: Tensor) -> Tensor:
-        return torch.eye(n, dtype=torch.float64) / (w @ w)
-
-    inner = (c * a) @ metric(c * w) @ (c * b)
+    metric = torch.eye(n, dtype=torch.float64) / size(c * w) ** 2
+    inner, steepest = (c * a) @ metric @ (c * b), torch.linalg.solve(metric, gradient(neuron.loss, c * w))
     yield equal("metric at c·w of c·a and c·b", inner, predicted=float(a @ b) / size(w) ** 2)
-    steepest = torch.linalg.solve(metric(c * w), gradient(neuron.loss, c * w))
     right = size(w) ** 2 * gradient(neuron.loss, w)
     yield equal("its gradient at c·w", project(steepest, probe), predicted=c * project(right, probe))
 
@@ -296,24 +258,20 @@ def radial_length(draw: Draw) -> Found:
     t = torch.linspace(0, 1, 20_001, dtype=torch.float64)
     path = (growth * t).exp()[:, None] * torch.stack([(turn * t).cos(), (turn * t).sin()], 1)
     middle, step = (path[1:] + path[:-1]) / 2, path[1:] - path[:-1]
-    radial = (step * middle).sum(1, keepdim=True) * middle / middle.square().sum(1, keepdim=True)
-    lengths = {"Cho and Lee": (step, math.hypot(growth, turn)), "radius projected out": (step - radial, turn)}
-    for name, (moved, right) in lengths.items():
-        yield equal(
-            f"length of a spiral, {name}", (moved.norm(dim=1) / middle.norm(dim=1)).sum(), predicted=right, rel=1e-7
-        )
+    unit_step, ray = step / middle.norm(dim=1, keepdim=True), F.normalize(middle)
+    around = unit_step - (unit_step * ray).sum(1, keepdim=True) * ray
+    length = unit_step.norm(dim=1).sum()
+    yield equal("spiral, Cho and Lee's metric", length, predicted=math.sqrt(growth**2 + turn**2), rel=1e-7)
+    yield equal("spiral, the radius projected out", around.norm(dim=1).sum(), predicted=turn, rel=1e-7)
 
 
 def sphere_gradient(draw: Draw) -> Found:
     neuron, w = unit(draw)
     u, probe = w / w.norm(), draw.normal(len(w))
-    basis = torch.linalg.qr(torch.cat([u[:, None], draw.normal(len(w), len(w) - 1)], 1))[0].T[1:]
-
-    def slope(e: Tensor) -> Tensor:
-        return gradient(lambda t: neuron.loss(t.cos() * u + t.sin() * e), torch.zeros((), dtype=torch.float64))
-
-    on_sphere = torch.stack([slope(e) * e for e in basis]).sum(0)
-    yield equal("gradient on the sphere", project(on_sphere, probe), predicted=project(gradient(neuron.loss, u), probe))
+    basis = torch.linalg.qr(torch.cat([u[:, None], draw.normal(len(w), len(w) - 1)], 1))[0][:, 1:]
+    slopes = gradient(lambda t: neuron.loss(F.normalize(u + basis @ t, dim=0)), torch.zeros_like(w[1:]))
+    right = gradient(neuron.loss, u)
+    yield equal("gradient on the sphere", project(basis @ slopes, probe), predicted=project(right, probe))
 
 
 def fisher_null_space(draw: Draw) -> Found:
@@ -327,12 +285,11 @@ def fisher_null_space(draw: Draw) -> Found:
     p = logits(flat).softmax(1)
     rows = jacobian(logits, flat).reshape(*p.shape, -1)
     fisher = torch.einsum("nip,nij,njq->pq", rows, torch.diag_embed(p) - p[:, :, None] * p[:, None, :], rows) / len(p)
-    grad = gradient(lambda f: F.cross_entropy(logits(f), labels), flat)
     along = flatten(factor[:, None] * net.weight, factor * net.bias)
     yield equal("Fisher matrix along a scale", size(fisher @ along), predicted=0.0, scale=size(fisher) * size(along))
     zeros = int((torch.linalg.eigvalsh(fisher) < 1e-10 * size(fisher)).sum())
     yield equal("zero eigenvalues", zeros, predicted=2 * len(net.bias))
-    damped = fisher + 0.1 * torch.eye(len(grad), dtype=torch.float64)
+    grad, damped = gradient(lambda f: F.cross_entropy(logits(f), labels), flat), fisher + 0.1 * torch.eye(len(flat))
     inverses = {"pseudo-inverse": torch.linalg.pinv(fisher, rtol=1e-10, hermitian=True), "damped": damped.inverse()}
     for name, inverse in inverses.items():
         step = inverse @ grad
@@ -342,23 +299,22 @@ def fisher_null_space(draw: Draw) -> Found:
 def natural_metric(draw: Draw) -> Found:
     n = draw.integer(4, 7)
     neuron, w = unit(draw, n=n)
-    x, probe = neuron.x * torch.logspace(-0.5, 0.5, n, dtype=torch.float64), draw.normal(n, n)
-    centred = neuron.x - neuron.x.mean(0)
-    white = centred @ torch.linalg.inv(torch.linalg.cholesky(neuron.covariance)).T
+    wide, probe = neuron.x * torch.logspace(-0.5, 0.5, n, dtype=torch.float64), draw.normal(n, n)
+    white = (neuron.x - neuron.x.mean(0)) @ torch.linalg.cholesky(neuron.covariance).T.inverse()
 
-    def gradients(neuron: Unit) -> tuple[Tensor, float]:
-        slope, grad = jacobian(neuron.outputs, w), gradient(neuron.loss, w)
-        fisher = slope.T @ slope / len(neuron.x)
+    def metric(x: Tensor) -> tuple[Tensor, float]:
+        told = replace(neuron, x=x)
+        slope, grad = jacobian(told.outputs, w), gradient(told.loss, w)
+        fisher = slope.T @ slope / len(x)
         natural = torch.linalg.pinv(fisher, rtol=1e-10, hermitian=True) @ grad
         return fisher, float(natural @ grad) / size(natural) / size(grad)
 
-    neuron = Unit(x, neuron.target, neuron.gamma)
-    s, (fisher, cosine) = neuron.covariance, gradients(neuron)
+    s, (fisher, cosine) = replace(neuron, x=wide).covariance, metric(wide)
     q = float(w @ s @ w)
     right = neuron.gamma**2 / q * (s - torch.outer(s @ w, s @ w) / q)
     yield equal("Fisher matrix", project(fisher, probe), predicted=project(right, probe))
     yield shown("both gradients: other directions", cosine < 0.999)
-    yield equal("cosine of both, white inputs", gradients(Unit(white, neuron.target, neuron.gamma))[1], predicted=1.0)
+    yield equal("cosine of both, white inputs", metric(white)[1], predicted=1.0)
 
 
 def geodesic_curvature(draw: Draw) -> Found:
@@ -367,8 +323,7 @@ def geodesic_curvature(draw: Draw) -> Found:
     e = (e - u * (u @ e)) / (e - u * (u @ e)).norm()
 
     def bend(r: float) -> float:
-        turn = torch.zeros(1, dtype=torch.float64)
-        return float(hessian(lambda t: neuron.loss(r * (t.cos() * u + t.sin() * e)), turn))
+        return float(hessian(lambda t: neuron.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(w[:1])))
 
     matrix = hessian(neuron.loss, c * u)
     yield equal("curvature per radian at length c", bend(c), predicted=bend(1.0))
@@ -397,8 +352,7 @@ def condition_number(draw: Draw) -> Found:
 
 def slow_turn(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    w = w / w.norm()
-    c, probe = float(draw.uniform(1, low=0.3, high=4.0)), draw.normal(len(w))
+    w, c, probe = w / w.norm(), float(draw.uniform(1, low=0.3, high=4.0)), draw.normal(len(w))
     near, far = flow(neuron.loss, w, 0.6, 40), flow(neuron.loss, c * w, 0.6 * c**2, 40)
     yield equal("where flow from c·w is after c²·T", project(far, probe), predicted=c * project(near, probe))
     yield shown("the direction did turn", size(near - w) > 1e-3)
