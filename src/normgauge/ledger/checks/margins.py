@@ -78,9 +78,8 @@ def last_layer(draw: Draw) -> Found:
     yield below("loss with a longer head", F.cross_entropy(alpha * z, labels), predicted=F.cross_entropy(z, labels))
     yield equal("loss far out", F.cross_entropy(1e6 * z, labels), predicted=0.0, scale=1.0)
     rows = [torch.randperm(len(net.x), generator=draw.generator)[:6] for _ in range(20)]
-    one, other = (
-        torch.cat([net.using(x=net.x[r], head=k * net.head).outputs()[:, 0] for r in rows]) for k in (1.0, alpha)
-    )
+    batches = [net.using(x=net.x[r]) for r in rows]
+    one, other = (torch.cat([b.using(head=k * b.head).outputs()[:, 0] for b in batches]) for k in (1.0, alpha))
     yield equal("outputs with the head times α over those before", size(other) / size(one), predicted=alpha)
     yield equal("samples that change sign over batches", int(((other > 0) ^ (one > 0)).sum()), predicted=0, scale=1.0)
     noise, before = (float(o.std() / o.abs().mean()) for o in (other, one))
@@ -205,19 +204,14 @@ def shifted_inputs(draw: Draw) -> Found:
     yield shown("rotated data: other outputs", size(standardize(scale * x @ turn) - standardize(x) @ turn) > 1e-3)
 
 
-def batch_noise(draw: Draw) -> Found:
-    total, m = draw.integer(8, 11), draw.integer(2, 5)
-    z = draw.normal(total)
+def statistics(draw: Draw) -> Found:
+    total, m, eps = draw.integer(8, 11), draw.integer(2, 5), float(draw.uniform(1, low=1e-6, high=0.2))
+    z, module = draw.normal(total), nn.BatchNorm1d(1, eps=eps, momentum=1.0, dtype=torch.float64)
     means = torch.stack([z[list(rows)].mean() for rows in itertools.combinations(range(total), m)])
-    predicted = float(z.var(unbiased=False)) / m * (total - m) / (total - 1)
-    yield equal("variance of the batch mean", means.var(unbiased=False), predicted=predicted)
+    sigma2, train = float(z.var(unbiased=False)), module(z[:, None]).detach()
+    noise = sigma2 / m * (total - m) / (total - 1)
+    yield equal("variance of the batch mean", means.var(unbiased=False), predicted=noise)
     yield equal("first of two outputs", standardize(z[:2])[0], predicted=1.0 if z[0] > z[1] else -1.0)
     yield equal("output of one sample alone, ε > 0", size(standardize(z[:1], 1e-5)), predicted=0.0, scale=1.0)
-
-
-def modes(draw: Draw) -> Found:
-    m, eps = draw.integer(2, 9), float(draw.uniform(1, low=1e-6, high=0.2))
-    z, module = draw.normal(m, 1), nn.BatchNorm1d(1, eps=eps, momentum=1.0, dtype=torch.float64)
-    train, sigma2 = module(z).detach(), float(z.var(unbiased=False))
-    predicted = math.sqrt((sigma2 + eps) / (sigma2 * m / (m - 1) + eps))
-    yield equal("eval output over train output", size(module.eval()(z)) / size(train), predicted=predicted)
+    shrink = math.sqrt((sigma2 + eps) / (sigma2 * total / (total - 1) + eps))
+    yield equal("eval output over train output", size(module.eval()(z[:, None])) / size(train), predicted=shrink)

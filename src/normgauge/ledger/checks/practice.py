@@ -18,7 +18,7 @@ from normgauge.ledger.losses import angle, flatten, gradient, hessian, layer, pr
 
 def moments(draw: Draw) -> Found:
     m, eps = draw.integer(3, 9), float(draw.uniform(1, low=1e-5, high=0.3))
-    z, probe, gain, shift = 3 * draw.normal(m, 1), draw.normal(m, 1), draw.uniform(1, low=1.2), draw.uniform(1, low=0.5)
+    z, probe, gain, shift = 3 * draw.normal(m, 1), draw.normal(m, 1), draw.uniform(1, low=2.0), draw.normal(1)
     sigma2 = z.var(unbiased=False)
     same = F.batch_norm(z, None, None, (sigma2 + eps).sqrt()[None], z.mean()[None], training=True, eps=eps)
     yield equal("output with γ = √(σ²+ε), β = mean", project(same, probe), predicted=project(z, probe))
@@ -122,10 +122,10 @@ def any_rate(draw: Draw) -> Found:
 
 def sphere_step(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    rate, probe, u = float(draw.uniform(1, low=0.2, high=2.0)), draw.normal(len(w)), w / w.norm()
-    after, sphere = w - rate * gradient(neuron.loss, w), u - rate / float(w @ w) * gradient(neuron.loss, u)
-    turned, predicted = (project(point / point.norm(), probe) for point in (after, sphere))
-    yield equal("direction after a step", turned, predicted=predicted)
+    u, rate, probe = w / w.norm(), float(draw.uniform(1, low=0.2, high=2.0)), draw.normal(len(w))
+    ends = (w - rate * gradient(neuron.loss, w), u - rate / float(w @ w) * gradient(neuron.loss, u))
+    turned, sphere = (project(end / end.norm(), probe) for end in ends)
+    yield equal("direction after a step", turned, predicted=sphere)
 
 
 def reparametrization(draw: Draw) -> Found:
@@ -146,14 +146,12 @@ def partition(draw: Draw) -> Found:
 
 
 def explosion(draw: Draw) -> Found:
-    batch, width = draw.integer(7, 9), 150_000
-    n = batch - 1  # a wide layer: units draw their values over the batch from the fixed point of its Gram matrix
+    batch, width = draw.integer(7, 9), 150_000  # units of a wide linear layer, at the fixed point of its Gram matrix
     z, delta = (v - v.mean(1, keepdim=True) for v in (draw.normal(width, batch), draw.normal(width, batch)))
-    back = gradient(lambda z: (delta * standardize(z, dim=1)).sum(), z * math.sqrt(batch / n))
+    back = gradient(lambda z: (delta * standardize(z, dim=1)).sum(), z * math.sqrt(batch / (batch - 1)))
     grown = float(back.square().sum() / delta.square().sum())
-    yield equal("growth of the squared gradient a layer, linear", grown, predicted=(batch - 2) / (batch - 3), rel=1.2e-2)
-    h = draw.normal(192, 192).requires_grad_()  # (samples, units)
-    trail = [h]
+    yield equal("growth of squared gradients a layer, linear", grown, predicted=(batch - 2) / (batch - 3), rel=1.2e-2)
+    trail = [draw.normal(192, 192).requires_grad_()]  # (samples, units)
     for _ in range(20):
         trail.append(standardize(trail[-1] @ draw.normal(192, 192) / math.sqrt(192)).relu())
     slopes = torch.autograd.grad((trail[-1] * draw.normal(192, 192)).sum(), trail)
