@@ -145,20 +145,6 @@ def partition(draw: Draw) -> Found:
     yield equal("distances at another offset", more, predicted=least + len(z) * shift**2 / float(w @ w))
 
 
-def explosion(draw: Draw) -> Found:
-    batch, width = draw.integer(7, 9), 150_000  # units of a wide linear layer, at the fixed point of its Gram matrix
-    z, delta = (v - v.mean(1, keepdim=True) for v in (draw.normal(width, batch), draw.normal(width, batch)))
-    back = gradient(lambda z: (delta * standardize(z, dim=1)).sum(), z * math.sqrt(batch / (batch - 1)))
-    grown = float(back.square().sum() / delta.square().sum())
-    yield equal("growth of squared gradients a layer, linear", grown, predicted=(batch - 2) / (batch - 3), rel=1.2e-2)
-    trail = [draw.normal(192, 192).requires_grad_()]  # (samples, units)
-    for _ in range(20):
-        trail.append(standardize(trail[-1] @ draw.normal(192, 192) / math.sqrt(192)).relu())
-    slopes = torch.autograd.grad((trail[-1] * draw.normal(192, 192)).sum(), trail)
-    relu = float(slopes[4].square().sum() / slopes[16].square().sum()) ** (1 / 12)
-    yield equal("growth with ReLU", relu, predicted=math.pi / (math.pi - 1), rel=3e-2)
-
-
 def initialization(draw: Draw) -> Found:
     net, alpha, c, tiny = layer(draw), float(draw.uniform(1, low=10.0, high=100.0)), 7.0, 1e-6
     z, scaled = net.x @ net.weight.T, net.using(weight=c * net.weight, bias=c * net.bias)
