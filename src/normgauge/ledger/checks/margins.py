@@ -16,13 +16,17 @@ from normgauge.ledger.jacobians import jacobian
 from normgauge.ledger.losses import angle, flatten, flow, gradient, layer, project, size, split, standardize, unit
 
 
-def least_norm(draw: Draw) -> Found:
-    m, n = draw.integer(2, 4), draw.integer(6, 9)
-    x, y, probe = draw.orthogonal(n)[:m] * draw.uniform(m, 1, low=0.7, high=1.0), draw.normal(m), draw.normal(n)
-    w = torch.zeros(n, dtype=torch.float64)
+def linear_ends(draw: Draw) -> Found:
+    m, n = draw.integer(4, 6), draw.integer(8, 11)
+    x, y = draw.orthogonal(n)[:m] * draw.uniform(m, 1, low=0.7), draw.normal(m)
+    w, probe = draw.normal(n), draw.normal(n)
+    plain, normed, centred = torch.zeros(n, dtype=torch.float64), w, x - x.mean(0)
     for _ in range(150):
-        w = w - 0.8 * x.T @ (x @ w - y)
-    yield equal("end of descent", project(w, probe), predicted=project(torch.linalg.pinv(x) @ y, probe), rel=1e-7)
+        plain = plain - 0.8 * x.T @ (x @ plain - y)
+        normed = normed - 0.3 * gradient(losses.Unit(x, y).loss, normed)
+    least, outside = torch.linalg.pinv(x) @ y, probe - torch.linalg.pinv(centred) @ centred @ probe
+    yield equal("end of descent from 0", project(plain, probe), predicted=project(least, probe), rel=1e-7)
+    yield equal("part outside the samples, batch norm", normed @ outside, predicted=w @ outside, rel=1e-8)
 
 
 def separable(draw: Draw) -> Found:
@@ -101,17 +105,6 @@ def decay_speed(draw: Draw) -> Found:
     yield equal("turn a step at equilibrium", turn, predicted=math.acos(1 - rate * decay), rel=1e-4)
     yield equal("turn a step with (3η, λ/3)", end(3 * rate, decay / 3)[0], predicted=turn, rel=1e-4)
     yield equal("turn a step with 4λ", end(rate, 4 * decay)[0], predicted=math.acos(1 - 4 * rate * decay), rel=1e-4)
-
-
-def other_solution(draw: Draw) -> Found:
-    m, n = draw.integer(4, 6), draw.integer(8, 11)
-    x, w, probe = draw.normal(m, n), draw.normal(n), draw.normal(n)
-    neuron, centred, end = losses.Unit(x, draw.normal(m)), x - x.mean(0), w
-    outside = torch.eye(n, dtype=torch.float64) - torch.linalg.pinv(centred) @ centred
-    for _ in range(100):
-        end = end - 0.3 * gradient(neuron.loss, end)
-    kept = project(outside @ w, probe)
-    yield equal("part outside the samples", project(outside @ end, probe), predicted=kept, rel=1e-8)
 
 
 def raw_norms(draw: Draw) -> Found:

@@ -37,15 +37,20 @@ def gain_too(draw: Draw) -> Found:
 
 def at_lengths(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    c, u, solved = float(draw.uniform(1, low=0.01, high=0.5)), draw.normal(len(w)), neuron.solved(w)
+    c, u, probe = float(draw.uniform(1, low=0.01, high=0.5)), w / w.norm(), draw.normal(len(w))
     yield equal("outputs at c·w", size(neuron.outputs(c * w) - neuron.outputs(w)), predicted=0.0, scale=1.0)
     here, there = (size(gradient(neuron.loss, k * w)) for k in (1.0, c))
     yield equal("gradient at c·w over that at w", there / here, predicted=1 / c)
     yield equal("relative step at c·w over that at w", there / size(c * w) / (here / size(w)), predicted=1 / c**2)
-    at_w, at_cw = (hessian(solved.loss, k * w) for k in (1.0, c))
-    yield equal("curvature at c·w over that at w", (u @ at_cw @ u) / (u @ at_w @ u), predicted=1 / c**2, rel=1e-7)
+    ends = (w - c * gradient(neuron.loss, w), u - c / float(w @ w) * gradient(neuron.loss, u))  # c as the rate
+    turned, sphere = (project(end / end.norm(), probe) for end in ends)
+    yield equal("direction after a step, against one on the sphere", turned, predicted=sphere)
+    solved = neuron.solved(w)
+    one, other = (hessian(solved.loss, k * w) for k in (1.0, c))
+    bent, straight = (float(probe @ matrix @ probe) for matrix in (other, one))
+    yield equal("curvature at c·w over that at w", bent / straight, predicted=1 / c**2, rel=1e-7)
     yield equal("loss on the ray of a minimum", solved.loss(c * w), predicted=0.0, scale=1.0)
-    yield equal("curvature along the ray", size(at_cw @ w), predicted=0.0, scale=size(at_cw) * size(w))
+    yield equal("curvature along the ray", size(other @ w), predicted=0.0, scale=size(other) * size(w))
 
 
 def weight_norm(draw: Draw) -> Found:
@@ -118,14 +123,6 @@ def any_rate(draw: Draw) -> Found:
     yield below("turn of the last step, against the first", last, predicted=first / 2)
     grown = math.sqrt(1 + rate**2 * size(gradient(neuron.loss, w)) ** 2)
     yield equal("length after the first step", size(path[1]), predicted=grown)
-
-
-def sphere_step(draw: Draw) -> Found:
-    neuron, w = unit(draw)
-    u, rate, probe = w / w.norm(), float(draw.uniform(1, low=0.2, high=2.0)), draw.normal(len(w))
-    ends = (w - rate * gradient(neuron.loss, w), u - rate / float(w @ w) * gradient(neuron.loss, u))
-    turned, sphere = (project(end / end.norm(), probe) for end in ends)
-    yield equal("direction after a step", turned, predicted=sphere)
 
 
 def reparametrization(draw: Draw) -> Found:
@@ -216,29 +213,24 @@ def convolution(draw: Draw) -> Found:
     yield equal("filter · gradient", (grad[0] * weight[0]).sum(), predicted=0.0, scale=size(grad) * size(weight))
 
 
-def whitening(draw: Draw) -> Found:
+def other_normalizers(draw: Draw) -> Found:
     m, n = draw.integer(10, 20), draw.integer(2, 5)
     z, probe = draw.normal(m, n), draw.normal(m, m)
 
-    def products(z: Tensor) -> float:
+    def whitened(z: Tensor) -> float:
         values, vectors = torch.linalg.eigh((z - z.mean(0)).T @ (z - z.mean(0)) / m)
-        hat = (z - z.mean(0)) @ vectors / values.sqrt() @ vectors.T
+        hat = (z - z.mean(0)) @ vectors / values.sqrt()
         return project(hat @ hat.T, probe)
 
+    def ranked(z: Tensor) -> float:
+        return project(torch.special.ndtri((z.argsort(0).argsort(0) + 0.5) / m), probe[:, :n])
+
     for name, mix in (("a rotation", draw.orthogonal(n)), ("any matrix", draw.normal(n, n) + 2 * draw.orthogonal(n))):
-        yield equal(f"products of samples after {name}", products(z @ mix), predicted=products(z), rel=1e-7)
-
-
-def quantiles(draw: Draw) -> Found:
-    z, probe = draw.normal(9), draw.normal(9)
-
-    def said(z: Tensor) -> float:
-        return project(torch.special.ndtri((z.argsort().argsort() + 0.5) / len(z)), probe)
-
+        yield equal(f"whitening: products of samples after {name}", whitened(z @ mix), predicted=whitened(z), rel=1e-7)
     bent = torch.exp(2 * z)  # increasing, not affine
-    yield equal("output behind an increasing map", said(bent), predicted=said(z))
-    yield shown("batch norm's moves", size(standardize(bent) - standardize(z)) > 1e-2)
-    yield equal("output after a small step", said(z + 1e-9 * probe), predicted=said(z))
+    yield equal("quantiles behind an increasing map", ranked(bent), predicted=ranked(z))
+    yield shown("batch norm's output moves there", size(standardize(bent) - standardize(z)) > 1e-2)
+    yield equal("quantiles after a small step", ranked(z + 1e-9 * probe[:, :n]), predicted=ranked(z))
 
 
 def worst_feature(draw: Draw) -> Found:
