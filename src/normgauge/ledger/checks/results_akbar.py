@@ -77,11 +77,15 @@ def plain_norm(_: Draw) -> Found:
 
 
 def convergence(_: Draw) -> Found:
-    rough, fine = (both("regression__base", "reached", level) for level in ("0.1", "0.01"))
-    yield exceeds("steps to 1 % of the start with batch norm", median(fine[0]), published=100.0)
-    yield equal("steps to 1 % without", median(fine[1]), predicted=1860)
-    yield equal("share at 10 % in 100 steps, batch norm", share(0 <= s < 100 for s in rough[0]), predicted=0.9)
-    yield equal("pairs in which 1 % is later with batch norm", wins("regression__base", "reached", "0.01"), predicted=0)
+    rough, fine = (found("regression__base", "batch", "reached", level) for level in ("0.1", "0.01"))
+    yield exceeds("steps to 1 % of the start with batch norm", median(fine), published=100.0)
+    yield equal("share at 10 % in 100 steps, batch norm", share(0 <= s < 100 for s in rough), predicted=0.9)
+
+
+def slower(_: Draw) -> Found:
+    for steps, expected in zip(both("regression__base", "reached", "0.01"), (641.5, 1860), strict=True):
+        yield equal("steps to 1 % of the start, with batch norm and without", median(steps), predicted=expected)
+    yield equal("pairs in which it is later with batch norm", wins("regression__base", "reached", "0.01"), predicted=0)
 
 
 def largest_eigenvalue(_: Draw) -> Found:
