@@ -197,7 +197,7 @@ def test_the_page_of_the_documentation_is_fresh(capsys):
     assert capsys.readouterr().out == DOCS.read_text(encoding="utf-8"), "run `make docs`"
 
 
-@pytest.mark.parametrize("name", ["T.C19.exponent", "T.C18.gauge"])
+@pytest.mark.parametrize("name", ["T.C19.exponent", "T.C18.depth"])
 def test_real_claims_pass(name, capsys):
     assert main(["theory", "--claim", name, "--json", "-"]) == 0
     (claim,) = json.loads(capsys.readouterr().out)["claims"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from functools import cache
 from pathlib import Path
 
 SIGNS = {
-    r"\|": "‖", r"\Vert": "‖", r"\cdots": "", r"\cdot": "", r"\ldots": "", r"\dots": "", r"\leq": "≤", r"\le": "≤", r"\geq": "≥", r"\ge": "≥", r"\approx": "≈", r"\times": "×", r"\infty": "∞", r"\sqrt": "√", r"\prod": "Π",
+    r"\|": "‖", r"\Vert": "‖", r"\cdots": "", r"\cdot": "", r"\ldots": "", r"\dots": "", r"\leq": "≤", r"\le": "≤",
+    r"\geq": "≥", r"\ge": "≥", r"\approx": "≈", r"\times": "×", r"\infty": "∞", r"\sqrt": "√", r"\prod": "Π",
     r"\sum": "Σ", r"\nabla": "∇", r"\partial": "∂", r"\forall": "∀", r"\exists": "∃", r"\in": "∈", r"\to": "→",
     r"\rightarrow": "→", r"\sim": "∼", r"\propto": "∝", r"\top": "ᵀ", r"\alpha": "α", r"\beta": "β", r"\gamma": "γ",
     r"\delta": "δ", r"\epsilon": "ϵ", r"\varepsilon": "ϵ", r"\eta": "η", r"\theta": "θ", r"\kappa": "κ",
@@ -16,9 +18,11 @@ SIGNS = {
     r"\Omega": "Ω", r"\Delta": "Δ", r"\Sigma": "Σ", r"\ell": "ℓ", r"\neq": "≠", r"\pm": "±", r"\perp": "⊥",
 }  # fmt: skip
 SAME = str.maketrans("ε−–—’‘“”∏∑~|", "ϵ---''\"\"ΠΣ∼‖", "·…⋯⋅")
+DRESS = "mathbf|mathcal|mathbb|mathrm|mathit|boldsymbol|text|textit|textbf|hat|tilde|bar|widehat|operatorname"
+END = r"(?![a-zA-Z])"
 PLACE = re.compile(
     r"(?:Lemma|Theorem|Corollary|Remark|Definition|Proposition|Example|Table|Figure|Fig\.|Experiment|Mechanism)\s*[\dA-Z.]+\d*"
-    r"|\(\d+\)|\b[A-Z]?\.?\d+(?:\.\d+)+\b|\bsection \d+\b|\beqs?\. \(?\d+",
+    r"|\(\d+\)|\b[A-Z]?\.?\d+(?:\.\d+)+\b|\bsection \d+\b(?!\.\d)|\beqs?\. \(?\d+",
     re.IGNORECASE,
 )
 
@@ -30,12 +34,15 @@ def plain(text: str) -> str:
     True
     """
     text = re.sub(r"-\n(?=[a-z])", "", text)
-    text = re.sub(r"\\d?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", text)
+    text = re.sub(rf"\\(?:left|right|[bB]igg?){END}", "", text)
+    for _ in range(4):  # as deep as they are nested
+        text = re.sub(rf"\\(?:{DRESS}){END}\s*\{{([^{{}}]*)\}}", r"\1", text)
+        text = re.sub(r"([_^])\{([^{}]*)\}", r"\1\2", text)
+        text = re.sub(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", text)
     for name in sorted(SIGNS, key=len, reverse=True):
         text = text.replace(name, SIGNS[name])
-    text = re.sub(
-        r"\\(?:mathbf|mathcal|mathbb|mathrm|text|textit|textbf|left|right|big|Big|hat|tilde|bar|mathit)\b", "", text
-    )
+    text = re.sub(rf"\\(?:{DRESS}){END}", "", text)
+    text = "".join(sign for sign in unicodedata.normalize("NFD", text) if not unicodedata.combining(sign))
     return re.sub(r"[\s{}$*\\`#_^()\[\]]", "", text.translate(SAME)).lower()
 
 
@@ -48,7 +55,7 @@ def folder() -> Path | None:
 
 @cache
 def text(title: str) -> str:
-    """The text of the source of that title, plain; the shortest opening before the title wins."""
+    """The text of the source of that title, plain."""
     where = folder()
     assert where is not None
     found = {}

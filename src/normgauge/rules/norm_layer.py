@@ -89,7 +89,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     return over_last(step, shape, gamma, beta, eps, incoming[0], ctx, centred=True)
 
 
-@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="T.RMS")
+@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="X.rmsnorm")
 def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Root-mean-square normalization.
 
