@@ -61,15 +61,11 @@ def unit_hessian(draw: Draw) -> Found:
         H, right = hessian(solved.loss, w), scale * s - scale**2 / neuron.gamma**2 * torch.outer(s @ w, s @ w)
         yield equal("Hessian against a random matrix", project(H, probe), predicted=project(right, probe), rel=1e-8)
         after, before = eigvalsh(H)[1:], scale * eigvalsh(s)
-        yield below(
-            "largest eigenvalue over the same one without batch norm", (after / before[1:]).max(), predicted=1.0
-        )
-        yield below("largest eigenvalue without over the next one with it", (before[:-1] / after).max(), predicted=1.0)
-    kappa = before[-1] / before[0]
-    yield equal("condition number, w along an inner axis", after[-1] / after[0], predicted=kappa, rel=1e-7)
-    small = losses.Unit(neuron.x[:n], neuron.target[:n]).solved(start)
+        yield below("an eigenvalue over the same one without batch norm", (after / before[1:]).max(), predicted=1.0)
+        yield below("an eigenvalue without it over the next one with it", (before[:-1] / after).max(), predicted=1.0)
+    yield equal("κ, w along an inner axis", after[-1] / after[0], predicted=before[-1] / before[0], rel=1e-7)
     one = hessian(lambda v: 0.5 * (solved.outputs(v)[0] - solved.target[0]).square(), w)
-    few = hessian(small.loss, start)
+    few = hessian(losses.Unit(neuron.x[:n], neuron.target[:n]).solved(start).loss, start)
     for matrix, name, rank in ((one, "one sample", 1), (few, f"a batch of {n}", n - 2), (H, "a large batch", n - 1)):
         values = eigvalsh(matrix)
         yield equal(f"positive eigenvalues, {name}", int((values > 1e-9 * values[-1]).sum()), predicted=rank)
@@ -78,18 +74,13 @@ def unit_hessian(draw: Draw) -> Found:
 def scale_moves(draw: Draw) -> Found:
     neuron, w = unit(draw)
     w, c, neuron = w / size(w), 10 ** level(draw, 2.0, 3.0), neuron.solved(w)
-    here, long, short = (hessian(neuron.loss, k * w) for k in (1.0, c, 1 / c))
     yield equal("outputs at c·w", size(neuron.outputs(c * w)), predicted=size(neuron.outputs(w)))
-    for name, number in (
-        ("largest eigenvalue", lambda h: float(eigvalsh(h)[-1])),
-        ("trace", lambda h: float(h.trace())),
-    ):
-        yield moves(name, number(here), number(long))
-        yield equal(f"{name} at c·w", number(long), predicted=number(here) / c**2, rel=1e-8)
-        plain = number(neuron.covariance)
-        yield shown(
-            f"{name}: over that without batch norm at w/c, under it at c·w", number(long) < plain < number(short)
-        )
+    spectra = [eigvalsh(h) for h in (neuron.covariance, *(hessian(neuron.loss, k * w) for k in (1.0, c, 1 / c)))]
+    tops, traces = ([float(v) for v in vs] for vs in zip(*((s[-1], s.sum()) for s in spectra), strict=True))
+    for name, (plain, here, long, short) in (("largest eigenvalue", tops), ("trace", traces)):
+        yield moves(name, here, long)
+        yield equal(f"{name} at c·w", long, predicted=here / c**2, rel=1e-8)
+        yield shown(f"{name}: under that without batch norm at c·w, over it at w/c", long < plain < short)
 
 
 def singular(draw: Draw) -> Found:
@@ -97,24 +88,25 @@ def singular(draw: Draw) -> Found:
     neuron, decay, c = neuron.solved(w), 1e-4 * level(draw, 0.5, 2.0), level(draw, 0.05, 0.5)
     values = eigvalsh(hessian(neuron.loss, w))
     yield equal("zero eigenvalues", int((values.abs() < 1e-9 * values[-1]).sum()), predicted=1)
-    yield equal("loss along it", neuron.loss(c * w), predicted=0.0, scale=1.0)
-    for k in (1.0, c):
-        H = hessian(lambda v: neuron.loss(v) + decay / 2 * v.square().sum(), k * w)
-        yield equal("curvature along it, with decay", w @ H @ w / size(w) ** 2, predicted=decay, rel=1e-6)
+    yield equal("outputs along it", size(neuron.outputs(c * w)), predicted=size(neuron.target))
+
+    def decayed(v: Tensor) -> Tensor:
+        return neuron.loss(v) + decay / 2 * v.square().sum()
+
+    yield equal("curvature with decay", w @ hessian(decayed, w) @ w / size(w) ** 2, predicted=decay, rel=1e-6)
+    yield equal("objective at shorter weights", decayed(c * w), predicted=decay / 2 * c**2 * size(w) ** 2)
 
 
 def saddle_at_zero(draw: Draw) -> Found:
-    n, k, m, eps = draw.integer(2, 5), draw.integer(1, 4), 12, level(draw, 1e-4, 1e-1)
-    x, y, zero = draw.normal(m, n), draw.normal(m, k), torch.zeros(n + k, dtype=torch.float64)
-    x, cross = x - x.mean(0), float(torch.linalg.matrix_norm((x - x.mean(0)).T @ y / m, 2))
-    for name, steeper in (("batch norm", 1 / math.sqrt(eps)), ("nothing", 1.0)):
+    n, k, eps = draw.integer(2, 5), draw.integer(1, 4), level(draw, 1e-4, 1e-1)
+    x, y, zero = draw.normal(12, n), draw.normal(12, k), torch.zeros(n + k, dtype=torch.float64)
 
-        def loss(flat: Tensor, bare: bool = name == "nothing") -> Tensor:
-            z = x @ flat[:n] if bare else standardize(x @ flat[:n], eps)
-            return 0.5 * (z[:, None] * flat[n:] - y).square().sum(1).mean()
+    def loss(flat: Tensor) -> Tensor:
+        return 0.5 * (standardize(x @ flat[:n], eps)[:, None] * flat[n:] - y).square().sum(1).mean()
 
-        yield equal(f"smallest eigenvalue, {name}", eigvalsh(hessian(loss, zero))[0], predicted=-cross * steeper)
-        yield equal(f"gradient, {name}", size(gradient(loss, zero)), predicted=0.0, scale=1.0)
+    cross = float(torch.linalg.matrix_norm((x - x.mean(0)).T @ y / 12, 2))  # −λ_min without batch norm
+    yield equal("smallest eigenvalue", eigvalsh(hessian(loss, zero))[0], predicted=-cross / math.sqrt(eps))
+    yield equal("gradient", size(gradient(loss, zero)), predicted=0.0, scale=1.0)
 
 
 def whitening(draw: Draw) -> Found:
@@ -141,7 +133,7 @@ def zero_modes(draw: Draw) -> Found:
         return (hidden * gamma[0] if gamma else hidden) @ second.T
 
     plain, batch = (nullity(lambda f, b=b: outputs(f, b), flatten(*start[:2])) for b in (False, True))  # type: ignore[misc]
-    yield refutes("idle directions with batch norm", batch, published=0)
+    yield refutes("idle directions with batch norm", batch, published=h)  # its own: the scale of each unit
     yield equal("idle directions without", plain, predicted=h**2)
     yield equal("idle directions with batch norm", batch, predicted=h**2)
     gain = nullity(lambda f: outputs(f, True), flatten(*start))
@@ -158,8 +150,7 @@ def plain_pairs(draw: Draw) -> Found:
 
 def not_convex(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    neuron, share = neuron.solved(w), level(draw, 0.55, 0.95)  # of the way from w to −w
-    top = 2 * neuron.gamma**2
+    neuron, share, top = neuron.solved(w), level(draw, 0.55, 0.95), 2 * neuron.gamma**2
     yield equal("loss at −w, 0 at w", neuron.loss(-w), predicted=top)
     middle = neuron.loss((1 - 2 * share) * w)
     yield exceeds("loss on the way from w to −w, against the chord", middle, published=top * share)
@@ -174,13 +165,11 @@ def margin_length(draw: Draw) -> Found:
 
 
 def margin_of_batch_norm(draw: Draw) -> Found:
-    far = level(draw, 6.0, 9.0)
-    plus = torch.tensor([[1.0, 0.0]] * 10 + [[far, 3.0]] * 10, dtype=torch.float64)
-    x, y = torch.cat([plus, -plus]) + 0.05 * draw.normal(40, 2), torch.ones(40, 1, dtype=torch.float64)
-    y[20:] = -1
+    far, sign = level(draw, 6.0, 9.0), torch.tensor([[1.0]] * 20 + [[-1.0]] * 20, dtype=torch.float64)
+    clusters = sign * torch.tensor([[1.0, 0.0], [far, 3.0]] * 20, dtype=torch.float64)
     turns = torch.linspace(-math.pi, math.pi, 2001, dtype=torch.float64)
-    values = x @ torch.stack([turns.cos(), turns.sin()])  # (samples, directions)
-    best = int(torch.nn.functional.softplus(-y * standardize(values)).mean(0).argmin())
+    values = (clusters + 0.05 * draw.normal(40, 2)) @ torch.stack([turns.cos(), turns.sin()])  # (samples, directions)
+    best = int(torch.nn.functional.softplus(-sign * standardize(values)).mean(0).argmin())
     margins = (values[:20].min(0).values - values[20:].max(0).values) / 2
     yield exceeds("widest margin, against batch norm's", margins.max(), published=float(margins[best]), by=0.1)
     tilt = math.atan2(1 - far, 3.0)  # where (1, 0) and (far, 3) project alike
@@ -188,14 +177,13 @@ def margin_of_batch_norm(draw: Draw) -> Found:
 
 
 def normalized_derivative(draw: Draw) -> Found:
-    m, eps = draw.integer(3, 9), level(draw, 0.0, 0.3)
-    z, probe = draw.normal(m) * 2, draw.normal(m, m)
-    truth = jacobian(lambda z: standardize(z, eps), z)
-    y, sigma = z - z.mean(), math.sqrt(float(z.var(unbiased=False)) + eps)
-    first = torch.eye(m, dtype=torch.float64) / sigma - 1 / (m * sigma)
-    printed, right = first - torch.outer(y, y) / sigma**3, first - torch.outer(y, y) / (m * sigma**3)
-    yield refutes("Jacobian: relative error of the printed form", size(truth - printed) / size(truth), published=0.0)
-    yield equal("Jacobian against a random matrix", project(truth, probe), predicted=project(right, probe))
+    m, probe = draw.integer(3, 9), draw.normal(9, 9)
+    z = 2 * draw.normal(m)
+    truth, y, sigma = jacobian(standardize, z), z - z.mean(), float(z.std(unbiased=False))
+    first, last = torch.eye(m, dtype=torch.float64) / sigma - 1 / (m * sigma), torch.outer(y, y) / sigma**3
+    far = int(y.abs().argmax())
+    yield refutes("∂ẑ_k/∂z_k, k the farthest sample", truth[far, far], published=(first - last)[far, far])
+    yield equal("Jacobian", project(truth, probe[:m, :m]), predicted=project(first - last / m, probe[:m, :m]))
 
 
 def backward(draw: Draw) -> Found:
@@ -226,8 +214,7 @@ def solution_spectrum(draw: Draw) -> Found:
     for eps in (0.0, level(draw, 0.05, 0.5)):
         hat, H, scale, share = in_z(draw, eps)
         along, printed, values = hat @ H @ hat / len(hat), scale * (1 - len(hat)), eigvalsh(H)
-        name = f"curvature along ẑ, ε = {eps:.2f}"
-        yield equal(name, along, predicted=scale * share**2, published=printed, scale=scale)
+        yield equal("curvature along ẑ", along, predicted=scale * share**2, published=printed, scale=scale)
         yield equal("smallest eigenvalue", values[0], predicted=0.0, scale=scale)
         yield equal("third smallest eigenvalue", values[2], predicted=scale)
         yield equal("largest eigenvalue", values[-1], predicted=scale)
@@ -246,6 +233,6 @@ def stationary(draw: Draw) -> Found:
     z, probe, delta = draw.normal(m), draw.normal(m), draw.normal(m)
     delta = delta - delta.mean() - standardize(z) * (standardize(z) @ delta) / m
     truth = gradient(lambda z: (delta * gamma * standardize(z)).sum(), z)
-    yield refutes("size of the gradient", size(truth), published=0.0)
+    yield refutes("gradient of one sample", truth[0], published=0.0)
     right = gamma / float(z.std(unbiased=False)) * delta
     yield equal("gradient along a random direction", project(truth, probe), predicted=project(right, probe))
