@@ -122,14 +122,12 @@ def whitening(draw: Draw) -> Found:
 
 
 def zero_modes(draw: Draw) -> Found:
-    h = draw.integer(2, 4)
-    d, k = h + draw.integer(0, 2), h + draw.integer(0, 2)
-    x = draw.normal(4 * d, d)
-    x, start = x - x.mean(0), [draw.normal(h, d), draw.normal(k, h), draw.uniform(h, low=0.5, high=2.0)]
+    h, d, k = draw.integer(2, 4), draw.integer(3, 5), draw.integer(3, 5)
+    x, start = draw.normal(4 * d, d), [draw.normal(h, d), draw.normal(k, h), draw.uniform(h, low=0.5, high=2.0)]
 
     def outputs(flat: Tensor, norm: bool) -> Tensor:
         first, second, *gamma = split(flat, start if len(flat) > h * (d + k) else start[:2])
-        hidden = standardize(x @ first.T) if norm else x @ first.T
+        hidden = standardize(x @ first.T) if norm else (x - x.mean(0)) @ first.T
         return (hidden * gamma[0] if gamma else hidden) @ second.T
 
     plain, batch = (nullity(lambda f, b=b: outputs(f, b), flatten(*start[:2])) for b in (False, True))  # type: ignore[misc]
@@ -152,8 +150,7 @@ def not_convex(draw: Draw) -> Found:
     neuron, w = unit(draw)
     neuron, share, top = neuron.solved(w), level(draw, 0.55, 0.95), 2 * neuron.gamma**2
     yield equal("loss at −w, 0 at w", neuron.loss(-w), predicted=top)
-    middle = neuron.loss((1 - 2 * share) * w)
-    yield exceeds("loss on the way from w to −w, against the chord", middle, published=top * share)
+    yield exceeds("loss between w and −w, against the chord", neuron.loss((1 - 2 * share) * w), published=top * share)
 
 
 def margin_length(draw: Draw) -> Found:
@@ -181,8 +178,8 @@ def normalized_derivative(draw: Draw) -> Found:
     z = 2 * draw.normal(m)
     truth, y, sigma = jacobian(standardize, z), z - z.mean(), float(z.std(unbiased=False))
     first, last = torch.eye(m, dtype=torch.float64) / sigma - 1 / (m * sigma), torch.outer(y, y) / sigma**3
-    far = int(y.abs().argmax())
-    yield refutes("∂ẑ_k/∂z_k, k the farthest sample", truth[far, far], published=(first - last)[far, far])
+    k = int(y.abs().argmax())
+    yield refutes("∂ẑ_k/∂z_k, k the farthest sample", truth[k, k], published=(first - last)[k, k])
     yield equal("Jacobian", project(truth, probe[:m, :m]), predicted=project(first - last / m, probe[:m, :m]))
 
 
@@ -234,5 +231,5 @@ def stationary(draw: Draw) -> Found:
     delta = delta - delta.mean() - standardize(z) * (standardize(z) @ delta) / m
     truth = gradient(lambda z: (delta * gamma * standardize(z)).sum(), z)
     yield refutes("gradient of one sample", truth[0], published=0.0)
-    right = gamma / float(z.std(unbiased=False)) * delta
-    yield equal("gradient along a random direction", project(truth, probe), predicted=project(right, probe))
+    sigma = float(z.std(unbiased=False))
+    yield equal("gradient", project(truth, probe), predicted=gamma / sigma * project(delta, probe))
