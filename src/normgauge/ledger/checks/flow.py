@@ -89,13 +89,13 @@ def sphere_descent(draw: Draw) -> Found:
 
 def discrete_growth(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    w, rate, strength = w / w.norm(), level(draw, 0.2, 3.0), level(draw, 0.5, 2.0)
+    w, rate, strength, steps = w / w.norm(), level(draw, 0.2, 3.0), level(draw, 0.5, 2.0), 800
     path = descend(neuron.loss, w, rate, 40)
     moved = sum(size(gradient(neuron.loss, p)) ** 2 for p in path[:-1])
     yield equal("‖w‖² after many steps", size(path[-1]) ** 2, predicted=1.0 + rate**2 * moved)
     yield shown("less at a smaller rate", size(descend(neuron.loss, w, rate / 20, 40)[-1]) < size(path[-1]))
-    end = size(losses.wander(draw, w, losses.Step(rate / 50, 0.0), strength, 800)[-1])
-    yield equal("‖w‖ under noise", end, predicted=(1 + 2 * (rate / 50 * strength) ** 2 * 800) ** 0.25, rel=5e-3)
+    end = size(losses.wander(draw, w, losses.Step(rate / 50, 0.0), strength, steps)[-1])
+    yield equal("‖w‖ under noise", end, predicted=(1 + 2 * (rate / 50 * strength) ** 2 * steps) ** 0.25, rel=5e-3)
 
 
 def batches_keep_it(draw: Draw) -> Found:
@@ -185,7 +185,7 @@ def largest_rate(draw: Draw) -> Found:
             back = max(angle(p, u) for p in path[1:]) < angle(path[0], u)
             low, high = ((low + high) / 2, high) if back else (low, (low + high) / 2)
         limits.append(low)
-    yield moves("largest rate that settles", *limits)
+    yield moves("largest rate that settles", limits[0], limits[1])
     yield equal("outputs at c·w", size(neuron.outputs(c * u)), predicted=size(neuron.outputs(u)))
     yield equal("largest rate that settles at c·w", limits[1], predicted=2 * c**2 / float(values[-1]), rel=5e-3)
 
