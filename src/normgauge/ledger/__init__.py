@@ -15,23 +15,32 @@ from typing import Any
 from normgauge.core.claim import Entry, Ledger, Verdict
 from normgauge.errors import InputError
 from normgauge.ledger.claim import Claim
+from normgauge.rules import REGISTRY
 
 SOURCES = ("than2025", "slides", "summary", "akbar", "own")
 
 
 def load(name: str) -> list[Claim]:
-    """The claims of one source, in its order."""
+    """The claims of one source, in its order; what a rule says by itself stands with the rule alone."""
     text = resources.files(__package__).joinpath("claims", f"{name}.toml").read_text(encoding="utf-8")
     told = tomllib.loads(text)
-    source = told.pop("source")["name"]
-    return [_claim(name, source, given) for name, given in told.items()]
+    source, shared = told.pop("source")["name"], told.pop("rules", {})
+    given = {key: {"at": "rules", "check": check, **_said(key)} for key, check in shared.items()}
+    return [_claim(key, source, fields) for key, fields in {**given, **told}.items()]
+
+
+def _said(claim: str) -> dict[str, str]:
+    rules = [rule for rule in REGISTRY.entries() if rule.claim == claim]
+    read = (" ".join((rule.summary, rule.formula)) for rule in rules)
+    return {"reading": "; ".join(read), "instead": "Holds " + "; ".join(dict.fromkeys(rule.holds for rule in rules))}
 
 
 def _claim(name: str, source: str, given: dict[str, Any]) -> Claim:
     module, _, function = given.pop("check", "").partition(".")
     check = getattr(import_module(f"{__package__}.checks.{module}"), function) if module else None
-    lists = {key: tuple(given.pop(key, ())) for key in ("published", "backs")}
-    return Claim(Entry(name, source, verdict=Verdict(given.pop("verdict")), **lists, **given), check)
+    backs = (*given.pop("backs", ()), *(rule.id for rule in REGISTRY.entries() if rule.claim == name))
+    verdict, published = Verdict(given.pop("verdict", "holds")), tuple(given.pop("published", ()))
+    return Claim(Entry(name, source, verdict=verdict, published=published, backs=backs, **given), check)
 
 
 CLAIMS: dict[str, Claim] = {claim.id: claim for source in SOURCES for claim in load(source)}
