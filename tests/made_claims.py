@@ -39,7 +39,7 @@ HOLDS = Outcome(
 WRONG = Outcome(
     Entry("T.L1", "Than 2025", "Lemma 1, first part", "BatchNorm's constant is the length of 1/σ.", Verdict.WRONG,
           "‖BN‖ = ‖1/σ‖", within="σ = (0.5, 1): 2.29 is printed, 2 is found", instead="The largest entry, 10^0.3 here.",
-          survives="the upper bound.", error="lemma-1-norm"),
+          survives="the upper bound.", error="batchnorm-euclidean-norm"),
     seed=7, seconds=0.003, curves=(CURVE, EVEN),
     findings=(
         finding(Kind.REFUTES, "slope of a layer", 2.0, published=2.2912878, error=0.127),

@@ -11,6 +11,7 @@ from normgauge import ledger
 from normgauge.cli import main, theory
 from normgauge.core.claim import Entry, Verdict
 from normgauge.ledger.claim import Claim, equal, refutes
+from normgauge.render import theory as theory_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "theory.md"
 WORDS = {
@@ -27,7 +28,9 @@ def made(fails: bool = False) -> list[Claim]:
         yield refutes("length", float(values.max()), published=float(values.norm()))
         yield equal("largest", float(values.max()), predicted=float(values.amax()) + fails)
 
-    first = Entry("T.L1", "Than 2025", "Lemma 1", "It is the length.", Verdict.WRONG, **WORDS, error="norm")
+    first = Entry(
+        "T.L1", "Than 2025", "Lemma 1", "It is the length.", Verdict.WRONG, **WORDS, error=theory_text.FOREMOST[0]
+    )
     rest = [
         Entry(f"T.R{i}", "Than 2025", f"Remark {i}", f"Opinion {i}.", Verdict.UNSUPPORTED, "so it is") for i in range(9)
     ]

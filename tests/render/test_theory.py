@@ -67,7 +67,7 @@ def test_few_claims_are_shown_in_full():
         "“‖BN‖ = ‖1/σ‖”", "σ = (0.5, 1): 2.29 is printed", "The largest entry", "the upper bound.",
         "passed, seed 7, 3 ms",
         "Steps by learning rate; A flat line (--html)", "normgauge reproduce than2025/fig1", "“it may be so” (hedged)",
-        "not run: nothing in it can be computed", "lemma-1-norm",
+        "not run: nothing in it can be computed", "batchnorm-euclidean-norm",
     ):  # fmt: skip
         assert words in told
     row = next(line for line in told.splitlines() if line.startswith("slope of a layer"))
@@ -103,7 +103,7 @@ def test_every_claim_is_a_row_of_its_source():
 
 
 def test_the_real_first_screen_is_one_and_its_errors_are_there():
-    assert [entry.id for entry in theory.foremost(REAL)] == list(theory.FOREMOST)
+    assert [entry.error for entry in theory.foremost(REAL)] == list(theory.FOREMOST)
     told = shown(*REAL.outcomes, every=False, width=100).splitlines()
     assert len(told) <= 38 and max(map(len, told)) <= 100  # two lines are left for the command and the seed
 

@@ -16,7 +16,10 @@ from normgauge.render.table import Grid
 IN_FULL = 8  # more claims than this are shown as a table
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
 WIDE = 100  # letters of a line of the opening
-FOREMOST = ("T.L1", "T.T13.8", "T.C11.reduce", "A.P4.3", "A.Hzero", "A.WD")  # claims whose errors open
+FOREMOST = (  # the roots of the errors that open
+    "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
+    "radial-eigenvalue", "decay-factor-two",
+)  # fmt: skip
 SHORT = {Verdict.GAUGE: "gauge", Verdict.WITHDRAWN: "withdrawn"}  # where a column is narrow
 WORDS = {
     Verdict.HOLDS: ("holds as printed", "hold as printed"),
@@ -122,9 +125,8 @@ def _sides(finding: Finding) -> str:
 
 
 def foremost(ledger: Ledger) -> list[Entry]:
-    """The errors to open with, in their order."""
-    found = {entry.id: entry for entries in ledger.errors.values() for entry in entries}
-    return [found[name] for name in FOREMOST if name in found]
+    """The errors to open with, in their order, each by its first entry."""
+    return [ledger.errors[root][0] for root in FOREMOST if root in ledger.errors]
 
 
 def sentence(entry: Entry) -> str:
