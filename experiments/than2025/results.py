@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ class Result:
     def normalizers(self) -> int:
         """How many there are."""
         return len(self.data["names"]["normalizers"])
+
+    def until(self, epoch: int) -> Result:
+        """The run as it was at an earlier epoch."""
+        readings = {k: v for k, v in self.data["readings"].items() if int(k) <= epoch}
+        return replace(self, data={**self.data, "readings": readings}, epochs=self.epochs[: epoch + 1])
 
     def total(self, key: str) -> Curve:
         """A total over the epochs; of the readings alone from where a product is not to be trusted in between.

@@ -30,6 +30,7 @@ SEEDS = {
     "optimizers/resnet18-adam-none": "resnet18-seeds/resnet18-adam-none-seed",
     "efficientnet/efficientnet_b3-adam": "efficientnet-seeds/efficientnet_b3-adam-seed",
 }
+STEMS = ("nets/resnet18-adam", "optimizers/resnet18-adam-none")  # what the runs of the group stem are compared with
 LEVEL = 0.5  # training accuracy at which gaps are compared
 
 
@@ -65,10 +66,13 @@ def tables(found: Results) -> dict[str, str]:
             tuple(f"{net}-{what}" for net in ("mlp", "resnet20") for what in ("batch", "lr", "init", "init-default")),
             _swept,
         ),
-        "stem": (("stem",), _optimizer),
         "cnn": (("cnn",), lambda r: f"{r.spec.norm}; {_optimizer(r)}"),
     }
-    made = {name: themed(found, groups, label) for name, (groups, label) in themes.items()}
+    made = {
+        name: themed([r for r in found.values() if r.spec.group in groups], label)
+        for name, (groups, label) in themes.items()
+    }
+    made["stem"] = themed(stems(found), _optimizer)
     counts = {"": _counted(found, "count"), "-layer": _counted(found, "count-layer")}
     made |= {f"count{of}": count(runs) for of, runs in counts.items()}
     made |= {f"trend{of}": trend(runs) for of, runs in counts.items()}
@@ -112,8 +116,8 @@ def nets(found: Results) -> str:
     return grid(headers, rows, words=2)
 
 
-def themed(found: Results, groups: Sequence[str], label: Callable[[Result], str]) -> str:
-    """The runs of some groups, last epoch."""
+def themed(runs: Sequence[Result], label: Callable[[Result], str]) -> str:
+    """Some runs, last epoch."""
     headers = ("network", "run", "epochs", "train", "test", "P_w", "Π1/σ rms", "balanced, at samples")
     rows = [
         [
@@ -127,10 +131,15 @@ def themed(found: Results, groups: Sequence[str], label: Callable[[Result], str]
             _slope(r),
             _below_one(r),
         ]
-        for r in found.values()
-        if r.spec.group in groups
+        for r in runs
     ]
     return grid((*headers, "balanced, everywhere", "data Jacobian", "σ < 1"), rows, words=2)
+
+
+def stems(found: Results) -> list[Result]:
+    """The runs with the stem for small images, behind those with the ImageNet stem up to the same epoch."""
+    small = [r for r in found.values() if r.spec.group == "stem"]
+    return [*(found[name].until(small[0].last["epoch"]) for name in STEMS if name in found), *small] if small else []
 
 
 def seeds(found: Results) -> str:
@@ -184,10 +193,12 @@ def count(found: Results) -> str:
 def trend(found: Results) -> str:
     """How the gap and the accuracy go with the number of normalizers: correlation and slope with standard errors."""
     runs = list(found.values())
+    level = f"gap when training accuracy is {LEVEL:.0%}"
     values: dict[str, Callable[[Result], float]] = {
         "gap, last epoch": lambda r: _end(r.gap()),
-        f"gap when training accuracy is {LEVEL:.0%}": lambda r: r.gap_at(LEVEL),
-        "the same, without the nets of no normalizer": lambda r: r.gap_at(LEVEL) if r.spec.normalizers else math.nan,
+        "gap, last epoch, nets with a normalizer": lambda r: _end(r.gap()) if r.spec.normalizers else math.nan,
+        level: lambda r: r.gap_at(LEVEL),
+        f"{level}, nets with a normalizer": lambda r: r.gap_at(LEVEL) if r.spec.normalizers else math.nan,
         "test accuracy, last epoch": lambda r: _end(r.score("test")),
         "training accuracy, last epoch": lambda r: _end(r.score("train")),
     }

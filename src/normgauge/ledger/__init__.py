@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module, resources
 from typing import Any
 
+import torch
+
 from normgauge.core.claim import Entry, Ledger, Verdict
 from normgauge.errors import InputError
 from normgauge.ledger.claim import Claim
@@ -76,9 +78,13 @@ def check(claims: Iterable[Claim], seed: int = 0, tick: Callable[[Claim], None] 
     Returns:
         What was found.
     """
-    outcomes = []
-    for claim in claims:
-        if tick:
-            tick(claim)
-        outcomes.append(claim.run(seed))
+    outcomes, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)  # the instances are small: more threads only wait for each other
+    try:
+        for claim in claims:
+            if tick:
+                tick(claim)
+            outcomes.append(claim.run(seed))
+    finally:
+        torch.set_num_threads(threads)
     return Ledger(tuple(outcomes))

@@ -90,6 +90,9 @@ def plain(draw: Draw) -> Found:
         yield equal("at the end", known[100], predicted=end, rel=2e-3)
     yield equal("decades from epoch 1 to 20", known[20] - known[1], predicted=3.5, rel=0.02)
     yield equal("decades from epoch 50 to 100", known[100] - known[50], predicted=1.5, rel=0.02)
+    cnn = results("than2025", "cnn__cnn-none-adam-none")["cnn-none-adam-none"]
+    for epoch, decades in ((0, 4.6), (20, 12.0)):
+        yield equal(f"log10 P_w of the plain CNN, epoch {epoch}", read(cnn)[epoch], predicted=decades, rel=1e-2)
 
 
 def norms(draw: Draw) -> Found:
@@ -168,11 +171,12 @@ def sweeps(draw: Draw) -> Found:
 
 
 def count(draw: Draw) -> Found:
-    runs = [(float(run["spec"]["normalizers"]), run) for run in results("than2025", "count__*").values()]
-    end = statistics.linear_regression(*zip(*((n, gap(run)) for n, run in runs), strict=True)).slope
-    yield equal("points of gap a normalizer, at the end", end, predicted=2.02, rel=5e-3)
-    level = statistics.linear_regression(*zip(*((n, gap_at(run, 0.5)) for n, run in runs if n), strict=True)).slope
-    yield equal("the same where half of the training images are right", level, predicted=-0.014, scale=1.0, rel=1e-3)
+    for group, end, level in (("count", 2.02, -0.014), ("count-layer", 0.041, -0.009)):
+        runs = [(float(run["spec"]["normalizers"]), run) for run in results("than2025", f"{group}__*").values()]
+        last = statistics.linear_regression(*zip(*((n, gap(run)) for n, run in runs), strict=True)).slope
+        yield equal(f"points of gap a normalizer, at the end, {group}", last, predicted=end, scale=1.0, rel=5e-3)
+        early = statistics.linear_regression(*zip(*((n, gap_at(run, 0.5)) for n, run in runs if n), strict=True)).slope
+        yield equal("where half of the training images are right", early, predicted=level, scale=1.0, rel=1e-3)
 
 
 def gap_at(run: Run, level: float) -> float:
