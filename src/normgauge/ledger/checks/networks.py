@@ -142,8 +142,8 @@ def constants_and_fit(draw: Draw) -> Found:
     n, m, scale = draw.integer(2, 6), draw.integer(20, 40), decade(draw, 2, 6)
     teacher, guess, test, x = draw.normal(n), draw.normal(n), draw.normal(200, n), draw.normal(m, n)
     yield moves("constant of a classifier", norm(guess[None]), norm(scale * guess[None]))
-    wrong = [((test @ w).sign() != (test @ teacher).sign()).double().mean() for w in (guess, scale * guess)]
-    yield equal("its test error", wrong[1], predicted=wrong[0])
+    wrong = ((test @ (scale * guess)).sign() != (test @ teacher).sign()).double().mean()
+    yield equal("its test error", wrong, predicted=((test @ guess) * (test @ teacher) < 0).double().mean())
     for size in (scale, 1 / scale):
         fitted = torch.linalg.lstsq(x, (x @ (size * teacher))[:, None]).solution[:, 0]
         yield equal("constant, fitted to a target as steep", fitted.norm(), predicted=size * teacher.norm())
