@@ -130,8 +130,13 @@ def zero_modes(draw: Draw) -> Found:
         hidden = standardize(x @ first.T) if norm else (x - x.mean(0)) @ first.T
         return (hidden * gamma[0] if gamma else hidden) @ second.T
 
+    alpha = level(draw, 2.0, 10.0)
+    pair = [outputs(flatten(c * start[0], start[1] / c), True) for c in (1.0, alpha)]
+    one, both = (size(b - a) / size(a) for a, b in (pair, [standardize(out) for out in pair]))
+    yield refutes("change under (αW_1, W_2/α), batch norm behind both", both, published=one)
+    yield equal("the same", both, predicted=0.0, scale=1.0)
+    yield equal("change, batch norm behind the first alone", one, predicted=1 - 1 / alpha)
     plain, batch = (nullity(lambda f, b=b: outputs(f, b), flatten(*start[:2])) for b in (False, True))  # type: ignore[misc]
-    yield refutes("idle directions with batch norm", batch, published=h)  # its own: the scale of each unit
     yield equal("idle directions without", plain, predicted=h**2)
     yield equal("idle directions with batch norm", batch, predicted=h**2)
     gain = nullity(lambda f: outputs(f, True), flatten(*start))

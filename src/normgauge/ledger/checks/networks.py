@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normgauge.core.claim import Curve
 from normgauge.ledger.checks.normalizers import TINY, chord, parts, sideways, spread, touching
-from normgauge.ledger.claim import Found, below, equal, exceeds, moves
+from normgauge.ledger.claim import Found, below, equal, exceeds, moves, refutes
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
 from normgauge.ledger.nets import Stack, decade, equal_channels, frozen_stack, layer_norm, matrices, product, rescaled
@@ -229,18 +229,24 @@ def corollary_11(draw: Draw) -> Found:
 
 
 def layer_norm_reduces(draw: Draw) -> Found:
+    eps, n = decade(draw, -5, -3), draw.integer(3, 8)
+    data, constant = 10 * draw.normal(40, n), draw.normal(1).expand(n)
+    seen, least = (math.sqrt(float(x.var(-1, correction=0).min()) + eps) for x in (data, constant))
+    yield refutes("Lemma 2's σ, against the smallest of the data", least, published=seen)
+    yield equal("Lemma 2's σ", least, predicted=math.sqrt(eps))
     eye, example = [torch.eye(3).double()], torch.tensor([10.0, 4.0, -14.0], dtype=torch.float64)
     near = steep(eye, 1e-9 * example, 1e-5)
-    yield exceeds("the example near zero, against 1/σ of its data", near, published=at_point(eye, example, 1e-5))
-    yield equal("the example near zero", near, predicted=100 * math.sqrt(10), rel=1e-7)
-    eps, data, other = decade(draw, -5, -3), 10 * draw.normal(6, 6), 1e-9 * draw.normal(6)
+    yield exceeds(
+        "slope near zero, against 1/σ of the data ±(10, 4, −14)", near, published=at_point(eye, example, 1e-5)
+    )
+    yield equal("slope near zero", near, predicted=100 * math.sqrt(10), rel=1e-7)
+    apart = [(layer_norm(x, eps) - layer_norm(y, eps)).norm() / (x - y).norm() for x, y in itertools.pairwise(data)]
+    yield below("steepest secant between data", max(apart), predicted=1 / seen)
     weights = [draw.orthogonal(6) * decade(draw, 0, 1) for _ in range(draw.integer(1, 4))]
-    for x in data:
-        yield below("slope at a data point", steep(weights, x, eps), predicted=at_point(weights, x, eps))
-    elsewhere, seen = max(steep(weights, s * other, eps) for s in (1, -1)), max(at_point(weights, x, eps) for x in data)
-    yield exceeds("slope near zero against the data's bound", elsewhere, published=seen)
-    one = norm(jacobian(lambda v: layer_norm(weights[0] @ v, eps), data[0]))
-    yield equal("one orthogonal layer: the slope at its data point", one, predicted=at_point(weights[:1], data[0], eps))
+    x = 10 * draw.normal(6)
+    yield below("slope at a data point", steep(weights, x, eps), predicted=at_point(weights, x, eps))
+    one = norm(jacobian(lambda v: layer_norm(weights[0] @ v, eps), x))
+    yield equal("one orthogonal layer: the slope at its data point", one, predicted=at_point(weights[:1], x, eps))
 
 
 def certified(weights: Sequence[Tensor], x: Tensor, reach: float, eps: float) -> tuple[float, float]:

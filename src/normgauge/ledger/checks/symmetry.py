@@ -222,9 +222,10 @@ def weight_norm_partials(draw: Draw) -> Found:
 def gain_matters(draw: Draw) -> Found:
     v, g, back, _ = _weight_norm(draw)
     c, orthogonal = float(draw.uniform(1, low=1.5, high=5.0)), back - v * (v @ back) / (v @ v)
-    one, other = (gradient(lambda at: back @ _weight(at), flatten(v, k * g))[:-1] for k in (1.0, c))
-    yield refutes("size of ∂L/∂v at c·g over that at g", size(other) / size(one), published=1.0)
-    yield equal("size of ∂L/∂v at c·g", size(other), predicted=c * float(g) / size(v) * size(orthogonal))
+    angle = [gradient(lambda at: back @ F.normalize(_weight(at), dim=0), flatten(v, k * g))[:-1] for k in (1.0, c)]
+    yield equal("‖∂L/∂v‖ at c·g, a loss of the angle", size(angle[1]), predicted=size(angle[0]))
+    other = gradient(lambda at: back @ _weight(at), flatten(v, c * g))[:-1]
+    yield equal("‖∂L/∂v‖ at c·g, another loss", size(other), predicted=c * float(g) / size(v) * size(orthogonal))
 
 
 def weight_norm_parts(draw: Draw) -> Found:
