@@ -21,14 +21,7 @@ from normgauge.ledger.jacobians import jacobian, norm
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One attention head.
-
-    Attributes:
-        query, key, value: W_Q, W_K, W_V.
-        query_bias, key_bias: added to queries and keys.
-        causal: tokens see only those before them.
-        turns: rotary embeddings of the positions.
-    """
+    """One attention head: W_Q, W_K, W_V, biases of queries and keys, rotations of the positions."""
 
     query: Tensor
     key: Tensor
@@ -119,54 +112,38 @@ def qkv(draw: Draw) -> Found:
     yield no_bound("in all, on unbounded tokens", lambda t: attend(t, t, t), q)
 
 
-def at_a_point(draw: Draw) -> Found:
-    x, d = tokens(draw)
-    for causal in (False, True):
-        head = Head.drawn(draw, d, causal=causal)
-        yield below(f"‖J‖{', causal' if causal else ''}", slope(head, x), predicted=pointwise(head, x))
-    head, x = _one_sink(draw.integer(3, 8))
-    yield equal("‖J‖, all attention on one token", slope(head, x), predicted=pointwise(head, x), rel=1e-3)
-
-
 def _one_sink(n: int) -> tuple[Head, Tensor]:
     """All of n tokens attend to the first."""
     return Head(80 * eye(1), eye(1), eye(1), 0 * ones(1), 0 * ones(1)), torch.cat([2 * ones(1, 1), ones(n - 1, 1)])
 
 
-def in_a_ball(draw: Draw) -> Found:
+def one_head(draw: Draw) -> Found:
     x, d = tokens(draw)
-    head, r = Head.drawn(draw, d), longest(x)
-    yield below("‖J‖", slope(head, x), predicted=ball(head, len(x), r))
-    yield below("pointwise bound", pointwise(head, x), predicted=ball(head, len(x), r))
+    head, n, r, shift = Head.drawn(draw, d, bias=1.0), len(x), longest(x), draw.normal(d)
+    found, bound, plain = slope(head, x), ball(head, n, r), replace(head, query_bias=0 * shift)
+    yield below("‖J‖, against the pointwise bound", found, predicted=pointwise(head, x))
+    causal = replace(head, causal=True)
+    yield below("‖J‖, causal", slope(causal, x), predicted=pointwise(causal, x))
+    sink = _one_sink(n)
+    yield equal("‖J‖, all attention on one token", slope(*sink), predicted=pointwise(*sink), rel=1e-3)
+    yield below("pointwise bound, against the ball's", pointwise(head, x), predicted=bound)
     yield equal("R of normalized tokens", longest(F.layer_norm(1e3 * x, (d,))), predicted=math.sqrt(d), rel=1e-6)
-    terms = math.sqrt(len(x)), r**2 * norm(head.form), math.sqrt(len(x) * r**2 * (r * norm(head.form)) ** 2)
-    yield equal("each term at its largest", norm(head.value) * sum(terms), predicted=ball(head, len(x), r))
+    terms = math.sqrt(n), r**2 * norm(head.form), math.sqrt(n * r**2 * (r * norm(head.form)) ** 2)
+    yield equal("each term at its largest, no bias", norm(head.value) * sum(terms), predicted=ball(plain, n, r))
+    b = float((head.key.T @ head.query_bias).norm()) / math.sqrt(d)
+    added = norm(head.value) * math.sqrt(n) * r * b
+    yield equal("what the query bias adds", bound - ball(plain, n, r), predicted=added)
+    yield equal("‖J‖ without the key bias", slope(replace(head, key_bias=0 * shift), x), predicted=found)
+    yield equal("‖J‖ with a value bias", slope(lambda t: head(t) + shift, x), predicted=found)
 
 
-def unbounded(draw: Draw) -> Found:
-    head, (r,) = Head(eye(1), eye(1), eye(1), 0 * ones(1), 0 * ones(1)), numbers(draw, 1, 100.0, 1000.0)
+def growth(draw: Draw) -> Found:
+    n, head, (r,) = draw.integer(3, 20), replace(_one_sink(1)[0], query=eye(1)), numbers(draw, 1, 100.0, 1000.0)
     for size in (r, 10 * r):
         found = slope(head, torch.tensor([[0.0], [size], [-size]], dtype=torch.float64))
         yield equal(f"‖J‖ over R², R = {size:.3g}", found / size**2, predicted=2 / 3, rel=1e-3)
-
-
-def root_n(draw: Draw) -> Found:
-    n = draw.integer(3, 20)
-    yield equal("‖J‖", slope(*_one_sink(n)), predicted=math.sqrt(n), rel=1e-6)
-    yield equal("‖J‖ with four times the tokens", slope(*_one_sink(4 * n)), predicted=2 * math.sqrt(n), rel=1e-6)
-
-
-def biases(draw: Draw) -> Found:
-    x, d = tokens(draw)
-    head, shift, r = Head.drawn(draw, d, bias=1.0), draw.normal(d), longest(x)
-    found = slope(head, x)
-    yield equal("‖J‖ without the key bias", slope(replace(head, key_bias=0 * shift), x), predicted=found)
-    yield equal("‖J‖ with a value bias", slope(lambda t: head(t) + shift, x), predicted=found)
-    yield below("‖J‖, against the pointwise bound", found, predicted=pointwise(head, x))
-    yield below("pointwise bound, against the ball's", pointwise(head, x), predicted=ball(head, len(x), r))
-    added = ball(head, len(x), r) - ball(replace(head, query_bias=0 * shift), len(x), r)
-    b = float((head.key.T @ head.query_bias).norm()) / math.sqrt(d)
-    yield equal("what the query bias adds", added, predicted=norm(head.value) * math.sqrt(len(x)) * r * b)
+    yield equal("‖J‖, all attend to one", slope(*_one_sink(n)), predicted=math.sqrt(n), rel=1e-6)
+    yield equal("‖J‖, four times the tokens", slope(*_one_sink(4 * n)), predicted=2 * math.sqrt(n), rel=1e-6)
 
 
 def rotations(n: int, d: int) -> Tensor:
@@ -205,9 +182,7 @@ def local(draw: Draw) -> Found:
     (r, c), token = numbers(draw, 2, 0.1, 2.0), x[0]
     further = token * (1 + r / token.norm())
     change = c * (2 * float(token.norm()) * r + r**2)
-    yield equal(
-        "change of a logit, A = c·I, a token moved out", c * (further @ further - token @ token), predicted=change
-    )
+    yield equal("change of a logit, A = c·I", c * (further @ further - token @ token), predicted=change)
 
 
 def nearby(head: Head, x: Tensor, r: float) -> float:
@@ -223,45 +198,12 @@ def nearby(head: Head, x: Tensor, r: float) -> float:
 
 def heads(draw: Draw) -> Found:
     (x, d), count = tokens(draw), draw.integer(2, 4)
-    several, out, turn = (
-        [Head.drawn(draw, d) for _ in range(count)],
-        draw.normal(d, count * d),
-        draw.orthogonal(count * d),
-    )
+    several, out = [Head.drawn(draw, d) for _ in range(count)], draw.normal(d, count * d)
     found = slope(lambda t: torch.cat([head(t) for head in several], -1) @ out.T, x)
-    yield below("‖J‖", found, predicted=heads_bound(out, [slope(head, x) for head in several]))
-    alike = slope(lambda t: several[0](t).repeat(1, count) @ turn.T, x)
-    yield equal("‖J‖ of equal heads", alike, predicted=heads_bound(turn, [slope(several[0], x)] * count))
-
-
-def heads_bound(out: Tensor, slopes: list[float]) -> float:
-    """‖W_O‖·√(ΣL_h²)."""
-    return norm(out) * math.sqrt(sum(s**2 for s in slopes))
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A pre-norm transformer block: attention, then a layer up and one down, each behind a LayerNorm and a skip."""
-
-    head: Head
-    gains: Tensor
-    up: Tensor
-    down: Tensor
-    activation: Map = torch.relu
-
-    def middle(self, x: Tensor) -> Tensor:
-        """Behind the attention."""
-        return x + self.head(F.layer_norm(x, x.shape[1:], self.gains[0]))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The output."""
-        x = self.middle(x)
-        return x + self.activation(F.layer_norm(x, x.shape[1:], self.gains[1]) @ self.up.T) @ self.down.T
-
-    def bound(self, x: Tensor) -> float:
-        """(1 + L_attn·max|γ₁|/σ₁)(1 + ‖W₂‖‖W₁‖·max|γ₂|/σ₂) at tokens x."""
-        first = slope(self.head, F.layer_norm(x, x.shape[1:], self.gains[0])) * steepness(x, self.gains[0])
-        return (1 + first) * (1 + norm(self.down) * norm(self.up) * steepness(self.middle(x), self.gains[1]))
+    yield below("‖J‖", found, predicted=norm(out) * math.sqrt(sum(slope(head, x) ** 2 for head in several)))
+    one, turn = several[0], draw.orthogonal(count * d)
+    alike = slope(lambda t: one(t).repeat(1, count) @ turn.T, x)
+    yield equal("‖J‖ of equal heads", alike, predicted=norm(turn) * math.sqrt(count * slope(one, x) ** 2))
 
 
 def steepness(x: Tensor, gain: Tensor) -> float:
@@ -269,14 +211,28 @@ def steepness(x: Tensor, gain: Tensor) -> float:
     return float(gain.max()) / math.sqrt(float(x.var(1, correction=0).min()) + 1e-5)
 
 
+def whole_block(head: Head, g: Tensor, up: Tensor, down: Tensor, act: Map, x: Tensor) -> tuple[float, float]:
+    """‖J‖ of a pre-norm block at x, and (1 + L_attn·max|γ₁|/σ₁)(1 + ‖W₂‖‖W₁‖·max|γ₂|/σ₂)."""
+
+    def middle(t: Tensor) -> Tensor:
+        return t + head(F.layer_norm(t, t.shape[1:], g[0]))
+
+    def run(t: Tensor) -> Tensor:
+        return middle(t) + act(F.layer_norm(middle(t), t.shape[1:], g[1]) @ up.T) @ down.T
+
+    first = 1 + slope(head, F.layer_norm(x, x.shape[1:], g[0])) * steepness(x, g[0])
+    return slope(run, x), first * (1 + norm(down) * norm(up) * steepness(middle(x), g[1]))
+
+
 def block(draw: Draw) -> Found:
     n, d, (a, b, c, e, f) = draw.integer(2, 5), draw.integer(3, 5), numbers(draw, 5, 0.5, 2.0)
     x, gains = 2 * draw.normal(n, d), draw.uniform(2, d, low=0.5, high=1.5)
-    some = Block(Head.drawn(draw, d), gains, draw.normal(2 * d, d), draw.normal(d, 2 * d))
-    yield below("‖J‖", slope(some, x), predicted=some.bound(x))
-    lone = Head(eye(d), eye(d), a * eye(d), 0 * ones(d), 0 * ones(d))
-    aligned = Block(lone, torch.stack([b * ones(d), c * ones(d)]), e * eye(d), f * eye(d), torch.clone)
-    yield equal("‖J‖, all directions aligned", slope(aligned, x[:1]), predicted=aligned.bound(x[:1]))
+    up, down, head = draw.normal(2 * d, d), draw.normal(d, 2 * d), Head.drawn(draw, d)
+    slopes, bound = whole_block(head, gains, up, down, torch.relu, x)
+    yield below("‖J‖", slopes, predicted=bound)
+    lone, even = replace(head, value=a * eye(d)), torch.stack([b * ones(d), c * ones(d)])
+    slopes, bound = whole_block(lone, even, e * eye(d), f * eye(d), torch.clone, x[:1])
+    yield equal("‖J‖, all directions aligned", slopes, predicted=bound)
 
 
 def steep_point(function: Map, low: float, high: float, points: int = 4001) -> Tensor:
@@ -284,42 +240,26 @@ def steep_point(function: Map, low: float, high: float, points: int = 4001) -> T
     for _ in range(3):
         x = torch.linspace(low, high, points, dtype=torch.float64).requires_grad_()
         (slopes,) = torch.autograd.grad(function(x).sum(), x)
-        at, width = float(x.detach()[slopes.abs().argmax()]), (high - low) / points
+        at, width = float(x.detach()[slopes.abs().argmax()]), (high - low) / (points - 1)
         low, high = max(low, at - width), min(high, at + width)
     return torch.tensor([at], dtype=torch.float64)
 
 
 def activations(draw: Draw) -> Found:
     a, b = numbers(draw, 2)
+    root = math.sqrt(2 / math.pi)
     table: dict[str, Map] = {
-        "ReLU": torch.relu,
-        f"LeakyReLU({a:.3g})": partial(F.leaky_relu, negative_slope=a),
-        f"ELU({b:.3g})": partial(F.elu, alpha=b),
-        "SELU": F.selu,
-        "tanh": torch.tanh,
-        "sigmoid": torch.sigmoid,
-        "softplus": F.softplus,
-        "GELU": F.gelu,
-        "GELU, tanh": partial(F.gelu, approximate="tanh"),
-        "SiLU": F.silu,
-        "Mish": F.mish,
-        "Hardswish": F.hardswish,
-        "Hardsigmoid": F.hardsigmoid,
+        "ReLU": torch.relu, f"LeakyReLU({a:.3g})": partial(F.leaky_relu, negative_slope=a), "SELU": F.selu,
+        f"ELU({b:.3g})": partial(F.elu, alpha=b), "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softplus": F.softplus,
+        "GELU": F.gelu, "GELU, tanh": partial(F.gelu, approximate="tanh"), "SiLU": F.silu, "Mish": F.mish,
+        "Hardswish": F.hardswish, "Hardsigmoid": F.hardsigmoid,
         "GELU, written out": lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2))),
-        "GELU, tanh, written out": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        "GELU, tanh, written out": lambda x: 0.5 * x * (1 + torch.tanh(root * (x + 0.044715 * x**3))),
         f"x·sigmoid({a:.3g}x)": lambda x: x * torch.sigmoid(a * x),
         "Mish, written out": lambda x: x * torch.tanh(F.softplus(x)),
-    }
+    }  # fmt: skip
     for name, function in table.items():
         yield ruled(name, function, steep_point(function, -15.0, 15.0), rel=2e-6)
-
-
-def clamp(draw: Draw) -> Found:
-    x, (low, high) = draw.normal(draw.integer(2, 9)), sorted(numbers(draw, 2, -0.5, 0.5))
-    yield ruled("between two limits", lambda t: t.clamp(low, high), x, at=[0 * x + (low + high) / 2])
-    yield ruled("above one", lambda t: t.clamp(min=low), x.abs())
-    top = 0 * x + high - 1e-12
-    yield ruled("then exp: no value above the limit", lambda t: t.clamp(low, high).exp().cumsum(1), x, at=[top])
 
 
 def on_a_range(draw: Draw) -> Found:
@@ -356,25 +296,17 @@ def pair(n: int, gap: float = 40.0) -> Tensor:
     return torch.cat([0 * ones(2), -gap * ones(n - 2)])
 
 
-def logits(draw: Draw) -> Tensor:
-    """Random logits of random size and sharpness."""
-    return draw.normal(draw.integer(2, 9)) * 10 ** draw.uniform(1, low=-1.0, high=1.0)
-
-
 def softmax(draw: Draw) -> Found:
-    x, run = logits(draw), partial(torch.softmax, dim=1)
+    x = draw.normal(draw.integer(2, 9)) * 10 ** draw.uniform(1, low=-1.0, high=1.0)
+    run, log, total = (partial(f, dim=1) for f in (torch.softmax, torch.log_softmax, torch.logsumexp))
+    sharp, even = 60 * eye(len(x))[0], pair(len(x))
     yield ruled("at a point", run, x, "point", exact=False)
-    yield ruled("everywhere, at two equal logits", run, x, at=[pair(len(x))])
-    yield ruled("at a point, two equal logits", run, pair(len(x)), "point")
-
-
-def log_softmax(draw: Draw) -> Found:
-    x = logits(draw)
-    sharp = 60 * eye(len(x))[0]
-    yield ruled("log softmax", partial(torch.log_softmax, dim=1), x, "point")
-    yield ruled("everywhere, one p near 1", partial(torch.log_softmax, dim=1), x, at=[sharp])
-    yield ruled("logsumexp", partial(torch.logsumexp, dim=1), x, exact=False)
-    yield ruled("logsumexp, one p near 1", partial(torch.logsumexp, dim=1), x, at=[sharp])
+    yield ruled("everywhere, at two equal logits", run, x, at=[even])
+    yield ruled("at a point, two equal logits", run, even, "point")
+    yield ruled("log softmax", log, x, "point")
+    yield ruled("log softmax everywhere, one p near 1", log, x, at=[sharp])
+    yield ruled("logsumexp", total, x, exact=False)
+    yield ruled("logsumexp, one p near 1", total, x, at=[sharp])
 
 
 def glu(draw: Draw) -> Found:
@@ -388,7 +320,7 @@ def glu(draw: Draw) -> Found:
 
 
 def losses(draw: Draw) -> Found:
-    n, (theta, delta), x = draw.integer(2, 9), numbers(draw, 2, 0.3, 3.0)
+    n, (theta, delta) = draw.integer(2, 9), numbers(draw, 2, 0.3, 3.0)
     x = draw.normal(20, n) * 10 ** draw.uniform(20, 1, low=-1.0, high=1.0)
     near = torch.cat([torch.tensor([theta / 2, 0.0]), -5 * ones(n - 2)])
     y = draw.uniform(n).round()
