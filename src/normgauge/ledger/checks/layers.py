@@ -36,8 +36,7 @@ class Does(nn.Module):
 
 def upper(function: Map, x: Tensor, scope: str = "global", **options: Any) -> float:
     """The bound that the rules give for a function of a batch, around one sample x."""
-    reading = gauge(Does(function), x[None], scope=scope, search=False, balance=False, **options)
-    return math.exp(reading.log_upper)
+    return math.exp(gauge(Does(function), x[None], scope=scope, search=False, balance=False, **options).log_upper)
 
 
 def ruled(
@@ -224,8 +223,7 @@ def kink(draw: Draw) -> Found:
 
     yield equal("autograd at 0", norm(jacobian(zero, 0 * x)), predicted=c)
     yield equal("autograd beside 0", norm(jacobian(zero, x)), predicted=0.0, scale=c)
-    secant = float((zero(x) - zero(-x)).abs() / (2 * x.abs()))
-    yield equal("a secant through 0", secant, predicted=0.0, scale=c)
+    yield equal("a secant through 0", (zero(x) - zero(-x)) / (2 * x), predicted=0.0, scale=c)
 
 
 def unchanged(what: str, before: Tensor, after: Tensor) -> Finding:
@@ -267,9 +265,8 @@ def hidden(draw: Draw) -> Found:
     n, depth, t = draw.integer(3, 7), draw.integer(2, 4), 10 ** numbers(draw, 1, 1.0, 3.0)[0]
     w, v, x = draw.normal(n, n), draw.normal(n, n), draw.normal(20, n)
     scale = torch.cat([t * ones(1), ones(n - 1)])
-    other = (scale[:, None] * w, v / scale)
-    yield unchanged("outputs of two layers", torch.relu(x @ w.T) @ v.T, torch.relu(x @ other[0].T) @ other[1].T)
-    yield moves("product of their norms", norm(w) * norm(v), norm(other[0]) * norm(other[1]))
+    yield unchanged("outputs of two layers", torch.relu(x @ w.T) @ v.T, torch.relu(x @ w.T * scale) @ (v / scale).T)
+    yield moves("product of their norms", norm(w) * norm(v), norm(scale[:, None] * w) * norm(v / scale))
     blocks = [(draw.normal(n, n), draw.normal(n, n)) for _ in range(depth)]
     d = 10 ** torch.linspace(-1.5, 1.5, n, dtype=torch.float64)
     moved = [(a / d, d[:, None] * b) for a, b in blocks]
@@ -286,9 +283,8 @@ def hidden(draw: Draw) -> Found:
 
 
 def balanced(draw: Draw) -> Found:
-    n = draw.integer(2, 6)
-    a, b = draw.uniform(2, n, low=0.3, high=3.0)
-    t = 10 ** torch.linspace(-1, 1, n, dtype=torch.float64)  # t² spans more than a/b can: never balanced by chance
+    a, b = draw.uniform(2, draw.integer(2, 6), low=0.3, high=3.0)
+    t = 10 ** torch.linspace(-1, 1, len(a), dtype=torch.float64)  # t² spans more than a/b can: never balanced by chance
     first, last = (t * a)[:, None], (b / t)[None]
     net = Does(lambda x: F.linear(torch.relu(F.linear(x, first)), last))
     reading, exact = gauge(net, ones(1, 1), search=False), math.log10(float(a @ b))
@@ -316,8 +312,7 @@ def gamma(draw: Draw) -> Found:
     found = norm(jacobian(lambda v: w @ F.layer_norm(v, (n,), g), x))
     yield below("slope of both together", found, predicted=norm(w * g) / sigma)
     yield below("folded, against apart", norm(w * g), predicted=norm(w) * float(g.max()))
-    same = float(g[0])
-    yield equal("folded over apart, equal γ", norm(w * same) / (norm(w) * same), predicted=1.0)
+    yield equal("folded, equal γ", norm(w * g[0]), predicted=norm(w) * float(g[0]))
     wide, spike = draw.normal(256, 256) / 16, torch.cat([20 * ones(1), ones(255)])
     yield below("one γ of 20 among 256, folded over apart", norm(wide * spike) / (20 * norm(wide)), predicted=0.6)
 
@@ -347,9 +342,8 @@ def border(draw: Draw) -> Found:
     both = F.conv2d(x, kernel * gain, padding=1) + F.conv2d(shifts.expand(c, 3, 3), kernel)
     yield unchanged("outputs inside, all folded", after[..., 1:-1, 1:-1], both[..., 1:-1, 1:-1])
     yield shown("outputs at the border differ", bool(((after - both).abs().amax((0, 1)) > 1e-3)[0].any()))
-    slopes = [norm(jacobian(partial(F.conv2d, weight=kernel * gain, padding=1), x))]
-    slopes += [norm(jacobian(lambda v: F.conv2d(v * gain + shifts, kernel, padding=1), x))]
-    yield equal("constant, gains folded", slopes[1], predicted=slopes[0])
+    apart = norm(jacobian(lambda v: F.conv2d(v * gain + shifts, kernel, padding=1), x))
+    yield equal("constant, gains folded", apart, predicted=square(kernel * gain, n))
 
 
 def cap(draw: Draw) -> Found:
@@ -395,8 +389,7 @@ def conv_zeropad(draw: Draw) -> Found:
     yield below("norm", square(kernel, n), predicted=circ(kernel, n + 2))
     x, s = draw.normal(kernel.shape[1], n, n), draw.integer(1, 3)
     yield ruled("norm, by the rule", lambda t: F.conv2d(t, kernel, padding=1, stride=s), x)
-    back = kernel.transpose(0, 1)
-    yield ruled("transposed, by the rule", lambda t: F.conv_transpose2d(t, back, padding=1, stride=s), x)
+    yield ruled("transposed", lambda t: F.conv_transpose2d(t, kernel.transpose(0, 1), padding=1, stride=s), x)
     tap = F.pad(kernel[:, :, 1:2, 1:2], (1,) * 4)
     yield equal("norm of a kernel with one tap", square(tap, n), predicted=circ(tap, n + 2))
 
