@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.core.bound import Scope
 from normgauge.core.claim import Finding
 from normgauge.ledger.claim import Found, below, equal, moves, shown
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
 from normgauge.ledger.nets import BatchNormNet
-from normgauge.measure import gauge
+from normgauge.measure import gauge, opened
 
 Map = Callable[[Tensor], Tensor]
 eye, ones = partial(torch.eye, dtype=torch.float64), partial(torch.ones, dtype=torch.float64)
@@ -34,19 +34,20 @@ class Does(nn.Module):
         return self.function(x)
 
 
-def upper(function: Map, x: Tensor, scope: str = "global", **options: Any) -> float:
+def upper(function: Map, x: Tensor, scope: str = "global", mode: str = "eval") -> float:
     """The bound that the rules give for a function of a batch, around one sample x."""
-    return math.exp(gauge(Does(function), x[None], scope=scope, search=False, balance=False, **options).log_upper)
+    asked = Scope.parse(scope)
+    return math.exp(opened(Does(function), x[None], {"mode": mode}, lambda s: float(s.composed(asked).log_upper)))
 
 
 def ruled(
     what: str, function: Map, x: Tensor, scope: str = "global", *,
-    exact: bool = True, at: Iterable[Tensor] | None = None, rel: float = 1e-8, **options: Any,
+    exact: bool = True, at: Iterable[Tensor] | None = None, rel: float = 1e-8, mode: str = "eval",
 ) -> Finding:  # fmt: skip
     """The slope at x, or the steepest of those ``at``, equals (or is below) the bound the rules give around x."""
     found = max(norm(jacobian(function, point[None])) for point in ([x] if at is None else at))
-    bound = upper(function, x, scope, **options)
-    if math.isinf(bound):  # none was found, or this slope refutes it
+    bound = upper(function, x, scope, mode)
+    if math.isinf(bound):
         return shown(f"{what}: a bound", False)
     return equal(what, found, predicted=bound, rel=rel) if exact else below(what, found, predicted=bound)
 
