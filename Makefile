@@ -37,6 +37,7 @@ bench: $(FULL)
 docs: $(FULL)
 	$(BIN)/normgauge rules --markdown docs/rules.md
 	$(BIN)/normgauge theory --markdown docs/theory.md
+	$(BIN)/python docs/sources.py
 	$(MAKE) docs-html
 
 docs-html: $(FULL)

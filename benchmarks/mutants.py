@@ -50,7 +50,7 @@ def judge(claim: Claim, seeds: Sequence[int]) -> dict[str, Any]:
             made = mutants(claim, sites(unit.function), bodies(parsed(unit.module)), factors)
             told = [_told(mutant, claim, seeds, base) for mutant in made]
     return {
-        "id": claim.id, "verdict": str(claim.verdict), "file": unit.module.__name__,
+        "id": claim.id, "verdict": str(claim.entry.verdict), "file": unit.module.__name__,
         "seconds": round(time.process_time() - begun, 2), "chosen": chosen(told), "mutants": told,
     }  # fmt: skip
 

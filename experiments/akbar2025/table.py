@@ -52,7 +52,10 @@ def tables(found: Results) -> dict[str, str]:
         "scales-varied": scales_varied,
         **table_text.TABLES,
     }
-    judged = {"published": _judged(published(found)), "text": _judged(text(found))}
+    rows = {"published": published(found), "text": text(found)}
+    judged = {name: _judged([r for r in some if r.verdict != verdicts.OURS]) for name, some in rows.items()}
+    own = [r for some in rows.values() for r in some if r.verdict == verdicts.OURS]
+    judged["ours"] = grid((verdicts.OURS, "found"), [[r.published, r.ours] for r in own], words=2)
     return judged | {
         name: make(found) if of(found, FROM.get(name, name)) else "No results yet." for name, make in made.items()
     }

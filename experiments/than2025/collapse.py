@@ -1,7 +1,8 @@
-"""Why some networks with per-sample normalizers did not train: `python -m experiments.than2025.collapse RUN...`.
+"""Why some networks did not train: `python -m experiments.than2025.collapse RUN...`.
 
 Trains the first steps of a run on the CPU and prints how alike the features of different images have become, layer by
-layer. A normalizer of single samples keeps what all images share; BatchNorm takes it away.
+layer. A normalizer of single samples keeps what all images share; BatchNorm takes it away. With --pull: whether loss or
+decay is stronger at the first step.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="experiments.than2025.collapse", description=__doc__)
     parser.add_argument("runs", nargs="+", help="names of runs, such as widths/width1024")
     parser.add_argument("--lr", type=float, nargs="*", default=[1e-3, 1e-4])
+    parser.add_argument("--pull", action="store_true", help="loss against decay at the first step, and nothing else")
     parser.add_argument("--scale", default="full")
     parser.add_argument("--data-dir")
     args = parser.parse_args(argv)
     for spec in plan.select(plan.load(scale=args.scale), args.runs):
         images = data.load(spec.data, torch.device("cpu"), args.data_dir)
-        for lr in args.lr:
+        if args.pull:
+            print(f"{spec.name} {' '.join(f'{ratio:.2g}' for ratio in pull(spec, images))}", flush=True)
+        for lr in () if args.pull else args.lr:
             for look in watch(replace(spec, lr=lr), images):
                 print(
                     f"{spec.name} lr {lr:g} step {look.step:3d} loss {look.loss:.3f} "
@@ -60,12 +64,25 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def pull(spec: Spec, images: Data) -> tuple[float, ...]:
+    """Of the median weight of each layer: gradient of the loss on the first batch, over that of the decay, λ|w|."""
+    model = nets.build(spec, images.shape)
+    chosen = _order(spec, images)[: spec.batch]
+    F.cross_entropy(model(images.real(images.train[chosen])), images.labels[chosen]).backward()
+    weights = [(p.detach(), p.grad) for p in model.parameters() if p.ndim > 1]
+    return tuple(float((g.abs() / (spec.decay * w.abs())).median()) for w, g in weights if g is not None)
+
+
+def _order(spec: Spec, images: Data) -> torch.Tensor:
+    return torch.randperm(len(images.labels), generator=torch.Generator().manual_seed(spec.seed))
+
+
 def watch(spec: Spec, images: Data) -> Iterator[Look]:
     """Train the first steps of a run, looking now and then."""
     torch.manual_seed(spec.seed)
     model = nets.build(spec, images.shape)
     optimizer = make_optimizer(model, spec, torch.device("cpu"))
-    order = torch.randperm(len(images.labels), generator=torch.Generator().manual_seed(spec.seed))
+    order = _order(spec, images)
     probe = images.real(images.test[:IMAGES])
     yield Look(0, float("nan"), *alike(model, probe))
     for step, chosen in enumerate(order.split(spec.batch)[: LOOK[-1]], 1):

@@ -11,7 +11,7 @@ FINDINGS: dict[str, str] = {
         "19 of 20 normalizers end with σ > 1 where nothing decays, 5 of 20 with L2 in Adam's gradient; "
         "in the MLP no layer does"
     ),
-    "fig3": "EfficientNet-B3 in 30 epochs: P_w falls by 153 decades, Π1/σ grows by 89; the slope at the data settles",
+    "fig3": "EfficientNet-B3, 30 epochs, one seed: P_w falls by 153 decades, Π1/σ grows by 89; the slope settles",
     "slide": (
         "Π‖γ/σ‖₂ never settles at 1.35·10⁻⁸; without decay the product of the largest γ/σ passes it and ends at 10⁻¹⁰"
     ),
@@ -29,7 +29,7 @@ FINDINGS: dict[str, str] = {
     "sweeps": "σ follows batch size, learning rate and initialization; bound and slope forget the initialization",
     "sweeps20": "ResNet-20 by learning rate: P_w spans 11 decades, the slope at the data less than half of one",
     "count": (
-        "Each normalizer adds 2.0 ± 0.2 points of gap, as it speeds up training; at equal training accuracy "
+        "Each BatchNorm adds 2.0 ± 0.2 points of gap, as it speeds up training; at equal training accuracy "
         "only the first does"
     ),
     "below": "σ < 1 tells the optimizer, not the gap: 15, 14 and 1 of 20 normalizers at 22.6, 23.7 and 23.9 points",

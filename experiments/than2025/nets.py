@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import nn
 
 from experiments.than2025.plan import PlanError, Spec
 from normgauge import zoo
 
+CHANNELS = (3, *[64] * 3, *[128] * 3, *[256] * 3)
 AFFINE: dict[str, bool | str] = {"both": True, "none": False, "gamma": "gamma"}
 CLASSES = 10
 
@@ -27,7 +31,7 @@ def build(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        model = zoo.build(spec.net, **_options(spec, shape))
+        model = _network(spec, shape)
         if spec.init == "he":
             he_normal(model, spec.gain)
         elif spec.init != "default":
@@ -46,6 +50,26 @@ def he_normal(model: nn.Module, gain: float = 1.0) -> None:
                 nn.init.zeros_(module.bias)
 
 
+def cnn(norm: str) -> nn.Sequential:
+    """Nine 3 x 3 convolutions, the fourth and the seventh of stride 2, mean over pixels, linear map; no residuals.
+
+    Args:
+        norm: "batch" for BatchNorm after each convolution, "none" for none.
+
+    Raises:
+        PlanError: for another.
+    """
+    if norm not in ("batch", "none"):
+        raise PlanError(f"norm={norm!r} is not known for a plain CNN; use 'batch' or 'none'.")
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(CHANNELS):
+        stride = 2 if 3 < inputs < outputs else 1
+        layers.append(nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=norm == "none"))
+        layers += [nn.BatchNorm2d(outputs)] if norm == "batch" else []
+        layers.append(nn.ReLU())
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS[-1], CLASSES))
+
+
 def spread(count: int, layers: int) -> list[int]:
     """Which of so many layers have one of so many normalizers: as evenly as can be.
 
@@ -55,9 +79,17 @@ def spread(count: int, layers: int) -> list[int]:
     return [(2 * k + 1) * layers // (2 * count) for k in range(count)]
 
 
-def _options(spec: Spec, shape: tuple[int, ...]) -> dict[str, object]:
+def _network(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
+    if spec.net == "cnn":
+        return cnn(spec.norm)
+    if spec.net == "resnet18_cifar":
+        return zoo.resnet18(stem="cifar", **_options(spec, shape))
+    return zoo.build(spec.net, **_options(spec, shape))
+
+
+def _options(spec: Spec, shape: tuple[int, ...]) -> dict[str, Any]:
     norm = None if spec.norm == "none" else spec.norm
-    common: dict[str, object] = {"norm": norm, "affine": AFFINE[spec.affine], "groups": spec.groups}
+    common: dict[str, Any] = {"norm": norm, "affine": AFFINE[spec.affine], "groups": spec.groups}
     if spec.net != "mlp":
         return common
     features = int(torch.Size(shape).numel())

@@ -105,7 +105,7 @@ def load(path: Path = CONFIG, *, scale: str = "full") -> list[Spec]:
 
 
 def select(specs: Iterable[Spec], wanted: Iterable[str], *, epochs: int | None = None) -> list[Spec]:
-    """The runs whose group or name is wanted, all for none wanted, in order; at most so many epochs each.
+    """The runs whose group or name is wanted, in the order wanted, or all of them; at most so many epochs each.
 
     Raises:
         PlanError: when a wanted name is no group and no run.
@@ -115,7 +115,7 @@ def select(specs: Iterable[Spec], wanted: Iterable[str], *, epochs: int | None =
     if strange:
         groups = ", ".join(dict.fromkeys(s.group for s in specs))
         raise PlanError(f"no group or run called {', '.join(strange)}; groups: {groups}.")
-    chosen = [s for s in specs if not wanted or s.group in wanted or s.name in wanted]
+    chosen = [*dict.fromkeys(s for w in wanted for s in specs if w in (s.group, s.name))] if wanted else specs
     return chosen if epochs is None else [replace(s, epochs=min(s.epochs, epochs)) for s in chosen]
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,25 @@ class Result:
         """How many there are."""
         return len(self.data["names"]["normalizers"])
 
-    def total(self, key: str) -> Curve:
-        """A total over the epochs; of the readings alone for a product that is not to be trusted in between.
+    def until(self, epoch: int) -> Result:
+        """The run as it was at an earlier epoch."""
+        readings = {k: v for k, v in self.data["readings"].items() if int(k) <= epoch}
+        return replace(self, data={**self.data, "readings": readings}, epochs=self.epochs[: epoch + 1])
 
-        A power iteration in float32 fails on a layer that has shrunk to nothing, or whose kept vector sits on a channel
-        that has; the readings do not.
+    def total(self, key: str) -> Curve:
+        """A total over the epochs; of the readings alone from where a product is not to be trusted in between.
+
+        The first runs took their norms by a power iteration in float32. It fails on a layer that has shrunk to nothing,
+        or whose kept vector sits on a channel that has; the readings do not.
         """
         own = tuple((e["epoch"], number(e["totals"][key])) for e in self.epochs if e["totals"][key] is not None)
-        read = self.published(key)
         at = dict(own)
-        return own if all(abs(at[x] - y) < APART for x, y in read if x in at) else read
+        good = math.inf  # the last epoch up to which both agree
+        for x, y in (read := self.published(key)):
+            if x in at and not abs(at[x] - y) < APART:
+                good = max((earlier for earlier, _ in read if earlier < x), default=-1)
+                break
+        return (*((x, y) for x, y in own if x <= good), *((x, y) for x, y in read if x > good))
 
     def published(self, key: str) -> Curve:
         """A product as the full readings have it; none where theirs is defined otherwise."""

@@ -13,10 +13,24 @@ from experiments.than2025.results import Curve, Result
 
 README = Path(__file__).with_name("README.md")
 Results = Mapping[str, Result]
-NETS = {"resnet18": "ResNet-18", "mlp": "MLP", "efficientnet_b3": "EfficientNet-B3", "resnet20": "ResNet-20"}
+NETS = {
+    "resnet18": "ResNet-18",
+    "mlp": "MLP",
+    "efficientnet_b3": "EfficientNet-B3",
+    "resnet20": "ResNet-20",
+    "resnet18_cifar": "ResNet-18, 3 × 3 stem",
+    "cnn": "plain CNN",
+}
 DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "digits": "digits"}
 OPTIMIZERS = {"adam": "Adam, L2", "adamw": "AdamW", "sgd": "SGD"}
 MAIN = ("nets", "optimizers", "efficientnet", "decay")
+# runs whose numbers are quoted, by the start of the names of the same runs with other seeds
+SEEDS = {
+    "nets/resnet18-adam": "resnet18-seeds/resnet18-adam-seed",
+    "optimizers/resnet18-adam-none": "resnet18-seeds/resnet18-adam-none-seed",
+    "efficientnet/efficientnet_b3-adam": "efficientnet-seeds/efficientnet_b3-adam-seed",
+}
+STEMS = ("nets/resnet18-adam", "optimizers/resnet18-adam-none")  # what the runs of the group stem are compared with
 LEVEL = 0.5  # training accuracy at which gaps are compared
 
 
@@ -52,9 +66,17 @@ def tables(found: Results) -> dict[str, str]:
             tuple(f"{net}-{what}" for net in ("mlp", "resnet20") for what in ("batch", "lr", "init", "init-default")),
             _swept,
         ),
+        "cnn": (("cnn",), lambda r: f"{r.spec.norm}; {_optimizer(r)}"),
     }
-    made = {name: themed(found, groups, label) for name, (groups, label) in themes.items()}
-    return {"nets": nets(found), "count": count(found), "trend": trend(found), "below": below(found), **made}
+    made = {
+        name: themed([r for r in found.values() if r.spec.group in groups], label)
+        for name, (groups, label) in themes.items()
+    }
+    made["stem"] = themed(stems(found), _optimizer)
+    counts = {"": _counted(found, "count"), "-layer": _counted(found, "count-layer")}
+    made |= {f"count{of}": count(runs) for of, runs in counts.items()}
+    made |= {f"trend{of}": trend(runs) for of, runs in counts.items()}
+    return {"nets": nets(found), "seeds": seeds(found), "below": below(found), **made}
 
 
 def between(text: str, name: str, table: str) -> str:
@@ -94,8 +116,8 @@ def nets(found: Results) -> str:
     return grid(headers, rows, words=2)
 
 
-def themed(found: Results, groups: Sequence[str], label: Callable[[Result], str]) -> str:
-    """The runs of some groups, last epoch."""
+def themed(runs: Sequence[Result], label: Callable[[Result], str]) -> str:
+    """Some runs, last epoch."""
     headers = ("network", "run", "epochs", "train", "test", "P_w", "Π1/σ rms", "balanced, at samples")
     rows = [
         [
@@ -109,18 +131,48 @@ def themed(found: Results, groups: Sequence[str], label: Callable[[Result], str]
             _slope(r),
             _below_one(r),
         ]
-        for r in found.values()
-        if r.spec.group in groups
+        for r in runs
     ]
     return grid((*headers, "balanced, everywhere", "data Jacobian", "σ < 1"), rows, words=2)
+
+
+def stems(found: Results) -> list[Result]:
+    """The runs with the stem for small images, behind those with the ImageNet stem up to the same epoch."""
+    small = [r for r in found.values() if r.spec.group == "stem"]
+    return [*(found[name].until(small[0].last["epoch"]) for name in STEMS if name in found), *small] if small else []
+
+
+def seeds(found: Results) -> str:
+    """The runs whose numbers are quoted, over seeds: smallest to largest at the last epoch that all of them have."""
+    headers = ("network", "optimizer", "seeds", "epoch", "test", "P_w", "Π1/σ min", "Π1/σ rms", "Π1/σ max")
+    keys = ("log10_P_w", *(f"log10_prod_inv_sigma_{how}" for how in ("min", "rms", "max")))
+    rows = []
+    for first, others in SEEDS.items():
+        runs = [run for name, run in found.items() if name == first or name.startswith(others)]
+        curves = [[dict(run.score("test")) for run in runs]]
+        curves += [[dict(run.total(key)) | dict(run.published(key)) for run in runs] for key in keys]
+        shared = set.intersection(*(set(curve) for some in curves for curve in some)) if runs else set()
+        if shared:
+            at = max(shared)
+            test, *products = ([curve[at] for curve in some] for some in curves)
+            cells = [_range([100 * v for v in test], 1), *(_range(some, 2) for some in products)]
+            number = "one seed" if len(runs) == 1 else str(len(runs))
+            rows.append([NETS[runs[0].spec.net], _optimizer(runs[0]), number, f"{at:g}", *cells])
+    return grid(headers, rows, words=2)
+
+
+def _counted(found: Results, group: str) -> Results:
+    """The runs of a count of normalizers; those without any are the same whatever kind the others have."""
+    runs = {n: r for n, r in found.items() if r.spec.group == group}
+    bare = {n: r for n, r in found.items() if r.spec.group == "count" and r.spec.normalizers == 0}
+    return bare | runs if runs else {}
 
 
 def count(found: Results) -> str:
     """Number of normalizers: mean and standard deviation over seeds."""
     cells: dict[int, list[Result]] = {}
     for run in found.values():
-        if run.spec.group == "count":
-            cells.setdefault(run.spec.normalizers, []).append(run)
+        cells.setdefault(run.spec.normalizers, []).append(run)
     columns: dict[str, Callable[[Result], float]] = {
         "train, %": lambda r: 100 * _end(r.score("train")),
         "test, %": lambda r: 100 * _end(r.score("test")),
@@ -140,11 +192,13 @@ def count(found: Results) -> str:
 
 def trend(found: Results) -> str:
     """How the gap and the accuracy go with the number of normalizers: correlation and slope with standard errors."""
-    runs = [r for r in found.values() if r.spec.group == "count"]
+    runs = list(found.values())
+    level = f"gap when training accuracy is {LEVEL:.0%}"
     values: dict[str, Callable[[Result], float]] = {
         "gap, last epoch": lambda r: _end(r.gap()),
-        f"gap when training accuracy is {LEVEL:.0%}": lambda r: r.gap_at(LEVEL),
-        "the same, without the nets of no normalizer": lambda r: r.gap_at(LEVEL) if r.spec.normalizers else math.nan,
+        "gap, last epoch, nets with a normalizer": lambda r: _end(r.gap()) if r.spec.normalizers else math.nan,
+        level: lambda r: r.gap_at(LEVEL),
+        f"{level}, nets with a normalizer": lambda r: r.gap_at(LEVEL) if r.spec.normalizers else math.nan,
         "test accuracy, last epoch": lambda r: _end(r.score("test")),
         "training accuracy, last epoch": lambda r: _end(r.score("train")),
     }
@@ -238,6 +292,12 @@ def _end(curve: Curve) -> float:
 
 def _log(value: float) -> str:
     return "–" if math.isnan(value) else "∞" if value == math.inf else f"{value:.2f}".replace("-", "−")
+
+
+def _range(values: list[float], digits: int) -> str:
+    """Smallest to largest; one number for one."""
+    ends = [f"{v:.{digits}f}".replace("-", "−") for v in (min(values), max(values))]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _spread(values: list[float], key: str) -> str:

@@ -34,7 +34,9 @@ def test_names_that_are_not_there(name: str, words: str, capsys: pytest.CaptureF
 def test_outside_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reproduce.normgauge, "__file__", str(tmp_path / "a" / "normgauge" / "__init__.py"))
+    monkeypatch.setattr(
+        "normgauge.core.checkout.__file__", str(tmp_path / "src" / "normgauge" / "core" / "checkout.py")
+    )
     assert main(["reproduce", "than2025/fig1"]) == 1
     assert "from a checkout of the repository" in capsys.readouterr().err
 

@@ -9,30 +9,38 @@ import pytest
 
 from normgauge import ledger
 from normgauge.cli import main, theory
-from normgauge.core.claim import Verdict
-from normgauge.ledger.claim import Family, equal, refutes
+from normgauge.core.claim import Entry, Verdict
+from normgauge.ledger.claim import Claim, equal, refutes
+from normgauge.render import theory as theory_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "theory.md"
+WORDS = {
+    "words": "‖BN‖ = ‖1/σ‖",
+    "within": "σ = (0.5, 1)",
+    "instead": "It is the largest entry.",
+    "survives": "a bound",
+}
 
 
-def made(fails: bool = False) -> Family:
-    family = Family("T", "Than 2025")
-
-    @family.add("L1", "Lemma 1", Verdict.WRONG, "It is the length.", "It is the largest entry.")
+def made(fails: bool = False) -> list[Claim]:
     def lemma(draw):
         values = draw.uniform(3, low=1.0, high=2.0)
         yield refutes("length", float(values.max()), published=float(values.norm()))
         yield equal("largest", float(values.max()), predicted=float(values.amax()) + fails)
 
-    for i in range(9):
-        family.read(f"R{i}", f"Remark {i}", Verdict.UNSUPPORTED, f"Opinion {i}.", "Nothing to compute.")
-    return family
+    first = Entry(
+        "T.L1", "Than 2025", "Lemma 1", "It is the length.", Verdict.WRONG, **WORDS, error=theory_text.FOREMOST[0]
+    )
+    rest = [
+        Entry(f"T.R{i}", "Than 2025", f"Remark {i}", f"Opinion {i}.", Verdict.UNSUPPORTED, "so it is") for i in range(9)
+    ]
+    return [Claim(first, lemma), *map(Claim, rest)]
 
 
 @pytest.fixture
 def few(monkeypatch):
     def use(**options: bool) -> None:
-        monkeypatch.setattr(ledger, "CLAIMS", {claim.id: claim for claim in made(**options).claims})
+        monkeypatch.setattr(ledger, "CLAIMS", {claim.id: claim for claim in made(**options)})
 
     use()
     return use
@@ -50,14 +58,18 @@ def run(capsys, few):
     return command
 
 
-def test_all_claims_as_a_table_and_the_seed_to_repeat_it(run):
+def test_it_opens_with_the_errors_and_the_seed_to_repeat_it(run):
     code, out, err = run()
     assert (code, err) == (0, "")
-    assert "Than 2025: 10 claims" in out and "Of 10 claims, 1 is wrong as printed and corrected here; 9 have" in out
-    again = out.splitlines()[-1]
-    assert again.startswith("The same instances again: normgauge theory --seed ")
-    seed = again.rpartition(" ")[2]
-    _, repeated, _ = run("--seed", seed)
+    assert out.startswith("1 independent error in 10 published claims.") and "Not so: σ = (0.5, 1)" in out
+    assert "Every check that was run passed: 1" in out and "Read, not run: 9" in out and "Opinion" not in out
+    assert out.splitlines()[-1].startswith("The same instances again: normgauge theory --seed ")
+
+
+def test_all_claims_are_a_table_that_a_seed_repeats(run):
+    _, out, _ = run("--all")
+    assert "Than 2025: 10 claims" in out and "Opinion 8" in out
+    _, repeated, _ = run("--all", "--seed", out.splitlines()[-1].rpartition(" ")[2])
     row = next(line for line in out.splitlines() if line.startswith("T.L1 "))
     numbers = [word for word in row.split() if word[:1].isdigit() and "." in word]
     assert len(numbers) == 3 and " ".join(row.split()[:-2]) in " ".join(repeated.split())
@@ -86,11 +98,17 @@ def test_a_prefix_shows_several(run):
 def test_json_has_the_contract(run, tmp_path):
     code, out, _ = run("--seed", 3, "--json", tmp_path / "a.json")
     told = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert code == 0 and "Than 2025" in out  # the table as well
+    assert code == 0 and "Than 2025" in out  # the errors as well
     assert told["seed"] == 3 and told["passed"] is True and len(told["claims"]) == 10
     first = told["claims"][0]
-    assert (first["id"], first["source"], first["verdict"]) == ("T.L1", "Than 2025, Lemma 1", "wrong")
-    assert first["passed"] is True and first["published"] > first["measured"] > 1
+    assert (first["id"], first["at"], first["verdict"], first["words"]) == ("T.L1", "Lemma 1", "wrong", "‖BN‖ = ‖1/σ‖")
+    assert first["passed"] is True and first["findings"][0]["published"] > first["measured"] > 1
+    assert (told["schema"], told["errors"], told["claims"][1]["ran"], told["claims"][1]["passed"]) == (
+        2,
+        1,
+        False,
+        None,
+    )
 
 
 def test_a_failed_check_is_named_last_and_is_exit_code_one(run, few):
@@ -114,7 +132,7 @@ def test_an_unknown_claim_takes_one_line_with_the_nearest(run):
 def test_the_page_is_written(run, tmp_path):
     code, out, _ = run("--html", tmp_path / "a.html", "--seed", 1)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert code == 0 and "Of 10 claims" in out and "Of 10 claims" in page and 'id="T.L1"' in page
+    assert code == 0 and "10 published claims" in out and "Of 10 published claims" in page and 'id="T.L1"' in page
     _, out, _ = run("--html", "-", "--claim", "T.L1")
     assert out.startswith("<!doctype html>") and out.endswith("</html>\n")
 
@@ -125,7 +143,7 @@ def test_the_list_checks_nothing(run, few, tmp_path):
     assert code == 0 and "It is the length." in out and "FAILED" not in out
     code, out, _ = run("--list", "--json", "-")
     claims = json.loads(out)["claims"]
-    assert code == 0 and len(claims) == 10 and "passed" not in claims[0] and claims[0]["checked"] == "here"
+    assert code == 0 and len(claims) == 10 and "passed" not in claims[0] and claims[0]["within"] == "σ = (0.5, 1)"
     code, out, _ = run("--markdown", tmp_path / "a.md")
     assert (code, out) == (0, "") and "| T.L1 | Lemma 1 | wrong |" in (tmp_path / "a.md").read_text(encoding="utf-8")
     code, _, err = run("--list", "--html", tmp_path / "a.html")
@@ -169,7 +187,11 @@ def test_help_teaches_the_verdicts(capsys):
     with pytest.raises(SystemExit):
         main(["theory", "--help"])
     told = capsys.readouterr().out
-    for words in ("gauge-dependent  the number moves", "normgauge theory --claim T.L1", "0 every check passed"):
+    for words in (
+        "gauge-dependent          the number moves",
+        "theory --claim T.L1",
+        "0 every check that was run passed",
+    ):
         assert words in told
 
 
@@ -178,7 +200,7 @@ def test_the_page_of_the_documentation_is_fresh(capsys):
     assert capsys.readouterr().out == DOCS.read_text(encoding="utf-8"), "run `make docs`"
 
 
-@pytest.mark.parametrize("name", ["T.C19.exponent", "T.C18.gauge"])
+@pytest.mark.parametrize("name", ["T.C19.exponent", "T.C18.depth"])
 def test_real_claims_pass(name, capsys):
     assert main(["theory", "--claim", name, "--json", "-"]) == 0
     (claim,) = json.loads(capsys.readouterr().out)["claims"]

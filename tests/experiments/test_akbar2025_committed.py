@@ -53,12 +53,9 @@ def test_committed_tables_are_those_of_the_results(committed: dict[str, Result])
     for name, made in table.tables(committed).items():
         fresh = table.between(fresh, name, made)
     assert fresh == text, "python -m experiments.akbar2025.table"
-    words = {
-        verdicts.YES: "5 are reproduced",
-        verdicts.PART: "8 in part",
-        verdicts.NO: "9 not",
-        verdicts.GAUGE: "and 1 ",
-    }
+    words = {verdicts.YES: "7 are confirmed", verdicts.PART: "6 in part", verdicts.NO: "5 are not reproduced"}
     counts = Counter(row.verdict for row in table.published(committed))
+    assert set(counts) == {*words, verdicts.OURS} and "Of 18 results" in text
+    assert sum(counts[verdict] for verdict in words) == 18
     for verdict, said in words.items():
         assert str(counts[verdict]) in said and said in text

@@ -126,6 +126,29 @@ def test_power_iteration_of_a_layer_that_has_shrunk_to_nothing() -> None:
     with torch.no_grad():
         module.weight.zero_()
     assert float(power.norm(matrix)) == 0 and float(power.norm(matrix, scale)) == 0
+    with torch.no_grad():
+        module.weight[0, 0] = math.nan
+    assert math.isnan(power.norm(matrix))
+
+
+def test_a_few_steps_are_enough_after_an_epoch() -> None:
+    """Weights that have moved far, channels apart by decades, a map of low rank: within 2 % and never above."""
+    draw = torch.Generator().manual_seed(0)
+    cases = [
+        Matrix("depthwise", nn.Conv2d(24, 24, 3, padding=1, groups=24, bias=False), (24, 6, 6)),
+        Matrix("conv", nn.Conv2d(16, 32, 3, padding=1, bias=False), (16, 6, 6)),
+        Matrix("low", nn.Linear(64, 4, bias=False), (64,)),
+    ]
+    power = Power()
+    for _ in range(4):
+        for matrix in cases:
+            weight = matrix.module.weight
+            with torch.no_grad():
+                weight.mul_(torch.randn(len(weight), *[1] * (weight.ndim - 1), generator=draw).exp())
+                weight.add_(0.5 * weight.std() * torch.randn(weight.shape, generator=draw))
+            identity = torch.eye(math.prod(matrix.shape)).view(-1, *matrix.shape)
+            truth = float(torch.linalg.matrix_norm(matrix.module(identity).detach().flatten(1).double(), 2))
+            assert 0.98 * truth < float(power.norm(matrix)) < (1 + 1e-5) * truth, matrix.name
 
 
 def test_power_iteration_leaves_a_channel_that_has_died() -> None:

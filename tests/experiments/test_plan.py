@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.than2025 import figures, nets, plan
+from experiments.than2025 import figures, nets, plan, table
+from experiments.than2025.layers import survey
+from experiments.than2025.run import comparable
 
 
 def test_the_papers_settings() -> None:
@@ -34,7 +36,23 @@ def test_everything_the_issue_asks_for_is_planned() -> None:
     assert {s.width for s in of["widths"]} == {4, 16, 64, 256, 1024}
     assert {s.data for s in of["data"]} == {"mnist", "fashion_mnist"}
     assert all(s.epochs >= 20 for s in of["efficientnet"])
-    assert {name.split("/")[0] for needed in figures.NEEDS.values() for name in needed} == set(of)
+    assert {s.net for s in of["stem"]} == {"resnet18_cifar"} and {s.decay for s in of["stem"]} == {1e-4, 0.0}
+    assert {s.norm for s in of["cnn"]} == {"none", "batch"}
+    assert {(s.norm, s.normalizers) for s in of["count-layer"]} == {("layer", n) for n in (1, 2, 3, 5, 9)}
+    drawn = {name.split("/")[0] for needed in figures.NEEDS.values() for name in needed}
+    assert set(of) - drawn == {"stem", "cnn", "count-layer", "efficientnet-seeds", "resnet18-seeds"}
+
+
+@pytest.mark.parametrize(("first", "others"), table.SEEDS.items())
+def test_other_seeds_change_nothing_else(first: str, others: str) -> None:
+    """A row of the table of seeds has runs that differ in the seed alone; count-layer in the kind of normalizer."""
+    specs = plan.load()
+    [base] = [s for s in specs if s.name == first]
+    again = [s for s in specs if s.name.startswith(others)]
+    assert {s.seed for s in again} == {1, 2}
+    for s in again:
+        assert replace(comparable(s), name=base.name, group=base.group, seed=0) == comparable(base)
+        assert s.epochs == base.epochs
 
 
 def test_scale_and_choice(config: Path) -> None:
@@ -43,6 +61,8 @@ def test_scale_and_choice(config: Path) -> None:
     chosen = plan.select(small, ["nets", "count/normalizers2-seed1"], epochs=1)
     assert [s.name for s in chosen] == ["nets/mlp-adam", "count/normalizers2-seed1"]
     assert {s.epochs for s in chosen} == {1}
+    turned = plan.select(small, ["count/normalizers2-seed1", "nets", "nets/mlp-adam"])
+    assert [s.name for s in turned] == ["count/normalizers2-seed1", "nets/mlp-adam"]
     assert plan.Spec.from_json(chosen[0].to_json()) == chosen[0]
 
 
@@ -96,3 +116,20 @@ def test_normalizers_are_spread(specs: dict[str, plan.Spec]) -> None:
     spec = replace(specs["count/normalizers2-seed0"], depth=10, normalizers=3)
     model = nets.build(spec, (3, 8, 8))
     assert [k for k, layer in enumerate(model.layers) if "norm" in dict(layer.named_children())] == [1, 4, 7]
+
+
+def test_the_plain_cnn_and_the_small_stem(specs: dict[str, plan.Spec]) -> None:
+    spec = replace(specs["nets/mlp-adam"], net="cnn")
+    images = torch.rand(2, 3, 32, 32)
+    for norm in ("none", "batch"):
+        model = nets.build(replace(spec, norm=norm), (3, 32, 32))
+        matrices, sites = survey(model, images)
+        assert [m.shape[-1] for m in matrices[:9]] == [32] * 4 + [16] * 3 + [8] * 2 and len(matrices) == 10
+        assert [site.source for site in sites] == list(range(9))
+        assert {site.normalizes for site in sites} == {norm == "batch"}
+    with pytest.raises(plan.PlanError, match="norm='layer'"):
+        nets.build(replace(spec, norm="layer"), (3, 32, 32))
+    stem = nets.build(replace(spec, net="resnet18_cifar", norm="batch"), (3, 32, 32))
+    matrices, sites = survey(stem, images)
+    assert [m.shape[-1] for m in matrices[:3]] == [32, 32, 32] and matrices[0].module.kernel_size == (3, 3)
+    assert sum(site.normalizes for site in sites) == 20

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from normgauge import ledger
-from normgauge.core.claim import Curve, Finding, Kind, Ledger, Outcome, Verdict
+from normgauge.core.claim import OWN, Curve, Entry, Finding, Kind, Ledger, Outcome, Verdict
 from normgauge.errors import InputError, ReadingError
-from normgauge.ledger.claim import Claim, Family, below, equal, exceeds, moves, refutes, shown
+from normgauge.ledger.claim import Claim, below, equal, exceeds, moves, refutes, shown
 from normgauge.ledger.draw import Draw
 
-WORDS = ("where", Verdict.HOLDS, "a statement", "a correction")
+ENTRY = Entry("T.x", "Than 2025", "Lemma 1", "a reading", Verdict.HOLDS, "a = b")
 
 
 @pytest.mark.parametrize(
@@ -75,35 +76,24 @@ def test_what_is_published_is_kept_beside_what_is_predicted():
     assert all(type(v) is float for v in (found.measured, found.predicted, found.published))
 
 
-def family() -> Family:
-    made = Family("T", "Than 2025")
-
-    @made.add("L1", *WORDS, backs=["a.rule"])
-    def check(draw):
-        yield equal("one", 1.0, predicted=1.0)
-        yield Curve("c", "x", "y", (1.0,), (("a", (math.inf,)),))
-        yield below("two", draw.integer(0, 10), predicted=10)
-
-    made.trained("F1", "Figure 1", Verdict.GAUGE, "a figure", "gone", "than2025/fig1")
-    made.read("R1", "Remark 1", Verdict.UNSUPPORTED, "an opinion", "nothing to compute")
-    return made
+def check_two(draw):
+    yield equal("one", 1.0, predicted=1.0)
+    yield Curve("c", "x", "y", (1.0,), (("a", (math.inf,)),))
+    yield below("two", draw.integer(0, 10), predicted=10)
 
 
-def test_a_family_registers_three_sorts_of_claims():
-    here, trained, read = family().claims
-    assert [c.checked for c in (here, trained, read)] == ["here", "than2025/fig1", "reading"]
-    assert here.id == "T.L1" and here.source == "Than 2025, where" and here.backs == ("a.rule",)
-    outcome = here.run(3)
-    assert outcome.passed and outcome.seed == 3 and outcome.seconds >= 0
+def test_an_outcome_has_findings_and_curves_apart():
+    outcome = Claim(ENTRY, check_two).run(3)
+    assert outcome.ran and outcome.passed and outcome.seed == 3 and outcome.seconds >= 0 and outcome.claim is ENTRY
     assert [f.what for f in outcome.findings] == ["one", "two"] and outcome.curves[0].title == "c"
-    assert trained.run().passed and trained.run().findings == ()
-    assert read.run().correction == "nothing to compute"
 
 
-def test_an_id_is_given_once():
-    made = family()
-    with pytest.raises(ValueError, match=r"T\.F1 is registered twice"):
-        made.trained("F1", *WORDS, "than2025/fig1")
+def test_entries_of_one_root_are_one_error_and_our_own_results_are_none():
+    wrong = replace(ENTRY, verdict=Verdict.WRONG, error="norm")
+    again, second = replace(wrong, id="S.y"), replace(wrong, id="A.z", error="sign")
+    entries = (wrong, ENTRY, second, again, replace(wrong, id="X.own", source=OWN, error="own"))
+    ledger = Ledger(tuple(map(Outcome, entries)))
+    assert ledger.errors == {"norm": [wrong, again], "sign": [second]} and ledger.to_json()["errors"] == 2
 
 
 def test_an_error_in_a_check_is_an_outcome_that_failed():
@@ -111,9 +101,9 @@ def test_an_error_in_a_check_is_an_outcome_that_failed():
         yield equal("one", 1.0, predicted=1.0)
         raise ZeroDivisionError("division by zero")
 
-    outcome = Claim("T.x", "s", "a", Verdict.HOLDS, "b", check).run()
+    outcome = Claim(ENTRY, check).run()
     assert not outcome.passed and outcome.problem == "ZeroDivisionError: division by zero"
-    assert not Ledger((outcome,)).passed and Ledger().passed
+    assert Ledger((outcome,)).failed == (outcome,) and Ledger().failed == ()
 
 
 def test_a_check_that_finds_otherwise_fails():
@@ -121,13 +111,13 @@ def test_a_check_that_finds_otherwise_fails():
         yield equal("one", 1.0, predicted=1.0)
         yield equal("two", 1.0, predicted=2.0)
 
-    outcome = Claim("T.x", "s", "a", Verdict.HOLDS, "b", check).run()
+    outcome = Claim(ENTRY, check).run()
     assert not outcome.passed and outcome.problem == ""
 
 
 def test_the_headline_is_the_printed_number_then_a_prediction_then_anything():
     def headline(*findings: Finding) -> Finding | None:
-        return Outcome("T.x", "s", "a", Verdict.WRONG, "b", findings=findings).headline
+        return Outcome(ENTRY, findings=findings).headline
 
     plain, predicted = moves("m", 1.0, 2.0), equal("e", 1.0, predicted=1.0)
     printed, fact = refutes("r", 1.0, published=2.0), shown("s", True)
@@ -138,17 +128,17 @@ def test_the_headline_is_the_printed_number_then_a_prediction_then_anything():
 
 
 def test_json_is_strict_and_has_the_contract():
-    outcome = family().claims[0].run(3)
-    odd = Outcome(
-        "T.y", "s", "a", Verdict.WRONG, "b", findings=(refutes("r", math.inf, published=math.nan), shown("s", False))
-    )
-    told = json.loads(json.dumps(Ledger((outcome, odd)).to_json(), allow_nan=False))
-    assert told["schema"] == 1 and told["passed"] is False
-    first, second = told["claims"]
-    assert {"id", "source", "verdict", "passed", "published", "measured"} <= set(first)
+    outcome = Claim(replace(ENTRY, published=("10^50",), backs=("a.rule",)), check_two).run(3)
+    odd = Outcome(ENTRY, findings=(refutes("r", math.inf, published=math.nan), shown("s", False)))
+    told = json.loads(json.dumps(Ledger((outcome, odd, Outcome(ENTRY, absent="read"))).to_json(), allow_nan=False))
+    assert told["schema"] == 2 and told["passed"] is False
+    first, second, third = told["claims"]
+    assert {field.name for field in fields(Entry)} <= set(first)
+    assert (first["verdict"], first["published"], first["backs"]) == ("holds", ["10^50"], ["a.rule"])
     assert first["curves"][0]["lines"] == [{"name": "a", "y": ["inf"]}] and first["predicted"] == 1.0
-    assert first["findings"][0]["kind"] == "equal" and first["verdict"] == "holds"
-    assert (second["measured"], second["published"], second["passed"]) == ("inf", None, False)
+    assert first["findings"][0]["kind"] == "equal"
+    assert (second["measured"], second["findings"][0]["published"], second["passed"]) == ("inf", None, False)
+    assert (third["ran"], third["passed"], third["absent"]) == (False, None, "read")
     with pytest.raises(ReadingError, match="NaN"):
         Curve("c", "x", "y", (1.0,), (("a", (math.nan,)),)).to_json()
 
@@ -168,7 +158,7 @@ def test_every_claim_has_a_stream_of_its_own():
 @pytest.fixture
 def few(monkeypatch):
     names = ("T.L1", "T.L10", "T.L1.gauge", "A.P4.1", "A.P4.3", "S.sum")
-    claims = {name: Claim(name, "s", "a", Verdict.HOLDS, "b") for name in names}
+    claims = {name: Claim(replace(ENTRY, id=name)) for name in names}
     monkeypatch.setattr(ledger, "CLAIMS", claims)
     return claims
 
@@ -201,7 +191,7 @@ def test_an_unknown_id_gets_the_nearest(few):
 def test_checking_ticks_before_each_claim(few):
     seen = []
     done = ledger.check(ledger.find(["T"]), 5, lambda claim: seen.append(claim.id))
-    assert seen == [o.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
+    assert seen == [o.claim.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
     assert {o.seed for o in ledger.check(few.values(), 5).outcomes} == {5}
 
 

@@ -10,13 +10,13 @@ import torch
 
 from benchmarks.formula_side import parsed, sites, unit_of
 from benchmarks.mutate import Mutant, bodies, fate, mutants, run
-from normgauge.core.claim import Verdict
+from normgauge.core.claim import Entry, Verdict
 from normgauge.ledger import CLAIMS
 from normgauge.ledger.claim import Claim, below, equal, moves, refutes, shown
 
 SLICE = (
-    "T.L1", "T.T6", "T.rate.nonconvex", "T.C18.depth", "T.C19.exponent", "S.arithmetic", "S.gradient", "A.P4.1.eps",
-    "A.P4.3", "A.C4.1.1",
+    "T.L1", "T.T13.8", "T.C11.reduce", "T.rate.nonconvex", "T.C19.exponent", "A.P4.1", "A.P4.3", "A.C4.1.1", "A.Hzero",
+    "A.WD",
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def slack(draw):
 
 
 def claim(check) -> Claim:
-    return Claim("T.x", "s, p", "statement", Verdict.HOLDS, "correction", check)
+    return Claim(Entry("T.x", "s", "p", "reading", Verdict.HOLDS), check)
 
 
 def made(check) -> list[Mutant]:

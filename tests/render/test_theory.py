@@ -1,64 +1,73 @@
-"""The claims on a terminal and in the documentation, from outcomes made by hand."""
+"""The claims on a terminal and in the documentation, from outcomes made by hand and on the real ones."""
 
 from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from normgauge.core.claim import Ledger, Verdict
+from normgauge.core.claim import Ledger, Outcome, Verdict
+from normgauge.ledger import CLAIMS
 from normgauge.render import theory
 from normgauge.render.console import draw
-from tests.made_claims import ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, READ, TRAINED, WRONG
+from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
+
+README = Path(__file__).parents[2] / "README.md"
+REAL = Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in CLAIMS.values()))
 
 
-def shown(*outcomes, width: int = 120) -> str:
+def shown(*outcomes, width: int = 120, every: bool = True) -> str:
     stream = io.StringIO()
-    draw(theory.blocks(Ledger(tuple(outcomes))), stream, width)
+    draw(theory.blocks(Ledger(tuple(outcomes)), every), stream, width)
     return stream.getvalue()
 
 
 def many(count: int = theory.IN_FULL + 1) -> list:
-    return [replace(WRONG, id=f"T.L{i}", statement=f"word{i} " * 40) for i in range(count)]
+    return [other(WRONG, id=f"T.L{i}", reading=f"word{i} " * 40) for i in range(count)]
 
 
 def test_the_sentence_counts_every_verdict_in_plain_words():
-    first, second = theory.sentences(ALL)
-    assert first == (
-        "Of 6 claims, 1 holds as printed; 1 is true but can be sharpened (loose); 1 is wrong as printed and corrected "
-        "here; 2 are about numbers that move under a rescaling the network does not notice (gauge-dependent); 1 has no "
-        "proof behind it (unsupported)."
+    assert theory.counted(ALL) == (
+        "Of 8 published claims 1 holds as printed; 1 is true but can be sharpened (loose); 2 are wrong as printed, "
+        "1 independent error; 1 changes under a mere rescaling (gauge-dependent); 1 has no proof behind it "
+        "(unsupported); 1 came out otherwise for us (not reproduced); 1 is withdrawn by the author. Counted apart: "
+        "1 result of our own."
     )
-    assert second == (
-        "Checked: 4 on fresh random instances, 1 by training, 1 only by reading, since nothing in them can be computed "
-        "(seed 7). Every check passed."
-    )
+    assert theory.counted(Ledger((LOOSE,))) == "This claim is true but can be sharpened (loose)."
+    assert theory.counted(Ledger((MINE,))) == "This result holds as printed."
 
 
-def test_one_claim_has_a_sentence_of_its_own():
-    first, second = theory.sentences(Ledger((LOOSE,)))
-    assert first == "This claim is true but can be sharpened (loose)."
-    assert second == "Checked: 1 on fresh random instances (seed 7). Every check passed."
-    assert theory.sentences(Ledger((READ,)))[1].startswith("Checked: 1 only by reading") is True
+def test_what_was_not_run_never_counts_as_passed():
+    told = "Every check that was run passed: 7 (seed 7). Read, not run: 2 (nothing in it can be computed)."
+    assert theory.checked(ALL) == told
+    assert theory.checked(Ledger((READ,))) == "Read, not run: 1 (nothing in it can be computed)."
+    assert theory.state(READ) == "not run: nothing in it can be computed" and not READ.passed
 
 
 def test_failures_are_counted_and_named_with_their_numbers():
-    ledger = Ledger((HOLDS, FAILED, BROKEN))
-    assert theory.sentences(ledger)[1].endswith("2 checks FAILED.")
+    empty = replace(HOLDS, findings=())
+    ledger = Ledger((HOLDS, FAILED, BROKEN, empty))
+    assert theory.checked(ledger) == "3 checks FAILED of 4 (seed 7)."
     assert theory.failures(ledger) == [
         "failed: X.bad (seed 7): a slope: above, measured 3, predicted 2",
-        "failed: X.broken (seed 0): ZeroDivisionError: division by zero",
+        "failed: X.broken (seed 7): ZeroDivisionError: division by zero",
+        "failed: T.L2 (seed 7): it compared nothing",
     ]
     assert theory.failures(ALL) == []
 
 
 def test_few_claims_are_shown_in_full():
-    told = shown(WRONG, TRAINED)
+    told = shown(WRONG, TRAINED, READ)
     for words in (
         "T.L1: Than 2025, Lemma 1, first part", "BatchNorm's constant is the length of 1/σ.", "it is wrong as printed",
-        "It is the largest entry", "passed, 3 ms", "Steps by learning rate; A flat line (--html)", "by than2025/fig1",
+        "“‖BN‖ = ‖1/σ‖”", "σ = (0.5, 1): 2.29 is printed", "The largest entry", "the upper bound.",
+        "passed, seed 7, 3 ms",
+        "Steps by learning rate; A flat line (--html)", "normgauge reproduce than2025/fig1", "“it may be so” (hedged)",
+        "not run: nothing in it can be computed", "batchnorm-euclidean-norm",
     ):  # fmt: skip
         assert words in told
     row = next(line for line in told.splitlines() if line.startswith("slope of a layer"))
@@ -71,15 +80,47 @@ def test_facts_have_no_numbers():
     assert row.split()[-5:] == ["·", "·", "·", "·", "seen"]
 
 
-def test_many_claims_are_rows_by_source_with_counts_at_the_end():
+def test_many_claims_open_with_the_errors_that_matter_then_what_holds():
+    told = shown(*ALL.outcomes, every=False, width=100)
+    assert told.startswith("1 independent error in 8 published claims. Those that matter most:\n* T.L1: ")
+    assert "‖1/σ‖. Not so: σ = (0.5, 1): 2.29 is printed, 2 is found. Survives: the upper bound." in " ".join(
+        told.split()
+    )
+    assert told.index("Survives") < told.index("hold as printed") < told.index("are wrong as printed")
+    assert re.search(r"\nclaims +3 +2 +2 +1 +8\n", told) and re.search(r"\nindependent errors +1 +· +· +· +1\n", told)
+    assert "Counted apart: 1 result of our own. Every check that was run passed" in told and "X.add" not in told
+    assert "matter most" not in shown(*[other(HOLDS, id=f"T.{i}") for i in range(9)])
+
+
+def test_every_claim_is_a_row_of_its_source():
     told = shown(*many(), GAUGE, READ, FAILED)
-    assert "Than 2025: 10 claims" in told and "Akbar: 1 claim\n" in told
+    assert "Than 2025: 9 claims" in told and "Akbar: 1 claim\n" in told and "Our own results: 1\n" in told
     row = next(line for line in told.splitlines() if line.startswith("T.L3 "))
     assert row.split()[1:7] == ["wrong", "Lemma", "1,", "first", "part:", "word3"]
     assert row.split()[-6:] == ["2.291", "2", "2", "✓", "3", "ms"]
     assert "…" in told and max(map(len, told.splitlines())) <= 120
-    assert re.search(r"X.bad .* FAILED", told) and re.search(r"Q.open +unsupported .* read\n", told)
-    assert re.search(r"\nall +1 +· +9 +1 +1 +12\n", told)
+    assert re.search(r"X.bad .* FAILED", told) and re.search(r"Q.open +unsupported .* not run\n", told)
+
+
+def test_the_real_first_screen_is_one_and_its_errors_are_there():
+    assert [entry.error for entry in theory.foremost(REAL)] == list(theory.FOREMOST)
+    told = shown(*REAL.outcomes, every=False, width=100).splitlines()
+    assert len(told) <= 38 and max(map(len, told)) <= 100  # two lines are left for the command and the seed
+
+
+def test_the_readme_counts_as_the_ledger_does():
+    verdicts = Counter(outcome.claim.verdict for outcome in theory.published(REAL.outcomes))
+    order = (
+        Verdict.HOLDS,
+        Verdict.LOOSE,
+        Verdict.GAUGE,
+        Verdict.UNSUPPORTED,
+        Verdict.NOT_REPRODUCED,
+        Verdict.WITHDRAWN,
+    )
+    numbers = [verdicts.total(), *(verdicts[v] for v in (*order, Verdict.WRONG)), len(REAL.errors)]
+    told = README.read_text(encoding="utf-8").partition("Of ")[2].partition(" independent errors")[0]
+    assert [int(n) for n in re.findall(r"\b\d+\b", told)] == numbers
 
 
 def test_the_true_form_stands_beside_the_printed_one_only_where_both_are_about_one_number():
@@ -91,24 +132,32 @@ def test_the_true_form_stands_beside_the_printed_one_only_where_both_are_about_o
     assert theory.corrected(replace(HOLDS, findings=HOLDS.findings[2:])) is None
 
 
-def test_a_list_has_whole_statements():
-    grid = theory.claims_list("Than 2025", many(2))
-    assert grid.rows[1][3] == "word1 " * 40 and grid.title == "Than 2025: 2 claims"
+def test_a_list_has_whole_readings():
+    grid = theory.claims_list("Than 2025: 2 claims", many(2))
+    assert grid.rows[1][3] == "word1 " * 40 and grid.rows[0][:3] == ("T.L0", "Lemma 1, first part", "wrong")
 
 
-def test_markdown_has_one_row_a_claim_and_no_markup_of_theirs():
-    odd = replace(WRONG, id="T.odd", statement="a|b *c* _d_ <e> [f] \\g ~h~")
-    page = theory.markdown([*ALL.outcomes, odd])
-    rows = [line for line in page.splitlines() if line.startswith(("| T.", "| A."))]
-    assert len(rows) == 5
-    assert {line.replace("\\|", "").count("|") for line in rows} == {7}
+def test_markdown_has_errors_in_full_then_one_row_a_claim_and_no_markup_of_theirs():
+    odd = other(HOLDS, id="T.odd", reading="a|b *c* _d_ <e> [f] \\g ~h~")
+    page = theory.markdown(Ledger((*ALL.outcomes, odd)))
+    rows = [line for line in page.splitlines() if line.startswith(("| T.", "| A.", "| X."))]
+    assert len(rows) == 7 and {line.replace("\\|", "").count("|") for line in rows} == {5}
     assert r"a\|b \*c\* \_d\_ \<e> \[f\] \\g \~h\~" in page
-    assert "| Than 2025 | 1 | · | 2 | 1 | · | 4 |" in page
-    assert "## Summary page" in page and "`than2025/fig1`" in page
-    assert page == theory.markdown([replace(o, seed=9, seconds=1.0) for o in [*ALL.outcomes, odd]])
+    assert "| claims | 4 | 2 | 2 | 1 | 9 |" in page and "## Summary page: 1 claim\n" in page
+    full = page[page.index("### T.L1: Than 2025, Lemma 1") : page.index("## Than 2025")]
+    for words in (
+        "* words: “‖BN‖",
+        "* counterexample: σ =",
+        "* instead: The largest",
+        "* survives: the upper",
+        "* the same",
+    ):
+        assert words in full
+    assert f"S.BN: {AGAIN.claim.source}, slide 9" in full and page.count("### ") == 1
+    assert page == theory.markdown(Ledger(tuple(replace(o, seed=9, seconds=1.0) for o in (*ALL.outcomes, odd))))
 
 
 @pytest.mark.parametrize("verdict", list(Verdict), ids=str)
 def test_every_verdict_has_words(verdict):
     assert len(theory.WORDS[verdict]) == 2
-    assert theory.WORDS[verdict][0] in shown(replace(READ, verdict=verdict))
+    assert theory.WORDS[verdict][0] in shown(other(READ, verdict=verdict))

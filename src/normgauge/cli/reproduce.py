@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import normgauge
 from normgauge.cli.output import standard_output, write_json
+from normgauge.core.checkout import checkout
 from normgauge.errors import InputError
 
 HELP = "draw a figure of a paper again, or train its networks anew"
@@ -67,21 +67,6 @@ def run(args: argparse.Namespace) -> int:
             count = len(told["runs"])
             stream.write(f"{told['words']}\nWritten: {told['figure']} ({count} run{'' if count == 1 else 's'})\n")
     return 0
-
-
-def checkout() -> Path:
-    """The repository this package runs from.
-
-    Raises:
-        InputError: when it was installed without one.
-    """
-    root = Path(normgauge.__file__).resolve().parents[2]
-    if not (root / "experiments" / "__init__.py").is_file():
-        raise InputError(
-            "the experiments are not part of the installed package; run this from a checkout of the repository "
-            "(pip install -e . there, or PYTHONPATH=src)"
-        )
-    return root
 
 
 def papers(root: Path) -> list[str]:

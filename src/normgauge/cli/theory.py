@@ -1,19 +1,24 @@
 """Check the theory: every claim of the papers has a verdict and a check that computes both sides, and can fail.
 
 Each check draws small random networks, layers or data, finds the number the claim is about by brute force (Jacobians,
-singular values, simulation) and compares it with what is printed and with what is true. A claim that is wrong is
-refuted by an example, and what is true instead is confirmed beside it. Another seed, other instances. The verdicts:
+singular values, simulation) or in the committed results of an experiment, and compares it with what is printed and with
+what is true. Another seed, other instances. The verdicts:
 
-  holds            true as printed
-  loose            true, but a sharper form is known
-  wrong            a counterexample and a correction are given
-  gauge-dependent  the number moves under a rescaling that leaves the network's function alone
-  unsupported      no proof is given, or none is possible
+  holds                    true as printed
+  loose                    true; a sharper form is known, or a condition any reader supplies is missing
+  wrong                    a counterexample inside the source's own assumptions, what is true instead, what survives
+  gauge-dependent          the number moves under a rescaling that leaves the network's function alone
+  unsupported              no proof is given, or it rests on what is not stated
+  not reproduced           an experiment that came out otherwise for us
+  withdrawn by the author  taken back in the same text
+
+Entries that are wrong by the same mistake are one independent error. Our own results are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import secrets
 import sys
 from collections.abc import Sequence
@@ -23,7 +28,7 @@ from normgauge.cli.output import check_targets, standard_output, write_json, wri
 from normgauge.cli.progress import progress_bar
 from normgauge.core.claim import Ledger, Outcome
 from normgauge.errors import InputError
-from normgauge.render.theory import blocks, by_paper, claims_list, failures, markdown
+from normgauge.render.theory import blocks, by_source, claims_list, failures, heading, markdown
 
 if TYPE_CHECKING:
     from normgauge.ledger.claim import Claim
@@ -31,8 +36,9 @@ if TYPE_CHECKING:
 HELP = "check every claim of the theory on fresh random instances"
 EXAMPLES = """\
 examples:
-  normgauge theory                          all claims: a table a source, the counts, what failed
-  normgauge theory --claim T.L1             one in full: statement, correction, every comparison
+  normgauge theory                          the errors that matter, what holds by source, what failed
+  normgauge theory --all                    and a table a source
+  normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
   normgauge theory --claim A.P4             all whose id begins so; up to eight in full, more as a table
   normgauge theory --claim T --claim S.1    several
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
@@ -40,7 +46,7 @@ examples:
   normgauge theory --html theory.html       a page with every comparison, plots and filters
 
 exit codes:
-  0 every check passed   1 a check failed (named at the end), or a mistake in what was given
+  0 every check that was run passed   1 a check failed (named at the end), or a mistake in what was given
 """
 SEEDS = 10**6  # a drawn seed is short enough to be typed again
 LARGEST = 10**12
@@ -55,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=_seed, metavar="N", help="draw the instances from this seed (default: a new one)"
     )
+    parser.add_argument("--all", action="store_true", help="and every claim in a table")
     parser.add_argument("--list", action="store_true", help="list the claims and check nothing")
     parser.add_argument("--json", metavar="FILE", help="write the outcomes as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write them as one page; - for standard output")
@@ -75,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     args.claim = [*args.claims, *args.claim]
     claims = find(args.claim)
     if args.list or args.markdown is not None:
-        return _list(args, Ledger(tuple(_unchecked(claim) for claim in claims)))
+        return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims)))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed
     ledger = _check(claims, seed)
     if args.json is not None:
@@ -85,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
         write_text(theory_page(ledger), args.html)
     _tell(args, ledger, seed)
-    return int(not ledger.passed)
+    return int(bool(ledger.failed))
 
 
 def _check(claims: Sequence[Claim], seed: int) -> Ledger:
@@ -104,7 +111,7 @@ def _check(claims: Sequence[Claim], seed: int) -> Ledger:
 
 
 def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
-    """The tables, unless standard output is taken; what failed stands last, on standard error where it is."""
+    """What was found, unless standard output is taken; what failed stands last, on standard error where it is."""
     lost = failures(ledger)
     if "-" in (args.json, args.html):
         sys.stderr.writelines(f"normgauge: {line}\n" for line in lost)
@@ -113,27 +120,22 @@ def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
 
     again = " ".join(["normgauge theory", *(f"--claim {name}" for name in args.claim), f"--seed {seed}"])
     with standard_output() as stream:
-        draw([*blocks(ledger), f"The same instances again: {again}", *lost], stream)
+        draw([*blocks(ledger, every=args.all or bool(args.claim)), f"The same instances again: {again}", *lost], stream)
 
 
 def _list(args: argparse.Namespace, ledger: Ledger) -> int:
     if args.json is not None:
-        fields = ("id", "source", "statement", "verdict", "correction", "backs", "checked")
-        listed = [{name: claim[name] for name in fields} for claim in ledger.to_json()["claims"]]
-        write_json({"schema": 1, "claims": listed}, args.json)
+        listed = [dataclasses.asdict(outcome.claim) for outcome in ledger.outcomes]
+        write_json({"schema": 2, "errors": len(ledger.errors), "claims": listed}, args.json)
     if args.markdown is not None:
-        write_text(markdown(ledger.outcomes), args.markdown)
+        write_text(markdown(ledger), args.markdown)
     if args.list and "-" not in (args.json, args.markdown):
         from normgauge.render.console import draw
 
         with standard_output() as stream:
-            draw([claims_list(name, group) for name, group in by_paper(ledger.outcomes).items()], stream)
+            groups = by_source(ledger.outcomes).items()
+            draw([claims_list(heading(name, len(group)), group) for name, group in groups], stream)
     return 0
-
-
-def _unchecked(claim: Claim) -> Outcome:
-    """The claim with no findings."""
-    return Outcome(claim.id, claim.source, claim.statement, claim.verdict, claim.correction, claim.backs, claim.checked)
 
 
 def _seed(text: str) -> int:

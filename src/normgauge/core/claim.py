@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
 from normgauge.core.spelled import spell
+
+OWN = "normgauge"  # as a source: our own results
 
 
 class Verdict(StrEnum):
@@ -18,6 +20,8 @@ class Verdict(StrEnum):
     WRONG = "wrong"
     GAUGE = "gauge-dependent"
     UNSUPPORTED = "unsupported"
+    NOT_REPRODUCED = "not reproduced"  # an experiment came out otherwise
+    WITHDRAWN = "withdrawn by the author"  # in the same text
 
 
 class Kind(StrEnum):
@@ -86,41 +90,75 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A claim and what its check found.
+class Entry:
+    """A statement of a source as the ledger has it.
 
     Attributes:
         id: such as ``T.L1``; the letter is the source.
-        source: the paper and the number there.
-        statement: what is claimed, in our words.
+        source: what it is called; "normgauge" for our own results, which are no published claims.
+        at: the place there, to the equation or sentence.
+        reading: what is stated, in our words, with the meaning of its symbols.
         verdict: what is left of it.
-        correction: what is true instead, or the exact form, or why nothing more can be said.
+        words: the printed formula or the decisive words.
+        hedged: the source says "can", "might", "suggests".
+        within: a counterexample inside the source's own assumptions.
+        instead: what is true, or the exact form, or why nothing more can be said.
+        survives: what a wrong statement leaves standing.
+        error: the root of what is wrong; entries that share it are one error.
+        published: numbers as printed at that place.
+        note: what else a reader should know.
+        experiment: the training that decides it, as ``normgauge reproduce`` knows it.
         backs: rules and functions of this package that rest on it, by name.
-        checked: how: ``here``, the name of an experiment (training), or ``reading`` (nothing to compute).
-        seed: the instances were drawn from it.
-        findings: the comparisons.
-        curves: small plots.
-        seconds: CPU time of the check.
-        problem: what went wrong where the check could not run.
     """
 
     id: str
     source: str
-    statement: str
+    at: str
+    reading: str
     verdict: Verdict
-    correction: str
+    words: str = ""
+    hedged: bool = False
+    within: str = ""
+    instead: str = ""
+    survives: str = ""
+    error: str = ""
+    published: tuple[str, ...] = ()
+    note: str = ""
+    experiment: str = ""
     backs: tuple[str, ...] = ()
-    checked: str = "here"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A claim and what its check found.
+
+    Attributes:
+        claim: the statement and its verdict.
+        seed: the instances were drawn from it.
+        findings: the comparisons.
+        curves: small plots.
+        seconds: CPU time of the check.
+        problem: what went wrong where the check broke off.
+        absent: why it was not run; "" where it was.
+    """
+
+    claim: Entry
     seed: int = 0
     findings: tuple[Finding, ...] = ()
     curves: tuple[Curve, ...] = ()
     seconds: float = 0.0
     problem: str = ""
+    absent: str = ""
+
+    @property
+    def ran(self) -> bool:
+        """Whether something was compared, or broke off."""
+        return not self.absent
 
     @property
     def passed(self) -> bool:
-        """Whether the check ran and every comparison came out as the verdict says."""
-        return not self.problem and all(finding.passed for finding in self.findings)
+        """Whether the check ran and every comparison came out as the verdict says; never without a comparison."""
+        return self.ran and not self.problem and bool(self.findings) and all(f.passed for f in self.findings)
 
     @property
     def headline(self) -> Finding | None:
@@ -130,23 +168,21 @@ class Outcome:
         return next(iter(telling + list(self.findings)), None)
 
     def to_json(self) -> dict[str, Any]:
-        """This outcome as strict JSON; ``published``, ``predicted`` and ``measured`` are those of the headline."""
+        """This outcome as strict JSON; ``measured`` and ``predicted`` are those of the headline."""
         first = self.headline.to_json() if self.headline else {}
         return {
-            "id": self.id,
-            "source": self.source,
-            "statement": self.statement,
-            "verdict": str(self.verdict),
-            "correction": self.correction,
-            "backs": list(self.backs),
-            "checked": self.checked,
-            "passed": self.passed,
-            "published": first.get("published"),
+            **{field.name: getattr(self.claim, field.name) for field in fields(Entry)},
+            "verdict": str(self.claim.verdict),
+            "published": list(self.claim.published),
+            "backs": list(self.claim.backs),
+            "ran": self.ran,
+            "passed": self.passed if self.ran else None,
             "predicted": first.get("predicted"),
             "measured": first.get("measured"),
             "seed": self.seed,
             "seconds": round(self.seconds, 4),
             "problem": self.problem,
+            "absent": self.absent,
             "findings": [finding.to_json() for finding in self.findings],
             "curves": [curve.to_json() for curve in self.curves],
         }
@@ -159,10 +195,20 @@ class Ledger:
     outcomes: tuple[Outcome, ...] = field(default=())
 
     @property
-    def passed(self) -> bool:
-        """Whether every check did."""
-        return all(outcome.passed for outcome in self.outcomes)
+    def failed(self) -> tuple[Outcome, ...]:
+        """Checks that ran and came out otherwise, or broke off."""
+        return tuple(outcome for outcome in self.outcomes if outcome.ran and not outcome.passed)
+
+    @property
+    def errors(self) -> dict[str, list[Entry]]:
+        """Independent errors of the sources: the entries of each root."""
+        found: dict[str, list[Entry]] = {}
+        for outcome in self.outcomes:
+            if outcome.claim.verdict is Verdict.WRONG and outcome.claim.source != OWN:
+                found.setdefault(outcome.claim.error, []).append(outcome.claim)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """The whole run as strict JSON."""
-        return {"schema": 1, "passed": self.passed, "claims": [outcome.to_json() for outcome in self.outcomes]}
+        told = [outcome.to_json() for outcome in self.outcomes]
+        return {"schema": 2, "passed": not self.failed, "errors": len(self.errors), "claims": told}

@@ -1,118 +1,51 @@
 """Every claim of the theory, with a verdict and a check that can fail.
 
-claim: Claim and the words checks are written in; draw: fresh instances.
-One file a part of a paper, each with a table of its own; they are merged here.
+claims/: what the sources say, one file each, data alone; checks/: functions that draw instances and compare.
+claim: the words checks are written in; draw, nets, losses, jacobians: what they draw and how they measure.
 """
 
 from __future__ import annotations
 
 import difflib
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module, resources
+from typing import Any
 
-from normgauge.core.claim import Ledger
+import torch
+
+from normgauge.core.claim import Entry, Ledger, Verdict
 from normgauge.errors import InputError
-from normgauge.ledger import (
-    akbar_advice,
-    akbar_appendix,
-    akbar_conditioning,
-    akbar_convergence,
-    akbar_curvature,
-    akbar_definitions,
-    akbar_depth,
-    akbar_discussion,
-    akbar_dynamics,
-    akbar_experiments,
-    akbar_generalization,
-    akbar_implicit,
-    akbar_invariance,
-    akbar_length,
-    akbar_literature,
-    akbar_methods,
-    akbar_metric,
-    akbar_stability,
-    akbar_weightnorm,
-    extensions,
-    extensions_activations,
-    extensions_attention,
-    extensions_cells,
-    extensions_conv,
-    extensions_gauge,
-    extensions_losses,
-    extensions_shapes,
-    extensions_transformer,
-    slides,
-    slides_learning,
-    slides_rates,
-    summary,
-    than_chains,
-    than_cost,
-    than_experiments,
-    than_generalization,
-    than_gradients,
-    than_groupnorm,
-    than_layernorm,
-    than_local,
-    than_losses,
-    than_networks,
-    than_normalized,
-    than_normalizers,
-    than_stacks,
-    than_training,
-    than_weights,
-)
-from normgauge.ledger.claim import Claim, Family
+from normgauge.ledger.claim import Claim
+from normgauge.rules import REGISTRY
 
-FAMILIES: tuple[Family, ...] = (
-    than_normalizers.claims,
-    than_layernorm.claims,
-    than_groupnorm.claims,
-    than_local.claims,
-    than_networks.claims,
-    than_stacks.claims,
-    than_chains.claims,
-    than_weights.claims,
-    than_losses.claims,
-    than_gradients.claims,
-    than_training.claims,
-    than_cost.claims,
-    than_generalization.claims,
-    than_normalized.claims,
-    than_experiments.claims,
-    slides.claims,
-    slides_learning.claims,
-    slides_rates.claims,
-    summary.claims,
-    extensions.claims,
-    extensions_gauge.claims,
-    extensions_conv.claims,
-    extensions_attention.claims,
-    extensions_transformer.claims,
-    extensions_activations.claims,
-    extensions_shapes.claims,
-    extensions_losses.claims,
-    extensions_cells.claims,
-    akbar_definitions.claims,
-    akbar_invariance.claims,
-    akbar_weightnorm.claims,
-    akbar_metric.claims,
-    akbar_dynamics.claims,
-    akbar_length.claims,
-    akbar_stability.claims,
-    akbar_curvature.claims,
-    akbar_conditioning.claims,
-    akbar_convergence.claims,
-    akbar_implicit.claims,
-    akbar_generalization.claims,
-    akbar_experiments.claims,
-    akbar_appendix.claims,
-    akbar_methods.claims,
-    akbar_literature.claims,
-    akbar_depth.claims,
-    akbar_advice.claims,
-    akbar_discussion.claims,
-)
+SOURCES = ("than2025", "slides", "summary", "akbar", "own")
 
-CLAIMS: dict[str, Claim] = {claim.id: claim for family in FAMILIES for claim in family.claims}
+
+def load(name: str) -> list[Claim]:
+    """The claims of one source, in its order; what a rule says by itself stands with the rule alone."""
+    text = resources.files(__package__).joinpath("claims", f"{name}.toml").read_text(encoding="utf-8")
+    told = tomllib.loads(text)
+    source, shared = told.pop("source")["name"], told.pop("rules", {})
+    given = {key: {"at": "rules", "check": check, **_said(key)} for key, check in shared.items()}
+    return [_claim(key, source, fields) for key, fields in {**given, **told}.items()]
+
+
+def _said(claim: str) -> dict[str, str]:
+    rules = [rule for rule in REGISTRY.entries() if rule.claim == claim]
+    read = (" ".join((rule.summary, rule.formula)) for rule in rules)
+    return {"reading": "; ".join(read), "instead": "Holds " + "; ".join(dict.fromkeys(rule.holds for rule in rules))}
+
+
+def _claim(name: str, source: str, given: dict[str, Any]) -> Claim:
+    module, _, function = given.pop("check", "").partition(".")
+    check = getattr(import_module(f"{__package__}.checks.{module}"), function) if module else None
+    backs = (*given.pop("backs", ()), *(rule.id for rule in REGISTRY.entries() if rule.claim == name))
+    verdict, published = Verdict(given.pop("verdict", "holds")), tuple(given.pop("published", ()))
+    return Claim(Entry(name, source, verdict=verdict, published=published, backs=backs, **given), check)
+
+
+CLAIMS: dict[str, Claim] = {claim.id: claim for source in SOURCES for claim in load(source)}
 
 
 def find(names: Sequence[str]) -> list[Claim]:
@@ -145,9 +78,13 @@ def check(claims: Iterable[Claim], seed: int = 0, tick: Callable[[Claim], None] 
     Returns:
         What was found.
     """
-    outcomes = []
-    for claim in claims:
-        if tick:
-            tick(claim)
-        outcomes.append(claim.run(seed))
+    outcomes, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)  # the instances are small: more threads only wait for each other
+    try:
+        for claim in claims:
+            if tick:
+                tick(claim)
+            outcomes.append(claim.run(seed))
+    finally:
+        torch.set_num_threads(threads)
     return Ledger(tuple(outcomes))

@@ -1,4 +1,4 @@
-"""A claim of a paper with a check of its own, and the few words a check is written in.
+"""A claim with its check, and the few words a check is written in.
 
 A check is a generator: it draws a fresh instance, computes the quantity the claim is about by brute force (autograd,
 singular values, simulation) and yields one finding for every comparison:
@@ -16,102 +16,55 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from normgauge.core.claim import Curve, Finding, Kind, Outcome, Verdict
+from normgauge.core.claim import Curve, Entry, Finding, Kind, Outcome
 from normgauge.ledger.draw import Draw
 
-Check = Callable[[Draw], Iterator[Finding | Curve]]
+Found = Iterator[Finding | Curve]
+Check = Callable[[Draw], Found]
 Number = float | Tensor  # a tensor of one entry
+
+
+class Absent(Exception):
+    """What a check compares with is not here; it says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One published claim; the fields are those of `Outcome`, with the check in place of its findings."""
+    """An entry with its check, if it has one."""
 
-    id: str
-    source: str
-    statement: str
-    verdict: Verdict
-    correction: str
+    entry: Entry
     check: Check | None = None
-    experiment: str = ""
-    backs: tuple[str, ...] = ()
 
     @property
-    def checked(self) -> str:
-        """How: here, by an experiment, or only by reading (nothing in it can be computed)."""
-        return "here" if self.check else self.experiment or "reading"
+    def id(self) -> str:
+        """Of the entry."""
+        return self.entry.id
 
     def run(self, seed: int = 0) -> Outcome:
         """Check this claim on instances drawn from ``seed``; an exception becomes the outcome's problem."""
-        start, found, problem = time.process_time(), list[Finding | Curve](), ""
+        if self.check is None:
+            return Outcome(self.entry, seed, absent="nothing in it can be computed")
+        start, found, problem, absent = time.process_time(), list[Finding | Curve](), "", ""
         try:
-            found = list(self.check(Draw(seed, self.id))) if self.check else []
+            found = list(self.check(Draw(seed, self.id)))
+        except Absent as error:
+            absent = str(error)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         return Outcome(
-            self.id,
-            self.source,
-            self.statement,
-            self.verdict,
-            self.correction,
-            backs=self.backs,
-            checked=self.checked,
-            seed=seed,
+            self.entry,
+            seed,
             findings=tuple(f for f in found if isinstance(f, Finding)),
             curves=tuple(c for c in found if isinstance(c, Curve)),
             seconds=time.process_time() - start,
             problem=problem,
+            absent=absent,
         )
-
-
-class Family:
-    """The claims of one file, in the order of the paper."""
-
-    def __init__(self, letter: str, paper: str) -> None:
-        self.letter = letter
-        self.paper = paper
-        self.claims: list[Claim] = []
-
-    def add(
-        self,
-        number: str,
-        where: str,
-        verdict: Verdict,
-        statement: str,
-        correction: str,
-        *,
-        backs: Sequence[str] = (),
-    ) -> Callable[[Check], Check]:
-        """Register the decorated check as that of claim ``letter.number``."""
-
-        def register(check: Check) -> Check:
-            self._put(Claim(*self._head(number, where), statement, verdict, correction, check, backs=tuple(backs)))
-            return check
-
-        return register
-
-    def trained(
-        self, number: str, where: str, verdict: Verdict, statement: str, correction: str, experiment: str
-    ) -> None:
-        """Register a claim that takes training to check; ``experiment`` names what does, as ``reproduce`` knows it."""
-        self._put(Claim(*self._head(number, where), statement, verdict, correction, experiment=experiment))
-
-    def read(self, number: str, where: str, verdict: Verdict, statement: str, reason: str) -> None:
-        """Register a claim in which nothing can be computed; ``reason`` says why."""
-        self._put(Claim(*self._head(number, where), statement, verdict, reason))
-
-    def _head(self, number: str, where: str) -> tuple[str, str]:
-        return f"{self.letter}.{number}", f"{self.paper}, {where}"
-
-    def _put(self, claim: Claim) -> None:
-        if any(other.id == claim.id for other in self.claims):
-            raise ValueError(f"claim {claim.id} is registered twice")
-        self.claims.append(claim)
 
 
 def equal(

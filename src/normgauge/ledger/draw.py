@@ -30,3 +30,14 @@ class Draw:
         """A random n x n orthogonal matrix."""
         q, r = torch.linalg.qr(self.normal(n, n))
         return q * r.diagonal().sign()
+
+
+def draw_counts(draw: Draw, p: Tensor, m: int, trials: int) -> Tensor:
+    """How many of m samples fall into each cell, (trials, cells)."""
+    cells = torch.multinomial(p, m * trials, replacement=True, generator=draw.generator).reshape(trials, m)
+    return torch.zeros(trials, len(p), dtype=torch.float64).scatter_add_(1, cells, torch.ones_like(cells).double())
+
+
+def variation(p: Tensor, counts: Tensor) -> Tensor:
+    """½Σ|p_i − m_i/m| of every draw: the largest gap of a model constant on cells and chosen after the draw."""
+    return (p - counts / counts.sum(1, keepdim=True)).abs().sum(1) / 2

@@ -9,14 +9,7 @@ from torch import Tensor
 
 
 def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The Jacobian of ``function`` at ``x``, flattened to (outputs, inputs), in float64.
-
-    Args:
-        function: any differentiable map of one tensor; its weights must be float64 too.
-        x: where; it is taken in float64 and left alone.
-
-    Returns:
-        The matrix, one row an output, without a graph.
+    """The Jacobian of a differentiable map at ``x``, one row an output, in float64 and without a graph.
 
     >>> jacobian(lambda x: x**2, torch.tensor([1.0, 3.0])).tolist()
     [[2.0, 0.0], [0.0, 6.0]]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.core.claim import Curve, Finding
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian
 
-Found = Iterator[Finding | Curve]
 Loss = Callable[[Tensor], Tensor]
 
 
@@ -201,18 +199,6 @@ def layer(draw: Draw, *, dim: int = 0, eps: float = 0.0) -> Layer:
         eps=eps,
         dim=dim,
     )
-
-
-def batch_backward(draw: Draw) -> tuple[Tensor, Tensor, Tensor, float, float]:
-    """One unit: pre-activations z, δ = ∂L/∂a, the true ∂L/∂z, gain and ε."""
-    m, gamma, eps = draw.integer(3, 10), float(draw.uniform(1, low=1.3, high=3.0)), float(draw.uniform(1, high=0.3))
-    z, slope = draw.normal(m) * 2, draw.normal(m)
-
-    def after(a: Tensor) -> Tensor:
-        return (slope * torch.sin(a)).sum()
-
-    delta = gradient(after, gamma * standardize(z, eps))
-    return z, delta, gradient(lambda z: after(gamma * standardize(z, eps)), z), gamma, eps
 
 
 def idle(net: Layer) -> int:

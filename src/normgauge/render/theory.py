@@ -1,28 +1,37 @@
-"""Checked claims as text for a terminal: counts, one row a claim, or everything about a few."""
+"""Checked claims as text: the errors that matter and the counts, one row a claim, or everything about a few."""
 
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from normgauge.core.claim import Finding, Kind, Ledger, Outcome, Verdict
+from normgauge.core.claim import OWN, Entry, Finding, Kind, Ledger, Outcome, Verdict
 from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.table import Grid
 
 IN_FULL = 8  # more claims than this are shown as a table
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
-SHORT = {Verdict.GAUGE: "gauge"}  # where a column is narrow
+WIDE = 100  # letters of a line of the opening
+FOREMOST = (  # the roots of the errors that open
+    "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
+    "radial-eigenvalue", "decay-factor-two",
+)  # fmt: skip
+SHORT = {Verdict.GAUGE: "gauge", Verdict.WITHDRAWN: "withdrawn"}  # where a column is narrow
 WORDS = {
     Verdict.HOLDS: ("holds as printed", "hold as printed"),
-    Verdict.LOOSE: ("is true but can be sharpened", "are true but can be sharpened"),
-    Verdict.WRONG: ("is wrong as printed and corrected here", "are wrong as printed and corrected here"),
+    Verdict.LOOSE: ("is true but can be sharpened (loose)", "are true but can be sharpened (loose)"),
+    Verdict.WRONG: ("is wrong as printed", "are wrong as printed"),
     Verdict.GAUGE: (
-        "is about a number that moves under a rescaling the network does not notice",
-        "are about numbers that move under a rescaling the network does not notice",
+        "changes under a mere rescaling (gauge-dependent)",
+        "change under a mere rescaling (gauge-dependent)",
     ),
-    Verdict.UNSUPPORTED: ("has no proof behind it", "have no proof behind them"),
+    Verdict.UNSUPPORTED: ("has no proof behind it (unsupported)", "have no proof behind them (unsupported)"),
+    Verdict.NOT_REPRODUCED: ("came out otherwise for us (not reproduced)",) * 2,
+    Verdict.WITHDRAWN: ("is withdrawn by the author", "are withdrawn by the author"),
 }
 CAME_OUT = {
     Kind.EQUAL: ("equal", "NOT EQUAL"),
@@ -42,22 +51,24 @@ def number(value: float | None, digits: int = 5) -> str:
     return ABSENT if value is None else f"{value:.{digits}g}"
 
 
-def paper(outcome: Outcome) -> str:
-    """The source without the place in it."""
-    return outcome.source.partition(", ")[0]
-
-
-def place(outcome: Outcome) -> str:
-    """The place in the source."""
-    return outcome.source.partition(", ")[2]
-
-
-def by_paper(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+def by_source(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The outcomes of each source, in order."""
     found: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        found.setdefault(paper(outcome), []).append(outcome)
+        found.setdefault(outcome.claim.source, []).append(outcome)
     return found
+
+
+def heading(source: str, count: int) -> str:
+    """A source and how many claims are shown of it; our own results are no claims."""
+    if source == OWN:
+        return f"Our own results: {count}"
+    return f"{source[:1].upper()}{source[1:]}: {plural(count, 'claim')}"
+
+
+def published(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Claims of the sources, without our own results."""
+    return [outcome for outcome in outcomes if outcome.claim.source != OWN]
 
 
 def corrected(outcome: Outcome) -> float | None:
@@ -70,44 +81,41 @@ def corrected(outcome: Outcome) -> float | None:
 
 
 def state(outcome: Outcome) -> str:
-    """How a claim was checked, and whether that came out."""
-    if outcome.checked != "here":
-        return "by reading" if outcome.checked == "reading" else f"by {outcome.checked}"
-    return "passed" if outcome.passed else "FAILED"
+    """Whether the check came out, or why it was not run."""
+    return f"not run: {outcome.absent}" if not outcome.ran else "passed" if outcome.passed else "FAILED"
 
 
-def sentences(ledger: Ledger) -> list[str]:
-    """The verdicts in words a newcomer understands, and how far they were checked."""
-    outcomes = ledger.outcomes
-    counts = Counter(outcome.verdict for outcome in outcomes)
-    told = [f"{counts[v]} {_meant(v, counts[v] > 1)}" for v in Verdict if counts[v]]
-    here = [outcome for outcome in outcomes if outcome.checked == "here"]
-    read = sum(outcome.checked == "reading" for outcome in outcomes)
-    trained = len(outcomes) - len(here) - read
-    lost = sum(not outcome.passed for outcome in here)
-    ways = [f"{len(here)} on fresh random instances" if here else "", f"{trained} by training" if trained else ""]
-    ways.append(f"{read} only by reading, since nothing in them can be computed" if read else "")
-    seeds = sorted({outcome.seed for outcome in here})
-    drawn = f" (seed {', '.join(map(str, seeds))})" if here else ""
-    came = f"{plural(lost, 'check')} FAILED." if lost else "Every check passed." if here else ""
-    head = f"Of {len(outcomes)} claims, {'; '.join(told)}."
-    if len(outcomes) == 1:
-        head = f"This claim {_meant(outcomes[0].verdict)}."
-    return [head, f"Checked: {', '.join(filter(None, ways))}{drawn}. {came}".strip()]
+def counted(ledger: Ledger) -> str:
+    """The verdicts in words a newcomer understands: errors by their roots, our own results apart."""
+    outcomes = published(ledger.outcomes)
+    own = len(ledger.outcomes) - len(outcomes)
+    if len(ledger.outcomes) == 1:
+        return f"This {'result' if own else 'claim'} {WORDS[ledger.outcomes[0].claim.verdict][0]}."
+    counts = Counter(outcome.claim.verdict for outcome in outcomes)
+    told = {v: f"{counts[v]} {WORDS[v][counts[v] > 1]}" for v in Verdict if counts[v]}
+    if ledger.errors:
+        told[Verdict.WRONG] += f", {plural(len(ledger.errors), 'independent error')}"
+    head = f"Of {len(outcomes)} published claims {'; '.join(told.values())}." if outcomes else ""
+    return " ".join(filter(None, [head, f"Counted apart: {plural(own, 'result')} of our own." if own else ""]))
 
 
-def _meant(verdict: Verdict, several: bool = False) -> str:
-    words = WORDS[verdict][several]
-    return words if verdict in (Verdict.HOLDS, Verdict.WRONG) else f"{words} ({verdict})"
+def checked(ledger: Ledger) -> str:
+    """How many checks were run and came out; what was not run never counts as passed."""
+    ran = [outcome for outcome in ledger.outcomes if outcome.ran]
+    seeds = ", ".join(map(str, sorted({outcome.seed for outcome in ran})))
+    came = f"{plural(len(ledger.failed), 'check')} FAILED of" if ledger.failed else "Every check that was run passed:"
+    told = [f"{came} {len(ran)} (seed {seeds})."] if ran else []
+    why = Counter(outcome.absent for outcome in ledger.outcomes if not outcome.ran)
+    return " ".join([*told, *(f"Read, not run: {count} ({words})." for words, count in why.items())])
 
 
 def failures(ledger: Ledger) -> list[str]:
-    """A line for each check that failed: what came out otherwise, or why it could not run."""
+    """A line for each check that failed: what came out otherwise, or why it broke off."""
     lines = []
-    for outcome in ledger.outcomes:
+    for outcome in ledger.failed:
         wrong = [f"{f.what}: {CAME_OUT[f.kind][1].lower()}, {_sides(f)}" for f in outcome.findings if not f.passed]
-        told = [outcome.problem] if outcome.problem else wrong
-        lines += [f"failed: {outcome.id} (seed {outcome.seed}): {words}" for words in told]
+        told = [outcome.problem] if outcome.problem else wrong or ["it compared nothing"]
+        lines += [f"failed: {outcome.claim.id} (seed {outcome.seed}): {words}" for words in told]
     return lines
 
 
@@ -116,15 +124,43 @@ def _sides(finding: Finding) -> str:
     return ", ".join(f"{name} {number(value)}" for name, value in named if value is not None)
 
 
-def counts_grid(outcomes: Sequence[Outcome]) -> Grid:
-    """How many claims of each source have which verdict."""
-    groups = {**by_paper(outcomes), "all": list(outcomes)}
-    rows = tuple(
-        (name, *(str(sum(o.verdict is v for o in group) or ABSENT) for v in Verdict), str(len(group)))
-        for name, group in groups.items()
+def foremost(ledger: Ledger) -> list[Entry]:
+    """The errors to open with, in their order, each by its first entry."""
+    return [ledger.errors[root][0] for root in FOREMOST if root in ledger.errors]
+
+
+def sentence(entry: Entry) -> str:
+    """An error in short: the place, the words, a counterexample and what first of all survives."""
+    survives = re.split(r"; |\. (?=[A-Z])", entry.survives)[0]
+    parts = (
+        f"{entry.source}, {entry.at.partition(';')[0]}: {entry.words}",
+        f"Not so: {entry.within}",
+        f"Survives: {survives}",
     )
-    headers = ("source", *map(str, Verdict), "claims")
-    return Grid("Claims by source and verdict", headers, rows, frozenset(range(1, len(headers))))
+    return " ".join(f"{part.rstrip('.')}." for part in parts)
+
+
+def opening(ledger: Ledger) -> list[Block]:
+    """The first screen: the errors that matter, then what holds, by source."""
+    told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published(ledger.outcomes))} published claims. "
+            "Those that matter most:"] if foremost(ledger) else []  # fmt: skip
+    for entry in foremost(ledger):
+        told += textwrap.wrap(f"{entry.id}: {sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
+    return [*told, counts_grid(ledger)]
+
+
+def counts_grid(ledger: Ledger) -> Grid:
+    """How many published claims of each source have which verdict, and how many errors that is."""
+    groups = by_source(published(ledger.outcomes))
+    counts = {name: Counter(o.claim.verdict for o in group) for name, group in groups.items()}
+    roots = Counter(entries[0].source for entries in ledger.errors.values())
+    rows = {WORDS[v][1]: [counts[name][v] for name in groups] for v in Verdict if any(c[v] for c in counts.values())}
+    rows["claims"] = [len(group) for group in groups.values()]
+    if roots:
+        rows["independent errors"] = [roots[name] for name in groups]
+    headers = ("published claims", *(name.partition(" of ")[0] for name in groups), "all")
+    cells = tuple((name, *(str(n or ABSENT) for n in (*given, sum(given)))) for name, given in rows.items())
+    return Grid("What holds, by source", headers, cells, frozenset(range(1, len(headers))))
 
 
 def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
@@ -135,29 +171,24 @@ def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
-    first = outcome.headline if outcome.headline and outcome.headline.kind is not Kind.SHOWN else None
-    words = f"{place(outcome)}: {outcome.statement}"
+    claim, first = outcome.claim, outcome.headline
+    first = first if first and first.kind is not Kind.SHOWN else None
+    words = f"{claim.at.partition(';')[0]}: {claim.reading}"
     return (
-        outcome.id,
-        SHORT.get(outcome.verdict, str(outcome.verdict)),
+        claim.id,
+        SHORT.get(claim.verdict, str(claim.verdict)),
         words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …",
         number(first.published if first else None, 4),
         number(corrected(outcome), 4),
         number(first.measured if first else None, 4),
-        _mark(outcome),
+        f"✓ {1000 * outcome.seconds:.0f} ms" if outcome.passed else state(outcome).partition(":")[0],
     )
 
 
-def _mark(outcome: Outcome) -> str:
-    if outcome.checked != "here":
-        return "read" if outcome.checked == "reading" else "trained"
-    return f"✓ {1000 * outcome.seconds:.0f} ms" if outcome.passed else "FAILED"
-
-
 def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
-    """What there is to check, with statements in full."""
-    rows = tuple((o.id, place(o), str(o.verdict), o.statement, o.checked) for o in outcomes)
-    return Grid(f"{title}: {plural(len(rows), 'claim')}", ("id", "place", "verdict", "statement", "checked"), rows)
+    """What there is, with readings in full."""
+    rows = tuple((o.claim.id, o.claim.at, str(o.claim.verdict), o.claim.reading) for o in outcomes)
+    return Grid(title, ("id", "place", "verdict", "what it says"), rows)
 
 
 def findings_grid(outcome: Outcome) -> Grid:
@@ -174,61 +205,101 @@ def findings_grid(outcome: Outcome) -> Grid:
         for f in outcome.findings
     )
     headers = ("compared", "published", "predicted", "measured", "difference", "came out")
-    return Grid(f"What the check of {outcome.id} found", headers, rows, frozenset({1, 2, 3, 4}))
+    return Grid(f"What the check of {outcome.claim.id} found", headers, rows, frozenset({1, 2, 3, 4}))
+
+
+def error_facts(claim: Entry) -> list[tuple[str, str]]:
+    """The words of a source and what is left of them; what is empty is left out."""
+    told = (
+        ("words", f"“{claim.words}”{' (hedged)' if claim.hedged else ''}" if claim.words else ""),
+        ("reading", claim.reading),
+        ("counterexample", claim.within),
+        ("instead" if claim.verdict is Verdict.WRONG else "remark", claim.instead),
+        ("survives", claim.survives),
+        ("note", claim.note),
+    )
+    return [(name, words) for name, words in told if words]
+
+
+def facts(outcome: Outcome) -> list[tuple[str, str]]:
+    """Everything about one claim, and how it was checked."""
+    claim, spent = outcome.claim, f", seed {outcome.seed}, {1000 * outcome.seconds:.0f} ms" if outcome.ran else ""
+    told = (
+        ("verdict", f"it {WORDS[claim.verdict][0]}"),
+        *error_facts(claim),
+        ("counted as", claim.error),
+        ("rests on it", ", ".join(claim.backs)),
+        ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
+        ("check", f"{state(outcome)}{spent}"),
+        ("problem", outcome.problem),
+    )
+    return [(name, words) for name, words in told if words]
 
 
 def in_full(outcome: Outcome) -> list[Block]:
     """Everything about one claim."""
-    here = outcome.checked == "here"
-    told = (
-        ("verdict", f"it {_meant(outcome.verdict)}"),
-        ("instead" if outcome.verdict is Verdict.WRONG else "remark", outcome.correction),
-        ("rests on it", ", ".join(outcome.backs)),
-        ("check", f"{state(outcome)}, {1000 * outcome.seconds:.0f} ms" if here else state(outcome)),
-        ("problem", outcome.problem),
-        ("plots", "; ".join(curve.title for curve in outcome.curves) + (" (--html)" if outcome.curves else "")),
-    )
-    rows = tuple((name, words) for name, words in told if words)
-    facts = Grid(f"{outcome.id}: {outcome.source}", ("claim", outcome.statement), rows)
-    return [facts, findings_grid(outcome)] if outcome.findings else [facts]
+    claim, plots = outcome.claim, "; ".join(curve.title for curve in outcome.curves)
+    rows = [*facts(outcome), *([("plots", f"{plots} (--html)")] if plots else [])]
+    told = Grid(f"{claim.id}: {claim.source}, {claim.at}", rows[0], tuple(rows[1:]))
+    return [told, findings_grid(outcome)] if outcome.findings else [told]
 
 
-def blocks(ledger: Ledger) -> list[Block]:
-    """What the terminal shows: a few claims in full, many as one table a source."""
+def blocks(ledger: Ledger, every: bool = True) -> list[Block]:
+    """What the terminal shows: a few claims in full; many as the opening, with ``every`` also as one table a source."""
     if len(ledger.outcomes) <= IN_FULL:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
-    else:
-        groups = by_paper(ledger.outcomes)
-        body = [claims_grid(f"{name}: {plural(len(group), 'claim')}", group) for name, group in groups.items()]
-        body.append(counts_grid(ledger.outcomes))
-    return [*body, "", *sentences(ledger)]
+        return [*body, "", counted(ledger), checked(ledger)]
+    groups = by_source(ledger.outcomes).items() if every else ()
+    tables = [claims_grid(heading(name, len(group)), group) for name, group in groups]
+    own = len(ledger.outcomes) - len(published(ledger.outcomes))
+    apart = f"Counted apart: {plural(own, 'result')} of our own. " if own else ""
+    return [*opening(ledger), *tables, f"{apart}{checked(ledger)}"]
 
 
-def markdown(outcomes: Sequence[Outcome]) -> str:
-    """The claims as a page of the documentation: no numbers, so that it changes only with the claims."""
+def markdown(ledger: Ledger) -> str:
+    """The claims as a page of the documentation: no measured numbers, so that it changes only with the claims."""
     lines = [
         "# Claims of the theory",
         "",
-        "Generated by `make docs` from the ledger. `normgauge theory` checks every claim on fresh random instances,",
-        "`normgauge theory --claim T.L1` shows one in full, `normgauge theory --html theory.html` writes a page with",
-        "every comparison and plots.",
+        "Generated by `make docs`. `normgauge theory` checks the claims on fresh random instances and on committed",
+        "results, `--claim T.L1` shows one in full, `--html theory.html` writes a page with all comparisons and plots.",
+        "[Section by section](sources.md) says what was run for each part of the sources.",
         "",
-        *_table(counts_grid(outcomes).headers, counts_grid(outcomes).rows),
+        counted(ledger),
+        "",
+        *_table(counts_grid(ledger)),
+        "",
+        "## Errors that matter most",
+        "",
+        *(f"* **{entry.id}** {_cell(sentence(entry))}" for entry in foremost(ledger)),
+        "",
+        "## Every independent error",
+        "",
     ]
-    for name, group in by_paper(outcomes).items():
-        rows = [(o.id, place(o), str(o.verdict), o.statement, o.correction, _checked(o)) for o in group]
-        heads = ("id", "place", "verdict", "statement", "what is true, and why", "checked")
-        lines += ["", f"## {name[:1].upper()}{name[1:]}", "", *_table(heads, rows)]
-    return "\n".join(lines) + "\n"
+    for entries in ledger.errors.values():
+        lines += _error(entries)
+    for name, group in by_source(ledger.outcomes).items():
+        grid = claims_list(heading(name, len(group)), group)
+        folded = ["<details><summary>All of them</summary>", "", *_table(grid), "", "</details>"]
+        lines += [f"## {grid.title}", "", *folded, ""]
+    return "\n".join(lines)
 
 
-def _checked(outcome: Outcome) -> str:
-    return outcome.checked if outcome.checked in ("here", "reading") else f"`{outcome.checked}`"
+def _error(entries: Sequence[Entry]) -> list[str]:
+    """One root with all that is wrong by it."""
+    places = [f"{entry.id}: {entry.source}, {entry.at}" for entry in entries]
+    told = [("the same error", "; ".join(places[1:]))] if len(places) > 1 else []
+    return [
+        f"### {_cell(places[0])}",
+        "",
+        *(f"* {name}: {_cell(words)}" for name, words in [*error_facts(entries[0]), *told]),
+        "",
+    ]
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    drawn = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (headers, *rows)]
-    return [drawn[0], "|" + " --- |" * len(headers), *drawn[1:]]
+def _table(grid: Grid) -> list[str]:
+    drawn = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (grid.headers, *grid.rows)]
+    return [drawn[0], "|" + " --- |" * len(grid.headers), *drawn[1:]]
 
 
 def _cell(text: str) -> str:

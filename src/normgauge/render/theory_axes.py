@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from normgauge.render import svg
 from normgauge.render.svg import Scale
 
-SPREAD = 30.0  # largest over smallest value beyond which an even axis hides the small ones
 PLAIN = 3  # decades on both sides of 1 that are written out
 
 
@@ -55,13 +54,6 @@ def _decade(power: float) -> str:
 def finite(values: Iterable[float]) -> list[float]:
     """Those that have a place."""
     return [value for value in values if math.isfinite(value)]
-
-
-def spread_wide(values: Sequence[float]) -> bool:
-    """Whether numbers, none of them negative, span more than an even axis shows."""
-    fine = finite(values)
-    positive = [v for v in fine if v > 0]
-    return bool(positive) and min(fine) >= 0 and max(positive) / min(positive) > SPREAD
 
 
 def axis(values: Sequence[float], start: float, end: float, *, logarithmic: bool) -> Axis:

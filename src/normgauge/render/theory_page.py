@@ -1,4 +1,4 @@
-"""Checked claims as one self-contained page: the counts in a sentence, then every claim with what its check found."""
+"""Checked claims as one self-contained page: the errors in full, then every claim, folded by source."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from normgauge.core.claim import Ledger, Outcome, Verdict
+from normgauge.core.claim import Entry, Ledger, Outcome, Verdict
+from normgauge.render import theory
 from normgauge.render.numbers import plural
 from normgauge.render.page import document
 from normgauge.render.parts import html_table
 from normgauge.render.parts import words as raised
-from normgauge.render.theory import by_paper, counts_grid, failures, findings_grid, paper, sentences, state
-from normgauge.render.theory_plots import curve_plot, dots
+from normgauge.render.theory_plots import curve_plot
 
 ASSETS = ("page", "theory")
-MEANINGS = {
-    Verdict.HOLDS: "True as printed; the check confirms it.",
-    Verdict.LOOSE: "True, but a sharper form is known; the check confirms both.",
-    Verdict.WRONG: "A counterexample is shown, and what is true instead is confirmed.",
-    Verdict.GAUGE: "The number moves under a rescaling that leaves the network's function alone: it says how the "
-    "weights are written down, not what the network does.",
-    Verdict.UNSUPPORTED: "No proof is given, or none is possible; what can be computed is shown.",
-}
 TERMS = (
     ("published", "What the source says the number is. In a row that moves: the number before the rescaling."),
     ("predicted", "What the true statement says it is, or is at most: the claim itself where it holds."),
@@ -35,31 +27,28 @@ TERMS = (
 
 def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
     """The page as a string."""
-    first, *rest = sentences(ledger)
-    lost = "".join(f'<p class="warn">{escape(line)}</p>' for line in failures(ledger))
+    lost = "".join(f'<p class="warn">{escape(line)}</p>' for line in theory.failures(ledger))
+    several = len(ledger.outcomes) > 1
     body = (
-        f'<p class="verdict">{words(first)}</p><p>{words(" ".join(rest))}</p>{lost}{_tally(ledger.outcomes)}'
-        f'<div id="claims">{"".join(_papers(ledger.outcomes))}</div>'
-        f"<section><h2>Claims by source and verdict</h2>{html_table(counts_grid(ledger.outcomes))}</section>"
-        f"<section><h2>Words</h2>{_facts(TERMS)}</section>"
+        f'<p class="verdict">{words(theory.counted(ledger))}</p><p>{words(theory.checked(ledger))}</p>{lost}'
+        f"{_tally(theory.published(ledger.outcomes)) + _errors(ledger) if several else ''}"
+        f'<div id="claims">{"".join(_sources(ledger.outcomes))}</div>'
+        f"<section><h2>Claims by source and verdict</h2>{html_table(theory.counts_grid(ledger))}</section>"
+        f"<section><h2>Words</h2>{_list(TERMS)}</section>"
     )
     seconds = sum(outcome.seconds for outcome in ledger.outcomes)
-    return document(title, f"{plural(len(ledger.outcomes), 'claim')}, {seconds:.3g} CPU seconds", body, ASSETS)
+    return document(title, f"checked in {seconds:.3g} CPU seconds", body, ASSETS)
 
 
-def words(sentence: str) -> str:
+def words(text: str) -> str:
     """A sentence as HTML with powers of ten raised, also those with a true minus sign."""
-    return raised(sentence.replace("10^−", "10^-"))
+    return raised(text.replace("10^−", "10^-"))
 
 
 def _tally(outcomes: Sequence[Outcome]) -> str:
-    """Each verdict with its count and what it means."""
-    counts = Counter(outcome.verdict for outcome in outcomes)
-    items = "".join(
-        f"<li>{badge(verdict)} <b>{counts[verdict]}</b> <span>{escape(MEANINGS[verdict])}</span></li>"
-        for verdict in Verdict
-        if counts[verdict]
-    )
+    """Each verdict with its count."""
+    counts = Counter(outcome.claim.verdict for outcome in outcomes)
+    items = "".join(f"<li>{badge(verdict)} <b>{counts[verdict]}</b></li>" for verdict in Verdict if counts[verdict])
     return f'<ul class="tally">{items}</ul>'
 
 
@@ -68,47 +57,56 @@ def badge(verdict: Verdict) -> str:
     return f'<span class="badge v-{verdict.name.lower()}">{verdict}</span>'
 
 
-def _papers(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    for name, group in by_paper(outcomes).items():
-        opened = " open" if len(outcomes) == 1 else ""
+def _errors(ledger: Ledger) -> str:
+    """Those that matter in a sentence each, then every root in full."""
+    if not ledger.errors:
+        return ""
+    first = "".join(f"<li>{_link(entry)} {words(theory.sentence(entry))}</li>" for entry in theory.foremost(ledger))
+    rest = "".join(
+        f"<article><h3>{' '.join(map(_link, entries))} {words(f'{entries[0].source}, {entries[0].at}')}</h3>"
+        f"{_list(theory.error_facts(entries[0]))}</article>"
+        for entries in ledger.errors.values()
+    )
+    head = plural(len(ledger.errors), "independent error")
+    return f'<section class="errors"><h2>{head}</h2><ol>{first}</ol>{rest}</section>'
+
+
+def _link(entry: Entry) -> str:
+    return f'<a href="#{escape(_anchor(entry))}">{escape(entry.id)}</a>'
+
+
+def _anchor(entry: Entry) -> str:
+    return entry.id.replace(" ", "-")
+
+
+def _sources(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Folded, since hundreds of claims are no page to read; a single claim is open."""
+    opened = " open" if len(outcomes) == 1 else ""
+    for name, group in theory.by_source(outcomes).items():
         claims = "".join(claim(outcome, opened) for outcome in group)
-        heading = f"{name[:1].upper()}{name[1:]}"
-        yield (
-            f'<section class="paper"><h2>{escape(heading)} <small>{plural(len(group), "claim")}</small></h2>'
-            f"{claims}</section>"
-        )
+        head = f"<summary><h2>{escape(theory.heading(name, len(group)))}</h2></summary>"
+        yield f'<details class="paper"{opened}>{head}{claims}</details>'
 
 
 def claim(outcome: Outcome, opened: str = "") -> str:
     """One claim: a line to see, the rest to open."""
-    kind = "bad" if not outcome.passed else "good" if outcome.checked == "here" else "read"
-    anchor = escape(outcome.id.replace(" ", "-"))
+    entry, kind = outcome.claim, "good" if outcome.passed else "bad" if outcome.ran else "read"
     summary = (
-        f"<h3>{escape(outcome.id)}</h3> {badge(outcome.verdict)} "
-        f'<span class="said">{words(outcome.statement)}</span> '
-        f'<span class="state {kind}">{escape(state(outcome))}</span>'
+        f"<h3>{escape(entry.id)}</h3> {badge(entry.verdict)} "
+        f'<span class="said">{words(entry.reading)}</span> '
+        f'<span class="state {kind}">{escape(theory.state(outcome).partition(":")[0])}</span>'
     )
+    plots = "".join(curve_plot(curve) for curve in outcome.curves)
+    table = html_table(theory.findings_grid(outcome)) if outcome.findings else ""
+    inside = _list([("source", f"{entry.source}, {entry.at}"), *theory.facts(outcome)])
+    inside += (f'<div class="minis">{plots}</div>' if plots else "") + table
     return (
-        f'<details class="claim" id="{anchor}" data-verdict="{outcome.verdict}" data-paper="{escape(paper(outcome))}"'
-        f'{opened}><summary>{summary}</summary><div class="inside">{_inside(outcome)}</div></details>'
+        f'<details class="claim" id="{escape(_anchor(entry))}" data-verdict="{entry.verdict}" '
+        f'data-paper="{escape(entry.source)}"{opened}><summary>{summary}</summary>'
+        f'<div class="inside">{inside}</div></details>'
     )
 
 
-def _inside(outcome: Outcome) -> str:
-    instead = "true instead" if outcome.verdict is Verdict.WRONG else "remark"
-    how = state(outcome) + (f", seed {outcome.seed}, {1000 * outcome.seconds:.0f} ms" if outcome.findings else "")
-    facts = (
-        ("source", outcome.source),
-        (instead, outcome.correction),
-        ("rests on it", ", ".join(outcome.backs)),
-        ("check", how),
-        ("problem", outcome.problem),
-    )
-    plots = dots(outcome) + "".join(curve_plot(curve) for curve in outcome.curves)
-    table = html_table(findings_grid(outcome)) if outcome.findings else ""
-    return _facts(facts) + (f'<div class="minis">{plots}</div>' if plots else "") + table
-
-
-def _facts(pairs: Sequence[tuple[str, str]]) -> str:
-    rows = "".join(f"<div><dt>{escape(term)}</dt><dd>{words(told)}</dd></div>" for term, told in pairs if told)
+def _list(pairs: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<div><dt>{escape(term)}</dt><dd>{words(told)}</dd></div>" for term, told in pairs)
     return f'<dl class="facts">{rows}</dl>'

@@ -72,7 +72,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     return over_last(step, known(step, ctx), incoming[0], ctx)
 
 
-@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="T.RMS")
+@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="X.rmsnorm")
 def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Root-mean-square normalization.
 

@@ -1,4 +1,4 @@
-// The page of claims: a word, a source and verdicts choose what is shown; a link to a claim opens it.
+// The page of claims: a word, a source and verdicts choose what is shown and unfold it; a link to a claim opens it.
 {
   const claims = [...document.querySelectorAll("details.claim")];
   const papers = [...new Set(claims.map((claim) => claim.dataset.paper))];
@@ -21,7 +21,11 @@
       claim.hidden = (chosen.size > 0 && !chosen.has(verdict)) || (source.value !== "" && source.value !== paper)
         || !text(claim).includes(word);
     }
-    for (const part of document.querySelectorAll(".paper")) part.hidden = !part.querySelector("details:not([hidden])");
+    const asked = chosen.size > 0 || source.value !== "" || word !== "";
+    for (const part of document.querySelectorAll(".paper")) {
+      part.hidden = !part.querySelector(".claim:not([hidden])");
+      part.open ||= asked;
+    }
     count.textContent = `${visible().length} of ${claims.length} claims`;
     name();
   };
@@ -44,6 +48,7 @@
     all.addEventListener("click", () => {
       const open = !visible().some((claim) => claim.open);
       for (const claim of visible()) claim.open = open;
+      for (const part of document.querySelectorAll(".paper")) part.open = open;
       name();
     });
     document.addEventListener("toggle", name, true);
@@ -56,6 +61,7 @@
     const target = document.querySelector(":target"); // the browser has read the address already
     if (!target?.matches("details.claim")) return;
     target.open = true;
+    target.closest(".paper").open = true;
     target.scrollIntoView();
   };
   addEventListener("hashchange", follow);
