@@ -264,8 +264,7 @@ def folded(draw: Draw) -> Found:
 
 def hidden(draw: Draw) -> Found:
     n, depth, t = draw.integer(3, 7), draw.integer(2, 4), 10 ** numbers(draw, 1, 1.0, 3.0)[0]
-    w, v, x = draw.normal(n, n), draw.normal(n, n), draw.normal(20, n)
-    scale = torch.cat([t * ones(1), ones(n - 1)])
+    w, v, x, scale = draw.normal(n, n), draw.normal(n, n), draw.normal(20, n), torch.cat([t * ones(1), ones(n - 1)])
     yield unchanged("outputs of two layers", torch.relu(x @ w.T) @ v.T, torch.relu(x @ w.T * scale) @ (v / scale).T)
     yield moves("product of their norms", norm(w) * norm(v), norm(scale[:, None] * w) * norm(v / scale))
     blocks = [(draw.normal(n, n), draw.normal(n, n)) for _ in range(depth)]
