@@ -66,8 +66,9 @@ class Surroundings(Sleeper):
         self._given = None
         for row, layer in enumerate(layers):
             module = layer.module
-            if by_channel(module) and getattr(module, "running_var", None) is not None:
-                sheet.put(row, "running", module.running_var.mean())
+            variance = getattr(module, "running_var", None)
+            if by_channel(module) and isinstance(variance, Tensor):
+                sheet.put(row, "running", variance.mean())
                 if module in self._frozen:
                     sheet.put(row, "batch", self._frozen[module])
         self._frozen.clear()

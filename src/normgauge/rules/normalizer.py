@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,9 +190,9 @@ def of_torch(module: nn.Module, native: torch.dtype = torch.float32) -> Normaliz
     return _called(name or "local_response_norm", given, native)
 
 
-def _forward(kind: type[nn.Module]) -> Callable[..., Any]:
+def _forward(kind: type[nn.Module]) -> Any:
     """The forward of the nearest ancestor that torch wrote."""
-    return next(base.forward for base in kind.__mro__ if base.__module__.startswith("torch."))
+    return next(getattr(base, "forward", None) for base in kind.__mro__ if base.__module__.startswith("torch."))
 
 
 def _called(name: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0) -> Normalizer | None:

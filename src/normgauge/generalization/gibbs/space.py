@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _NormBase
 
 from normgauge.errors import InputError, NormgaugeError
 from normgauge.generalization.facts.reads import refuse_unpaid, within
 from normgauge.generalization.facts.sample import device_of
 from normgauge.generalization.surrogate import duplicate
+from normgauge.rules.normalizer import of_torch
 from normgauge.symmetry import canonical
 
 PROBES = 8  # random inputs the copy is compared on
@@ -122,15 +123,15 @@ def _absorb(model: nn.Module) -> set[str]:
     """
     done: set[str] = set()
     for name, module in model.named_modules():
-        if not isinstance(module, _NormBase):
+        form = of_torch(module)
+        if form is None or form.kind not in ("batch", "instance"):
             continue
-        if module.running_mean is None or module.running_var is None:
-            if isinstance(module, _BatchNorm):
+        if form.stored is None:
+            if form.kind == "batch":
                 raise InputError(f"{name} normalizes by its batch in eval mode too: no function of a single input")
             continue
-        gain = (module.running_var.double() + module.eps).rsqrt()
-        gain = gain if module.weight is None else gain * module.weight
-        offset = -module.running_mean * gain if module.bias is None else module.bias - module.running_mean * gain
+        gain, offset = form.affine()
+        assert isinstance(module, _NormBase) and module.running_mean is not None and module.running_var is not None
         kind = module.running_mean.dtype
         module.weight, module.bias = nn.Parameter(gain.to(kind)), nn.Parameter(offset.to(kind))
         module.affine = True

@@ -7,10 +7,10 @@ from collections import Counter
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from normgauge.generalization.facts.sample import device_of
+from normgauge.rules.normalizer import of_torch
 from normgauge.session import Options, record_call
 from normgauge.trace.step import Step, Trace
 from normgauge.trace.untouched import unwrap
@@ -69,7 +69,7 @@ def _pairs(model: nn.Module, trace: Trace) -> list[tuple[nn.Module, nn.Module]]:
     uses = Counter(step.path for step in trace.steps if step.module is not None)
     found = []
     for step in trace.steps:
-        before = step.inputs[0].step if isinstance(step.module, _BatchNorm) and step.inputs else None
+        before = step.inputs[0].step if step.module is not None and step.inputs else None
         if before is None or not _foldable(step, before) or len(trace.consumers[step.inputs[0].index]) != 1:
             continue
         if uses[step.path] == uses[before.path] == 1:
@@ -78,17 +78,17 @@ def _pairs(model: nn.Module, trace: Trace) -> list[tuple[nn.Module, nn.Module]]:
 
 
 def _foldable(step: Step, before: Step) -> bool:
-    return type(before.module) in MAPS and step.module.running_var is not None and not step.trouble
+    form = of_torch(step.module)
+    fixed = form is not None and form.kind == "batch" and form.stored is not None
+    return fixed and type(before.module) in MAPS and not step.trouble
 
 
 @torch.no_grad()
 def _absorb(first: nn.Module, norm: nn.Module) -> None:
-    assert isinstance(first, MAPS) and isinstance(norm, _BatchNorm)
-    assert norm.running_var is not None and norm.running_mean is not None
-    scale = (norm.running_var.double() + norm.eps).rsqrt()
-    scale = scale if norm.weight is None else scale * norm.weight.double()
-    shift = -norm.running_mean.double() if first.bias is None else first.bias.double() - norm.running_mean.double()
-    shift = shift * scale if norm.bias is None else shift * scale + norm.bias.double()
+    form = of_torch(norm)
+    assert isinstance(first, MAPS) and form is not None
+    scale, shift = form.affine()
+    shift = shift if first.bias is None else first.bias.double() * scale + shift
     weight = first.weight.double() * scale.view(-1, *[1] * (first.weight.ndim - 1))
     dtype = first.weight.dtype
     first.weight = nn.Parameter(weight.to(dtype))
