@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.dynamics.identity import RadialIdentity
 from normgauge.monitor.layers import find_layers
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 
 
 class Permuted(nn.LayerNorm):

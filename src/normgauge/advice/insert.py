@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from normgauge.errors import InputError
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 from normgauge.whatif.exchange import Change, at_path, follow, swap_in
 from normgauge.whatif.fresh import KINDS, fresh
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 
 
 class RadialIdentity:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 

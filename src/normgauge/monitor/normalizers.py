@@ -12,7 +12,7 @@ from normgauge.monitor.fetch import Sheet
 from normgauge.monitor.layers import Layer, by_channel
 from normgauge.monitor.sigma import Spread
 from normgauge.monitor.vectors import Segments
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 
 Scales = dict[int, Tensor]
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.monitor.hooks import Sleeper
-from normgauge.rules.normalizer import of_module, of_torch
+from normgauge.rules.normalizer import of_torch
+from normgauge.rules.tried import of_module
 
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""

@@ -1,16 +1,13 @@
 """What a normalizer is, however it is written: a module of torch's or a subclass, a function, plain operations.
 
-`of_step` reads one off a traced step, `of_module` off a module: torch's own by their type, others by what they compute
-on a few random values. Everyone who asks whether something normalizes, over what, by which ε and with which gains, asks
-here.
+`of_step` reads one off a traced step, `of_torch` off a module of torch's, and `tried.of_module` off any module, by what
+it computes. Everyone who asks whether something normalizes, over what, by which ε and with which gains, asks here.
 """
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +17,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normgauge.trace.step import Step, Value
-from normgauge.trace.tape import record
 from normgauge.trace.untouched import default_eps
 
 MODULES = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.LocalResponseNorm)
@@ -40,37 +36,6 @@ ARGUMENTS: dict[Any, tuple[str, ...]] = {
 }
 EPS = 1e-5  # of torch's functions, where none is given
 SEVERAL = -99
-LOOKED_AT: dict[Any, Normalizer | None] = {}  # modules written by hand, by class and settings
-BESIDE = {
-    *(
-        "permute",
-        "transpose",
-        "movedim",
-        "view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "contiguous",
-        "unsqueeze",
-        "squeeze",
-    ),
-    *(
-        "to",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "type_as",
-        "type",
-        "clone",
-        "mul",
-        "rmul",
-        "imul",
-        "add",
-        "radd",
-        "iadd",
-    ),
-}  # what may stand beside the normalizer in a module that is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,62 +183,6 @@ def _called(name: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0
     if given.get("p") not in (None, 2, 2.0) or not isinstance(dim, int) or not ndim:
         return None
     return Normalizer("length", None, None, 1e-12 if eps is None else eps, dims=(dim % ndim - ndim,), where="floor")
-
-
-def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | None:
-    """The normalizer that a module is: one of torch's, or one that computes nothing else.
-
-    Args:
-        module: torch's own or anybody's; a copy of it is run.
-        example: what it is given; without it, random values of usual shapes around its channels are tried.
-    """
-    found = of_torch(module, torch.float32 if example is None else example.dtype)
-    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if found is not None or type(module).__module__.startswith("torch.") or any(module.children()):
-        return found
-    wide = max((t.numel() for t in own), default=0)
-    if any(t.ndim > 1 for t in own) or (example is None and not own):
-        return None
-    if example is not None:
-        return _alone(module, example)
-    settings = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, int | float | str)))
-    key = (type(module), tuple(t.shape for t in own), settings)
-    if key not in LOOKED_AT:
-        shapes = ((4, wide), (4, 3, wide), (3, wide, 5), (3, wide, 4, 4))
-        values = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in shapes)
-        LOOKED_AT[key] = next((form for x in values if (form := _alone(module, x)) is not None), None)
-    kept = LOOKED_AT[key]
-    return kept if kept is None else replace(kept, gamma=getattr(module, "weight", kept.gamma))
-
-
-def _alone(module: nn.Module, x: Tensor) -> Normalizer | None:
-    """The only normalizer among the steps of a module, the others moving entries or multiplying by its own weights."""
-    from normgauge.rules import REGISTRY
-    from normgauge.rules.expand import expansion_of
-    from normgauge.rules.recognise import recognise
-
-    try:
-        twin = copy.deepcopy(module).double()
-        given = x.detach().double().to(next((t.device for t in module.parameters()), x.device))
-        first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
-        steps = recognise(first).steps
-    except Exception:  # whatever it is, it is no normalizer of such values
-        return None
-    forms = {step.index: of_step(step, x.dtype) for step in steps}
-    found = [step for step in steps if forms[step.index] is not None]
-    others = [step for step in steps if forms[step.index] is None]
-    if len(found) != 1 or not all(step.kind.strip("_") in BESIDE and len(step.inputs) == 1 for step in others):
-        return None
-    return _seen_from(given, found[0].inputs[0].tensor, forms[found[0].index])
-
-
-def _seen_from(given: Tensor, moved: Tensor, form: Normalizer | None) -> Normalizer | None:
-    """The normalizer of values that were given with their axes in another order; None where they moved otherwise."""
-    orders = itertools.permutations(range(given.ndim))
-    order = next((o for o in orders if given.permute(o).shape == moved.shape and given.permute(o).equal(moved)), None)
-    if form is None or order is None or (order != tuple(range(given.ndim)) and not form.dims):
-        return None
-    return replace(form, dims=tuple(order[d] - given.ndim for d in form.dims))
 
 
 def _plain(tensor: Any) -> Tensor | None:

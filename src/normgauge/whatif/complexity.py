@@ -9,7 +9,7 @@ from torch import nn
 from normgauge.core.ratios import Ratios, ratios
 from normgauge.core.reading import Reading
 from normgauge.errors import ReadingError
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 from normgauge.whatif.exchange import Change, hooked_like, swapped
 from normgauge.whatif.measured import Measured
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 from normgauge.trace.untouched import compiled_inside
 
 LISTED = 8

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError, ReadingError
-from normgauge.rules.normalizer import of_module
+from normgauge.rules.tried import of_module
 from normgauge.trace.inputs import make_call, named_tensors
 from normgauge.trace.untouched import cast_tree, compiled_inside, untouched
 from normgauge.whatif.exchange import Change, at_path, followed, hooked_like, known, swapped
