@@ -16,10 +16,9 @@ from normgauge.rules.normalizer import Normalizer, of_step, of_torch
 from normgauge.rules.recognise import recognise
 from normgauge.trace.tape import record
 
-BESIDE = frozenset(
-    "permute transpose movedim view reshape flatten unflatten contiguous unsqueeze squeeze to float double half bfloat16 "
-    "type_as type clone mul rmul imul add radd iadd".split()
-)  # what may stand beside the normalizer in a module that is one
+MOVES = ("permute", "transpose", "movedim", "view", "reshape", "flatten", "unflatten", "contiguous", "unsqueeze")
+CASTS = ("to", "float", "double", "half", "bfloat16", "type_as", "type", "clone", "squeeze")
+BESIDE = {*MOVES, *CASTS, "mul", "rmul", "imul", "add", "radd", "iadd"}  # in a module that is a normalizer
 LOOKED_AT: dict[Any, Normalizer | None] = {}  # modules written by hand, by class and settings
 
 
