@@ -93,7 +93,7 @@ def test_entries_of_one_root_are_one_error_and_our_own_results_are_none():
     again, second = replace(wrong, id="S.y"), replace(wrong, id="A.z", error="sign")
     entries = (wrong, ENTRY, second, again, replace(wrong, id="X.own", source=OWN, error="own"))
     ledger = Ledger(tuple(map(Outcome, entries)))
-    assert ledger.errors == {"norm": [wrong, again], "sign": [second]} and ledger.to_json()["errors"] == 2
+    assert ledger.errors == {"norm": [wrong, again], "sign": [second]} and ledger.to_json()["independent_errors"] == 2
 
 
 def test_an_error_in_a_check_is_an_outcome_that_failed():

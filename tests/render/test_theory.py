@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from normgauge.core.claim import Ledger, Outcome, Verdict
-from normgauge.ledger import CLAIMS
+from normgauge.ledger import ABOUT, CLAIMS
 from normgauge.render import theory
 from normgauge.render.console import draw
 from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
 
 README = Path(__file__).parents[2] / "README.md"
-REAL = Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in CLAIMS.values()))
+REAL = Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in CLAIMS.values()), ABOUT)
 
 
 def shown(*outcomes, width: int = 120, every: bool = True) -> str:
@@ -65,7 +65,7 @@ def test_few_claims_are_shown_in_full():
     for words in (
         "T.L1: Than 2025, Lemma 1, first part", "BatchNorm's constant is the length of 1/σ.", "it is wrong as printed",
         "“‖BN‖ = ‖1/σ‖”", "σ = (0.5, 1): 2.29 is printed", "The largest entry", "the upper bound.",
-        "passed, seed 7, 3 ms",
+        "passed: the verdict is confirmed, seed 7, 3 ms",
         "Steps by learning rate; A flat line (--html)", "normgauge reproduce than2025/fig1", "“it may be so” (hedged)",
         "not run: nothing in it can be computed", "batchnorm-euclidean-norm",
     ):  # fmt: skip
@@ -82,7 +82,7 @@ def test_facts_have_no_numbers():
 
 def test_many_claims_open_with_the_errors_that_matter_then_what_holds():
     told = shown(*ALL.outcomes, every=False, width=100)
-    assert told.startswith("1 independent error in 8 published claims. Those that matter most:\n* T.L1: ")
+    assert told.startswith("1 independent error in 8 published claims. Those that reach furthest:\n* T.L1: ")
     assert "‖1/σ‖. Not so: σ = (0.5, 1): 2.29 is printed, 2 is found. Survives: the upper bound." in " ".join(
         told.split()
     )
@@ -104,7 +104,9 @@ def test_every_claim_is_a_row_of_its_source():
 
 def test_the_real_first_screen_is_one_and_its_errors_are_there():
     assert [entry.error for entry in theory.foremost(REAL)] == list(theory.FOREMOST)
-    told = shown(*REAL.outcomes, every=False, width=100).splitlines()
+    stream = io.StringIO()
+    draw(theory.blocks(REAL, every=False), stream, 100)
+    told = stream.getvalue().splitlines()
     assert len(told) <= 38 and max(map(len, told)) <= 100  # two lines are left for the command and the seed
 
 

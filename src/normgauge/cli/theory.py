@@ -1,8 +1,9 @@
-"""Check the theory: every claim of the papers has a verdict and a check that computes both sides, and can fail.
+"""Check the theory: every claim of the papers has a verdict, and nearly all have a check that can fail.
 
 Each check draws small random networks, layers or data, finds the number the claim is about by brute force (Jacobians,
 singular values, simulation) or in the committed results of an experiment, and compares it with what is printed and with
-what is true. Another seed, other instances. The verdicts:
+what is true; a check has passed when it confirms the verdict. A few claims are only read, against the text or the work
+it cites. Another seed, other instances. The verdicts:
 
   holds                    true as printed
   loose                    true; a sharper form is known, or a condition any reader supplies is missing
@@ -77,12 +78,12 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.ledger import find
+    from normgauge.ledger import ABOUT, find
 
     args.claim = [*args.claims, *args.claim]
     claims = find(args.claim)
     if args.list or args.markdown is not None:
-        return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims)))
+        return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed
     ledger = _check(claims, seed)
     if args.json is not None:
@@ -126,7 +127,7 @@ def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
 def _list(args: argparse.Namespace, ledger: Ledger) -> int:
     if args.json is not None:
         listed = [dataclasses.asdict(outcome.claim) for outcome in ledger.outcomes]
-        write_json({"schema": 2, "errors": len(ledger.errors), "claims": listed}, args.json)
+        write_json({"schema": 2, "independent_errors": len(ledger.errors), "claims": listed}, args.json)
     if args.markdown is not None:
         write_text(markdown(ledger), args.markdown)
     if args.list and "-" not in (args.json, args.markdown):

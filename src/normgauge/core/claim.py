@@ -190,9 +190,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Outcomes of one run of the checks."""
+    """Outcomes of one run of the checks, and what the sources are."""
 
     outcomes: tuple[Outcome, ...] = field(default=())
+    sources: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
@@ -211,4 +212,4 @@ class Ledger:
     def to_json(self) -> dict[str, Any]:
         """The whole run as strict JSON."""
         told = [outcome.to_json() for outcome in self.outcomes]
-        return {"schema": 2, "passed": not self.failed, "errors": len(self.errors), "claims": told}
+        return {"schema": 2, "passed": not self.failed, "independent_errors": len(self.errors), "claims": told}

@@ -22,13 +22,13 @@ from normgauge.rules import REGISTRY
 SOURCES = ("than2025", "slides", "summary", "akbar", "own")
 
 
-def load(name: str) -> list[Claim]:
-    """The claims of one source, in its order; what a rule says by itself stands with the rule alone."""
+def load(name: str) -> tuple[dict[str, str], list[Claim]]:
+    """A source and its claims in its order; what a rule says by itself stands with the rule alone."""
     text = resources.files(__package__).joinpath("claims", f"{name}.toml").read_text(encoding="utf-8")
     told = tomllib.loads(text)
-    source, shared = told.pop("source")["name"], told.pop("rules", {})
+    source, shared = told.pop("source"), told.pop("rules", {})
     given = {key: {"at": "rules", "check": check, **_said(key)} for key, check in shared.items()}
-    return [_claim(key, source, fields) for key, fields in {**given, **told}.items()]
+    return source, [_claim(key, source["name"], fields) for key, fields in {**given, **told}.items()]
 
 
 def _said(claim: str) -> dict[str, str]:
@@ -45,7 +45,9 @@ def _claim(name: str, source: str, given: dict[str, Any]) -> Claim:
     return Claim(Entry(name, source, verdict=verdict, published=published, backs=backs, **given), check)
 
 
-CLAIMS: dict[str, Claim] = {claim.id: claim for source in SOURCES for claim in load(source)}
+_LOADED = [load(source) for source in SOURCES]
+CLAIMS: dict[str, Claim] = {claim.id: claim for _, claims in _LOADED for claim in claims}
+ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if "about" in source)
 
 
 def find(names: Sequence[str]) -> list[Claim]:
@@ -87,4 +89,4 @@ def check(claims: Iterable[Claim], seed: int = 0, tick: Callable[[Claim], None] 
             outcomes.append(claim.run(seed))
     finally:
         torch.set_num_threads(threads)
-    return Ledger(tuple(outcomes))
+    return Ledger(tuple(outcomes), ABOUT)

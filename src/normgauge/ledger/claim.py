@@ -48,7 +48,7 @@ class Claim:
     def run(self, seed: int = 0) -> Outcome:
         """Check this claim on instances drawn from ``seed``; an exception becomes the outcome's problem."""
         if self.check is None:
-            return Outcome(self.entry, seed, absent="nothing in it can be computed")
+            return Outcome(self.entry, seed, absent="against the text, or the work it cites")
         start, found, problem, absent = time.process_time(), list[Finding | Curve](), "", ""
         try:
             found = list(self.check(Draw(seed, self.id)))

@@ -82,7 +82,13 @@ def corrected(outcome: Outcome) -> float | None:
 
 def state(outcome: Outcome) -> str:
     """Whether the check came out, or why it was not run."""
-    return f"not run: {outcome.absent}" if not outcome.ran else "passed" if outcome.passed else "FAILED"
+    return (
+        f"not run: {outcome.absent}"
+        if not outcome.ran
+        else "passed: the verdict is confirmed"
+        if outcome.passed
+        else "FAILED"
+    )
 
 
 def counted(ledger: Ledger) -> str:
@@ -143,10 +149,10 @@ def sentence(entry: Entry) -> str:
 def opening(ledger: Ledger) -> list[Block]:
     """The first screen: the errors that matter, then what holds, by source."""
     told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published(ledger.outcomes))} published claims. "
-            "Those that matter most:"] if foremost(ledger) else []  # fmt: skip
+            "Those that reach furthest:"] if foremost(ledger) else []  # fmt: skip
     for entry in foremost(ledger):
         told += textwrap.wrap(f"{entry.id}: {sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
-    return [*told, counts_grid(ledger)]
+    return [*told, counts_grid(ledger), *textwrap.wrap(f"{'; '.join(ledger.sources)}." if ledger.sources else "", WIDE)]
 
 
 def counts_grid(ledger: Ledger) -> Grid:
@@ -228,7 +234,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("verdict", f"it {WORDS[claim.verdict][0]}"),
         *error_facts(claim),
         ("counted as", claim.error),
-        ("rests on it", ", ".join(claim.backs)),
+        ("our rules for it", ", ".join(claim.backs)),
         ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
         ("check", f"{state(outcome)}{spent}"),
         ("problem", outcome.problem),
@@ -269,7 +275,9 @@ def markdown(ledger: Ledger) -> str:
         "",
         *_table(counts_grid(ledger)),
         "",
-        "## Errors that matter most",
+        *(f"* {_cell(source)}" for source in ledger.sources),
+        "",
+        "## Errors that reach furthest",
         "",
         *(f"* **{entry.id}** {_cell(sentence(entry))}" for entry in foremost(ledger)),
         "",
