@@ -238,4 +238,4 @@ def test_a_rule_of_the_library_refuses_as_before():
         return known.function(step, incoming, ctx)
 
     reading = gauged(ng.REGISTRY.extended({Squash: broken}))
-    assert "does not cover this use (AttributeError" in reading.unknown[0].why
+    assert "does not cover this use (TypeError" in reading.unknown[0].why

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_outward
-from normgauge.rules.normalizer import Normalizer, of_step
+from normgauge.rules.normalizer import Normalizer, known
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.rules.worked import equal, number
@@ -96,8 +96,7 @@ def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  eval: everywhere, exactly. train: for the map of the whole batch, in the scope asked for.
     Source: Ioffe & Szegedy 2015; the ℓ2 norm over channels printed elsewhere is √C too large.
     """
-    norm = of_step(step, ctx.dtype)
-    assert norm is not None
+    norm = known(step, ctx.dtype)
     if norm.stored is None:
         return train_statistics(step.inputs[0].tensor, norm, incoming[0], ctx)
     return channel_affine(norm, incoming[0], ctx)

@@ -12,20 +12,13 @@ from torch import Tensor, nn
 
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.norm_batch import channel_affine, within_rows
-from normgauge.rules.normalizer import Normalizer, of_step
+from normgauge.rules.normalizer import Normalizer, known
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.rules.worked import at_sample, equal, number, worst
 from normgauge.trace.step import Step
 
 rules = Family("norm_layer")
-
-
-def known(step: Step, ctx: Context) -> Normalizer:
-    """What the step is, which has a rule because it is a normalizer."""
-    found = of_step(step, ctx.dtype)
-    assert found is not None
-    return found
 
 
 def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
@@ -69,7 +62,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  everywhere with ε alone; on a ball with σ ≥ σ(x0) − ρ/√n; at a point with σ(x0).
     Source: Jacobian of Ba, Kiros & Hinton 2016, section 3.
     """
-    return over_last(step, known(step, ctx), incoming[0], ctx)
+    return over_last(step, known(step, ctx.dtype), incoming[0], ctx)
 
 
 @rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="X.rmsnorm")
@@ -82,7 +75,7 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             that of the precision torch computes in: float64's own, else float32's.
     Source: Zhang & Sennrich 2019.
     """
-    return over_last(step, known(step, ctx), incoming[0], ctx)
+    return over_last(step, known(step, ctx.dtype), incoming[0], ctx)
 
 
 @rules.add(nn.GroupNorm, F.group_norm, torch.group_norm, claim="T.L3")
@@ -94,7 +87,7 @@ def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  as for layer normalization, group by group.
     Source: Wu & He 2018.
     """
-    norm = known(step, ctx)
+    norm = known(step, ctx.dtype)
     return by_channel_groups(step, norm.count, norm, incoming[0], ctx)
 
 
@@ -129,7 +122,7 @@ def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Holds:  as for layer normalization, channel by channel.
     Source: Ulyanov, Vedaldi & Lempitsky 2016.
     """
-    norm, data = known(step, ctx), step.inputs[0].tensor
+    norm, data = known(step, ctx.dtype), step.inputs[0].tensor
     if step.module is not None and data.ndim == step.module._get_no_batch_dim():
         return Transfer((Gain(ctx.full(INF)),), unknown="an unbatched input")
     if norm.stored is not None:

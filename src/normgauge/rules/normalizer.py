@@ -139,6 +139,18 @@ def of_step(step: Step, native: torch.dtype) -> Normalizer | None:
     return Normalizer("layer" if form.centred else "rms", gamma, None, form.eps, dims=dims, where=form.where)
 
 
+def known(step: Step, native: torch.dtype) -> Normalizer:
+    """The same for a step that has a rule because it is a normalizer.
+
+    Raises:
+        TypeError: for any other step.
+    """
+    found = of_step(step, native)
+    if found is None:
+        raise TypeError(f"{step.kind} is no normalizer that this rule knows")
+    return found
+
+
 def of_torch(module: nn.Module, native: torch.dtype = torch.float32) -> Normalizer | None:
     """A module of torch's, or a subclass that runs its forward."""
     kind = next((k for k in MODULES if isinstance(module, k)), None)
