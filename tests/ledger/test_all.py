@@ -73,7 +73,7 @@ def test_a_claim_is_one_line_with_a_place(name):
 
 
 def test_no_claim_is_lost_by_having_the_id_of_another():
-    assert sum(len(load(source)) for source in SOURCES) == len(CLAIMS)
+    assert sum(len(load(source)[1]) for source in SOURCES) == len(CLAIMS)
 
 
 def test_every_experiment_named_exists():
