@@ -128,3 +128,48 @@ def test_the_radial_gradient_is_predicted(way):
     first = net[0]
     found = sum((t * t.grad).sum() for t in (first.weight, first.bias))
     torch.testing.assert_close(identity.predicted["1"].sum(), found, rtol=1e-6, atol=1e-12)
+
+
+class Outside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(8) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 0.3)
+
+
+def test_an_epsilon_outside_the_root_is_taken_as_it_is():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 8), Outside(), nn.Linear(8, 3)).double(), torch.randn(6, 8).double()
+    assert of_module(net[1]).where == "outside"
+    with RadialIdentity(net, ["1"]) as identity:
+        net(x).square().sum().backward()
+    found = sum((t * t.grad).sum() for t in (net[0].weight, net[0].bias))
+    torch.testing.assert_close(identity.predicted["1"].sum(), found, rtol=1e-6, atol=1e-12)
+
+
+class Noisy(ByHand):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.dropout(x, 0.5))
+
+
+def test_trying_a_module_leaves_hooks_and_random_numbers_alone():
+    heard: list[int] = []
+    module = Noisy(8)
+    module.register_forward_hook(lambda *given: heard.append(1))
+    before = torch.get_rng_state()
+    of_module(module)
+    of_module(module, torch.randn(3, 8, generator=torch.Generator().manual_seed(0)))
+    assert heard == [] and torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("own", [True, False, None])
+def test_statistics_are_taken_from_where_the_call_says(own):
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            given = {} if own is None else {"use_input_stats": own}
+            return F.instance_norm(x, torch.zeros(3), torch.full((3,), 4.0), **given)
+
+    reading = ng.gauge(Net(), torch.randn(2, 3, 20) * 1e-3, scope="global", search=False, balance=False)
+    assert (reading.log10_upper > 2) is (own is not False)

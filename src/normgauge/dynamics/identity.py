@@ -90,6 +90,5 @@ def radial_part(module: nn.Module, x: Tensor, delta: Tensor) -> Tensor:
     # what has statistics of its own is dim 0, what the vectors share dim 1, what is averaged dim 2
     y, scaled = form.grouped(x), form.grouped(scaled)
     y = y - y.mean(2, keepdim=True) if form.centred else y
-    var = y.square().mean(2)
-    along = (scaled * y).sum(2) / (var + form.eps).sqrt()
-    return (form.eps / (var + form.eps) * along).sum(0)
+    var = form.variance(x)
+    return (form.left(var) * (scaled * y).sum(2) / form.below(var)).sum(0)

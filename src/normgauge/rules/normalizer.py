@@ -109,6 +109,13 @@ class Normalizer:
             return (variance + self.eps).sqrt()
         return variance.sqrt() + self.eps if self.where == "outside" else variance.sqrt().clamp_min(self.eps)
 
+    def left(self, variance: Tensor) -> Tensor:
+        """The share of a change along the values themselves that ε lets through: 1 − σD'/D, D the divisor."""
+        if self.where == "inside":
+            return self.eps / (variance + self.eps)
+        sigma = variance.sqrt()
+        return self.eps / (sigma + self.eps) if self.where == "outside" else (sigma < self.eps).to(sigma)
+
     def affine(self) -> tuple[Tensor, Tensor]:
         """Slope and offset of each channel where the statistics are stored, in float64.
 

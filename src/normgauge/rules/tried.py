@@ -50,10 +50,11 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
 
 def _alone(module: nn.Module, x: Tensor) -> Normalizer | None:
     """The only normalizer among the steps of a module, the others moving entries or multiplying by its own weights."""
+    own = (*module.parameters(), *module.buffers())
     try:
-        twin = copy.deepcopy(module).double()
-        given = x.detach().double().to(next((t.device for t in module.parameters()), x.device))
-        first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
+        given = x.detach().double().to(next((t.device for t in own), x.device))
+        with torch.random.fork_rng():
+            first = record(_twin(module), (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
         steps = recognise(first).steps
     except Exception:  # whatever it is, it is no normalizer of such values
         return None
@@ -63,6 +64,13 @@ def _alone(module: nn.Module, x: Tensor) -> Normalizer | None:
     if len(found) != 1 or not all(step.kind.strip("_") in BESIDE and len(step.inputs) == 1 for step in others):
         return None
     return _seen_from(given, found[0].inputs[0].tensor, forms[found[0].index])
+
+
+def _twin(module: nn.Module) -> nn.Module:
+    """A copy in float64 without the hooks, which would run and are somebody's."""
+    bare = object.__new__(type(module))
+    bare.__dict__ = {k: type(v)() if "_hooks" in k and isinstance(v, dict) else v for k, v in vars(module).items()}
+    return copy.deepcopy(bare).double()
 
 
 def _seen_from(given: Tensor, moved: Tensor, form: Normalizer | None) -> Normalizer | None:
