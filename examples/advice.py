@@ -40,10 +40,10 @@ def main() -> None:
     for name, network in (("as it is", model), ("as advised", mended)):
         train(network, digits("train"), epochs=8, lr=1e-3, seed=0)
         print(f"accuracy after 8 epochs, {name}: {accuracy(network, digits('test')):.2f}")
-    reading = ng.gauge(mended, batch, scope="point", search=False, balance=False)
+    asked = ng.what_if(mended, batch, scope="point", search=False, balance=False)
     first = f"{fix.places[0]}.norm"
-    print(f"largest slope at the samples: 10^{reading.log10_lower:.1f}", end=", ")
-    print(f"without {first} and all else the same: 10^{reading.without(first).log10_lower:.1f}")
+    print(f"largest slope at the samples: 10^{asked.reading.log10_lower:.1f}", end=", ")
+    print(f"without {first} and all else the same: 10^{asked.without(first).reading.log10_lower:.1f}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import pytest
 
 from normgauge import consistency, measure
 from normgauge.core.reading import Reading
-from normgauge.session import Session
 
 
 def verified(reading: Reading) -> Reading:
@@ -27,15 +26,15 @@ def verified(reading: Reading) -> Reading:
 @pytest.fixture(scope="session", autouse=True)
 def every_reading_is_verified() -> Iterator[None]:
     """Wrap the two places readings come from; for the whole session, so that shared fixtures are covered too."""
-    nested, made = measure.nested_lowers, Session.reading
+    nested, made = measure.nested_lowers, measure.make_reading
 
     def all_verified(results: list[Reading]) -> list[Reading]:
         return [verified(reading) for reading in nested(results)]
 
-    def one_verified(session: Session, *parts: Any) -> Reading:
-        return verified(made(session, *parts))
+    def one_verified(*parts: Any) -> Reading:
+        return verified(made(*parts))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "nested_lowers", all_verified)
-        patch.setattr(Session, "reading", one_verified)
+        patch.setattr(measure, "make_reading", one_verified)
         yield

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge import consistency, session
+from normgauge import consistency, measure, stretch
 from normgauge.cli import main
+from normgauge.compose import Composition
 from normgauge.core.bound import Scope
 from normgauge.core.compare import compare
 from normgauge.errors import UnknownOpError
@@ -24,7 +25,8 @@ from normgauge.probe.search import Found
 from normgauge.render.difference import verdict as difference_verdict
 from normgauge.render.verdict import verdict
 from normgauge.rules.flow import Context, Flow, Gain, Transfer
-from normgauge.session import Options, start
+from normgauge.session import Options, Session, start
+from normgauge.slopes import excused, largest_slope, noise_of_output
 from normgauge.trace.inputs import make_call
 from normgauge.trace.step import Step
 
@@ -150,27 +152,27 @@ def test_digits_lost_inside_a_step_are_no_slope():
     session = start(Cancels(), make_call(Cancels(), x), torch.float64, torch.device("cpu"), Options(rules=rules))
     parts = session.composed(Scope.parse("point"))
     best = session.bounds(parts)[1]
-    assert 0 < session.noise() < 1e-8
-    for slope, excused in ((session.noise(), True), (1e4 * session.noise(), False)):
+    noise = noise_of_output(session)
+    assert 0 < noise < 1e-8
+    for slope, is_excused in ((noise, True), (1e4 * noise, False)):
         logs = torch.full((3,), math.log(slope / 1e-3), dtype=torch.float64)
-        found = session.sober(Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best)
-        assert (found.log_best == float(best.log_upper.max())) == excused
+        found = excused(session, Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best)
+        assert (found.log_best == float(best.log_upper.max())) == is_excused
 
 
 def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
     """Slopes move to larger scopes once all are measured; the bounds are judged after that."""
-    own = session.Session.lower
 
-    def blind(self: session.Session, scope: ng.Scope, parts: Any) -> Any:
+    def blind(session: Session, parts: Composition) -> Found:
         """A search that finds next to nothing over all inputs."""
-        found = own(self, scope, parts)
-        if scope.kind != "global":
+        found = largest_slope(session, parts)
+        if parts.ctx.scope.kind != "global":
             return found
         less = found.log_best - 9
         return dataclasses.replace(found, log_lower=found.log_lower - 9, log_best=less, lengths=(1.0, math.exp(less)))
 
-    monkeypatch.setattr(session.Session, "lower", blind)
-    monkeypatch.setattr(session, "reached", lambda here, there: {})
+    monkeypatch.setattr(measure, "largest_slope", blind)
+    monkeypatch.setattr(stretch, "reached", lambda here, there: {})
     rules, x = claimed(triple=rule_of(2.0)), torch.ones(1, 2)
     assert ng.gauge(Triple(), x, rules=rules).evidence is ng.Evidence.PROVED
     everywhere = ng.readings(Triple(), x, ("global", "point"), rules=rules)[0]

@@ -20,9 +20,10 @@ The folders, from the plain side up:
     probe/       what is found rather than proved: Jacobian norms, secants, search
     compose.py   the rules' answers folded over the traced graph
     balance/     the balanced bound: minimise over the rescalings that leave the function alone
-    records.py   numbers of every layer; stretch.py what each did along the worst direction found; pictures.py
-    whatif/      the same network with a normalizer taken out, exchanged or put in
+    session.py   a model traced and checked; slopes.py the largest slope found; stretch.py what each layer did there
+    records.py   numbers of every layer; assembly.py one reading of all of them; pictures.py
     measure.py   gauge(): the pipeline from model and batch to Reading
+    whatif/      what_if(): the same network with a normalizer taken out, exchanged or put in
     symmetry/    symmetries(), canonical(): what can be done to the weights without changing the function
     dynamics/    radial gradients, effective learning rates, equilibria; optimizers on the sphere
     hessian/     curvature(): eigenvalues, trace and spectrum of the loss, right on every normalizer
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from normgauge.render.page import report
     from normgauge.rules import REGISTRY
     from normgauge.symmetry import canonical, symmetries
+    from normgauge.whatif import what_if
 
 _HOME = {
     "advise": "normgauge.advice",
@@ -74,6 +76,7 @@ _HOME = {
     "REGISTRY": "normgauge.rules",
     "report": "normgauge.render.page",
     "symmetries": "normgauge.symmetry",
+    "what_if": "normgauge.whatif",
     "NormgaugeError": "normgauge.errors",
 }
 
@@ -93,6 +96,7 @@ __all__ = [
     "readings",
     "report",
     "symmetries",
+    "what_if",
 ]
 
 

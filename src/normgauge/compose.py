@@ -241,3 +241,8 @@ def own_gain(transfer: Transfer) -> LogInterval:
     hi = max(float(g.log.max()) for g in transfer.gains)
     lo = min(max(g.lo for g in transfer.gains), hi) if len(transfer.gains) == 1 else -INF
     return LogInterval(lo, hi)
+
+
+def own_gains(parts: Composition) -> dict[int, float]:
+    """By value index, the log of its step's own gain."""
+    return {index: own_gain(transfer).hi for index, transfer in parts.transfers.items()}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+
+Named = Iterable[tuple[str, Tensor]]
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -26,6 +29,18 @@ def weights_digest(model: nn.Module) -> str:
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return ""
     return f"sha256:{found.hexdigest()}"
+
+
+def tensor_digests(named: Named) -> dict[str, str]:
+    """By name, a digest of type, shape and bytes; of a tensor without plain memory, which one it is and its version."""
+    found = {}
+    for name, tensor in named:
+        try:
+            content = hashlib.sha256(contents(tensor).numpy().data).hexdigest()
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):  # sparse, quantized, on "meta"
+            content = f"{id(tensor)} {0 if tensor.is_inference() else tensor._version}"
+        found[name] = f"{tensor.dtype} {tuple(tensor.shape)} {content}"
+    return found
 
 
 def contents(tensor: Tensor) -> Tensor:

@@ -111,11 +111,6 @@ def rule_texts(parts: Composition) -> dict[str, dict[str, str]]:
     }
 
 
-def own_gains(parts: Composition) -> dict[int, float]:
-    """By value index, the log of its step's own gain."""
-    return {index: own_gain(transfer).hi for index, transfer in parts.transfers.items()}
-
-
 def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapping[int, float]) -> Proof:
     """The composition as plain numbers: every gain that entered the two totals, and what ties them to the scope.
 

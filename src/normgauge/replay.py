@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -59,8 +58,3 @@ def called(model: nn.Module, args: Any, kwargs: Any) -> Any:
         return model(*args, **kwargs)
     except Exception as error:
         raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
-
-
-def in_precision(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """A function of float64 tensors that works in ``dtype``."""
-    return lambda x: function(x.to(dtype))

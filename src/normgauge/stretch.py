@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,10 @@ import torch
 from torch import Tensor
 
 from normgauge.balance import Balanced
+from normgauge.core.refute import ROOM
+from normgauge.probe.search import Found
+from normgauge.session import Session
+from normgauge.slopes import sample_alone
 from normgauge.trace.step import Trace, Value
 
 ROUNDS, SETTLED = 12, 1e-3
@@ -28,6 +33,43 @@ class Walk:
 
     slack: Mapping[int, float] = field(default_factory=dict)
     reached: Mapping[int, float] = field(default_factory=dict)
+
+
+def follow_steepest(session: Session, best: Balanced, found: Found) -> Walk:
+    """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
+    if session.together or session.trace.embeddings or len(found.log_lower) != session.samples:
+        return Walk()
+    if session.samples > 1 and not sample_alone(session):
+        return Walk()
+    worst = int(found.log_lower.argmax())
+    traces = session.once(("walk", worst), lambda: steepest_walk(session, worst))
+    if traces is None:
+        return Walk()
+    here, there = traces
+    return Walk(slacks(best, session.trace, here, there), reached(here, there))
+
+
+def steepest_walk(session: Session, sample: int) -> tuple[Trace, Trace] | None:
+    """The model at a sample and a little further in its steepest direction; nothing where that fails."""
+    x = session.trace.sources[0].tensor
+    x = x if session.samples == 1 else x[sample : sample + 1]
+    reach = min(1e-6 * float(x.norm() + 1), ROOM)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            direction = steepest_direction(session.function(), x, reach)
+        here, there = session.retrace(x), session.retrace(x + reach * direction)
+    except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
+        return None
+    return (here, there) if all(same_steps(session, trace) for trace in (here, there)) else None
+
+
+def same_steps(session: Session, one: Trace) -> bool:
+    """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
+    return len(one.steps) == len(session.trace.steps) and all(
+        a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
+        for a, b in zip(one.steps, session.trace.steps, strict=True)
+    )
 
 
 def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: float) -> Tensor:

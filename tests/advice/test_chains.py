@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.advice.chains import absorbed, chains, columns, rows
 from normgauge.advice.view import View
-from normgauge.measure import opened
+from normgauge.session import opened
 from normgauge.zoo import vit
 
 
@@ -51,12 +51,9 @@ def vectors() -> Tensor:
 
 def looked_at(model: nn.Module, batch: Tensor, use) -> object:
     """Run ``use`` on the view of a model, with its steps by name."""
-
-    def inside(session) -> object:
+    with opened(model.eval(), batch) as session:
         view = View.of(session)
         return use(view, {view.names[s.index]: s for s in session.trace.steps})
-
-    return opened(model.eval(), batch, {}, inside)
 
 
 def test_a_scale_in_front_of_a_batch_normalizer_is_absorbed_through_a_concatenation(images):

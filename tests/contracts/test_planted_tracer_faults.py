@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.bound import Scope
-from normgauge.measure import opened
-from normgauge.session import Session
+from normgauge.session import Options, opened
 from normgauge.trace import tape as taping
 from normgauge.trace import watch as watching
 from normgauge.trace.again import Own
@@ -226,11 +225,8 @@ def test_without_it_the_bound_would_be_false(fault, batch, monkeypatch):
     monkeypatch.setattr("normgauge.session.checked", lambda trace, *_: trace)
     monkeypatch.setattr(Own, "computed_by", lambda *_: True)
     net = Net(fault.function).double()
-
-    def bound(session: Session) -> float:
-        return float(session.composed(Scope.parse("global")).log_upper.max())
-
-    assert math.exp(opened(net, batch, {"search": False}, bound)) < fault.slope
+    with opened(net, batch, Options(search=False)) as session:
+        assert math.exp(float(session.composed(Scope.parse("global")).log_upper.max())) < fault.slope
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)

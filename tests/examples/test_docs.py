@@ -12,7 +12,8 @@ from normgauge.cli import build_parser
 from normgauge.cli.gauge import to_json
 from normgauge.cli.rules import list_rules, markdown
 from normgauge.loading import load_batch, load_model
-from normgauge.measure import gauge, readings
+from normgauge.measure import readings
+from normgauge.whatif import what_if
 from tests.examples.test_examples import LINES
 
 ROOT = Path(__file__).parents[2]
@@ -105,8 +106,9 @@ def test_the_totals_are_those_of_a_run(measured):
 
 def test_the_what_if_table_is_that_of_a_run():
     told = re.findall(r"^\| .* \| (-?\d\.\d\d) \| (-?\d\.\d\d) \|$", page("advice.md"), re.MULTILINE)
-    reading = gauge(load_model(f"{NET}:build"), load_batch(f"{NET}:batch"), scope="point")
-    fresh = (reading, reading.without("ln"), reading.with_norm("ln", "rms"), reading.with_norm("up", "layer"))
+    asked = what_if(load_model(f"{NET}:build"), load_batch(f"{NET}:batch"), scope="point")
+    questions = (asked, asked.without("ln"), asked.with_norm("ln", "rms"), asked.with_norm("up", "layer"))
+    fresh = [question.reading for question in questions]
     assert len(told) == len(fresh)
     for row, answer in zip(told, fresh, strict=True):
         assert [float(word) for word in row] == pytest.approx([answer.log10_upper, answer.log10_lower], abs=TOLERANCE)

@@ -107,8 +107,8 @@ def test_advice_sees_it(way):
 
 def test_it_can_be_taken_out(way):
     net, x, (_, _, _, out, *_) = way
-    reading = ng.gauge(net, x, scope="point", mode="train", search=False, balance=False)
-    assert (net[1].training and "1 (" in reading.without("1").notes[0]) is out
+    asked = ng.what_if(net, x, scope="point", mode="train", search=False, balance=False)
+    assert (net[1].training and "1 (" in asked.without("1").reading.notes[0]) is out
 
 
 def test_a_monitor_follows_it(way):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,8 +17,9 @@ from normgauge.advice.remark import Advice, Remark
 from normgauge.advice.values import dead_units, diverged, unbounded_parts
 from normgauge.advice.view import View
 from normgauge.core.bound import Scope
-from normgauge.measure import opened
-from normgauge.session import Asked, Session
+from normgauge.measure import read
+from normgauge.rules import Registry
+from normgauge.session import Options, Progress, Session, opened
 from normgauge.trace import unwrap
 from normgauge.trace.inputs import check_initialized, named_tensors
 
@@ -42,7 +43,17 @@ FOLLOWS = {"epsilon decides", "stale statistics", "dead activations", "tiny sigm
 LOOSE = 0.1  # width of the norms' enclosures: advice speaks of decades
 
 
-def advise(model: nn.Module, batch: Any, *, facts: bool = True, **options: Unpack[Asked]) -> Advice:
+def advise(
+    model: nn.Module,
+    batch: Any,
+    *,
+    facts: bool = True,
+    mode: str | None = None,
+    input: str | None = None,
+    output: str | None = None,
+    rules: Registry | None = None,
+    progress: Progress | None = None,
+) -> Advice:
     """Say in plain words what is wrong with a network, and what is so.
 
     The model is untouched. Statistics of BatchNorm layers that were never updated mean nothing yet; such a network is
@@ -52,7 +63,11 @@ def advise(model: nn.Module, batch: Any, *, facts: bool = True, **options: Unpac
         model: any network.
         batch: as for `gauge`; a dozen samples or more, as different as they will be in use.
         facts: also say which normalizers hold the slope down and which layer owns the gap, which takes longer.
-        **options: mode, input, output, rules and progress, as for `gauge`.
+        mode: ``eval`` or ``train``; the one that fits the statistics without it.
+        input: as for `gauge`, like the rest.
+        output: the measured output.
+        rules: a registry.
+        progress: called with a stage and the fraction of it done.
 
     Returns:
         Remarks: problems in the order of execution, then facts.
@@ -64,22 +79,23 @@ def advise(model: nn.Module, batch: Any, *, facts: bool = True, **options: Unpac
     check_initialized(inner)
     broken = poisoned(inner)
     if broken:
-        return Advice(type(inner).__name__, options.get("mode") or "eval", tuple(broken))
-    chosen: Asked = {"width": LOOSE, "balance": False, "search": False, "pictures": False, **options}
+        return Advice(type(inner).__name__, mode or "eval", tuple(broken))
     notes = []
-    if not options.get("mode"):
+    if not mode:
         alone = all(tensor.shape[:1] == (1,) for _, tensor in named_tensors(batch))  # no statistics over one sample
         untrained = never_updated(inner) and not alone
-        chosen["mode"] = "train" if untrained else "eval"
+        mode = "train" if untrained else "eval"
         if untrained:
             notes.append("no BatchNorm statistics were ever set: looked at in train mode, with those of the batch")
-    return opened(model, batch, chosen, lambda session: _advice(session, facts, tuple(notes)))
+    options = Options(mode, False, False, False, LOOSE, input, output, rules, progress, pictures=False)
+    with opened(model, batch, options) as session:
+        return _advice(session, facts, tuple(notes))
 
 
 def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advice:
     view = View.of(session)
     problems = causes_first([remark for check in CHECKS for remark in check(view)])
-    told = tuple(facts(session.read(Scope.parse("point")))) if with_facts else ()
+    told = tuple(facts(read(session, Scope.parse("point")))) if with_facts else ()
     if view.samples < 8:
         notes = (*notes, f"the batch has {view.samples} samples; statistics over so few say little")
     return Advice(type(session.model).__name__, session.options.mode, (*problems, *told), notes)

@@ -30,7 +30,7 @@ def control(reading: Reading) -> Iterator[Remark]:
         most.name,
         f"of {plural(len(norms), 'normalizer')} these multiply a small change by least at the samples: {told}. This "
         "ranks them with the weights as they are written; a rescaling that leaves the function alone can change it. "
-        f'reading.without("{most.name}") measures the network without one.',
+        f'ng.what_if(model, batch).without("{most.name}") measures the network without one.',
         {r.name: r.gain.hi / LN10 for r in norms[:LISTED]},
         Severity.FACT,
         depth=most.depth,

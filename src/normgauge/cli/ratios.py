@@ -34,7 +34,7 @@ examples:
 in Python:
   from normgauge.core.ratios import ratios
   from normgauge.whatif.complexity import complexity
-  complexity(ng.gauge(model, batch, scope="point"))      against the same network without its normalizers
+  complexity(ng.what_if(model, batch, scope="point"))    against the same network without its normalizers
   ratios(a, b)                                           of two readings
 """
 
@@ -76,11 +76,11 @@ def measured(args: argparse.Namespace, scope: Scope) -> Ratios:
     with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
         batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
         model = load_model(args.model)
-        from normgauge.measure import gauge
+        from normgauge.whatif import what_if
         from normgauge.whatif.complexity import complexity
 
         return complexity(
-            gauge(
+            what_if(
                 model,
                 batch(),
                 scope=scope,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from normgauge.checker import SCHEMA, digest
 from normgauge.core.bound import Evidence, Scope
@@ -158,16 +158,6 @@ def _interval(ends: Mapping[str, Any]) -> LogInterval:
     return LogInterval(min(lo, hi), hi)
 
 
-class Source(Protocol):
-    """The measured network, able to answer what-if questions about a reading."""
-
-    def without(self, reading: Reading, name: str) -> Reading:
-        """The reading with one normalizer replaced by the identity."""
-
-    def with_norm(self, reading: Reading, name: str, kind: str, groups: int | None) -> Reading:
-        """The reading with a normalizer behind a layer, or in the place of another normalizer."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One measurement of one network in one scope. Upper, folded and lower are natural logarithms.
@@ -204,7 +194,6 @@ class Reading:
         weights: digest of the names, shapes, types and bytes of all parameters and buffers; empty where not known.
         edited: it was loaded from a file whose content is not what was written.
         version: of the normgauge that measured it.
-        source: what was measured, for what-if questions; kept in memory only, never compared or saved.
     """
 
     model: str
@@ -238,7 +227,6 @@ class Reading:
     weights: str = ""
     edited: bool = False
     version: str = __version__
-    source: Source | None = field(default=None, compare=False, repr=False)
 
     @property
     def log10_upper(self) -> float:
@@ -303,36 +291,6 @@ class Reading:
         from normgauge.render.explain import explain
 
         return explain(self, name)
-
-    def without(self, name: str) -> Reading:
-        """What the reading would be with the normalizer ``name`` replaced by the identity, all weights as they are.
-
-        Raises:
-            ReadingError: when the reading was loaded from a file, the model has changed since, or ``name`` is no
-                normalizer.
-        """
-        return self._measured().without(self, name)
-
-    def with_norm(self, name: str, kind: str, *, groups: int | None = None) -> Reading:
-        """What the reading would be with a fresh normalizer behind the layer ``name``, all weights as they are.
-
-        Args:
-            name: a layer; where it is a normalizer itself, it is replaced.
-            kind: ``batch`` (with the statistics of the measured batch), ``layer``, ``group``, ``instance`` or ``rms``.
-            groups: of a group normalizer, 8 or the nearest divisor below where it is not given.
-
-        Raises:
-            ReadingError: as for `without`, and for a kind that does not fit there.
-        """
-        return self._measured().with_norm(self, name, kind, groups)
-
-    def _measured(self) -> Source:
-        if self.source is None:
-            raise ReadingError(
-                "this reading came from a file and no longer has its network: what-if questions need one made by "
-                "gauge(model, batch) in this process"
-            )
-        return self.source
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Reading.from_json, (self.to_json(),)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,11 +24,11 @@ from torch import Tensor
 from normgauge.compose import Composition, compose
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import LayerRecord, Reading
-from normgauge.measure import opened, readings
+from normgauge.measure import measured
 from normgauge.rules import Context, Registry
 from normgauge.rules.flow import SamplesMixed
 from normgauge.rules.worked import stated
-from normgauge.session import Asked, Session
+from normgauge.session import Options, Session, opened
 from normgauge.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
 from normgauge.testing.bench import (
     ROUNDING,
@@ -83,12 +82,12 @@ def check_rule(
     bench = make_bench(target, inputs, mode, seed)
     shares: dict[str, float] = {}
     for scope in scopes:
-        options: Asked = {"mode": mode, "rules": rules, "search": False, "balance": False}
-        balanced: Asked = {**options, "balance": True}
+        options = [Options(mode, balance=balanced, search=False, rules=rules) for balanced in (False, True)]
         bench.rewind()
-        tried = opened(bench.model, bench.x, options, partial(_audited, bench, Scope.parse(scope)))
+        with opened(bench.model, bench.x, options[0]) as session:
+            tried = _audited(bench, Scope.parse(scope), session)
         bench.rewind()
-        pair = [readings(bench.model, bench.x, (scope,), **chosen)[0] for chosen in (options, balanced)]
+        pair = [measured(bench.model, bench.x, (scope,), chosen)[0] for chosen in options]
         for reading in pair:
             _consistent(reading, unknown)
         if pair[1].log_upper > pair[0].log_upper + SLACK:
@@ -132,7 +131,7 @@ def _as_stated(session: Session, scope: Scope) -> Composition:
     if scope.kind != "global" and session.samples > 1:
         ctx = Context(scope, session.samples, options.width, {}, options.mode == "train", session.native)
         with suppress(SamplesMixed):
-            return compose(session.trace, options.rules, ctx)
+            return compose(session.trace, options.registry, ctx)
     return session.composed(scope)
 
 

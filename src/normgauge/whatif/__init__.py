@@ -1,5 +1,5 @@
 """What-if questions: the same network with a normalizer taken out, exchanged or put in, measured again."""
 
-from normgauge.whatif.measured import Measured
+from normgauge.whatif.question import WhatIf, what_if
 
-__all__ = ["Measured"]
+__all__ = ["WhatIf", "what_if"]

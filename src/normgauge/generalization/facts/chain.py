@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from normgauge.errors import InputError
 from normgauge.generalization.facts.links import Affine, Link
 from normgauge.generalization.facts.sample import Sample, device_of
-from normgauge.measure import opened
 from normgauge.rules.conv import conv_layer
 from normgauge.rules.pooling import overlap, per_axis
 from normgauge.rules.shape import rerun
-from normgauge.session import Session
+from normgauge.session import Session, opened
 from normgauge.trace.step import Step
 
 TRACED = 8  # samples in the batch that is traced, and in the one that is compared
@@ -103,14 +102,11 @@ def read_chain(model: nn.Module, sample: Sample) -> Chain:
     if not traced.is_floating_point():
         raise BrokenChainError("its inputs are whole numbers; the norm rows need real ones")
 
-    def use(session: Session) -> Chain:
-        walk = _walk(session)
-        _compare(session, walk, others)
-        return _chain(walk)
-
     try:
-        with torch.no_grad():
-            return opened(model, traced, {}, use)
+        with torch.no_grad(), opened(model, traced) as session:
+            walk = _walk(session)
+            _compare(session, walk, others)
+            return _chain(walk)
     except BrokenChainError:
         raise
     except InputError as error:

@@ -11,7 +11,8 @@ from torch.nn.utils import parametrize
 
 from normgauge.generalization.facts.sample import device_of
 from normgauge.rules.normalizer import of_torch
-from normgauge.session import Options, record_call
+from normgauge.session import Options
+from normgauge.session import traced as recorded
 from normgauge.trace.step import Step, Trace
 from normgauge.trace.untouched import unwrap
 
@@ -61,7 +62,7 @@ def traced(model: nn.Module, inputs: Tensor) -> Trace:
     """The steps of the model on this batch."""
     x = inputs.detach().clone().to(device_of(model))
     with torch.no_grad():
-        return record_call(model, (x,), {}, x, Options(), x.dtype)
+        return recorded(model, (x,), {}, x, Options(), x.dtype)
 
 
 def _pairs(model: nn.Module, trace: Trace) -> list[tuple[nn.Module, nn.Module]]:

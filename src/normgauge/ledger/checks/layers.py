@@ -16,7 +16,8 @@ from normgauge.ledger.claim import Found, below, equal, moves, shown
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
 from normgauge.ledger.nets import BatchNormNet
-from normgauge.measure import gauge, opened
+from normgauge.measure import gauge
+from normgauge.session import Options, opened
 
 Map = Callable[[Tensor], Tensor]
 eye, ones = partial(torch.eye, dtype=torch.float64), partial(torch.ones, dtype=torch.float64)
@@ -37,7 +38,8 @@ class Does(nn.Module):
 def upper(function: Map, x: Tensor, scope: str = "global", mode: str = "eval") -> float:
     """The bound that the rules give for a function of a batch, around one sample x."""
     asked = Scope.parse(scope)
-    return math.exp(opened(Does(function), x[None], {"mode": mode}, lambda s: float(s.composed(asked).log_upper)))
+    with opened(Does(function), x[None], Options(mode)) as session:
+        return math.exp(float(session.composed(asked).log_upper))
 
 
 def ruled(

@@ -1,86 +1,106 @@
-"""`Measured`: the network behind a reading, asked what it would be otherwise."""
+"""`what_if`: a network asked what it would be with a normalizer taken out, exchanged or put in."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError, ReadingError
+from normgauge.fingerprint import tensor_digests
+from normgauge.measure import measured
+from normgauge.rules import Registry
 from normgauge.rules.tried import of_module
+from normgauge.session import Options, Progress
+from normgauge.trace import unwrap
 from normgauge.trace.inputs import make_call, named_tensors
 from normgauge.trace.untouched import cast_tree, compiled_inside, untouched
 from normgauge.whatif.exchange import Change, at_path, followed, hooked_like, known, swapped
 from normgauge.whatif.fresh import describe, fresh
 
-Readings = Callable[..., list[Reading]]
-Mark = tuple[Tensor, int, int, float]  # the tensor itself, its version counter, its address, its sum
+
+def what_if(
+    model: nn.Module,
+    batch: Any,
+    *,
+    scope: str | Scope = "global",
+    mode: str = "eval",
+    balance: bool = True,
+    search: bool = True,
+    width: float = 1e-3,
+    input: str | None = None,
+    output: str | None = None,
+    rules: Registry | None = None,
+    progress: Progress | None = None,
+    pictures: bool = True,
+) -> WhatIf:
+    """Measure a network, and be ready to measure it with other normalizers, all weights as they are.
+
+    ``what_if(model, batch, scope="point").without("norm").reading`` is the reading without one; all options are those
+    of `gauge`. The model and the batch must stay as they are between the questions, and are untouched by them.
+    """
+    options = Options(mode, False, balance, search, width, input, output, rules, progress, pictures)
+    model, where = unwrap(model), Scope.parse(scope)
+    return WhatIf(model, batch, options, measured(model, batch, (where,), options)[0], digests(model, batch))
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The network, batch and options behind a reading; a `Source` for what-if questions.
+class WhatIf:
+    """A network, what was read of it, and the questions that may be asked about its normalizers.
 
     Attributes:
         model: the network, without wrappers.
         batch: what it was measured on.
-        asked: the options of the measurement.
-        place: precision and device it was traced in.
-        readings: measures a model; handed in, since the pipeline stands above this file.
-        marks: what every weight, buffer and input was like when the reading was made.
-        changes: what stands in another module's place, for a question about the answer to a question.
+        options: how.
+        reading: what came out, with the changes in place.
+        tensors: digests of every weight, buffer and input at the first measurement.
+        changes: what stands in another module's place.
     """
 
     model: nn.Module
     batch: Any
-    asked: Mapping[str, Any]
-    place: tuple[torch.dtype, torch.device]
-    readings: Readings
-    marks: Mapping[str, Mark]
+    options: Options
+    reading: Reading
+    tensors: Mapping[str, str]
     changes: tuple[Change, ...] = ()
 
-    @classmethod
-    def now(
-        cls,
-        model: nn.Module,
-        batch: Any,
-        asked: Mapping[str, Any],
-        place: tuple[torch.dtype, torch.device],
-        readings: Readings,
-    ) -> Measured:
-        """The source of readings made just now."""
-        return cls(model, batch, dict(asked), place, readings, marks(model, batch))
+    def __str__(self) -> str:
+        return str(self.reading)
 
-    def without(self, reading: Reading, name: str) -> Reading:
-        """The reading with one normalizer replaced by the identity.
+    def without(self, name: str) -> WhatIf:
+        """The network with the normalizer ``name`` replaced by the identity.
 
         Raises:
             ReadingError: when the model has changed, or there is no such normalizer.
         """
         self.check_unchanged()
         with swapped(self.model, self.changes):
-            name, module = find(self.model, reading, name)
+            name, module = find(self.model, self.reading, name)
             visits = self.visits(module)
             if of_module(module, visits[0][0] if visits else None) is None:
                 raise ReadingError(f"{name} is a {type(module).__name__} and no normalizer; {known(self.model)}")
-            runs = len(visits)
-        said = f"what if: {name} ({type(module).__name__}) is replaced by the identity, all weights as they are"
-        return self.answer(reading, Change(name, hooked_like(nn.Identity(), module), said), runs)
+        return self.changed((identity_for(name, module),), len(visits))
 
-    def with_norm(self, reading: Reading, name: str, kind: str, groups: int | None) -> Reading:
-        """The reading with a fresh normalizer behind a layer, or in the place of another normalizer.
+    def with_norm(self, name: str, kind: str, *, groups: int | None = None) -> WhatIf:
+        """The network with a fresh normalizer behind the layer ``name``.
+
+        Args:
+            name: a layer; where it is a normalizer itself, it is replaced.
+            kind: ``batch`` (with the statistics of the measured batch), ``layer``, ``group``, ``instance`` or ``rms``.
+            groups: of a group normalizer, 8 or the nearest divisor below where it is not given.
 
         Raises:
             ReadingError: when the model has changed, the layer is none, or the normalizer does not fit there.
         """
         self.check_unchanged()
         with swapped(self.model, self.changes):
-            name, module = find(self.model, reading, name)
+            name, module = find(self.model, self.reading, name)
             visits = self.visits(module)
         if not visits:
             raise ReadingError(f"{name} does not run in this call, or takes and returns more than one tensor")
@@ -92,22 +112,23 @@ class Measured:
         where = f"in the place of {name} ({type(module).__name__})" if exchanged else f"behind {name}"
         said = f"what if: a fresh {describe(norm)} {where}, all weights as they are"
         replacement = hooked_like(norm, module) if exchanged else followed(module, norm)
-        return self.answer(reading, Change(name, replacement, said), len(visits))
+        return self.changed((Change(name, replacement, said),), len(visits))
 
-    def answer(self, reading: Reading, change: Change, runs: int) -> Reading:
-        """Measure with the change, and say what was changed.
+    def changed(self, changes: tuple[Change, ...], runs: int = 1) -> WhatIf:
+        """Measure with the changes, the last of which has so many runs, and say what was changed.
 
         Raises:
             ReadingError: when the network reaches the module by another way than its path.
         """
-        with swapped(self.model, (*self.changes, change)):
-            changed = self.exchanged_runs(change)
-            found = self.readings(self.model, self.batch, (reading.scope,), **self.asked)[0]
+        *others, last = (*self.changes, *changes)
+        with swapped(self.model, (*others, last)):
+            exchanged = self.exchanged_runs(last)
+            found = measured(self.model, self.batch, (self.reading.scope,), self.options)[0]
         if runs > 1:
-            change = dataclasses.replace(change, said=f"{change.said} (in {changed} of its {runs} runs)")
-        changes = (*self.changes, change)
-        source = dataclasses.replace(self, changes=changes)
-        return dataclasses.replace(found, notes=(*(c.said for c in changes), *found.notes), source=source)
+            last = dataclasses.replace(last, said=f"{last.said} (in {exchanged} of its {runs} runs)")
+        both = (*others, last)
+        found = dataclasses.replace(found, notes=(*(change.said for change in both), *found.notes))
+        return dataclasses.replace(self, reading=found, changes=both)
 
     def exchanged_runs(self, change: Change) -> int:
         """How often the module of a change runs, now that it is in place.
@@ -129,15 +150,17 @@ class Measured:
 
     def visits(self, module: nn.Module) -> list[tuple[Tensor, Tensor]]:
         """Input and output of every run of a module, on the measured batch."""
-        call = make_call(self.model, self.batch, self.asked.get("input"))
-        args, kwargs = cast_tree((call.args, call.kwargs), *self.place)
+        call = make_call(self.model, self.batch, self.options.input)
+        exact = self.reading.precision == "float64"  # as it was measured: on copies, or as the model itself runs
+        dtype, device = (torch.float64, torch.device("cpu")) if exact else (None, None)
+        args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
         seen: list[tuple[Tensor, Tensor]] = []
 
         def note(_: nn.Module, given: tuple[Any, ...], out: Any) -> None:
             if given and isinstance(given[0], Tensor) and isinstance(out, Tensor):
                 seen.append((given[0].detach().clone(), out.detach().clone()))
 
-        with untouched(self.model, *self.place, self.asked.get("mode") == "train", call.native), torch.no_grad():
+        with untouched(self.model, dtype, device, self.options.mode == "train", call.native), torch.no_grad():
             compiled_inside(module).register_forward_hook(note)  # goes with everything else when the model is put back
             self.model(*args, **kwargs)
         return seen
@@ -148,31 +171,24 @@ class Measured:
         Raises:
             ReadingError: naming the first difference.
         """
-        now = marks(self.model, self.batch)
-        for name in [*self.marks, *(n for n in now if n not in self.marks)]:
-            was, has = self.marks.get(name), now.get(name)
-            if was is None or has is None or was[0] is not has[0] or was[1:] != has[1:]:
+        now = digests(self.model, self.batch)
+        for name in [*self.tensors, *now]:
+            if self.tensors.get(name) != now.get(name):
                 raise ReadingError(
-                    f"the model has changed since this reading was made ({name}); measure it again and ask that reading"
+                    f"the model has changed since this reading was made ({name}); measure it again and ask that one"
                 )
 
 
-def marks(model: nn.Module, batch: Any) -> dict[str, Mark]:
-    """What tells whether a weight, buffer or input was exchanged or written to since."""
+def digests(model: nn.Module, batch: Any) -> dict[str, str]:
+    """By name, the digest of every weight, buffer and input."""
     owned = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    given = [(f"batch {name}", tensor) for name, tensor in named_tensors(batch)]
-    return {name: mark(tensor) for name, tensor in (*owned, *given)}
+    return tensor_digests([*owned, *((f"batch {name}", tensor) for name, tensor in named_tensors(batch))])
 
 
-def mark(tensor: Tensor) -> Mark:
-    """The sum sees what a write through ``.data`` hides from the version counter."""
-    data = tensor.detach()
-    version = 0 if data.is_inference() else tensor._version
-    try:
-        plain = data.abs() if data.is_complex() else data.double().abs()  # a mask has no absolute value of its own
-        return tensor, version, data.data_ptr(), float(plain.sum())
-    except (RuntimeError, NotImplementedError):  # sparse, quantized and other tensors without plain memory
-        return tensor, version, 0, 0.0
+def identity_for(path: str, module: nn.Module) -> Change:
+    """The identity in the place of a normalizer."""
+    said = f"what if: {path} ({type(module).__name__}) is replaced by the identity, all weights as they are"
+    return Change(path, hooked_like(nn.Identity(), module), said)
 
 
 def find(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]:
