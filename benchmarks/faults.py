@@ -42,7 +42,7 @@ RESULTS = Path(__file__).parent / "results" / "faults.json"
 JUDGED = 6000
 """Seeds from here on were never looked at before the thresholds were frozen."""
 
-OF_THE_OPTIMIZER = ("rate", "momentum", "weight_decay", "decoupled")
+OF_THE_OPTIMIZER = ("rate", "momentum", "weight_decay")
 
 
 class Shadowed:

@@ -21,8 +21,8 @@ import normgauge as ng
 from normgauge import store
 from normgauge.errors import StoreError
 from normgauge.monitor.distributed import FIRST_GAP, LONGEST, Silent, Team
-from normgauge.monitor.fetch import Sheet, fetch
 from normgauge.monitor.layers import Layer, find_layers
+from normgauge.monitor.sheet import Sheet, Told, fetch
 from normgauge.monitor.sigma import inverse_sigma
 from tests.monitor.workers import STEPS, network, train
 
@@ -164,7 +164,7 @@ def test_a_team_of_one_is_silent():
     assert (team.alone, team.rank, team.world, team.sharded) == (True, 0, 1, False)
     sheet = Sheet()
     team.exchange(sheet, [], {}, 1, 1.0, 0)
-    assert not sheet.vectors and team.settle({}, [], 3) == []
+    assert not sheet.tensors and team.settle(sheet, [], 3) == []
 
 
 def test_distributed_needs_a_process_group(tmp_path):
@@ -212,13 +212,10 @@ def test_the_sigma_of_synchronized_batch_normalization_is_that_of_all_processes(
 
 def test_a_normalizer_nobody_heard_has_no_sigma():
     layer = Layer("norm", nn.LayerNorm(2), "weight", "norm")
-    told = {"wish": 3.0, "failures 0": 0.0}
-    floats = {
-        0: {"present": 0.0, "inverse_here": -math.inf, "negative_min": -math.inf, "inverse_max": -math.inf},
-        -3: told,
-    }
-    Team(network()).settle(floats, [layer], 3)
-    assert floats == {0: {}}
+    sheet = Sheet(told=Told(wishes={0: 3.0}, failures={0: 0.0}))
+    sheet.layers[0] = {"present": 0.0, "inverse_here": -math.inf, "negative_min": -math.inf, "inverse_max": -math.inf}
+    Team(network()).settle(sheet, [layer], 3)
+    assert sheet.layers == {0: {}}
 
 
 class Sharded(nn.Parameter):
@@ -274,8 +271,8 @@ def pair(monkeypatch):
 def norm_sheet(values=(4.0, 2.0, 0.1, 5.0)):
     sheet = Sheet()
     for column, value in zip(("inverse_max", "inverse_min", "square", "gain"), values, strict=True):
-        sheet.put_all([1], column, torch.tensor([value]))
-    sheet.put(0, "folded", torch.tensor(8.0))
+        sheet.put_column([1], column, torch.tensor([value]))
+    sheet.put(sheet.layers[0], "folded", torch.tensor(8.0))
     return sheet
 
 
@@ -286,9 +283,8 @@ def layers_of_two():
 
 
 def delivered(sheet):
-    taken = []
-    fetch(sheet, lambda floats, _: taken.append(floats)).deliver()
-    return taken[0]
+    fetch(sheet, lambda sheet, seconds: None).deliver()
+    return sheet
 
 
 def test_two_processes_put_their_numbers_together(pair):
@@ -299,11 +295,10 @@ def test_two_processes_put_their_numbers_together(pair):
     sheet, layers = norm_sheet(), layers_of_two()
     team.begin(0)
     team.exchange(sheet, layers, {1: 1.5, 2: torch.tensor(2.0)}, 2, 3.0, 0)
-    floats = delivered(sheet)
-    assert team.settle(floats, layers, 3) == [] and not team.stopped
-    assert floats[-1] == {"1": 1.0, "2": 2.0}
+    assert team.settle(delivered(sheet), layers, 3) == [] and not team.stopped
+    assert sheet.losses == {1: 1.0, 2: 2.0}
     row = {"inverse_max": 16.0, "inverse_min": 1.0, "gain": 9.0, "square": pytest.approx(0.2)}
-    assert floats[1] == row and floats[0]["folded"] == 32.0
+    assert sheet.layers[1] == row and sheet.layers[0]["folded"] == 32.0
     assert team.due(2 + FIRST_GAP) and not team.due(3)
     other.other = None
     team.exchange(norm_sheet(), layers, {}, 2 + FIRST_GAP, 1.0, 0)
@@ -313,12 +308,12 @@ def test_two_processes_put_their_numbers_together(pair):
 def test_numbers_that_cannot_be_packed_do_not_keep_the_others_waiting(pair):
     team, _ = pair
     sheet = norm_sheet()
-    sheet.vectors[0] = "no tensor"
+    sheet.tensors[0] = "no tensor"
     with pytest.raises(AttributeError):
         team.exchange(sheet, layers_of_two(), {}, 1, 1.0, 4)
-    floats = delivered(sheet)  # what was agreed has come all the same
-    assert team.settle(floats, layers_of_two(), 3) == [0, 1] and team.stopped
-    assert floats == {1: {}}
+    told = delivered(sheet)  # what was agreed has come all the same
+    assert team.settle(told, layers_of_two(), 3) == [0, 1] and team.stopped
+    assert not any(sheet.layers.values())
 
 
 def test_a_process_that_is_gone_ends_the_measuring_and_not_the_training(tmp_path, pair, caplog):

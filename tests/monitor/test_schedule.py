@@ -3,7 +3,7 @@
 import pytest
 
 from normgauge.monitor import schedule
-from normgauge.monitor.schedule import GAP, LOOK, READING, SPARSE, Schedule
+from normgauge.monitor.schedule import GAP, LOOK, READING, SPARSE, Account, Schedule
 
 
 class Clock:
@@ -81,3 +81,13 @@ def test_the_wish_says_what_is_missing(clock: Clock) -> None:
     plan.settle(clock.now, 0.0)
     missing, earned = plan.wish(12)
     assert earned == pytest.approx(0.1 * READING / 2, rel=1e-6) and missing == pytest.approx(0.4 - 2 * earned)
+
+
+def test_an_account_never_goes_over_its_share() -> None:
+    account = Account(0.1)
+    account.earn(10.0)
+    assert account.affords(1.0) and not account.affords(1.001)
+    account.spend(0.6)
+    assert not account.affords(0.5)
+    account.earn(1.0)
+    assert account.affords(0.5)

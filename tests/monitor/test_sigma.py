@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.monitor.fetch import Sheet, fetch
 from normgauge.monitor.layers import Layer
 from normgauge.monitor.normalizers import Normalizers, groups_of
+from normgauge.monitor.sheet import Row, Sheet, fetch
 from normgauge.monitor.sigma import Listener, inverse_sigma, weight_before
 from tests.monitor.test_layers import LlamaRMSNorm
 
@@ -88,10 +88,9 @@ def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
     assert len(errors) == 1
 
 
-def numbers(sheet: Sheet) -> dict[int, dict[str, float]]:
-    got: list[dict[int, dict[str, float]]] = []
-    fetch(sheet, lambda floats, seconds: got.append(floats)).deliver()
-    return got[0]
+def numbers(sheet: Sheet) -> dict[int, Row]:
+    fetch(sheet, lambda sheet, seconds: None).deliver()
+    return sheet.layers
 
 
 def test_the_numbers_of_normalizers() -> None:

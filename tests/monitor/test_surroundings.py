@@ -8,24 +8,18 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.monitor.fetch import Floats, Sheet, fetch
 from normgauge.monitor.layers import find_layers
-from normgauge.monitor.surroundings import AROUND, Surroundings
+from normgauge.monitor.sheet import Sheet, fetch
+from normgauge.monitor.surroundings import Surroundings
 
 
 def unexpected(error: Exception) -> None:
     raise error
 
 
-def numbers(sheet: Sheet) -> dict[tuple[int, str], float]:
-    found: dict[tuple[int, str], float] = {}
-
-    def take(floats: Floats, seconds: float) -> None:
-        del seconds
-        found.update({(row, name): value for row, line in floats.items() for name, value in line.items()})
-
-    fetch(sheet, take).deliver()
-    return found
+def filled(sheet: Sheet) -> Sheet:
+    fetch(sheet, lambda sheet, seconds: None).deliver()
+    return sheet
 
 
 @pytest.fixture
@@ -42,29 +36,29 @@ def heard(model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimize
     sheet = Sheet()
     around.read(layers, sheet)
     around.close()
-    return around, layers, numbers(sheet)
+    return around, layers, filled(sheet)
 
 
 def test_the_input_and_the_running_statistics_are_measured(model):
     batch = 3 * torch.randn(40, 6)
     _, _, found = heard(model, batch)
-    assert found[AROUND, "input"] == pytest.approx(batch.square().mean().sqrt().item(), rel=1e-6)
-    assert found[AROUND, "half"] == 0.0
-    assert found[1, "running"] == pytest.approx(model[1].running_var.mean().item(), rel=1e-6)
-    assert (1, "batch") not in found
+    assert found.network["input"] == pytest.approx(batch.square().mean().sqrt().item(), rel=1e-6)
+    assert not found.half
+    assert found.layers[1]["running"] == pytest.approx(model[1].running_var.mean().item(), rel=1e-6)
+    assert "batch" not in found.layers[1]
 
 
 def test_a_normalizer_in_eval_mode_is_compared_with_its_batch(model):
     batch = torch.randn(40, 6)
     model[1].eval()
     _, _, found = heard(model, batch)
-    assert found[1, "batch"] == pytest.approx(model[0](batch).var(0, correction=0).mean().item(), rel=1e-5)
+    assert found.layers[1]["batch"] == pytest.approx(model[0](batch).var(0, correction=0).mean().item(), rel=1e-5)
 
 
 def test_float16_is_noticed_inside_autocast(model):
     with torch.autocast("cpu", torch.float16):
         _, _, found = heard(model, torch.randn(16, 6))
-    assert found[AROUND, "half"] == 1.0
+    assert found.half
 
 
 def test_a_broken_input_is_seen_also_at_a_step_not_meant_to_be_read(model):
@@ -75,17 +69,17 @@ def test_a_broken_input_is_seen_also_at_a_step_not_meant_to_be_read(model):
     model(batch)
     sheet = Sheet()
     around.read(layers, sheet)
-    assert math.isnan(numbers(sheet)[AROUND, "input"])
+    assert math.isnan(filled(sheet).network["input"])
     around.close()
 
 
 def test_tokens_and_passes_without_gradients_leave_nothing():
     model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
     _, _, found = heard(model, torch.arange(10))
-    assert (AROUND, "input") not in found
+    assert "input" not in found.network
     with torch.no_grad():
         _, _, found = heard(model[1], torch.randn(3, 4))
-    assert (AROUND, "input") not in found
+    assert "input" not in found.network
 
 
 def test_the_settings_of_the_optimizer_go_to_their_layers(model):
@@ -95,13 +89,15 @@ def test_the_settings_of_the_optimizer_go_to_their_layers(model):
         {"params": model[3].parameters(), "betas": (0.999, 0.9999)},
     ]
     around, layers, _ = heard(model, torch.randn(16, 6), torch.optim.AdamW(groups, lr=0.1, weight_decay=0.01))
-    rows = around.finish(layers, [{"frobenius": 1.0}] * len(layers), {1: {"running": 2.0, "other": 5.0}})
+    sheet = Sheet()
+    sheet.layers[1] = {"running": 2.0, "found": 5.0}
+    rows = around.finish(layers, [{"frobenius": 1.0}] * len(layers), sheet)
     assert (rows[0]["rate"], rows[0]["momentum"], rows[0]["weight_decay"]) == (0.5, 0.9, 0.01)
     assert (rows[1]["weight_decay"], rows[1]["eps"], rows[1]["running"]) == (3.0, 1e-5, 2.0)
-    assert "other" not in rows[1]
+    assert "found" not in rows[1]
     assert rows[2]["momentum"] == 0.999
     sgd = Surroundings(model, layers, torch.optim.SGD(model.parameters(), 0.1, momentum=0.7), unexpected)
-    assert sgd.finish(layers, [{}] * len(layers), {})[0]["momentum"] == 0.7
+    assert sgd.finish(layers, [{}] * len(layers), Sheet())[0]["momentum"] == 0.7
     sgd.close()
 
 

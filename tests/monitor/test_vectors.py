@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from normgauge.monitor.fetch import Sheet, fetch
+from normgauge.monitor.sheet import Row, Sheet, fetch
 from normgauge.monitor.vectors import Segments, Vectors
 
 
-def numbers(sheet: Sheet) -> dict[int, dict[str, float]]:
-    got: list[dict[int, dict[str, float]]] = []
-    fetch(sheet, lambda floats, seconds: got.append(floats)).deliver()
-    return got[0]
+def numbers(sheet: Sheet) -> dict[int, Row]:
+    fetch(sheet, lambda sheet, seconds: None).deliver()
+    return sheet.layers
 
 
 def test_each_weight_gets_its_own_numbers() -> None:
@@ -62,11 +61,14 @@ def test_segments_reduce_by_part() -> None:
 
 def test_numbers_of_several_kinds_come_together() -> None:
     sheet = Sheet()
-    sheet.put(0, "a", torch.tensor(1.5))
-    sheet.put(0, "b", torch.tensor(2.5, dtype=torch.float64))
-    sheet.put(1, "a", 3.5)
-    sheet.put_all([1, 2], "c", torch.tensor([4.5, 5.5]))
-    assert numbers(sheet) == {0: {"a": 1.5, "b": 2.5}, 1: {"a": 3.5, "c": 4.5}, 2: {"c": 5.5}}
+    sheet.put(sheet.layers[0], "found", torch.tensor(1.5))
+    sheet.put(sheet.layers[0], "drift", torch.tensor(2.5, dtype=torch.float64))
+    sheet.put(sheet.layers[1], "found", 3.5)
+    sheet.put_column([1, 2], "update", torch.tensor([4.5, 5.5]))
+    sheet.put(sheet.network, "input", torch.tensor(6.5))
+    sheet.put_part(sheet.losses, range(3, 5), torch.tensor([7.5, 8.5]))
+    assert numbers(sheet) == {0: {"found": 1.5, "drift": 2.5}, 1: {"found": 3.5, "update": 4.5}, 2: {"update": 5.5}}
+    assert sheet.network == {"input": 6.5} and sheet.losses == {3: 7.5, 4: 8.5}
 
 
 def test_long_parts_give_the_same() -> None:

@@ -24,15 +24,20 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from normgauge.errors import InputError, StoreError
-from normgauge.monitor.fetch import Floats, Sheet
-from normgauge.monitor.layers import Layer, is_sharded, whole
-from normgauge.monitor.pooling import LOSS, TOLD, blank, line_of, mend, put_together, sigma_of
+from normgauge.monitor.layers import Layer, by_channel, is_sharded, whole
+from normgauge.monitor.sheet import Column, Sheet
 
 FIRST_GAP = 10
 """Steps from the first reading to the second: nobody knows the time of a step before."""
 
 LONGEST = 100_000
 """Most steps between two readings."""
+
+HEARD: tuple[Column, ...] = ("inverse_max", "inverse_min", "gain", "square")
+"""What a process tells of each normalizer, in this order; the second with its sign changed, so that maxima hold."""
+
+MAXIMA: tuple[Column, ...] = ("inverse_max", "negative_min", "gain")
+"""Columns of which the largest over the processes holds, in the order they are told."""
 
 
 @dataclass(slots=True)
@@ -176,7 +181,7 @@ class Team:
         except Exception as error:
             broken = error
             heard, present = blank(rows, self._device)
-            for part in (sheet.places, sheet.numbers, sheet.spans, sheet.vectors, sheet.known):
+            for part in (sheet.cells, sheet.tensors, sheet.layers):
                 part.clear()
         given = [float(step in losses) for step in steps]
         plain = torch.tensor([wish, float(failures), *given, *present], dtype=torch.float64)
@@ -204,29 +209,25 @@ class Team:
         at_next = debt - self._gap * earned_per_step
         return float(min(max(math.ceil((at_next + cost) / earned_per_step), 1), LONGEST))
 
-    def settle(self, floats: Floats, layers: Sequence[Layer], patience: int) -> list[int]:
+    def settle(self, sheet: Sheet, layers: Sequence[Layer], patience: int) -> list[int]:
         """Take the numbers of an exchange that have arrived, and leave those of a line.
 
         Args:
-            floats: by row and column; changed.
+            sheet: as it was delivered; changed.
             layers: what this process measures.
             patience: failures after which all stop.
 
         Returns:
             Processes whose measuring failed.
         """
-        told = floats.pop(TOLD, None)
-        if told is None:
+        told = sheet.told
+        if not told.wishes:
             return []
-        self._gap = int(told["wish"])
-        failed = [rank for rank in range(self.world) if told[f"failures {rank}"] > 0]
-        self.stopped |= max(told[f"failures {rank}"] for rank in range(self.world)) > patience
-        given = (name.removeprefix("given ") for name, count in told.items() if name.startswith("given ") and count)
-        losses = {step: told[f"loss {step}"] for step in given}
-        if losses:
-            floats[LOSS] = losses
-        mend(floats, layers)
-        return failed
+        self._gap = int(max(told.wishes.values()))
+        self.stopped |= max(told.failures.values()) > patience
+        sheet.losses = {step: sheet.losses[step] for step, count in told.given.items() if count}
+        mend(sheet, layers)
+        return [rank for rank, count in told.failures.items() if count > 0]
 
     def _source(self) -> int:
         return dist.get_global_rank(self._group, 0) if self._group is not dist.group.WORLD else 0
@@ -247,3 +248,75 @@ def _group(model: nn.Module, sharded: bool, distributed: bool | None) -> Any:
     group = wrapped[0].process_group if wrapped else dist.group.WORLD
     wanted = bool(wrapped) or sharded or distributed
     return group if wanted and dist.get_world_size(group) > 1 else None
+
+
+def blank(rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[float]]:
+    """What a process tells that heard nothing."""
+    return torch.full((4 * len(rows),), -math.inf, dtype=torch.float64, device=device), [0.0] * len(rows)
+
+
+def sigma_of(sheet: Sheet, rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[float]]:
+    """This process's σ as one vector (column by column, one number a normalizer), and which normalizers it has."""
+    where = {(id(part), key): i for i, (part, key) in enumerate(sheet.cells)}
+    packed = sheet.packed()
+    if packed is None or not rows:
+        return blank(rows, device)
+    # Numbers are picked one by one: a list of indices would go to the device first, and the host would wait for that.
+    numbers = packed.to(device, torch.float64).unbind()
+    absent = torch.full((), -math.inf, dtype=torch.float64, device=device)
+    lines = []
+    for column in HEARD:
+        sign = -1 if column == "inverse_min" else 1
+        at = [where.get((id(sheet.layers[row]), column)) for row in rows]
+        lines.append(torch.stack([absent if i is None else sign * numbers[i] for i in at]))
+    return torch.cat(lines), [float((id(sheet.layers[row]), "inverse_max") in where) for row in rows]
+
+
+def line_of(losses: dict[int, Any], steps: range, device: torch.device) -> Tensor:
+    """The losses in the order of the steps; 0 where there is none."""
+    values = [losses.get(step, 0.0) for step in steps]
+    if all(isinstance(value, float) for value in values):
+        return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)
+    tensors = [torch.as_tensor(value).to(device, torch.float64, non_blocking=True).reshape(1) for value in values]
+    return torch.cat(tensors) if tensors else torch.zeros(0, dtype=torch.float64, device=device)
+
+
+def put_together(sheet: Sheet, rows: Sequence[int], steps: range, every: Tensor, mine: Tensor) -> None:
+    """Write down maxima, minima and means over the processes; a process counts only where it saw something."""
+    sizes = [1, 1, len(steps), len(rows), len(steps), *[len(rows)] * 4]
+    wishes, failures, given, present, losses, *maxima, square = every.split(sizes, dim=1)
+    ranks = range(every.shape[0])
+    sheet.put_part(sheet.told.wishes, ranks, wishes.flatten())
+    sheet.put_part(sheet.told.failures, ranks, failures.flatten())
+    sheet.put_part(sheet.told.given, steps, given.sum(0))
+    sheet.put_part(sheet.losses, steps, _mean(losses, given))
+    sheet.put_column(rows, "inverse_here", mine.split(sizes)[5])
+    sheet.put_column(rows, "present", present.sum(0))
+    for column, values in zip(MAXIMA, maxima, strict=True):
+        sheet.put_column(rows, column, values.amax(0))
+    sheet.put_column(rows, "square", _mean(square, present))
+
+
+def _mean(values: Tensor, given: Tensor) -> Tensor:
+    """Mean over the processes that gave a number; nan where none did."""
+    return torch.where(given > 0, values, 0.0).sum(0) / given.sum(0)
+
+
+def mend(sheet: Sheet, layers: Sequence[Layer]) -> None:
+    """The normalizers' numbers as one process would have them, and the folded gains with the σ of all."""
+    here: dict[int, float] = {}
+    for row, numbers in sheet.layers.items():
+        if "present" not in numbers:
+            continue
+        here[row] = numbers.pop("inverse_here")
+        numbers["inverse_min"] = -numbers.pop("negative_min")
+        if not numbers.pop("present"):
+            for column in HEARD:
+                numbers.pop(column, None)
+    for row, layer in enumerate(layers):
+        norm = layer.normalizer
+        # Batch normalization scales each channel by its own σ: there the gain is that of this process's batch.
+        if norm in here and "folded" in sheet.layers[row] and not by_channel(layers[norm].module):
+            top = sheet.layers[norm].get("inverse_max")
+            if top is not None and 0.0 < here[norm] < math.inf:
+                sheet.layers[row]["folded"] *= top / here[norm]

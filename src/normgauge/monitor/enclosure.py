@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normgauge.monitor.sheet import Column, Row
 from normgauge.spectral.dense import below, gram
 
 ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
@@ -23,7 +24,7 @@ WARM_UP = 8
 CHUNK = 2**18
 """Most numbers added up in working precision before the sum goes on in float64."""
 
-Raw = Mapping[str, "Tensor | float"]
+Raw = Mapping[Column, "Tensor | float"]
 
 
 def working(tensor: Tensor) -> torch.dtype:
@@ -177,7 +178,7 @@ def root_of_squares(tensor: Tensor) -> Tensor:
 
 
 def ends(
-    raw: Mapping[str, float],
+    raw: Row,
     terms: int,
     entries: int,
     unit: float,

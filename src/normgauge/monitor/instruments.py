@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from normgauge.monitor.columns import Row, Totals, totals
 from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.enclosure import root_of_squares
-from normgauge.monitor.fetch import Floats, Sheet, fetch
 from normgauge.monitor.layers import Layer, is_sharded
 from normgauge.monitor.normalizers import Normalizers, groups_of
 from normgauge.monitor.proofs import Proofs
+from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch, totals
 from normgauge.monitor.sigma import Listener
 from normgauge.monitor.vectors import Vectors
 
@@ -25,7 +24,7 @@ SAMPLED, STRIDE, FEW = 65536, 8, 128
 SMALL = 8192
 """Entries up to which weights that no enclosure follows are measured all at once."""
 
-PLAIN = ("frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded")
+PLAIN: tuple[Column, ...] = ("frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded")
 """Numbers that go into a line as they were fetched."""
 
 Weights = list[tuple[int, Tensor]]
@@ -117,9 +116,9 @@ class Instruments:
             if row in self.proofs:
                 scale = None if layer.normalizer is None else scales.get(layer.normalizer)
                 for column, value in self.proofs.read(row, weight, scale, turns).items():
-                    sheet.put(row, column, value)
+                    sheet.put(sheet.layers[row], column, value)
             else:
-                sheet.put(row, "frobenius", root_of_squares(_wide(weight)))
+                sheet.put(sheet.layers[row], "frobenius", root_of_squares(_wide(weight)))
         self._listener.forget()
         return sheet
 
@@ -129,10 +128,10 @@ class Instruments:
         watched = [layer for layer in self.layers if layer.role == "norm" or _needs_size(layer)]
         return [layer for layer in watched if layer.module not in heard]
 
-    def finish(self, floats: Floats, lr: float | None) -> list[Row]:
+    def finish(self, sheet: Sheet, lr: float | None) -> list[Row]:
         """The numbers of a line from those fetched, rounding outward."""
-        self._deaf = any("gain" not in floats.get(row, {}) for row in self._norms)
-        return [self._row(row, layer, floats.get(row, {}), lr) for row, layer in enumerate(self.layers)]
+        self._deaf = any("gain" not in sheet.layers[row] for row in self._norms)
+        return [self._row(row, layer, sheet.layers[row], lr) for row, layer in enumerate(self.layers)]
 
     def narrow(self, rows: list[Row]) -> None:
         """Prove at once what is cheap and too wide, so that this reading has it; the weights are still its own."""
@@ -163,7 +162,7 @@ class Instruments:
             conv.read(weight, None)
             conv.refresh_cheaply(weight)
         self._vectors.keep([])
-        fetch(self.read(), lambda floats, seconds: None)
+        fetch(self.read(), lambda sheet, seconds: None)
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
@@ -175,7 +174,7 @@ class Instruments:
         """Take the hooks off."""
         self._listener.detach()
 
-    def _row(self, row: int, layer: Layer, raw: dict[str, float], lr: float | None) -> Row:
+    def _row(self, row: int, layer: Layer, raw: Row, lr: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
         if "update" in line:
             line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows
@@ -248,7 +247,7 @@ class Instruments:
         if vectors is self._samples:
             for row, gradient in gradients.items():
                 if gradient is not None:
-                    sheet.put(row, "gradient", root_of_squares(_wide(gradient)))
+                    sheet.put(sheet.layers[row], "gradient", root_of_squares(_wide(gradient)))
         sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
         vectors.read([weight for _, weight in weights], sampled, sheet)
 
@@ -262,7 +261,7 @@ class Instruments:
             self._biases = Vectors(list(slopes))
         norms = Sheet()
         self._biases.read(list(slopes.values()), [None] * len(slopes), norms)
-        sheet.put_all(list(slopes), "bias_gradient", norms.vectors[0])
+        sheet.put_column(slopes, "bias_gradient", norms.tensors[0])
 
     def _rate(self, layer: Layer) -> float | None:
         if self._optimizer is None or layer.attribute is None:

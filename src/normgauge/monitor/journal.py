@@ -9,7 +9,7 @@ from typing import Any
 
 from normgauge import store
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.columns import COLUMNS, Row
+from normgauge.monitor.sheet import COLUMNS, Row
 
 log = logging.getLogger("normgauge")
 

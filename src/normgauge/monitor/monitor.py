@@ -15,18 +15,16 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge import store
 from normgauge.errors import InputError
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.columns import Row
 from normgauge.monitor.distributed import Team
-from normgauge.monitor.fetch import Floats, Pending, Sheet, fetch
 from normgauge.monitor.growth import Inventory, unheard_sentence
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink
 from normgauge.monitor.layers import Layer, complex_weights, find_layers
 from normgauge.monitor.opening import check, header_of
-from normgauge.monitor.pooling import LOSS
 from normgauge.monitor.schedule import Schedule
 from normgauge.monitor.seen import Place, Seen
-from normgauge.monitor.surroundings import AROUND, Surroundings
+from normgauge.monitor.sheet import Pending, Row, Sheet, fetch
+from normgauge.monitor.surroundings import Surroundings
 from normgauge.monitor.watch import Watch
 
 PATIENCE = 3
@@ -226,7 +224,7 @@ class Monitor:
         losses, self._losses = self._losses, []
         told = Sheet() if sheet is None else sheet
         for at, value in losses:
-            told.put(LOSS, str(at), value)
+            told.put(told.losses, at, value)
         wish = self._team.wish(self._schedule.cost, *self._schedule.wish(self._number))
         layers = self._instruments.layers
         before = self._failures
@@ -249,12 +247,12 @@ class Monitor:
         """Send for the numbers, and finish the line when they have come."""
         step, when = self._number, time.monotonic() - self._began
 
-        def then(floats: Floats, seconds: float) -> None:
+        def then(sheet: Sheet, seconds: float) -> None:
             self._schedule.cost = max(self._schedule.cost, seconds)
-            for rank in self._team.settle(floats, self._instruments.layers, PATIENCE):
+            for rank in self._team.settle(sheet, self._instruments.layers, PATIENCE):
                 self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
             if complete and self._team.rank == 0:
-                self._finish(step, when, lr, floats)
+                self._finish(step, when, lr, sheet)
 
         self._pending.append(fetch(sheet, then, event))
 
@@ -283,17 +281,16 @@ class Monitor:
         while self._pending and self._pending[0].ready():
             self._pending.pop(0).deliver()
 
-    def _finish(self, step: int, when: float, lr: float | None, floats: Floats) -> None:
-        losses = [(int(at), value) for at, value in floats.pop(LOSS, {}).items()]
-        around = floats.pop(AROUND, {})
-        rows = self._instruments.finish(floats, lr)
-        beside = self._surroundings.finish(self._instruments.layers, rows, floats)
+    def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
+        losses = list(sheet.losses.items())
+        rows = self._instruments.finish(sheet, lr)
+        beside = self._surroundings.finish(self._instruments.layers, rows, sheet)
         if self._every is not None and step == self._number:
             self._instruments.narrow(rows)
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
-        self._look(step, losses, beside, summary, lr, around)
+        self._look(step, losses, beside, summary, lr, sheet)
         record = {
             "step": step,
             "time": round(when, 3),
@@ -309,12 +306,12 @@ class Monitor:
         rows: list[Row],
         summary: Mapping[str, float | None],
         lr: float | None,
-        around: Mapping[str, float],
+        sheet: Sheet,
     ) -> None:
         """Show the reading to the watch, and hand on its alarms."""
         pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
         rate = lr if lr is not None else self._instruments.first_rate()
-        seen = Seen(step, losses, rows, summary, pairs, rate, around.get("input"), bool(around.get("half")))
+        seen = Seen(step, losses, rows, summary, pairs, rate, sheet.network.get("input"), sheet.half)
         for alarm in self._watch.observe(seen):
             self._journal.alarm(alarm)
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor.fetch import Sheet
 from normgauge.monitor.layers import Layer, by_channel
+from normgauge.monitor.sheet import Sheet
 from normgauge.monitor.sigma import Spread
 from normgauge.monitor.vectors import Segments
 from normgauge.rules.tried import of_module
@@ -44,17 +44,17 @@ class Normalizers:
         if self._segments is None or self._segments.lengths != lengths:
             self._segments = Segments(lengths, joined.device)
         steepest = self._segments.reduce(joined, "max")
-        sheet.put_all(rows, "inverse_max", steepest)
-        sheet.put_all(rows, "inverse_min", self._segments.reduce(joined, "min"))
-        sheet.put_all(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
+        sheet.put_column(rows, "inverse_max", steepest)
+        sheet.put_column(rows, "inverse_min", self._segments.reduce(joined, "min"))
+        sheet.put_column(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
         scales: Scales = {}
         for place, row in enumerate(rows):
             worst = heard[row].inverse[-1] if by_channel(layers[row].module) else steepest[place]  # type: ignore[union-attr]
             gamma = layers[row].weight
             scales[row] = worst if gamma is None else _scale(gamma, worst)
-            sheet.put(row, "gain", scales[row].max())
+            sheet.put(sheet.layers[row], "gain", scales[row].max())
             if gamma is not None:
-                sheet.put(row, "gamma_max", torch.linalg.vector_norm(gamma, math.inf))
+                sheet.put(sheet.layers[row], "gamma_max", torch.linalg.vector_norm(gamma, math.inf))
         return scales
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from normgauge.errors import InputError
-from normgauge.monitor.columns import COLUMNS, TOTALS, described
 from normgauge.monitor.layers import Layer, class_name
+from normgauge.monitor.sheet import COLUMNS, TOTALS, described
 from normgauge.version import __version__
 
 

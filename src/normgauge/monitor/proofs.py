@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 
 from torch import Tensor
 
 from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
-from normgauge.monitor.enclosure import Tracked, ends, unit_of, working
+from normgauge.monitor.enclosure import Raw, Tracked, ends, unit_of, working
 from normgauge.monitor.layers import Layer
+from normgauge.monitor.sheet import Row
 
 TARGET = 0.049
 """Relative width above which an enclosure wants a new proof: a little under five per cent, for what rounding adds."""
@@ -49,11 +49,11 @@ class Proofs:
             self._tracked[row] = TrackedConv(weight, spec_of(layer.module, size))
             self._widths[row] = math.inf
 
-    def read(self, row: int, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Mapping[str, Tensor | float]:
+    def read(self, row: int, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
         """The numbers of one layer at this reading."""
         return self._tracked[row].read(weight, scale, turns)
 
-    def ends(self, row: int, raw: Mapping[str, float]) -> tuple[float, float]:
+    def ends(self, row: int, raw: Row) -> tuple[float, float]:
         """The enclosure that follows from the numbers, once they have been fetched."""
         tracked = self._tracked[row]
         if not 0.0 < raw["found"] < math.inf:

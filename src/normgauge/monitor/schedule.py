@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-
-from normgauge.monitor.budget import Account
+from dataclasses import dataclass
 
 READING, PROVING = 0.5, 0.05
 """Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
@@ -21,6 +20,33 @@ IDLE = 2e-4
 
 LOOK = 5
 """Then the accounts are looked at only at every so many steps."""
+
+
+@dataclass(slots=True)
+class Account:
+    """A share of the training time, saved up and spent.
+
+    Attributes:
+        share: of the time that passes; 0.03 is three seconds in a hundred.
+        earned: seconds saved up so far.
+        spent: seconds taken.
+    """
+
+    share: float
+    earned: float = 0.0
+    spent: float = 0.0
+
+    def earn(self, seconds: float) -> None:
+        """Time has passed."""
+        self.earned += self.share * seconds
+
+    def spend(self, seconds: float) -> None:
+        """Time was taken."""
+        self.spent += seconds
+
+    def affords(self, seconds: float) -> bool:
+        """Whether this much more keeps within the share."""
+        return self.spent + seconds <= self.earned
 
 
 class Schedule:

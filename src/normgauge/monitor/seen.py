@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normgauge.monitor.columns import Row
+from normgauge.monitor.sheet import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor.columns import Row
-from normgauge.monitor.fetch import Floats, Sheet
 from normgauge.monitor.hooks import Sleeper
 from normgauge.monitor.layers import Layer, by_channel
+from normgauge.monitor.sheet import Column, Row, Sheet
 
-AROUND = -2
-"""Row of a sheet that holds the numbers of the whole network."""
+BESIDE: tuple[Column, ...] = ("running", "batch")
 
 
 class Surroundings(Sleeper):
@@ -39,7 +37,7 @@ class Surroundings(Sleeper):
         super().__init__()
         self._optimizer, self._on_error = optimizer, on_error
         self._groups: dict[int, int] = {}  # parameter, by identity, to its group of the optimizer
-        self._settings: list[dict[str, float]] = []
+        self._settings: list[Row] = []
         self._given: Tensor | None = None
         self._half = False
         self._frozen: dict[nn.Module, Tensor] = {}  # mean σ² of the batch, of normalizers that do not use it
@@ -59,30 +57,30 @@ class Surroundings(Sleeper):
     def read(self, layers: Sequence[Layer], sheet: Sheet) -> None:
         """Write down the size of the input and the running statistics."""
         self.awake = False
-        sheet.put(AROUND, "half", float(self._half))
+        sheet.half = self._half
         if self._given is not None and self._given.numel():
             given = self._given.float() if self._given.dtype != torch.float64 else self._given
-            sheet.put(AROUND, "input", torch.linalg.vector_norm(given) / math.sqrt(given.numel()))
+            sheet.put(sheet.network, "input", torch.linalg.vector_norm(given) / math.sqrt(given.numel()))
         self._given = None
         for row, layer in enumerate(layers):
             module = layer.module
             variance = getattr(module, "running_var", None)
             if by_channel(module) and isinstance(variance, Tensor):
-                sheet.put(row, "running", variance.mean())
+                sheet.put(sheet.layers[row], "running", variance.mean())
                 if module in self._frozen:
-                    sheet.put(row, "batch", self._frozen[module])
+                    sheet.put(sheet.layers[row], "batch", self._frozen[module])
         self._frozen.clear()
 
-    def finish(self, layers: Sequence[Layer], rows: Sequence[Row], floats: Floats) -> list[Row]:
+    def finish(self, layers: Sequence[Layer], rows: Sequence[Row], sheet: Sheet) -> list[Row]:
         """The rows of a line with what is known besides: eps, settings of the optimizer, running statistics."""
         self._look_up_settings()
         return [
-            {**row, **self._beside(layer, floats.get(index, {}))}
+            {**row, **self._beside(layer, sheet.layers[index])}
             for index, (layer, row) in enumerate(zip(layers, rows, strict=True))
         ]
 
-    def _beside(self, layer: Layer, raw: Mapping[str, float]) -> dict[str, float]:
-        found = {name: raw[name] for name in ("running", "batch") if name in raw}
+    def _beside(self, layer: Layer, raw: Row) -> Row:
+        found: Row = {name: raw[name] for name in BESIDE if name in raw}
         if layer.role == "norm":
             eps = getattr(layer.module, "eps", None)
             if isinstance(eps, float):
@@ -126,14 +124,13 @@ class Surroundings(Sleeper):
             self._on_error(error)
 
 
-def _plain(group: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _plain(group: Mapping[str, Any]) -> Iterator[tuple[Column, float]]:
     """The settings of a group that are numbers at hand; the first beta of an Adam is its momentum."""
     betas = group.get("betas")
-    found = {
+    found: dict[Column, Any] = {
         "rate": group.get("lr"),
         "momentum": group.get("momentum") if betas is None else betas[0],
         "weight_decay": group.get("weight_decay"),
-        "decoupled": group.get("decoupled_weight_decay"),
     }
     for name, value in found.items():
         if isinstance(value, int | float):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normgauge.monitor.fetch import Sheet
+from normgauge.monitor.sheet import Sheet
 
 LONG = 4096
 """Mean length of parts above which each gets a sum of its own."""
@@ -60,12 +60,12 @@ class Vectors:
             self._segments = Segments(lengths, weights[0].device)
         joined = self._joined("weights", weights)
         if self._whole:
-            sheet.put_all(self.rows, "frobenius", self._sums(joined, joined).sqrt())
+            sheet.put_column(self.rows, "frobenius", self._sums(joined, joined).sqrt())
         before = self._kept if self._kept is not None and _alike(self._kept, joined) else None
         self._slopes(joined if before is None else before, weights, gradients, sheet)
         if before is not None:
             moved = torch.sub(joined, before, out=before)
-            sheet.put_all(self.rows, "update", self._sums(moved, moved).sqrt())
+            sheet.put_column(self.rows, "update", self._sums(moved, moved).sqrt())
         self._kept = None
 
     def _slopes(self, at: Tensor, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
@@ -79,8 +79,8 @@ class Vectors:
         norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, at)
         if len(rows) < len(self.rows):
             norms, dots = norms[with_slope], dots[with_slope]
-        sheet.put_all(rows, "gradient" if self._whole else "sampled_gradient", norms)
-        sheet.put_all(rows, "dot", dots)
+        sheet.put_column(rows, "gradient" if self._whole else "sampled_gradient", norms)
+        sheet.put_column(rows, "dot", dots)
 
     def _sums(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ left·right over each part; torch adds segments up one by one, so that long ones go to a fast dot."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.alarms import Alarm
 from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.sheet import Column
 from normgauge.monitor.thresholds import HALF_LIMIT, HALF_ROOM, SKIPPED
 
 
@@ -96,7 +97,7 @@ class Broken:
                 )
                 yield Alarm(seen.step, "half_overflow", layer, sentence, sigma, limit)
 
-    def _first(self, seen: Seen, column: str) -> int | None:
+    def _first(self, seen: Seen, column: Column) -> int | None:
         pairs = enumerate(seen.rows[: len(self._places)])
         return next((i for i, row in pairs if not math.isfinite(row.get(column, 0.0))), None)
 

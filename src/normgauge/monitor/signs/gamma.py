@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.columns import Row
 from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.sheet import Row
 from normgauge.monitor.signs.sign import Level
 from normgauge.monitor.thresholds import GAMMA_DEAD, GAMMA_DECAY, GAMMA_JUMP, GAMMA_SHRUNK, GAMMA_TOUCHED, SETTLED
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.columns import Row
 from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.sheet import Row
 from normgauge.monitor.signs.sign import Level
 from normgauge.monitor.thresholds import EPS_SHARE, EPS_USUAL, SIGMA_FACTOR
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from normgauge.monitor.budget import Account
-from normgauge.monitor.columns import log10_product, totals
+from normgauge.monitor.sheet import log10_product, totals
 
 
 def test_totals_multiply_what_each_layer_has() -> None:
@@ -48,13 +47,3 @@ def test_products_at_the_edges(factors: list[float], expected: float) -> None:
 def test_no_number_stays_none() -> None:
     assert math.isnan(log10_product([math.nan, math.inf]))
     assert math.isnan(log10_product([-1.0]))
-
-
-def test_an_account_never_goes_over_its_share() -> None:
-    account = Account(0.1)
-    account.earn(10.0)
-    assert account.affords(1.0) and not account.affords(1.001)
-    account.spend(0.6)
-    assert not account.affords(0.5)
-    account.earn(1.0)
-    assert account.affords(0.5)

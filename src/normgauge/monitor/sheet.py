@@ -1,0 +1,233 @@
+"""One reading as a typed record: the numbers of every layer, of the network and of the team, and what each is worth.
+
+Numbers come from a device without waiting for it: copied in the background, looked at when they have come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+Column = Literal[
+    # the columns of a line, which COLUMNS describes
+    "norm_lower", "norm_upper", "frobenius", "gradient", "scale_free_gradient", "radial", "update", "effective_lr",
+    "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded",
+    # what these are made of: for weights, for normalizers, for normalizers of several processes
+    "proved", "drift", "found", "dot", "sampled_gradient", "bias_gradient",
+    "inverse_max", "inverse_min", "square", "gain",
+    "present", "inverse_here", "negative_min",
+    # shown to the watch besides: of normalizers, of the optimizer, of the network's input
+    "running", "batch", "eps", "rate", "momentum", "weight_decay", "input",
+]  # fmt: skip
+"""Everything that may be known of a layer or of the network."""
+
+COLUMNS: Mapping[Column, tuple[str, str]] = {
+    "norm_lower": ("proved", "operator norm of the layer, from below"),
+    "norm_upper": ("proved", "operator norm of the layer, from above"),
+    "frobenius": ("observed", "Frobenius norm of the weight"),
+    "gradient": ("observed", "Euclidean norm of the weight's gradient"),
+    "scale_free_gradient": ("observed", "‖w‖·‖∇‖: the same whatever the scale of scale-free weights"),
+    "radial": (
+        "estimated",
+        "cosine between gradient and the weight before the step, 0 for scale-free ones; sampled as the update",
+    ),
+    "update": ("estimated", "length of the last optimizer step; from every eighth row of a large weight"),
+    "effective_lr": ("observed", "learning rate over the mean ‖w‖² of a scale-free group"),
+    "sigma_min": ("observed", "smallest √(σ² + ε) of a normalizer at this step"),
+    "sigma_rms": ("observed", "root mean square of √(σ² + ε)"),
+    "sigma_max": ("observed", "largest √(σ² + ε)"),
+    "gamma_max": ("observed", "largest |γ|"),
+    "folded": (
+        "estimated",
+        "norm of the layer with the normalizer behind it, from below; free of the scale in front of it",
+    ),
+}
+
+TOTALS: Mapping[str, tuple[str, str]] = {
+    "log10_P_w": ("proved", "product of the layers' norms, from above; depends on the gauge"),
+    "log10_P_w_lower": ("proved", "product of the layers' norms, from below; depends on the gauge"),
+    "log10_prod_inv_sigma_min": ("observed", "Π 1/σ with the smallest σ of each normalizer; depends on the gauge"),
+    "log10_prod_inv_sigma_rms": ("observed", "Π 1/σ with the root mean square σ; depends on the gauge"),
+    "log10_prod_inv_sigma_max": ("observed", "Π 1/σ with the largest σ; depends on the gauge"),
+    "log10_folded": (
+        "estimated",
+        "product of the folded gains, lone normalizers by max γ/σ; free of the scale in front of them",
+    ),
+    "gradient": ("observed", "Euclidean norm of all gradients together, biases too; not those of computed weights"),
+}
+
+SIGMAS: tuple[Column, ...] = ("sigma_min", "sigma_rms", "sigma_max")
+GRADIENTS: tuple[Column, ...] = ("gradient", "bias_gradient")
+
+Row = dict[Column, float]
+Totals = dict[str, float | None]
+Then = Callable[["Sheet", float], None]
+Key = TypeVar("Key")
+
+
+@dataclass(slots=True)
+class Told:
+    """What the processes of a team told each other.
+
+    Attributes:
+        wishes: steps that each would like to wait, by rank.
+        failures: how often measuring failed on each, by rank.
+        given: how many of them had a loss, by step.
+    """
+
+    wishes: dict[int, float] = field(default_factory=dict)
+    failures: dict[int, float] = field(default_factory=dict)
+    given: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sheet:
+    """The numbers of one reading; those that are tensors are filled in when they have come.
+
+    Attributes:
+        layers: the numbers of each layer, by its row in every column.
+        network: the numbers of the whole network.
+        half: whether its first product came out in float16.
+        losses: by step, since the reading before.
+        told: empty where one process trains alone.
+        cells: for each number of ``tensors`` the part of this sheet it goes to, and its key there.
+        tensors: of one axis or none, on any device.
+    """
+
+    layers: defaultdict[int, Row] = field(default_factory=lambda: defaultdict(dict))
+    network: Row = field(default_factory=dict)
+    half: bool = False
+    losses: dict[int, float] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
+    cells: list[tuple[dict[Any, float], Any]] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+
+    def put(self, part: dict[Key, float], key: Key, value: Tensor | float) -> None:
+        """Write down one number."""
+        if isinstance(value, Tensor):
+            self.put_part(part, [key], value)
+        else:
+            part[key] = float(value)
+
+    def put_part(self, part: dict[Key, float], keys: Iterable[Key], values: Tensor) -> None:
+        """Write down the numbers of a vector in one part."""
+        self.cells += [(part, key) for key in keys]
+        self.tensors.append(values)
+
+    def put_column(self, rows: Iterable[int], column: Column, values: Tensor) -> None:
+        """Write down one number for each of several layers."""
+        self.cells += [(self.layers[row], column) for row in rows]
+        self.tensors.append(values)
+
+    def packed(self) -> Tensor | None:
+        """One vector of all numbers in the order of the cells; on the device that some of them are on."""
+        if not self.tensors:
+            return None
+        device = next((t.device for t in self.tensors if t.device.type != "cpu"), torch.device("cpu"))
+        # One that lives on the CPU beside others on a device goes over pinned, so that nothing waits.
+        near = [t if t.device == device else t.to(device, non_blocking=True) for t in self.tensors]
+        return torch.hstack(near).to(torch.float32 if device.type == "mps" else torch.float64)  # promotes types
+
+
+@dataclass(slots=True)
+class Pending:
+    """A sheet of numbers on its way.
+
+    Attributes:
+        sheet: what was measured.
+        buffer: its numbers in main memory, once ``event`` has passed.
+        event: None where there is nothing to wait for.
+        then: what to do with the sheet.
+        begun: an event recorded on the device when the work began, or None.
+    """
+
+    sheet: Sheet
+    buffer: Tensor
+    event: Any
+    then: Then
+    begun: Any
+
+    def ready(self) -> bool:
+        """Whether the numbers have come; never waits."""
+        return self.event is None or bool(self.event.query())
+
+    def deliver(self) -> None:
+        """Fill the sheet in and hand it on, with the seconds the device took."""
+        for (part, key), value in zip(self.sheet.cells, self.buffer.tolist(), strict=True):
+            part[key] = value
+        timed = self.event is not None and self.begun is not None
+        self.then(self.sheet, self.begun.elapsed_time(self.event) / 1000.0 if timed else 0.0)
+
+
+def fetch(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
+    """Start bringing the numbers of a sheet to main memory.
+
+    Args:
+        sheet: the numbers.
+        then: called by ``Pending.deliver`` with the sheet and the device's seconds.
+        begun: a CUDA event recorded when the work began, or None.
+
+    Returns:
+        What to ask whether it is ready.
+    """
+    packed = sheet.packed()
+    if packed is None:
+        return Pending(sheet, torch.empty(0), None, then, None)
+    if packed.device.type != "cuda":
+        return Pending(sheet, packed.cpu(), None, then, None)
+    buffer = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+    buffer.copy_(packed, non_blocking=True)
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return Pending(sheet, buffer, event, then, begun)
+
+
+def described(table: Mapping[Key, tuple[str, str]]) -> dict[Key, Any]:
+    """A table as the header of a run file has it."""
+    return {name: {"evidence": evidence, "what": what} for name, (evidence, what) in table.items()}
+
+
+def totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int], lone: Sequence[int]) -> Totals:
+    """Products over the layers, as decimal logs; None where there is nothing to multiply or a factor is missing.
+
+    Args:
+        rows: the finished numbers of each layer.
+        maps: which of them are matrices and convolutions.
+        norms: which are normalizers.
+        lone: which of those were not folded into the weight in front of them.
+    """
+    linear = [rows[i] for i in maps]
+    found: Totals = {
+        "log10_P_w": log10_product(row.get("norm_upper") for row in linear),
+        "log10_P_w_lower": log10_product(row.get("norm_lower") for row in linear),
+    }
+    for column in SIGMAS:
+        product = log10_product(rows[i].get(column) for i in norms)
+        found[f"log10_prod_inv_{column}"] = None if product is None else -product
+    gains = [row.get("folded") for row in linear] + [rows[i].get("gain") for i in lone]
+    found["log10_folded"] = log10_product(gains)
+    squares = [row[column] ** 2 for row in rows for column in GRADIENTS if column in row]
+    found["gradient"] = math.sqrt(sum(squares)) if squares else None
+    return found
+
+
+def log10_product(factors: Iterable[float | None]) -> float | None:
+    """Decimal log of a product; None of nothing or where a factor is missing, nan of what is not a number.
+
+    Infinity absorbs, as in every product of gains.
+    """
+    given = list(factors)
+    known = [factor for factor in given if factor is not None]
+    if len(known) < len(given) or not known:
+        return None
+    if any(math.isnan(factor) or factor < 0.0 for factor in known):
+        return math.nan
+    if math.inf in known:
+        return math.inf
+    return -math.inf if 0.0 in known else math.fsum(map(math.log10, known))
