@@ -19,9 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge import zoo
 from normgauge.hessian import Product, Tracker, eigenvalues, estimate_trace, spectral_density
-from normgauge.hessian.dense import dense
 from normgauge.hessian.lanczos import Krylov, gaussian
-from normgauge.hessian.operator import Matrix, Operator
+from normgauge.hessian.operator import Operator, dense, of_matrix
 
 STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))  # first derivative, eighth order
 STEP = 0.002
@@ -262,7 +261,7 @@ def single_runs(operator: Operator, above: float) -> dict[str, list[int]]:
 
 def outliers() -> dict[str, Any]:
     """Outliers counted by our density, by plain Lanczos and by all eigenvalues, for a matrix and for a network."""
-    matrix = Matrix(outlier_matrix())
+    matrix = of_matrix(outlier_matrix())
     rows: dict[str, Any] = {
         "matrix": {
             "true": 6,

@@ -7,18 +7,17 @@ import torch
 import torch.nn.functional as F
 
 from normgauge.hessian import Product, eigenvalues
-from normgauge.hessian.dense import dense
 from normgauge.hessian.lanczos import Krylov, gaussian, length, solve
-from normgauge.hessian.operator import Matrix
+from normgauge.hessian.operator import Mapped, dense, of_matrix
 from tests.hessian.made import benchmark, data, fitted, net
 
 
-def spread(size: int = 300, seed: int = 0) -> tuple[Matrix, torch.Tensor]:
+def spread(size: int = 300, seed: int = 0) -> tuple[Mapped, torch.Tensor]:
     """A matrix with many eigenvalues close together at both ends."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.linspace(-1, 1, size, dtype=torch.float64) ** 3 * 5
     basis = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64)).Q
-    return Matrix((basis * values) @ basis.T), values.flip(0)
+    return of_matrix((basis * values) @ basis.T), values.flip(0)
 
 
 def test_both_ends_of_a_network():
@@ -52,7 +51,7 @@ def test_restarts_find_what_a_small_basis_cannot():
 
 def test_the_basis_stays_orthogonal_where_eigenvalues_converge_early():
     values = torch.cat([torch.logspace(12, 0, 13), torch.linspace(0, 1, 187)]).double()
-    matrix, generator = Matrix(torch.diag(values)), torch.Generator().manual_seed(0)
+    matrix, generator = of_matrix(torch.diag(values)), torch.Generator().manual_seed(0)
     krylov = Krylov(matrix, gaussian(matrix, generator), generator, 60)
     for _ in range(60):
         krylov.grow()
@@ -63,7 +62,7 @@ def test_the_basis_stays_orthogonal_where_eigenvalues_converge_early():
 def test_repeated_eigenvalues_and_a_large_null_space_are_found():
     values = torch.zeros(50, dtype=torch.float64)
     values[:5] = torch.tensor([4.0, 4.0, 4.0, 2.0, -1.0])
-    found, krylov = eigenvalues(Matrix(torch.diag(values)), 5, 1)
+    found, krylov = eigenvalues(of_matrix(torch.diag(values)), 5, 1)
     assert torch.allclose(found.values, torch.tensor([4.0, 4.0, 4.0, 2.0, 0.0, -1.0], dtype=torch.float64), atol=1e-9)
     assert krylov.products <= 50
 
@@ -71,7 +70,7 @@ def test_repeated_eigenvalues_and_a_large_null_space_are_found():
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_tiny_matrices(size):
     values = torch.arange(1.0, size + 1, dtype=torch.float64)
-    found, _ = eigenvalues(Matrix(torch.diag(values)), 5, 1)
+    found, _ = eigenvalues(of_matrix(torch.diag(values)), 5, 1)
     assert torch.allclose(found.values, values.flip(0))
 
 
@@ -85,7 +84,7 @@ def test_too_few_products_are_said():
 def test_scipy_agrees():
     linalg = pytest.importorskip("scipy.sparse.linalg")
     matrix, _ = spread(seed=3)
-    wanted = linalg.eigsh(matrix.values.numpy(), 3, which="LA", return_eigenvectors=False)
+    wanted = linalg.eigsh(dense(matrix).numpy(), 3, which="LA", return_eigenvectors=False)
     found, _ = eigenvalues(matrix, 3, tolerance=1e-9)
     assert sorted(found.values.tolist()) == pytest.approx(sorted(wanted), 1e-8)
 
@@ -94,7 +93,7 @@ def test_float32_sums_keep_their_digits():
     vector = torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
     assert length(vector) == pytest.approx(float(vector.double().norm()), rel=1e-12)
     matrix, wanted = spread()
-    found, _ = eigenvalues(Matrix(matrix.values.float()), 3, tolerance=1e-6)
+    found, _ = eigenvalues(of_matrix(dense(matrix).float()), 3, tolerance=1e-6)
     assert torch.allclose(found.values, wanted[:3], rtol=3e-6)
 
 

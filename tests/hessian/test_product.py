@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from normgauge.errors import InputError
 from normgauge.hessian import Product, dense_hessian
-from normgauge.hessian.dense import dense
 from normgauge.hessian.graph import ATTENTION_NOTE
+from normgauge.hessian.operator import dense
 from normgauge.hessian.product import by_layer
 from tests.hessian.made import benchmark, data, fitted, net
 from tests.test_model_untouched import assert_untouched, prepared, snapshot

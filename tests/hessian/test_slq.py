@@ -9,16 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from normgauge.hessian import Product, eigenvalues, spectral_density
-from normgauge.hessian.dense import dense
 from normgauge.hessian.lanczos import Krylov, gaussian
-from normgauge.hessian.operator import Matrix
-from normgauge.hessian.slq import _probe, exact_density
+from normgauge.hessian.operator import dense, of_matrix
+from normgauge.hessian.stochastic import _probe, exact_density
 from tests.hessian.made import benchmark, data, fitted, net
 
 
 @pytest.fixture(scope="module")
 def matrix():
-    return Matrix(benchmark().outlier_matrix(500))
+    return of_matrix(benchmark().outlier_matrix(500))
 
 
 def test_outliers_are_counted_once(matrix):
@@ -38,7 +37,7 @@ def test_plain_lanczos_makes_ghosts_and_ours_does_not(matrix):
 
 def test_no_gap_no_outliers():
     values = torch.linspace(0.5, 1.0, 200, dtype=torch.float64)
-    found = spectral_density(Matrix(torch.diag(values)), probes=2, steps=20)
+    found = spectral_density(of_matrix(torch.diag(values)), probes=2, steps=20)
     assert found.outliers == 0 and found.gap < 1.5
 
 
@@ -47,7 +46,7 @@ def test_weights_sum_to_one_and_give_the_moments(matrix):
     found = spectral_density(matrix, known, probes=6, steps=30)
     assert math.fsum(w for _, w in found.points()) == pytest.approx(1)
     for power in (1, 2):
-        wanted = float(torch.linalg.matrix_power(matrix.values, power).trace()) / matrix.size
+        wanted = float(torch.linalg.matrix_power(dense(matrix), power).trace()) / matrix.size
         assert math.fsum(w * v**power for v, w in found.points()) == pytest.approx(wanted, 0.06)
     assert found.count(2.0) == pytest.approx(6)
 
@@ -57,7 +56,7 @@ def test_the_quadrature_is_exact_for_low_powers(matrix):
     values, shares, _ = _probe(matrix, start, torch.Generator(), 6)
     v = start / start.norm()
     for power in range(12):
-        wanted = float(v @ torch.linalg.matrix_power(matrix.values, power) @ v)
+        wanted = float(v @ torch.linalg.matrix_power(dense(matrix), power) @ v)
         assert float((shares * values**power).sum()) == pytest.approx(wanted, 1e-9)
 
 
@@ -80,5 +79,5 @@ def test_the_curve_is_a_density(matrix):
 
 
 def test_a_vector_that_reaches_everything_early_stops():
-    found = spectral_density(Matrix(torch.eye(30, dtype=torch.float64) * 2), probes=2, steps=10)
+    found = spectral_density(of_matrix(torch.eye(30, dtype=torch.float64) * 2), probes=2, steps=10)
     assert found.nodes == pytest.approx((2.0, 2.0))

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 
 from normgauge.errors import InputError
 from normgauge.hessian import Product, eigenvalues, estimate_trace
-from normgauge.hessian.dense import dense
-from normgauge.hessian.operator import Matrix
+from normgauge.hessian.operator import dense, of_matrix
 from tests.hessian.made import data, fitted, net
 
 
@@ -49,10 +48,10 @@ def test_known_directions_take_the_error_out(product):
 
 def test_a_diagonal_matrix_has_no_error():
     values = torch.arange(10.0, dtype=torch.float64)
-    found, _ = estimate_trace(Matrix(torch.diag(values)), 2)
+    found, _ = estimate_trace(of_matrix(torch.diag(values)), 2)
     assert found.value == pytest.approx(45) and found.standard_error == pytest.approx(0, abs=1e-12)
 
 
 def test_one_sample_has_no_standard_error():
     with pytest.raises(InputError, match="at least 2"):
-        estimate_trace(Matrix(torch.eye(3)), 1)
+        estimate_trace(of_matrix(torch.eye(3)), 1)

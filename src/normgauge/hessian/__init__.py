@@ -1,16 +1,12 @@
 """Curvature of the loss: Hessian-vector products, eigenvalues, density, sharpness without a gauge."""
 
-from normgauge.hessian.dense import dense_hessian
 from normgauge.hessian.lanczos import eigenvalues
-from normgauge.hessian.landscape import Landscape, landscape
-from normgauge.hessian.margins import Margins, margins
-from normgauge.hessian.noise import Noisy, noise_accuracy
-from normgauge.hessian.product import Product
+from normgauge.hessian.landscape import Landscape, Shift, covariate_shift, landscape
+from normgauge.hessian.margins import Margins, Noisy, margins, noise_accuracy
+from normgauge.hessian.product import Product, dense_hessian
 from normgauge.hessian.scale_free import scale_free
-from normgauge.hessian.shift import Shift, covariate_shift
-from normgauge.hessian.slq import spectral_density
+from normgauge.hessian.stochastic import estimate_trace, spectral_density
 from normgauge.hessian.survey import curvature
-from normgauge.hessian.trace import estimate_trace
 from normgauge.hessian.tracker import Tracker
 
 __all__ = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.core.curvature import Eigenvalue
 from normgauge.hessian.operator import Operator
 
 BASIS = 60  # vectors kept at most; a restart keeps the best third
@@ -36,6 +37,10 @@ class Ritz:
     vectors: Tensor
     products: int
     converged: bool
+
+    def eigenvalue(self, place: int) -> Eigenvalue:
+        """One of the values with its errors, as plain numbers."""
+        return Eigenvalue(*(float(numbers[place]) for numbers in (self.values, self.residuals, self.errors)))
 
 
 class Krylov:

@@ -1,10 +1,13 @@
-"""Margins that can be compared across networks: divided by how fast they can change with the input."""
+"""Margins that can be compared across networks, and accuracy under noise measured by the weights themselves.
+
+A margin is divided by how fast it can change with the input; noise is as large as the tensor it is added to says.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -12,12 +15,14 @@ from torch import Tensor, nn
 
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError
-from normgauge.hessian.batches import as_batches
-from normgauge.hessian.graph import Setting
+from normgauge.hessian.graph import Setting, is_pair
+from normgauge.hessian.stochastic import mean_of
 from normgauge.trace.inputs import describe, make_call
-from normgauge.trace.untouched import cast_tree, unwrap
+from normgauge.trace.untouched import cast_tree
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+SIGMAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+DRAWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +103,12 @@ def margins(
     Raises:
         InputError: for outputs or labels of another form, or a bound that is not positive.
     """
-    model = unwrap(model)
-    setting = Setting.of(model, lambda output, _: output, None, "eval", dtype, 0)
+    setting = Setting.of(model, None, batches, objective=_labelled, mode="eval", dtype=dtype)
     log_upper = _log_upper(upper)
     found: list[float] = []
     slopes: list[float] = []
     factor = 1.0
-    for batch in as_batches(batches):
+    for batch in setting.batches:
         values, steep, factor = _one(setting, batch)
         found += values
         slopes += steep
@@ -142,26 +146,25 @@ def margin(output: Tensor, label: Tensor) -> tuple[Tensor, float]:
     return own - others, math.sqrt(2)
 
 
-def labelled(batch: Any) -> tuple[Any, Tensor]:
-    """A batch as input and label.
+def _labelled(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor, float]:
+    """The input of a labelled batch, its margins and their factor, as from `margin`.
 
     Raises:
-        InputError: for anything else.
+        InputError: for a batch that is no pair, or an output that is no tensor.
     """
-    if not isinstance(batch, tuple | list) or len(batch) != 2 or not isinstance(batch[1], Tensor):
+    if not is_pair(batch):
         raise InputError(f"batches: expected pairs (input, label), got {describe(batch)}")
-    return batch[0], batch[1]
+    call = make_call(model, batch[0])
+    x = call.measured.requires_grad_(call.measured.is_floating_point())
+    output = model(*call.args, **call.kwargs)
+    if not isinstance(output, Tensor):
+        raise InputError(f"expected a model that returns a tensor, got {describe(output)}")
+    return x, *margin(output, batch[1])
 
 
 def _one(setting: Setting, batch: Any) -> tuple[list[float], list[float], float]:
     with setting.lent():
-        inputs, label = cast_tree(labelled(batch), setting.dtype, setting.device)
-        call = make_call(setting.model, inputs)
-        x = call.measured.requires_grad_(call.measured.is_floating_point())
-        output = setting.model(*call.args, **call.kwargs)
-        if not isinstance(output, Tensor):
-            raise InputError(f"expected a model that returns a tensor, got {describe(output)}")
-        values, factor = margin(output, label)
+        x, values, factor = setting.call(setting.model, cast_tree(batch, setting.dtype, setting.device))
         if not x.requires_grad:
             raise InputError("expected a floating input, got integers: a margin has no slope in them")
         (slope,) = torch.autograd.grad(values.sum(), x)
@@ -176,3 +179,85 @@ def _log_upper(upper: float | Reading | None) -> float | None:
     if not upper > 0:
         raise InputError(f"upper: expected a positive Lipschitz bound or a reading, got {upper}")
     return math.log(upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """Accuracy at one noise level.
+
+    Attributes:
+        sigma: ‖noise‖/‖w_l‖ of every parameter tensor, about.
+        accuracy: mean over draws.
+        standard_error: of that mean.
+        margin: mean margin over draws and samples.
+        draws: how many.
+    """
+
+    sigma: float
+    accuracy: float
+    standard_error: float
+    margin: float
+    draws: int
+
+    def to_json(self) -> dict[str, Any]:
+        """This row as strict JSON."""
+        return asdict(self)
+
+
+def noise_accuracy(
+    model: nn.Module,
+    batches: Any,
+    sigmas: Sequence[float] = SIGMAS,
+    *,
+    draws: int = DRAWS,
+    mode: str = "eval",
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
+) -> tuple[Noisy, ...]:
+    """How much accuracy is left when every weight is disturbed in proportion to its tensor's norm.
+
+    w_l + σ ‖w_l‖/√n_l · z,  z of n_l independent standard normals: ‖noise‖ ≈ σ‖w_l‖ whatever the scale of w_l.
+
+    Every level uses the same draws of z, so that a curve over σ is smooth. In eval mode BatchNorm keeps the running
+    statistics of the undisturbed network; ``train`` takes those of each batch.
+
+    Args:
+        model: as for `margins`.
+        batches: pairs (input, label).
+        sigmas: noise levels.
+        draws: disturbed networks a level, at least 2.
+        mode: ``eval`` or ``train``.
+        dtype: precision; the model's own by default.
+        seed: of the noise.
+
+    Returns:
+        One row a level.
+
+    Raises:
+        InputError: for levels or draws that make no sense.
+    """
+    if draws < 2 or not sigmas or any(not 0 <= sigma < math.inf for sigma in sigmas):
+        raise InputError(f"expected noise levels of 0 and more and 2 draws or more, got {list(sigmas)} and {draws}")
+    setting = Setting.of(model, None, batches, objective=_labelled, mode=mode, dtype=dtype, seed=seed)
+    rows = []
+    for sigma in sigmas:
+        found = [_accuracy(setting, sigma, draw) for draw in range(draws if sigma else 1)]
+        rates, values = zip(*found, strict=True)
+        rows.append(Noisy(sigma, *mean_of(rates), mean_of(values)[0], len(rates)))
+    return tuple(rows)
+
+
+def _accuracy(setting: Setting, sigma: float, draw: int) -> tuple[float, float]:
+    """Accuracy and mean margin of one disturbed network."""
+    with setting.lent(), torch.no_grad():
+        _disturb(setting, sigma, draw)
+        data = [cast_tree(batch, setting.dtype, setting.device) for batch in setting.batches]
+        joined = torch.cat([setting.call(setting.model, batch)[1] for batch in data])
+    return float((joined > 0).double().mean()), float(joined.double().mean())
+
+
+def _disturb(setting: Setting, sigma: float, draw: int) -> None:
+    generator = torch.Generator().manual_seed(1000003 * setting.seed + draw)
+    for parameter in setting.model.parameters():
+        z = torch.randn(parameter.shape, generator=generator).to(parameter)
+        parameter.add_(z * (sigma * parameter.norm() / math.sqrt(parameter.numel())))

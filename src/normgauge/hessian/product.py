@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
-from normgauge.hessian.batches import as_batches, size_of
-from normgauge.hessian.graph import Graph, Setting, build
-from normgauge.trace.untouched import unwrap
+from normgauge.hessian.graph import Graph, Loss, Setting, build
+from normgauge.hessian.operator import Mapped, dense
 
 KEPT = 8  # batches whose graphs stay in memory without being asked to
-Loss = Callable[..., Tensor]
 
 
 class Product:
@@ -55,7 +52,7 @@ class Product:
         Args:
             model: any module.
             loss: called as ``loss(output, target)`` with batches ``(input, target)``; must return a scalar.
-            batches: what `normgauge.hessian.batches.as_batches` takes.
+            batches: what `normgauge.hessian.graph.as_batches` takes.
             objective: instead of ``loss``, called as ``objective(model, batch)`` with each batch as it is.
             mode: ``eval`` or ``train``; train-mode normalizers see each batch by itself.
             dtype: precision; the model's own by default, float32 for half-precision ones.
@@ -66,27 +63,23 @@ class Product:
         Raises:
             InputError: for a model, loss or batch without second derivatives; the message says which and why.
         """
-        model = unwrap(model)
-        self._batches = as_batches(batches)
-        self._setting = Setting.of(model, loss, objective, mode, dtype, seed)
-        self._weights = weights_of(self._batches)
-        self._keep = len(self._batches) <= KEPT if keep is None else keep
+        self._setting = Setting.of(model, loss, batches, objective=objective, mode=mode, dtype=dtype, seed=seed)
+        self._weights = self._setting.shares()
+        self._keep = len(self._weights) <= KEPT if keep is None else keep
         self.names, self.shapes = self._setting.names, self._setting.shapes
         self.dtype, self.device = self._setting.dtype, self._setting.device
-        self.size = sum(shape.numel() for shape in self.shapes)
-        self.blocks = dict(zip(self.names, _slices(self.shapes), strict=True))
+        ends = [0, *accumulate(shape.numel() for shape in self.shapes)]
+        self.size = ends[-1]
+        self.blocks = {name: slice(*at) for name, at in zip(self.names, pairwise(ends), strict=True)}
         self.count = 0
         self._stamp = self._setting.stamp()
         self._graphs: list[Graph] = []
-        self._first_pass()
-
-    def _first_pass(self) -> None:
         self.loss, notes = 0.0, dict.fromkeys(self._setting.notes)
         self.gradient = torch.zeros(self.size, dtype=self.dtype, device=self.device)
         for i, weight in enumerate(self._weights):
             graph = self._build(i)
             self.loss += weight * graph.loss
-            self.gradient.add_(self._flat(graph.gradients), alpha=weight)
+            self.gradient.add_(_joined(graph.gradients, graph.parameters), alpha=weight)
             notes.update(dict.fromkeys(graph.notes))
             if self._keep:
                 self._graphs.append(graph)
@@ -97,7 +90,7 @@ class Product:
             raise InputError(
                 "the model changed since this product was built; build a new one, or keep the graphs with keep=True"
             )
-        return build(self._setting, self._batches[index], f"batch {index}")
+        return build(self._setting, index)
 
     def hvp(self, vector: Tensor) -> Tensor:
         """The Hessian times a flat vector.
@@ -126,13 +119,11 @@ class Product:
         sizes = [shape.numel() for shape in shapes]
         return [piece.view(shape) for piece, shape in zip(vector.split(sizes), shapes, strict=True)]
 
-    def _flat(self, tensors: Iterable[Tensor | None]) -> Tensor:
-        zeros = [torch.zeros(shape, dtype=self.dtype, device=self.device) for shape in self.shapes]
-        return _joined(list(tensors), zeros)
-
-    def block(self, names: Iterable[str]) -> Block:
-        """The diagonal block of some parameters, as a map of its own."""
-        return Block(self, tuple(names))
+    def block(self, names: Iterable[str]) -> Mapped:
+        """The diagonal block of some parameters, as a map of its own: only they move."""
+        chosen = tuple(names)
+        size = sum(self.shapes[self.names.index(name)].numel() for name in chosen)
+        return Mapped(size, self.dtype, self.device, lambda vector: self.part(vector, chosen))
 
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         """A flat vector as tensors by parameter."""
@@ -140,41 +131,31 @@ class Product:
 
     def weights(self) -> Tensor:
         """The parameters themselves, flat."""
-        values = self._setting.values()
-        return self._flat([values[name] for name in self.names])
+        values = dict(self._setting.model.named_parameters())
+        return torch.cat([values[name].detach().reshape(-1) for name in self.names])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
-    """A diagonal block of a Hessian: only its parameters move."""
+def dense_hessian(
+    model: nn.Module,
+    loss: Loss,
+    batches: Any,
+    *,
+    mode: str = "eval",
+    dtype: torch.dtype = torch.float64,
+) -> Tensor:
+    """The Hessian as a matrix, in the order of ``named_parameters`` that have a gradient.
 
-    whole: Product
-    names: tuple[str, ...]
+    Args:
+        model: any module with few parameters.
+        loss: ``loss(output, target)``, a scalar.
+        batches: as for `Product`.
+        mode: ``eval`` or ``train``.
+        dtype: precision.
 
-    @property
-    def size(self) -> int:
-        """Entries of its parameters."""
-        return sum(self.whole.shapes[self.whole.names.index(name)].numel() for name in self.names)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the vectors."""
-        return self.whole.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Of the vectors."""
-        return self.whole.device
-
-    def hvp(self, vector: Tensor) -> Tensor:
-        """The block times a vector."""
-        return self.whole.part(vector, self.names)
-
-
-def weights_of(batches: list[Any]) -> list[float]:
-    """The share of each batch in the mean over all samples."""
-    sizes = [size_of(batch, i) for i, batch in enumerate(batches)]
-    return [size / math.fsum(sizes) for size in sizes]
+    Returns:
+        A symmetric matrix: what rounding left of its skew part is taken out.
+    """
+    return dense(Product(model, loss, batches, mode=mode, dtype=dtype))
 
 
 def by_layer(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
@@ -186,18 +167,10 @@ def by_layer(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     return groups
 
 
-def _joined(tensors: list[Tensor | None], like: list[Tensor]) -> Tensor:
+def _joined(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
     return torch.cat(
         [
             (torch.zeros_like(model) if tensor is None else tensor.detach()).reshape(-1)
             for tensor, model in zip(tensors, like, strict=True)
         ]
     )
-
-
-def _slices(shapes: Iterable[torch.Size]) -> list[slice]:
-    at, found = 0, []
-    for shape in shapes:
-        found.append(slice(at, at + shape.numel()))
-        at += shape.numel()
-    return found

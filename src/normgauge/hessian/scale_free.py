@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from normgauge.errors import InputError
-from normgauge.hessian.operator import Scaled
+from normgauge.hessian.operator import Mapped, scaled
 from normgauge.hessian.product import Product
 
 UNITS = ("tensor", "channel")
 
 
-def scale_free(product: Product, units: str = "tensor") -> Scaled:
+def scale_free(product: Product, units: str = "tensor") -> Mapped:
     """D H D with D the norm of the unit that a weight belongs to: the Hessian by relative changes of the weights.
 
     D = diag(‖w_l‖) on the entries of w_l.  If L(cw_l) = L(w_l) then H_ll → H_ll/c², ‖w_l‖ → c‖w_l‖ and DHD stays, so
@@ -34,7 +34,7 @@ def scale_free(product: Product, units: str = "tensor") -> Scaled:
     Raises:
         InputError: for other units.
     """
-    return Scaled(product, diagonal(product, units))
+    return scaled(product, diagonal(product, units))
 
 
 def diagonal(product: Product, units: str = "tensor") -> Tensor:

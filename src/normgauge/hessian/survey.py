@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, Trace
+from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature
 from normgauge.errors import InputError
-from normgauge.hessian.batches import as_batches, size_of
-from normgauge.hessian.dense import dense
-from normgauge.hessian.lanczos import Ritz, eigenvalues, solve
-from normgauge.hessian.product import Loss, Product, by_layer
+from normgauge.hessian.graph import Loss, as_batches, size_of
+from normgauge.hessian.lanczos import eigenvalues, solve
+from normgauge.hessian.operator import dense
+from normgauge.hessian.product import Product, by_layer
 from normgauge.hessian.refusals import listed
 from normgauge.hessian.scale_free import scale_free, zero_tensors
-from normgauge.hessian.slq import PROBES, STEPS, exact_density, spectral_density
-from normgauge.hessian.trace import SAMPLES, Estimate, estimate_trace
+from normgauge.hessian.stochastic import PROBES, SAMPLES, STEPS, estimate_trace, exact_density, spectral_density
 
 SMALL = 1000  # parameters: up to here all eigenvalues are computed
 CUTOFF = 1e-6
@@ -27,27 +26,6 @@ SEARCH = 60  # further products for the smallest eigenvalue
 ROUGH = 1e-2  # tolerance of the smallest eigenvalue and of blocks
 Report = Callable[[str, float], None]
 FLOAT32_NOTE = "computed in float32: the network's own rounding is not part of the errors; float64 has less of it"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What `curvature` is asked for."""
-
-    top: int
-    density: bool
-    layers: bool
-    samples: int
-    tolerance: float
-    probes: int
-    steps: int
-    cutoff: float
-    seed: int
-    report: Report | None
-
-    def stage(self, name: str) -> Callable[[float], None] | None:
-        """A callback for one stage."""
-        report = self.report
-        return None if report is None else lambda fraction: report(name, fraction)
 
 
 def curvature(
@@ -101,28 +79,37 @@ def curvature(
     if top < 1:
         raise InputError(f"top: expected at least 1 eigenvalue, got {top}")
     begun = time.process_time()
-    wanted = Wanted(top, density, layers, samples, tolerance, probes, steps, cutoff, seed, progress)
+    stage = partial(_stage, progress)
     data = as_batches(batches)
     product = Product(model, loss, data, objective=objective, mode=mode, dtype=dtype, keep=keep, seed=seed)
-    counter = Counter(product)
-    found, krylov = eigenvalues(
-        product, top, tolerance=tolerance, seed=seed, progress=wanted.stage("largest eigenvalues")
-    )
-    counter.note("eigenvalues")
-    bottom = solve(krylov, 0, 1, tolerance=ROUGH, products=SEARCH, progress=wanted.stage("smallest eigenvalue"))
-    counter.note("smallest")
+    made: dict[str, int] = {}
+
+    def booked(what: str) -> None:  # products made since the last call
+        if new := product.count - sum(made.values()):
+            made[what] = new
+
+    found, krylov = eigenvalues(product, top, tolerance=tolerance, seed=seed, progress=stage("largest eigenvalues"))
+    booked("eigenvalues")
+    bottom = solve(krylov, 0, 1, tolerance=ROUGH, products=SEARCH, progress=stage("smallest eigenvalue"))
+    booked("smallest")
     blocks = by_layer(product.names)
     parts = {name: _where(product, names) for name, names in blocks.items()}
-    total, each = estimate_trace(
-        product, samples, krylov=krylov, parts=parts, seed=seed + 1, progress=wanted.stage("trace")
-    )
-    counter.note("trace")
+    total, each = estimate_trace(product, samples, krylov=krylov, parts=parts, seed=seed + 1, progress=stage("trace"))
+    booked("trace")
     sharp, _ = eigenvalues(scale_free(product), 1, tolerance=ROUGH * tolerance**0.5, seed=seed + 2)
-    counter.note("scale-free sharpness")
-    tops = _block_tops(product, blocks, wanted) if layers else {}
-    counter.note("layers")
-    spectrum, condition = _spectrum(product, found, wanted)
-    counter.note("density")
+    booked("scale-free sharpness")
+    tops = _block_tops(product, blocks, seed + 3, stage("layers")) if layers else {}
+    booked("layers")
+    spectrum: Density | None = None
+    condition: Condition | None = None
+    if product.size <= SMALL:
+        values = torch.linalg.eigvalsh(dense(product).double()).flip(0).tolist()
+        spectrum, condition = exact_density(values), condition_number(values, cutoff)
+    elif density:
+        spectrum = spectral_density(
+            product, found, probes=probes, steps=steps, seed=seed + 4, progress=stage("density")
+        )
+    booked("density")
     return Curvature(
         model=type(model).__name__,
         mode=mode,
@@ -132,34 +119,23 @@ def curvature(
         batches=len(data),
         loss=product.loss,
         gradient_norm=float(product.gradient.double().norm()),
-        eigenvalues=tuple(_pair(found, i) for i in range(len(found.values))),
-        smallest=_pair(bottom, 0),
-        trace=_trace(total, samples),
-        sharpness_scale_free=_pair(sharp, 0),
-        layers=tuple(
-            LayerCurvature(name, parts[name].numel(), _trace(each[name], samples), tops.get(name)) for name in blocks
-        ),
+        eigenvalues=tuple(found.eigenvalue(i) for i in range(len(found.values))),
+        smallest=bottom.eigenvalue(0),
+        trace=total,
+        sharpness_scale_free=sharp.eigenvalue(0),
+        layers=tuple(LayerCurvature(name, parts[name].numel(), each[name], tops.get(name)) for name in blocks),
         density=spectrum,
         condition=condition,
         converged=found.converged,
-        products=counter.made,
+        products=made,
         notes=(*product.notes, *_notes(product)),
         seconds=time.process_time() - begun,
     )
 
 
-class Counter:
-    """Products by what they were for."""
-
-    def __init__(self, product: Product) -> None:
-        self.product = product
-        self.made: dict[str, int] = {}
-
-    def note(self, what: str) -> None:
-        """Book what was made since the last note."""
-        new = self.product.count - sum(self.made.values())
-        if new:
-            self.made[what] = new
+def _stage(report: Report | None, name: str) -> Callable[[float], None] | None:
+    """A callback for one stage."""
+    return None if report is None else partial(report, name)
 
 
 def _where(product: Product, names: tuple[str, ...]) -> Tensor:
@@ -167,27 +143,16 @@ def _where(product: Product, names: tuple[str, ...]) -> Tensor:
     return torch.cat([torch.arange(place.start, place.stop, device=product.device) for place in places])
 
 
-def _block_tops(product: Product, blocks: Any, wanted: Wanted) -> dict[str, Eigenvalue]:
-    report, found = wanted.stage("layers"), {}
+def _block_tops(
+    product: Product, blocks: Mapping[str, tuple[str, ...]], seed: int, report: Callable[[float], None] | None
+) -> dict[str, Eigenvalue]:
+    found = {}
     for i, (name, names) in enumerate(blocks.items()):
-        pair, _ = eigenvalues(product.block(names), 1, tolerance=ROUGH, products=SEARCH, seed=wanted.seed + 3)
-        found[name] = _pair(pair, 0)
+        pair, _ = eigenvalues(product.block(names), 1, tolerance=ROUGH, products=SEARCH, seed=seed)
+        found[name] = pair.eigenvalue(0)
         if report is not None:
             report((i + 1) / len(blocks))
     return found
-
-
-def _spectrum(product: Product, found: Ritz, wanted: Wanted) -> tuple[Density | None, Condition | None]:
-    if product.size <= SMALL:
-        values = torch.linalg.eigvalsh(dense(product).double()).flip(0).tolist()
-        return exact_density(values), condition_number(values, wanted.cutoff)
-    if not wanted.density:
-        return None, None
-    report = wanted.stage("density")
-    shape = spectral_density(
-        product, found, probes=wanted.probes, steps=wanted.steps, seed=wanted.seed + 4, progress=report
-    )
-    return shape, None
 
 
 def condition_number(values: Sequence[float], cutoff: float = CUTOFF) -> Condition:
@@ -201,14 +166,6 @@ def condition_number(values: Sequence[float], cutoff: float = CUTOFF) -> Conditi
     largest = max(abs(value) for value in values)
     kept = [abs(value) for value in values if abs(value) >= cutoff * largest and value != 0]
     return Condition(largest / min(kept) if kept else 1.0, cutoff, len(kept))
-
-
-def _pair(found: Ritz, i: int) -> Eigenvalue:
-    return Eigenvalue(float(found.values[i]), float(found.residuals[i]), float(found.errors[i]))
-
-
-def _trace(estimate: Estimate, samples: int) -> Trace:
-    return Trace(estimate.value, estimate.standard_error, samples)
 
 
 def _notes(product: Product) -> list[str]:

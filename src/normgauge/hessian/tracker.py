@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 
 from normgauge.core.curvature import Eigenvalue
 from normgauge.errors import InputError
+from normgauge.hessian.graph import Loss
 from normgauge.hessian.lanczos import Krylov, eigenvalues, length, pairs
-from normgauge.hessian.product import Loss, Product
+from normgauge.hessian.product import Product
 
 SETTLED = 0.02  # residual over value at which a reading ends: within 1 % unless two eigenvalues just crossed
 LONGEST = 20  # products of one reading
@@ -58,9 +60,7 @@ class Tracker:
         """
         if products < 1:
             raise InputError(f"products: expected at least 1 a reading, got {products}")
-        self._make: Callable[[Any], Product] = lambda batches: Product(
-            model, loss, batches, objective=objective, mode=mode, dtype=dtype, seed=seed
-        )
+        self._make = partial(Product, model, loss, objective=objective, mode=mode, dtype=dtype, seed=seed)
         self._each, self._left, self._seed = products, LENT, seed
         self._vector: Tensor | None = None
         self.products: list[int] = []
@@ -72,7 +72,7 @@ class Tracker:
         Raises:
             InputError: when the model has other parameters than before.
         """
-        product = self._make(batch)
+        product = self._make(batches=batch)
         if self._vector is None:
             found, _ = eigenvalues(product, 1, tolerance=1e-4, seed=self._seed)
         elif self._vector.numel() != product.size:
@@ -84,7 +84,7 @@ class Tracker:
             self._left += self._each - krylov.products
         self._vector = found.vectors[0] / length(found.vectors[0])
         self.products.append(product.count)
-        self.readings.append(Eigenvalue(float(found.values[0]), float(found.residuals[0]), float(found.errors[0])))
+        self.readings.append(found.eigenvalue(0))
         return self.readings[-1]
 
     def _warm(self, product: Product, start: Tensor) -> Krylov:

@@ -10,7 +10,7 @@ from normgauge.errors import InputError
 from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.generalization.scores.norms import multiplications
 from normgauge.hessian import Product, eigenvalues
-from normgauge.hessian.operator import Scaled
+from normgauge.hessian.operator import scaled
 from normgauge.symmetry import scale_free
 from normgauge.symmetry.groups import ScaleFree, spread, vectors
 
@@ -41,7 +41,7 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     names = tuple(name for name in product.names if any(name in group.parameters for group in groups))
     norms = _norms(groups, product.split(product.weights()))
     flat = torch.cat([norms[name].reshape(-1) for name in names])
-    found, _ = eigenvalues(Scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=products, seed=seed)
+    found, _ = eigenvalues(scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=products, seed=seed)
     return float(found.values[0])
 
 
