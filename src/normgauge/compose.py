@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from normgauge.core.interval import LogInterval
+from normgauge.core.rounding import TINY, log_joined
 from normgauge.errors import NotCovered, RuleError
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
 from normgauge.rules.registry import Registry, Rule, printable
@@ -60,7 +61,7 @@ class Composition:
                 for value, gain in zip(step.inputs, self.transfers[out.index].gains, strict=True):
                     reach = chain(gain.log, logs[out.index])
                     known = logs.get(value.index)
-                    logs[value.index] = reach if known is None else torch.logaddexp(known, reach) + 1e-15
+                    logs[value.index] = reach if known is None else log_joined(torch.logaddexp(known, reach), 1)
         return logs
 
 
@@ -116,7 +117,7 @@ def mixed(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved:
             before, after = (parts.ctx.rows(t, axis)[still] for t in (out.tensor, new))
             loose = STILL if out.tensor.dtype in (torch.float64, torch.complex128) else STILL_LOW
             sizes = before[before.isfinite()].abs()
-            limit = loose * max(1e-300, float(sizes.max()) if sizes.numel() else 0.0)
+            limit = loose * max(TINY, float(sizes.max()) if sizes.numel() else 0.0)
             same = (before == after) | (before.isnan() & after.isnan())
             if out.tensor.is_complex():  # rows are moduli, and a change of phase is one too
                 same = torch.zeros_like(same)

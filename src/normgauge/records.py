@@ -15,6 +15,7 @@ from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Logs, Proof, ProofStep
 from normgauge.core.reading import Finding, LayerRecord
+from normgauge.core.rounding import log_above
 from normgauge.core.spelled import LN10
 from normgauge.probe.search import Found
 from normgauge.rules.flow import INF, Transfer
@@ -185,7 +186,7 @@ def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: 
     if parts.ctx.scope.kind == "global":
         size = flow.norm * math.sqrt(max(rows.shape[1] // samples_of(parts.trace), 1))
     value = float((size.log() + transfer.input_gain + reach).max())
-    return INF if math.isnan(value) else value + 1e-9
+    return INF if math.isnan(value) else log_above(value)
 
 
 def published(parts: Composition) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normgauge.core.interval import INF, LogInterval, log_add, log_down, log_up
+from normgauge.core.interval import INF, LogInterval
+from normgauge.core.rounding import log_add, log_down, log_up
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 logs = st.floats(min_value=-5e3, max_value=5e3)

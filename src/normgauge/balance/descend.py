@@ -8,12 +8,17 @@ import torch
 from torch import Tensor
 
 from normgauge.balance.weighted import Weighting, slopes
+from normgauge.core.rounding import TINY
 
 SMOOTH_STEPS = 100
 SHARP_STEPS = 40
 PATIENT_STEPS = 120  # for networks so small that it costs nothing
 SMALL = 3e6  # multiplications of one pass over the linear maps, one sample
 FIRST_STEP, LAST_STEP = 0.1, 0.003
+FLAT = 1e-8  # a gradient with no larger entry: the descent has arrived
+SETTLED = 1e-10  # of the value: what a step must gain for another one to be worth it
+CURVED = 1e-12  # of the squared change of gradient: curvature below it is rounding and would spoil the model
+DECREASE = 1e-4  # of what the slope promises: the usual share of the rule of Armijo
 
 Gradient = Callable[[Tensor], tuple[float, Tensor]]
 
@@ -49,7 +54,7 @@ def lbfgs(function: Gradient, start: Tensor, steps: int, memory: int = 20) -> Te
     point, (value, gradient) = start, function(start)
     pairs: list[tuple[Tensor, Tensor]] = []
     for _ in range(steps):
-        if float(gradient.abs().max()) < 1e-8:
+        if float(gradient.abs().max()) < FLAT:
             break
         direction = -_two_loop(gradient, pairs)
         slope = float(gradient @ direction)
@@ -57,15 +62,15 @@ def lbfgs(function: Gradient, start: Tensor, steps: int, memory: int = 20) -> Te
         for _ in range(20):
             trial = point + length * direction
             trial_value, trial_gradient = function(trial)
-            if trial_value <= value + 1e-4 * length * slope:
+            if trial_value <= value + DECREASE * length * slope:
                 break
             length /= 2
         else:
             break
         move, turn = trial - point, trial_gradient - gradient
-        if float(move @ turn) > 1e-12 * float(turn @ turn):
+        if float(move @ turn) > CURVED * float(turn @ turn):
             pairs = [*pairs[-memory + 1 :], (move, turn)]
-        if value - trial_value < 1e-10 * max(1.0, abs(value)):
+        if value - trial_value < SETTLED * max(1.0, abs(value)):
             return trial
         point, value, gradient = trial, trial_value, trial_gradient
     return point
@@ -102,5 +107,5 @@ def adam(function: Gradient, start: Tensor, steps: int) -> Tensor:
         square = 0.95 * square + 0.05 * gradient.square()
         rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
         size = (square / (1 - 0.95 ** (step + 1))).sqrt()
-        point = point - rate * mean / (1 - 0.7 ** (step + 1)) / (size + size.mean() + 1e-300)
+        point = point - rate * mean / (1 - 0.7 ** (step + 1)) / (size + size.mean() + TINY)
     return best

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from normgauge.balance.ties import Channels, Ties
 from normgauge.compose import Composition
+from normgauge.core.rounding import STEPS, TINY, TINY_SINGLE, log_above
 from normgauge.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, Normal, join
 from normgauge.spectral.conv import conv_norm
 from normgauge.spectral.conv_operator import apply, apply_adjoint
@@ -96,7 +97,7 @@ class Weighting:
                     self.fixed[key] = self._folded_scale(form, value, out, gain)
                 fixed = self.fixed[key]
                 return (
-                    (form.scale.log() + after - before).max() + 1e-9 + torch.zeros_like(gain.log)
+                    log_above((form.scale.log() + after - before).max()) + torch.zeros_like(gain.log)
                     if fixed is None
                     else fixed
                 )
@@ -123,7 +124,7 @@ class Weighting:
         a, b = self.ties.values[value.index], self.ties.values[out.index]
         if a.index is not b.index or form.scale is None:
             return None
-        return (form.scale.log() + b.offset - a.offset).max() + 1e-9 + torch.zeros_like(gain.log)
+        return log_above((form.scale.log() + b.offset - a.offset).max()) + torch.zeros_like(gain.log)
 
     def _same_axis(self, value: Value, out: Value) -> bool:
         return self.ties.values[value.index].axis == self.ties.values[out.index].axis
@@ -153,7 +154,7 @@ class Weighting:
         sigma, left, right = self._pair(key, scaled, form)
         # by the envelope theorem the vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
         slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
-        return math.log(max(sigma, 1e-300)) + slope
+        return math.log(max(sigma, TINY)) + slope
 
     def _centred(self, form: Matrix | Kernel, step: Step, key: Key) -> Tensor:
         """W, or PW when nothing but a centring normalizer reads the result."""
@@ -175,7 +176,7 @@ class Weighting:
     def _proved(self, scaled: Tensor, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
         if weight is form.weight and _constant(log_out) and _constant(log_in):
             shift = float(log_out[0] - log_in[0])
-            return self._norm(form.weight, form, cached=True) + shift + 1e-12
+            return self._norm(form.weight, form, cached=True) + shift + STEPS
         return self._norm(scaled, form, cached=False)
 
     def _norm(self, weight: Tensor, form: Matrix | Kernel, cached: bool) -> float:
@@ -197,7 +198,7 @@ class Weighting:
         A block of vectors is kept between calls. Near the minimum several singular values are equal, so the masses are
         averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block.
         """
-        size = float(scaled.abs().max().clamp_min(1e-300))
+        size = float(scaled.abs().max().clamp_min(TINY))
         scaled = (scaled / size).float()  # three digits are enough to steer by; what is found is proved in float64
         shape = (scaled.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(scaled)
         block = self.warm.get(key)
@@ -213,12 +214,12 @@ class Weighting:
         squares, turn = torch.linalg.eigh(image.flatten(1) @ image.flatten(1).T)
         self.warm[key] = block
         sigma = float(squares[-1].clamp_min(0).sqrt()) * size
-        share = (squares.clamp_min(0) / squares[-1].clamp_min(1e-30)).pow(POWER / 2)
-        share = share / share.sum().clamp_min(1e-30)
+        share = (squares.clamp_min(0) / squares[-1].clamp_min(TINY_SINGLE)).pow(POWER / 2)
+        share = share / share.sum().clamp_min(TINY_SINGLE)
         left = torch.einsum("ki,k...->i...", turn, image).flatten(2) if image.ndim > 2 else (turn.T @ image)[..., None]
         right = (turn.T @ basis.T).reshape(-1, *shape).flatten(2) if len(shape) > 1 else (turn.T @ basis.T)[..., None]
         masses = [m.square().sum(2) for m in (left, right)]
-        masses = [m / m.sum(1, keepdim=True).clamp_min(1e-30) for m in masses]
+        masses = [m / m.sum(1, keepdim=True).clamp_min(TINY_SINGLE) for m in masses]
         return sigma, (share @ masses[0]).double(), (share @ masses[1]).double()
 
 

@@ -6,35 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from normgauge.core.rounding import log_add, log_down, log_up, step_down, step_up
+
 INF = math.inf
-
-
-def _down(value: float) -> float:
-    return value if math.isinf(value) else math.nextafter(value, -INF)
-
-
-def _up(value: float) -> float:
-    return value if math.isinf(value) else math.nextafter(value, INF)
-
-
-def log_up(value: float) -> float:
-    """Natural log of ``value`` rounded up by more than the error of `math.log`; log 0 = −inf."""
-    return -INF if value == 0 else _up(_up(math.log(value)))
-
-
-def log_down(value: float) -> float:
-    """Natural log of ``value`` rounded down; log 0 = −inf."""
-    return -INF if value == 0 else _down(_down(math.log(value)))
-
-
-def log_add(values: Iterable[float]) -> float:
-    """log Σ exp(v), rounded up: the relative error of n terms is below (n + 4) units in the last place."""
-    terms = list(values)
-    top = max(terms, default=-INF)
-    if math.isinf(top):
-        return top
-    total = math.fsum(math.exp(v - top) for v in terms)
-    return _up(top + math.log(total) + 4e-16 * (len(terms) + 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +58,13 @@ class LogInterval:
         if self.hi == INF or other.hi == INF:
             hi = INF
         else:
-            hi = _up(self.hi + other.hi)
-        lo = -INF if -INF in (self.lo, other.lo) else _down(self.lo + other.lo)
+            hi = step_up(self.hi + other.hi)
+        lo = -INF if -INF in (self.lo, other.lo) else step_down(self.lo + other.lo)
         return LogInterval(min(lo, hi), hi)
 
     def power(self, exponent: float) -> LogInterval:
         """The interval raised to a positive power."""
-        return LogInterval(_down(self.lo * exponent), _up(self.hi * exponent))
+        return LogInterval(step_down(self.lo * exponent), step_up(self.hi * exponent))
 
     def contains(self, log_value: float) -> bool:
         """Whether exp(log_value) lies in the interval."""

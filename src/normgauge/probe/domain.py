@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normgauge.probe.linearize import norms
 
-JITTER = 1e-9
+JITTER = 1e-9  # of a sample's root mean square: off every kink, and far inside what a slope is rounded by
 INSIDE = 1e-3  # part of the radius kept free, so that a difference quotient at a point stays in the ball too
 
 

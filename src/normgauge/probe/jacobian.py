@@ -10,7 +10,8 @@ from torch import Tensor
 from normgauge.probe.linearize import Function, Linearization, Progress, SampleMap, check_samples, norms, unit
 
 EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
-CONVERGED = 1e-9
+CONVERGED = 1e-9  # relative growth of ‖J v‖ in one iteration: no longer worth another
+INDEPENDENT = 1e-12  # of a unit vector: what is left of it beyond the others is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
             share = (last * known).sum(1, keepdim=True)
             last, last_image = last - share * known, last_image - share * known_image
         size = norms(last)[:, None]
-        keep = size > 1e-12
+        keep = size > INDEPENDENT
         last, last_image = torch.where(keep, last / size, 0.0), torch.where(keep, last_image / size, 0.0)
         images = torch.stack([image, fresh_image, last_image], dim=1)
         share = _top_vector(images @ images.mT)[:, :, None]

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from normgauge.core.rounding import TINY
 from normgauge.errors import InputError
 
 Function = Callable[[Tensor], Tensor]
 Progress = Callable[[str, float], None]
 
 DIFFERENCE = 1e-6  # step of a finite difference as a part of the sample's norm
-ROUNDING = 1e-7
+ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in float64
 ROUNDING_LOW = 1e-3  # where the output is not float64
 
 
@@ -170,7 +171,7 @@ class Linearization:
             try:
                 with torch.enable_grad():
                     (pulled,) = torch.autograd.grad(_paired(self._output, left), self._leaf, create_graph=True)
-                    height = norms(pulled).clamp(min=1e-300).log().sum()
+                    height = norms(pulled).clamp(min=TINY).log().sum()
                 (slope,) = torch.autograd.grad(height, self._leaf, allow_unused=True)
                 return torch.where(self._finite, pulled.detach(), torch.nan), slope
             except RuntimeError:

@@ -19,6 +19,7 @@ from normgauge.probe.secant import Slopes, confirmed, secant_slopes
 MOST_STEPS = 512
 LANDMARK_STEPS = 6
 PATIENCE = 2.0  # budgets
+CLOCK = 1e-9  # seconds: the finest a clock tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Plan:
         """The largest power of two, up to `MOST_STEPS`, of moves of ``cost`` seconds."""
         if self.steps is not None:
             return self.steps
-        count = min(MOST_STEPS, int(self.budget / max(cost, 1e-9)))
+        count = min(MOST_STEPS, int(self.budget / max(cost, CLOCK)))
         return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
 
     def overdue(self, spent: float) -> bool:

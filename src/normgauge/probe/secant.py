@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import TINY_SINGLE
 from normgauge.probe.jacobian import TopPair
 from normgauge.probe.linearize import SampleMap, norms, unit
 
@@ -64,7 +65,7 @@ def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Ten
     inside, whose steps are 1e-8 of its values.
     """
     here = network.values(points)
-    size = norms(points).clamp(min=1e-30)[:, None]
+    size = norms(points).clamp(min=TINY_SINGLE)[:, None]
     steps = [(part * size).clamp(max=network.reach) for part in NOISE]
     moves = [norms(network.values(points + step * direction) - here) for step in steps]
     return 4 * torch.stack(moves).amax(0) + 64 * network.eps * norms(here)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.core.rounding import size_down, size_up
 from normgauge.rules.combine import entry_by_entry, methods
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
@@ -19,6 +20,7 @@ from normgauge.trace.step import Step, Value
 rules = Family("activation")
 
 Constant = Callable[[Step], float]
+DIGITS = 1e-6  # the table's constants are right to so many digits, from above
 
 
 def fixed(value: float) -> Constant:
@@ -159,12 +161,12 @@ def elementwise(
     """The transfer of an elementwise map φ with a given constant, range and |φ(0)|: |φ(x)| ≤ L|x| + |φ(0)|."""
     low, high, norm = ctx.full(-INF), ctx.full(INF), None
     if origin is not None:
-        reach = value * flow.peak * (1 + 1e-12) + origin
+        reach = size_up(value * flow.peak) + origin
         low, high = -reach, reach
-        norm = value * flow.norm * (1 + 1e-12) + origin * math.sqrt(length)
+        norm = size_up(value * flow.norm) + origin * math.sqrt(length)
     if span is not None:
         low, high = low.clamp_min(span[0]), high.clamp_max(span[1])
-    gain = Gain(ctx.log(value), math.log(value) - 1e-6 if value and ctx.scope.kind == "global" else -INF, Diagonal())
+    gain = Gain(ctx.log(value), math.log(value) - DIGITS if value and ctx.scope.kind == "global" else -INF, Diagonal())
     return Transfer((gain,), row=value * flow.row, norm=norm, low=low, high=high)
 
 
@@ -368,7 +370,7 @@ def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     Source: derivative.
     """
     flow = incoming[0]
-    slope = flow.high.exp() * (1 + 1e-12)
+    slope = size_up(flow.high.exp())
     transfer = ranged(flow.low.exp(), flow.high.exp(), slope, flow, "exp(sup x) = exp({})", flow.high)
     return endless(transfer, "exp of an input that is not bounded above", flow.covers)
 
@@ -405,14 +407,14 @@ def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
     Source: derivative, decreasing in x.
     """
     flow = incoming[0]
-    room = (1 + flow.low).clamp_min(0.0) * (1 - 1e-12)
+    room = size_down((1 + flow.low).clamp_min(0.0))
     found = ranged(room.log(), flow.high.clamp_min(-1.0).log1p(), 1 / room, flow, "1/(1 + inf x) = 1/{}", room)
     return endless(found, "log1p of an input that is not bounded away from −1", flow.covers)
 
 
 def steep(kind: str, flow: Flow) -> Transfer:
     """One of the maps of `steep_at_zero` on the range of ``flow``."""
-    a, b = flow.low.clamp_min(0.0) * (1 - 1e-12), flow.high.clamp_min(0.0)
+    a, b = size_down(flow.low.clamp_min(0.0)), flow.high.clamp_min(0.0)
     slope, low, high, formula = {
         "log": (1 / a, a.log(), b.log(), "1/inf x = 1/{}"),
         "sqrt": (0.5 / a.sqrt(), a.sqrt(), b.sqrt(), "1/(2√inf x) = 1/(2·√{})"),
@@ -441,7 +443,7 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         if p in (0.5, -0.5, -1.0):
             return steep({0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p], flow)
         return Transfer((Gain(ctx.full(INF)),), unknown=f"the power {p:g}")
-    slope = p * flow.peak.pow(p - 1) * (1 + 1e-12)
+    slope = size_up(p * flow.peak.pow(p - 1))
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
     high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)
     formula = f"p·sup|x|^(p−1) = {number(p)}·{{}}^{number(p - 1)}"

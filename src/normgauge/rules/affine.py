@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.rules.flow import INF, OUTWARD, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, endless, log_vector
+from normgauge.core.rounding import house_up
+from normgauge.rules.flow import INF, Context, Flow, Gain, Matrix, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
 from normgauge.spectral.dense import dense_norm, to_double
@@ -31,7 +32,7 @@ def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Contex
     return Transfer(
         (gain,),
         row=stretch * flow.row,
-        norm=stretch * flow.norm + shift * (1 + OUTWARD),
+        norm=stretch * flow.norm + house_up(shift),
         weight=weight if real else None,
         spectral=norm if real else None,
         worked=within(f"‖W‖₂, W {sized(weight.shape)}", norm),

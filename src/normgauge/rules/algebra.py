@@ -23,6 +23,7 @@ FUNCTIONS = {"tanh": "tanh", "sigmoid": "sigmoid", "erf": "erf", "softplus": "so
 PASSING = {"clone", "contiguous", "detach", "alias"}
 VIEWS = {"unsqueeze", "reshape", "view", "getitem"}
 MOST_TERMS = 12
+CANCELS = 1e-13  # of the larger coefficient: a difference below it is the rounding of the two
 
 
 class Foreign(Exception):
@@ -40,7 +41,7 @@ def plus(a: Poly, b: Poly, factor: float = 1.0) -> Poly:
     for monomial, c in b.items():
         old = total.get(monomial, 0.0)
         new = old + factor * c
-        if abs(new) <= 1e-13 * max(abs(old), abs(factor * c)):
+        if abs(new) <= CANCELS * max(abs(old), abs(factor * c)):
             total.pop(monomial, None)
         else:
             total[monomial] = new

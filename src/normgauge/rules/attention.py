@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normgauge.core.rounding import CANCELLED, STEPS, TINY, size_up
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, worst
@@ -71,11 +72,11 @@ def largest_singular(matrices: Tensor) -> Tensor:
     log = torch.zeros(matrices.shape[:-2], dtype=matrices.dtype)
     power = 0.5
     for _ in range(5):
-        size = torch.linalg.matrix_norm(gram).clamp_min(1e-300)
+        size = torch.linalg.matrix_norm(gram).clamp_min(TINY)
         log = log + power * size.log()
         gram = gram / size[..., None, None]
         gram, power = gram @ gram, power / 2
-    return (log + power * torch.linalg.matrix_norm(gram).clamp_min(1e-300).log()).exp() * (1 + 1e-12)
+    return size_up((log + power * torch.linalg.matrix_norm(gram).clamp_min(TINY).log()).exp())
 
 
 def lift(weights: Tensor, change: Tensor, mask: Tensor) -> Tensor:
@@ -84,9 +85,9 @@ def lift(weights: Tensor, change: Tensor, mask: Tensor) -> Tensor:
     P_j = 1/(1 + Σ_{l≠j} e^(S_l − S_j)):  the odds P/(1−P) grow by at most e^(2·change)
     """
     factor = (-2 * change).exp()
-    weights = weights.clamp_min(1e-300)  # what has underflowed may come back
+    weights = weights.clamp_min(TINY)  # what has underflowed may come back
     lifted = weights / (weights + (1 - weights).clamp_min(0.0) * factor)
-    return lifted.nan_to_num(nan=1.0).clamp_max(1.0).masked_fill(mask == -INF, 0.0) * (1 + 1e-12)
+    return size_up(lifted.nan_to_num(nan=1.0).clamp_max(1.0).masked_fill(mask == -INF, 0.0))
 
 
 def softmax_weights(logits: Tensor) -> Tensor:
@@ -160,7 +161,7 @@ def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: boo
     if not matrices:
         size_v, size_k = (
             ((weights @ t.square().sum(-1, keepdim=True)).squeeze(-1) - m.square().sum(-1)).clamp_min(0.0)
-            + 1e-14 * t.square().sum(-1).amax(-1, keepdim=True)
+            + CANCELLED * t.square().sum(-1).amax(-1, keepdim=True)
             for t, m in ((v, mean_v), (k, mean_k))
         )
         root_v, root_k = size_v.sqrt(), size_k.sqrt()
@@ -169,7 +170,7 @@ def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: boo
     def covariance(a: Tensor, mean_a: Tensor, b: Tensor, mean_b: Tensor) -> Tensor:
         outer = (a[..., :, None] * b[..., None, :]).flatten(-2)  # (blocks, keys, d_a·d_b)
         second = (weights @ outer).unflatten(-1, (a.shape[-1], b.shape[-1]))
-        slack = 1e-14 * torch.linalg.vector_norm(a, dim=-1).amax(-1) * torch.linalg.vector_norm(b, dim=-1).amax(-1)
+        slack = CANCELLED * torch.linalg.vector_norm(a, dim=-1).amax(-1) * torch.linalg.vector_norm(b, dim=-1).amax(-1)
         return largest_singular(second - mean_a[..., :, None] * mean_b[..., None, :]) + slack[:, None]
 
     root_v, root_k = covariance(v, mean_v, v, mean_v).sqrt(), covariance(k, mean_k, k, mean_k).sqrt()
@@ -341,12 +342,12 @@ def _transfer(
     low = ctx.full(float(data.min())) if flow_v is None else flow_v.low
     high = ctx.full(float(data.max())) if flow_v is None else flow_v.high
     longest = ctx.full(float(torch.linalg.vector_norm(data, dim=-1).max())) if flow_v is None else flow_v.norm
-    slack = 1e-12 * torch.maximum(low.abs(), high.abs()).nan_to_num(posinf=0.0)
+    slack = STEPS * torch.maximum(low.abs(), high.abs()).nan_to_num(posinf=0.0)
     low, high = low - slack, high + slack
     found = Transfer(
         tuple(gains),
         row=row,
-        norm=longest * (1 + 1e-12),
+        norm=size_up(longest),
         low=low.clamp_max(0.0) if empty else low,
         high=high.clamp_min(0.0) if empty else high,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import log_root, size_down, size_up
 from normgauge.rules.flow import (
     INF,
     Commute,
@@ -246,7 +247,7 @@ def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) 
     blocks = torch.linalg.vector_norm(data, dim=repeated, keepdim=True).expand(out.shape)
     own = broadcast_copies(other.tensor.shape, out.shape)
     centre = ctx.rows(blocks, flow.axis + out.ndim - other.tensor.ndim).amax((1, 2)).cpu()
-    return torch.minimum(centre + flow.radius * math.sqrt(own), flow.peak * math.sqrt(copies)) * (1 + 1e-12)
+    return size_up(torch.minimum(centre + flow.radius * math.sqrt(own), flow.peak * math.sqrt(copies)))
 
 
 def _product_row(a: Value, b: Value, flow_a: Flow, flow_b: Flow, out: Tensor) -> Tensor | None:
@@ -272,16 +273,16 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
         zero = ctx.full(0.0)
         gains, worked = (Gain(ctx.full(-INF)),), equal(f"max|{symbol}|", ctx.full(-INF))
         return Transfer(gains, radius=zero, row=zero, norm=zero, low=zero, high=zero, axis=axis, worked=worked)
-    peak = flow.peak * (float(size.max()) if size.numel() else 0.0)
+    biggest = float(size.max()) if size.numel() else 0.0
+    peak = size_up(flow.peak * biggest)
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, _scaling(size, shape, out))
     same_row = shape[-1:] == out.shape[-1:]
-    biggest = float(size.max()) if size.numel() else 0.0
     return Transfer(
         (gain,),
         row=biggest * flow.row if same_row else None,
-        norm=(biggest * flow.norm * (1 + 1e-12)) if same_row else None,
-        low=-peak * (1 + 1e-12),
-        high=peak * (1 + 1e-12),
+        norm=size_up(biggest * flow.norm) if same_row else None,
+        low=-peak,
+        high=peak,
         axis=axis,
         onto=shape == out.shape and bool((size > 0).all()),
         neutral=top == 1.0 and size.numel() == 1,
@@ -332,7 +333,7 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if not isinstance(b, Value):
         return by_constant(step, a, 1 / data_of(b), incoming[0], ctx, "1/c")
     flow_b = incoming[-1]
-    floor = torch.maximum(flow_b.low, -flow_b.high).clamp_min(0.0) * (1 - 1e-12)
+    floor = size_down(torch.maximum(flow_b.low, -flow_b.high).clamp_min(0.0))
     axis = aligned_axis(step, incoming, ctx, (a, b))
     out = step.outputs[0].tensor
     repeats = [broadcast_copies(o.tensor.shape, out.shape) if isinstance(o, Value) else 1 for o in (a, b)]
@@ -421,7 +422,7 @@ def entry_by_entry(step: Step, incoming: tuple[Flow, ...], ctx: Context, operand
     out = step.outputs[0].tensor.shape
     copies = [broadcast_copies(o.tensor.shape, out) for o in operands if isinstance(o, Value)]
     axis = aligned_axis(step, incoming, ctx, operands)
-    gains = tuple(Gain(ctx.full(math.log(n) / 2 + (1e-15 if n > 1 else 0.0))) for n in copies)
+    gains = tuple(Gain(ctx.full(log_root(n))) for n in copies)
     worked = equal(f"√(most copies of one entry) = √{max(copies)}", *(g.log for g in gains))
     return Transfer(gains, disjoint=True, axis=axis, worked=worked)
 

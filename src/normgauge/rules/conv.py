@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.core.rounding import TINY_SINGLE, house_up, log_root
 from normgauge.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import sized, within
@@ -121,12 +121,12 @@ def computes(layer: Layer, step: Step) -> bool:
             got = got + layer.bias.detach().double().reshape(-1, *(1,) * axes)
     if got.shape != wanted.shape:
         return False
-    return torch.allclose(got, wanted, rtol=0.0, atol=1e-4 * float(wanted.abs().max()) + 1e-30, equal_nan=True)
+    return torch.allclose(got, wanted, rtol=0.0, atol=1e-4 * float(wanted.abs().max()) + TINY_SINGLE, equal_nan=True)
 
 
 def log_windows(weight: Tensor, spec: ConvSpec) -> float:
     """½ log of the most kernel positions that meet one input pixel: ‖unfold(h)‖ ≤ √count·‖h‖."""
-    total = 0.0
+    windows = 1
     outputs = spec.output_size(weight)
     for axis, size in enumerate(spec.input_size):
         taps = torch.arange(weight.shape[axis + 2]) * spec.dilation[axis]
@@ -139,8 +139,8 @@ def log_windows(weight: Tensor, spec: ConvSpec) -> float:
             padded = F.pad(line, (left, right), mode="constant" if spec.padding_mode == "zeros" else spec.padding_mode)
             place = torch.arange(outputs[axis])[:, None] * stride + taps
             count = torch.bincount(padded.flatten().long()[place].flatten(), minlength=size + 1)[1:]
-        total += math.log(max(int(count.max()), 1)) / 2
-    return total + 1e-15
+        windows *= max(int(count.max()), 1)
+    return log_root(windows)
 
 
 def reach(layer: Layer, flow: Flow) -> tuple[Tensor, Tensor]:
@@ -150,7 +150,7 @@ def reach(layer: Layer, flow: Flow) -> tuple[Tensor, Tensor]:
         size = size.reshape(layer.spec.groups, -1, *size.shape[1:]).transpose(1, 2).flatten(0, 1)
     sums = size.flatten(1).sum(1)
     shift = torch.zeros_like(sums) if layer.bias is None else layer.bias.detach().double().cpu()
-    span = (sums * flow.peak[:, None] * (1 + 1e-9)).nan_to_num(nan=INF, posinf=INF)
+    span = house_up(sums * flow.peak[:, None]).nan_to_num(nan=INF, posinf=INF)
     return (shift - span).amin(1), (shift + span).amax(1)
 
 

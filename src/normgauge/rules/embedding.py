@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.core.rounding import house_down, house_up
 from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, equal
@@ -62,7 +63,7 @@ def embedding_facts(weight: Tensor) -> dict[str, Any]:
     return {
         "vocabulary": table.shape[0],
         "dimension": table.shape[1],
-        "max_distance": (lower * (1 - 1e-9), upper * (1 + 1e-9)),
+        "max_distance": (house_down(lower), house_up(upper)),
         "exact": exact,
         "log_spectral": dense_norm(weight).log,
     }

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from normgauge.core.bound import Scope
+from normgauge.core.rounding import log_above, log_joined, log_outward, size_up
 
-OUTWARD = 1e-9  # every computed constant is inflated by this much, far above the rounding of float64
 INF = math.inf
 
 
@@ -229,14 +229,9 @@ class Context:
         return data.movedim(axis, 0).reshape(self.samples, -1, length)
 
 
-def log_outward(value: float) -> float:
-    """log(value·(1 + 1e-9)); log 0 = −inf."""
-    return -INF if value == 0 else math.log(value) + OUTWARD
-
-
 def log_vector(values: Tensor) -> Tensor:
     """`log_outward` for a vector."""
-    return values.to(torch.float64).log() + OUTWARD
+    return log_above(values.to(torch.float64).log())
 
 
 def times(gain: Tensor, amount: Tensor) -> Tensor:
@@ -260,7 +255,7 @@ def join(logs: list[Tensor], disjoint: bool) -> Tensor:
     total = torch.logsumexp(2 * stacked, 0) / 2 if disjoint else torch.logsumexp(stacked, 0)
     total = torch.where((stacked == INF).any(0), INF, total)
     total = torch.where((stacked == -INF).all(0), -INF, total)
-    return total + 1e-15 * len(logs)
+    return log_joined(total, len(logs))
 
 
 def endless(transfer: Transfer, why: str, proved: bool) -> Transfer:
@@ -279,7 +274,7 @@ def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: 
         radius = torch.minimum(radius, transfer.radius)
     axis = incoming[0].axis if transfer.axis is None else transfer.axis
     row = radius if transfer.row is None else torch.minimum(radius, transfer.row)
-    flow = anchored(centre, slope, radius * (1 + 1e-12), row * (1 + 1e-12), axis, ctx, transfer)
+    flow = anchored(centre, slope, size_up(radius), size_up(row), axis, ctx, transfer)
     return replace(flow, covers=transfer.onto and len(incoming) == 1 and incoming[0].covers)
 
 
@@ -300,5 +295,5 @@ def anchored(
     if centre.is_complex():  # sizes are moduli, and the parts of a number may have any sign
         low = -high
     peak = torch.maximum(low.abs(), high.abs())
-    norm = torch.minimum(norm, peak * math.sqrt(data.shape[2])) * (1 + 1e-12)
+    norm = size_up(torch.minimum(norm, peak * math.sqrt(data.shape[2])))
     return Flow(slope, radius, row, norm, torch.maximum(low, -norm), torch.minimum(high, norm), axis)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from normgauge.core.rounding import size_up
 from normgauge.rules.combine import methods
 from normgauge.rules.flow import Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
@@ -71,13 +72,13 @@ def transform(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     plain = n**power
     value = plain * (math.sqrt(2) if mirrored else 1.0)
     gain = Gain(ctx.log(value))
-    reach = plain * math.sqrt(n) * flow.peak * (1 + 1e-12)
+    reach = size_up(plain * math.sqrt(n) * flow.peak)
     along_rows = axes == (data.ndim - 1,)
     text = f"{'√2·' if mirrored else ''}n^{power:g} = {'√2·' if mirrored else ''}{n}^{power:g}"
     return Transfer(
         (gain,),
-        row=value * (1 + 1e-12) * flow.row if along_rows else None,
-        norm=value * (1 + 1e-12) * flow.norm if along_rows else None,
+        row=size_up(value) * flow.row if along_rows else None,
+        norm=size_up(value) * flow.norm if along_rows else None,
         low=-reach,
         high=reach,
         worked=equal(text, gain.log),
@@ -103,7 +104,7 @@ def part(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     pairs = step.kind == "view_as_complex"
     if pairs:
         ctx.keep_apart(flow, data, (-1,), step.kind)
-    reach = flow.peak * (math.sqrt(2) if pairs else 1.0) * (1 + 1e-12)
+    reach = size_up(flow.peak * (math.sqrt(2) if pairs else 1.0))
     low, high = (-reach, reach) if data.is_complex() or pairs else (flow.low, flow.high)
     same = data.shape == out.shape
     gain = Gain(ctx.full(0.0))

@@ -15,9 +15,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import LOOSE, STEPS, TINY
+
 INF = math.inf
-LOOSE = 4e-15  # relative widening of every operation: a few units in the last place
-TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,14 +333,14 @@ def peak(p: float, q: Fraction, start: float) -> float:
     """Supremum of t^p·e^(qt) on t ≥ start."""
     if q > 0 or (q == 0 and p > 0):
         return INF
-    return _value(p, q, start if q == 0 or p <= 0 else max(start, p / -float(q)), 1e-12)
+    return _value(p, q, start if q == 0 or p <= 0 else max(start, p / -float(q)), STEPS)
 
 
 def least(p: float, q: Fraction, start: float) -> float:
     """Infimum of t^p·e^(qt) on t ≥ start."""
     if q < 0 or (q == 0 and p < 0):
         return 0.0
-    return _value(p, q, start if q == 0 or p >= 0 else max(start, -p / float(q)), -1e-12)
+    return _value(p, q, start if q == 0 or p >= 0 else max(start, -p / float(q)), -STEPS)
 
 
 def _value(p: float, q: Fraction, t: float, slack: float) -> float:

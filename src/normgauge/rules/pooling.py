@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.core.interval import LogInterval
+from normgauge.core.rounding import STEPS, house_down, house_up, log_root, log_root_below, size_up
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.shape import rerun
@@ -84,9 +85,8 @@ def overlap(inputs: int, outputs: int, kernel: int, stride: int, padding: int, d
 def counted(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer:
     """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
     windows = math.prod(by_axis)
-    log_gain = math.log(windows) / 2 + (1e-15 if windows > 1 else 0.0)
-    lo = math.log(windows) / 2 - 1e-15 if ctx.scope.kind == "global" else -INF
-    gain = Gain(ctx.full(log_gain), lo, channelwise(axes))
+    lo = log_root_below(windows) if ctx.scope.kind == "global" else -INF
+    gain = Gain(ctx.full(log_root(windows)), lo, channelwise(axes))
     product = "·".join(map(str, by_axis))
     worked = equal(f"√(most windows over one pixel) = √{f'({product})' if len(by_axis) > 1 else product}", gain.log)
     return Transfer((gain,), low=flow.low, high=flow.high, worked=worked)
@@ -157,7 +157,7 @@ def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     lines = zip(inputs, outputs, kernel, stride, strict=True)
     windows = [overlap(n, m, k, s, 0, 1)[0] for n, m, k, s in lines]
     found = counted(incoming[0], ctx, axes, windows)
-    top = incoming[0].peak * math.prod(kernel) ** (0.0 if power == INF else 1 / power) * (1 + 1e-12)
+    top = size_up(incoming[0].peak * math.prod(kernel) ** (0.0 if power == INF else 1 / power))
     return replace(found, low=ctx.full(0.0), high=top)
 
 
@@ -201,7 +201,7 @@ def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -
     for matrix in matrices:
         norm = norm * dense_norm(matrix).log
     shift = (axes - 1) * math.log(abs(scale))
-    log_hi, log_lo = norm.hi - shift + 1e-12, norm.lo - shift - 1e-12
+    log_hi, log_lo = norm.hi - shift + STEPS, norm.lo - shift - STEPS
     low, high = weighted_range(matrices, flat, scale, flow)
     sizes = [sized(v[0].tensor.shape[-axes:]) for v in (step.inputs, step.outputs)]
     text = f"‖{'⊗'.join('A₁A₂A₃'[2 * i : 2 * i + 2] for i in range(axes))}‖ from {sizes[0]} to {sizes[1]} pixels"
@@ -212,12 +212,13 @@ def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -
 def weighted_range(matrices: list[Tensor], flat: Tensor, scale: float, flow: Flow) -> tuple[Tensor, Tensor]:
     """Range of the output: with weights ≥ 0 between the smallest and largest Σw times the ends, else ±Σ|w|·sup|x|."""
     if scale > 0 and all(bool((m >= 0).all()) for m in matrices):
-        sums = (float(flat.min()) * (1 - 1e-9), float(flat.max()) * (1 + 1e-9))
+        sums = (house_down(float(flat.min())), house_up(float(flat.max())))
         low = torch.minimum(sums[0] * flow.low, sums[1] * flow.low)
         high = torch.maximum(sums[0] * flow.high, sums[1] * flow.high)
     else:
         width = math.prod(float(m.abs().sum(0).max()) for m in matrices) / abs(scale) ** (len(matrices) - 1)
-        low, high = -width * (1 + 1e-9) * flow.peak, width * (1 + 1e-9) * flow.peak
+        high = house_up(width) * flow.peak
+        low = -high
     return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF)
 
 
@@ -264,6 +265,6 @@ def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if count == 0:
         return refuse(incoming, ctx, "a fold that keeps nothing")
     reach = count * flow.peak
-    gain = Gain(ctx.log(math.sqrt(count)), math.log(count) / 2 - 1e-15)
+    gain = Gain(ctx.log(math.sqrt(count)), log_root_below(count))
     worked = equal(f"√(most patches over one pixel) = √{count}", gain.log)
     return Transfer((gain,), low=-reach, high=reach, worked=worked)

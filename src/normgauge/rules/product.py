@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import house_up
 from normgauge.rules.affine import matrix_transfer
-from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
 from normgauge.rules.worked import at_sample, equal, largest, result, sized, within, worst
 from normgauge.spectral.dense import dense_norm, norms_squared, to_double
 from normgauge.trace.step import Value
@@ -173,18 +174,17 @@ def _row_sum(constant: Operand, product: Product, along: str) -> float:
     size = constant.data.abs()
     if along and along in constant.letters:
         size = size.amax(constant.letters.index(along), keepdim=True).expand_as(size)
-    return float(Operand(size, constant.letters).blocks(product.batch, product.inner).sum(-2).max()) * (1 + OUTWARD)
+    return house_up(float(Operand(size, constant.letters).blocks(product.batch, product.inner).sum(-2).max()))
 
 
 def centre_norms(blocks: Tensor) -> Tensor:
     """Upper bounds of the spectral norms of a batch of matrices."""
     size = blocks.abs()
-    quick = (size.sum(-1).amax(-1) * size.sum(-2).amax(-1)).sqrt() * (1 + OUTWARD)
-    quick = torch.minimum(quick, torch.linalg.matrix_norm(blocks) * (1 + OUTWARD))
+    quick = torch.minimum((size.sum(-1).amax(-1) * size.sum(-2).amax(-1)).sqrt(), torch.linalg.matrix_norm(blocks))
     rows, columns = blocks.shape[-2:]
     if max(quick.numel(), 1) * min(rows, columns) ** 2 * (max(rows, columns) + 10 * min(rows, columns)) > WORK_LIMIT:
-        return quick
-    return torch.minimum(quick, norms_squared(blocks)[1].sqrt() * (1 + OUTWARD))
+        return house_up(quick)
+    return house_up(torch.minimum(quick, norms_squared(blocks)[1].sqrt()))
 
 
 def supremum(side: Operand, product: Product, ctx: Context) -> Tensor:
@@ -208,7 +208,7 @@ def supremum(side: Operand, product: Product, ctx: Context) -> Tensor:
             norms = norms.movedim(product.batch.index(side.letters[flow.axis % side.data.ndim]), 0)
         centre = norms.reshape(ctx.samples, -1).amax(1).cpu()
         best = torch.minimum(best, centre + moved)
-    return best * (1 + OUTWARD)
+    return house_up(best)
 
 
 def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
@@ -224,11 +224,11 @@ def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
     if product.inner == first.letters[-1:]:  # rows of A meet whole matrices B
         peak = torch.minimum(peak, a.norm * sup_b)
         if product.out[-1:] in second.letters and product.out[-1:] not in product.batch:
-            norm = (a.norm * sup_b * (1 + OUTWARD)).nan_to_num(nan=INF, posinf=INF)
-            row = ((a.row * sup_b + a.norm * b.radius) * (1 + OUTWARD)).nan_to_num(nan=INF, posinf=INF)
+            norm = house_up(a.norm * sup_b).nan_to_num(nan=INF, posinf=INF)
+            row = house_up(a.row * sup_b + a.norm * b.radius).nan_to_num(nan=INF, posinf=INF)
     if product.inner == second.letters[-1:]:
         peak = torch.minimum(peak, sup_a * b.norm)
-    peak = (peak * (1 + OUTWARD)).nan_to_num(nan=INF, posinf=INF)
+    peak = house_up(peak).nan_to_num(nan=INF, posinf=INF)
     low = ctx.full(0.0) if bool((a.low >= 0).all() and (b.low >= 0).all()) else -peak
     logs = [g.log for g in gains]
     sizes = largest(result(float(log[worst(*logs)]), 6) for log in logs)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from normgauge.rules.flow import INF, OUTWARD, Commute, Context, Flow, Gain, SamplesMixed, Transfer
+from normgauge.core.rounding import house_up, log_inward, size_up
+from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.product import LETTERS, build, transfer_of
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, largest, number, result, worst
@@ -94,17 +95,17 @@ def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     if isinstance(added, Value):
         return replace(found, gains=gains, row=None, norm=None, low=None, high=None, weight=None, worked=worked)
     constant = beta * added.detach().double().expand(out.shape)
-    length = float(torch.linalg.vector_norm(constant, dim=-1).max()) * (1 + OUTWARD)
-    top = float(constant.abs().max()) * (1 + OUTWARD)
+    length = float(torch.linalg.vector_norm(constant, dim=-1).max())
+    top = float(constant.abs().max())
     facts = (found.row, found.norm, found.low, found.high)
-    row, norm, low, high = (None if fact is None else alpha * (1 + 1e-12) * fact for fact in facts)
+    row, norm, low, high = (None if fact is None else size_up(alpha) * fact for fact in facts)
     return replace(
         found,
         gains=gains,
         row=row,
-        norm=None if norm is None else norm + length,
-        low=None if low is None else low - top,
-        high=None if high is None else high + top,
+        norm=None if norm is None else norm + house_up(length),
+        low=None if low is None else low - house_up(top),
+        high=None if high is None else high + house_up(top),
         weight=found.weight if plain else None,
         spectral=found.spectral if plain else None,
         worked=worked,
@@ -173,8 +174,8 @@ def cumsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     ctx.keep_apart(flow, data, (dim,), step.kind)
     n = data.shape[dim] if data.ndim else 1
     value = 1 / (2 * math.sin(math.pi / (4 * n + 2)))
-    stretch = (value if dim == data.ndim - 1 else float(n)) * (1 + OUTWARD)
-    gain = Gain(ctx.log(value), math.log(value) - OUTWARD, Commute((dim,)))
+    stretch = house_up(value if dim == data.ndim - 1 else float(n))
+    gain = Gain(ctx.log(value), log_inward(value), Commute((dim,)))
     return Transfer(
         (gain,),
         row=stretch * flow.row,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import house_up, size_down, size_up
 from normgauge.rules.algebra import Poly, Reader, X, thawed
 from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer, log_vector
 from normgauge.rules.registry import Family
@@ -81,14 +82,14 @@ def response(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in form.channels]
     count = math.prod(data.shape[d] for d in form.channels)
     g = g.permute([*order, *form.channels]).reshape(ctx.samples, -1, count)
-    r = flow.radius[:, None, None] * (1 + 1e-12)
-    mean = (g.mean(2, keepdim=True) * (1 - 1e-12) - r / math.sqrt(count)).nan_to_num(nan=0.0, neginf=0.0)
+    r = size_up(flow.radius[:, None, None])
+    mean = (size_down(g.mean(2, keepdim=True)) - r / math.sqrt(count)).nan_to_num(nan=0.0, neginf=0.0)
     n = ((g + r) / (mean.clamp_min(0.0) + form.eps)).nan_to_num(nan=INF, posinf=INF).clamp_max(float(count))
     most, fourth = n.amax((1, 2)), n.pow(4).sum(2).sqrt().amax(1).clamp_max(float(count) ** 2)
-    slope = abs(form.scale) * (2 * most + fourth / math.sqrt(count)) * (1 + 1e-9)
+    slope = house_up(abs(form.scale) * (2 * most + fourth / math.sqrt(count)))
     log = log_vector(slope)
     share, square = (number(float(size[worst(log)])) for size in (most, fourth))
     put_in = f"{number(abs(form.scale))}·(2·{share} + {square}/√{count})"
-    reach = (abs(form.scale) * most * flow.peak).nan_to_num(nan=INF, posinf=INF) * (1 + 1e-9)
+    reach = house_up((abs(form.scale) * most * flow.peak).nan_to_num(nan=INF, posinf=INF))
     worked = equal(f"{at_sample(log)}|s|·(2·sup n + sup‖n²‖/√C) = {put_in}", log)
     return Transfer((Gain(log),), low=-reach, high=reach, worked=worked)

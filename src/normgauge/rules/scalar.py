@@ -17,6 +17,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import size_down, size_up
 from normgauge.rules.algebra import Foreign
 from normgauge.rules.combine import after_reduction
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
@@ -385,7 +386,7 @@ def scalar_function(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
         centre = ctx.rows(lengths, axis).flatten(1).cpu()
         rows = dims == (data.ndim - 1,) and not (ctx.samples > 1 and flow.axis % data.ndim == data.ndim - 1)
         move = flow.row if rows else flow.radius
-        low, high = ((centre.amin(1) - move) * (1 - 1e-12)).clamp_min(0.0), (centre.amax(1) + move) * (1 + 1e-12)
+        low, high = size_down((centre.amin(1) - move).clamp_min(0.0)), size_up(centre.amax(1) + move)
         high = torch.minimum(high, flow.norm) if rows else high
         row = flow.radius
     slope, least, most = on_ranges(program, low, high, -INF if same else 0.0)
@@ -393,7 +394,7 @@ def scalar_function(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
     gain = Gain(log, form=Diagonal() if same else None)
     return Transfer(
         (gain,),
-        row=(slope * row * (1 + 1e-12)).nan_to_num(nan=INF, posinf=INF),
+        row=size_up(slope * row).nan_to_num(nan=INF, posinf=INF),
         low=least,
         high=most,
         axis=axis,

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from normgauge.core.rounding import log_root, log_root_below
 from normgauge.rules.flow import Context, Flow, Gain, Move, SamplesMixed, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import JUMPS, equal
@@ -212,8 +213,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
     for value, label, flow in zip(step.inputs, table, incoming, strict=True):
         count = copies(label)
         most = max(most, count)
-        log_gain = math.log(count) / 2 if count else -math.inf
-        gains.append(Gain(ctx.full(log_gain + (1e-15 if count > 1 else 0.0)), log_gain, Move()))
+        gains.append(Gain(ctx.full(log_root(count)), log_root_below(count), Move()))
         if not count:
             continue
         single = value.tensor.ndim == 0 or (ctx.samples > 1 and flow.axis % value.tensor.ndim == value.tensor.ndim - 1)
@@ -244,7 +244,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
         high=high if row else None,
         axis=axis,
         onto=most == 1 and not constants,
-        neutral=all(float(g.log.max()) <= 1e-12 for g in gains),
+        neutral=most <= 1,
         worked=equal(f"√(most copies of one entry) = √{most}", *(g.log for g in gains)),
     )
 

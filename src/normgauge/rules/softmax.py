@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.core.rounding import LOG_SOFTMAX, STEPS, TINY, house_up, log_below, log_inward, size_down, size_up
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, number, worst
 from normgauge.trace.step import Step
 
 rules = Family("softmax")
-
-ROUNDING = 1e-13  # slack for the logarithm of a probability, far above what log_softmax loses in float64
 
 
 def axis_of(step: Step, ndim: int) -> int:
@@ -43,9 +42,9 @@ def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
     The log-odds of p_i have gradient (e_i − p)/(1 − p_i), and ‖e_i − p‖² = (1−p_i)² + Σ_{j≠i}p_j² ≤ 2(1−p_i)²:
     they move by at most √2·reach.
     """
-    slack = ROUNDING * (1 + logs.abs().nan_to_num(posinf=0.0))
+    slack = LOG_SOFTMAX * (1 + logs.abs().nan_to_num(posinf=0.0))
     below, above = logs - slack, (logs + slack).clamp_max(0.0)
-    move = (math.sqrt(2) * reach * (1 + 1e-12))[:, None, None]
+    move = size_up(math.sqrt(2) * reach)[:, None, None]
     low = below - torch.log(-torch.expm1(below)) - move
     high = above - torch.log(-torch.expm1(above)) + move
     return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF, neginf=-INF)
@@ -78,8 +77,8 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     odds_low, odds_high = odds_range(logs, movement(data, dim, flow))
     nearest = torch.zeros_like(odds_low).clamp(odds_low, odds_high)  # where p(1−p) is largest
     spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2))
-    tallest = torch.sigmoid(odds_high.amax((1, 2))) * (1 + 1e-12)
-    slope = torch.minimum(2 * spread, tallest) * (1 + 1e-12) + 1e-300
+    tallest = size_up(torch.sigmoid(odds_high.amax((1, 2))))
+    slope = size_up(torch.minimum(2 * spread, tallest)) + TINY
     slope = slope.clamp_max(0.5) if entries > 1 else ctx.full(0.0)
     log = log_vector(slope)
     put_in = ", ".join(number(float(bound[worst(log)])) for bound in (tallest, 2 * spread))
@@ -92,8 +91,8 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         row=torch.minimum((slope * flow.row).nan_to_num(nan=INF, posinf=INF), ctx.full(math.sqrt(2)))
         if along_rows
         else None,
-        norm=tallest.sqrt().clamp_max(1.0) * (1 + 1e-12) if along_rows else None,
-        low=torch.sigmoid(odds_low.amin((1, 2))) * (1 - 1e-12),
+        norm=size_up(tallest.sqrt().clamp_max(1.0)) if along_rows else None,
+        low=size_down(torch.sigmoid(odds_low.amin((1, 2)))),
         high=tallest,
         worked=equal(text, log),
     )
@@ -101,7 +100,7 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 def _attained(entries: int, ctx: Context) -> float:
     """The constant ½ is reached over the whole space (p → (½, ½, 0, …))."""
-    return math.log(0.5) - 1e-9 if entries > 1 and ctx.scope.kind == "global" else -INF
+    return log_inward(0.5) if entries > 1 and ctx.scope.kind == "global" else -INF
 
 
 @rules.add(
@@ -128,15 +127,15 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     reach = movement(data, dim, flow)
     high = torch.sigmoid(odds_range(logs, reach)[1])
     square = torch.minimum(high.square().sum(2), high.amax(2)).clamp_max(1.0).amax(1)  # Σp² ≤ max p
-    slope = (n * square).sqrt() * (1 + 1e-9) if n > 1 else ctx.full(0.0)
-    lo = math.log(n) / 2 - 1e-9 if ctx.scope.kind == "global" and n > 1 else -INF
-    move = math.sqrt(2) * reach * (1 + 1e-12)
+    slope = house_up((n * square).sqrt()) if n > 1 else ctx.full(0.0)
+    lo = log_below(math.log(n) / 2) if ctx.scope.kind == "global" and n > 1 else -INF
+    move = size_up(math.sqrt(2) * reach)
     log = log_vector(slope)
     text = f"{at_sample(log)}√(n·sup Σp²) = √({n}·{number(float(square[worst(log)]))})" if n > 1 else "log 1, always 0"
     return Transfer(
         (Gain(log, lo, Commute((dim,))),),
         row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if dim == data.ndim - 1 else None,
-        low=(logs.amin((1, 2)) - move - 1e-12).nan_to_num(nan=-INF, neginf=-INF),
+        low=(logs.amin((1, 2)) - move - STEPS).nan_to_num(nan=-INF, neginf=-INF),
         high=ctx.full(0.0),
         worked=equal(text, log),
     )
@@ -161,9 +160,9 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     kept = step.outputs[0].tensor.ndim == data.ndim
     shift = math.log(max(math.prod(data.shape[d] for d in axes if data.ndim), 1))
     return Transfer(
-        (Gain(ctx.full(0.0), -1e-9 if ctx.scope.kind == "global" else -INF, Commute(tuple(axes))),),
-        low=flow.low + shift * (1 - 1e-12) - 1e-12,
-        high=flow.high + shift * (1 + 1e-12) + 1e-12,
+        (Gain(ctx.full(0.0), log_below(0.0) if ctx.scope.kind == "global" else -INF, Commute(tuple(axes))),),
+        low=flow.low + size_down(shift) - STEPS,
+        high=flow.high + size_up(shift) + STEPS,
         axis=axis if kept else axis - sum(d < axis for d in axes),
         worked=equal("sup‖p‖₂ of a softmax p", ctx.full(0.0)),
     )
@@ -186,8 +185,8 @@ def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     square = flow.peak.square()
     s = (3 - (1 - 8 / square).clamp_min(0.0).sqrt()) / 4
     inner = s * (1 + square * (1 - s).square()).sqrt()
-    slope = torch.where(square >= 8, torch.maximum(inner, torch.ones_like(inner)), 1.0) * (1 + 1e-12)
-    slope = slope.nan_to_num(nan=INF, posinf=INF)
+    slope = torch.where(square >= 8, torch.maximum(inner, torch.ones_like(inner)), 1.0)
+    slope = size_up(slope).nan_to_num(nan=INF, posinf=INF)
     along_rows = dim == data.ndim - 1
     log = log_vector(slope)
     found = Transfer(

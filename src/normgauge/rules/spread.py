@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import end_down, end_up, log_inward, log_outward, size_up
 from normgauge.rules.flow import INF, Context, Flow, Gain, Normal, Transfer, log_vector
 from normgauge.rules.worked import equal, number, worst
 
@@ -41,7 +42,7 @@ def displacement(sigma: Tensor, slope: Tensor, reach: Tensor, eps: float, size: 
     inside = q < 1
     chord = 2 * math.sqrt(size) * torch.sin(torch.asin(q.clamp_max(1.0)) / 2)
     best = torch.minimum((reach * slope).nan_to_num(nan=INF, posinf=INF), math.sqrt(size) * (1 + sigma / sigma_eps))
-    return torch.where(inside, torch.minimum(best, chord), best) * (1 + 1e-12), inside
+    return size_up(torch.where(inside, torch.minimum(best, chord), best)), inside
 
 
 def groupwise(
@@ -181,7 +182,7 @@ def _lower(
         if not rows:
             return -INF
         weight = float(gamma.detach().double().abs().reshape(-1).topk(rank).values[-1])
-    return math.log(slope * weight) - 1e-9 if weight > 0 else -INF
+    return log_inward(slope * weight)
 
 
 def _caps(
@@ -197,7 +198,7 @@ def _caps(
         length += float(torch.linalg.vector_norm(shift))
     else:
         length += math.sqrt(size) * float(shift.abs().max())
-    return ctx.full(low * (1 + 1e-12)), ctx.full(high * (1 + 1e-12)), ctx.full(length * (1 + 1e-12))
+    return ctx.full(end_down(low)), ctx.full(end_up(high)), ctx.full(size_up(length))
 
 
 def _facts(sigma: Tensor, gamma: Tensor | None, eps: float, slope: Tensor, count: int) -> dict[str, object]:
@@ -210,7 +211,7 @@ def _facts(sigma: Tensor, gamma: Tensor | None, eps: float, slope: Tensor, count
         "max": float(sigma_eps.max()),
         "gamma_max": 1.0 if gamma is None else float(gamma.detach().abs().max()),
         "eps": eps,
-        "log_inverse": math.log(sup) + 1e-9 if sup > 0 else -INF,
+        "log_inverse": log_outward(sup),
         "log_l2": None,
         "log_inverse_l2": float(torch.linalg.vector_norm(1 / worst).log()),
         "log_sum": float(slope.amax(0).sum().log()) if count > 1 else None,

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from normgauge.core.rounding import HOUSE, size_up
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import equal, number
@@ -70,7 +71,7 @@ def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         return identity(flow, ctx)
     if p == 1:
         return nothing_left(ctx)
-    gain, up = Gain(ctx.log(1 / (1 - p)), form=Diagonal()), 1 / (1 - p) * (1 + 1e-12)
+    gain, up = Gain(ctx.log(1 / (1 - p)), form=Diagonal()), size_up(1 / (1 - p))
     low, high = (up * flow.low).clamp_max(0.0), (up * flow.high).clamp_min(0.0)
     worked = equal(f"1/(1−p) = 1/(1 − {number(p)})", gain.log)
     note = mask_note(ctx)
@@ -97,13 +98,13 @@ def alpha_dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         return nothing_left(ctx)
     a = 1 / math.sqrt((SELU_ALPHA**2 * p + 1) * (1 - p))
     kept, dropped = SELU_ALPHA * a * p, -SELU_ALPHA * a * (1 - p)
-    slack = 1e-9 * (1 + a * flow.peak)
+    slack = HOUSE * (1 + a * flow.peak)
     low, high = (a * flow.low + kept).clamp_max(dropped) - slack, (a * flow.high + kept).clamp_min(dropped) + slack
     gain = Gain(ctx.log(a), form=Diagonal())
     put_in = f"1/√((1 − {number(p)})·(1 + {number(p)}·{number(SELU_ALPHA)}²))"
     return Transfer(
         (gain,),
-        row=a * (1 + 1e-12) * flow.row,
+        row=size_up(a) * flow.row,
         low=low,
         high=high,
         note=mask_note(ctx),

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.spectral.enclosure import UNIT
+from normgauge.core.rounding import UNIT
 from normgauge.spectral.power import Krylov
 from normgauge.spectral.waves import Waves
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from normgauge.core.rounding import UNIT
 from normgauge.spectral.average import Pixels, WaveSet, averaged_upper, deflated_upper, wave_gram, wave_set
 from normgauge.spectral.conv_operator import ConvSpec, apply, apply_adjoint, padding_constant, rounding
-from normgauge.spectral.enclosure import UNIT
 from normgauge.spectral.power import Krylov, Linear, krylov, seeded_start
 from normgauge.spectral.symbol import Twist, circulant_sizes
 from normgauge.spectral.waves import Waves, circulant_top, gram_pieces, is_right, waves_above

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import grad as conv_grad
 
+from normgauge.core.rounding import UNIT
 from normgauge.errors import InputError
 
 PaddingMode = Literal["zeros", "circular", "reflect", "replicate"]
@@ -180,7 +181,7 @@ def padding_constant(spec: ConvSpec) -> float:
         line = torch.arange(size, dtype=torch.float64).reshape(1, 1, size)
         padded = F.pad(line, (left, right), mode=spec.padding_mode)
         copies *= int(padded.long().flatten().bincount().max())
-    return math.sqrt(copies) * (1.0 + 2.0**-52)
+    return math.sqrt(copies) * (1.0 + 2 * UNIT)
 
 
 def rounding(weight: Tensor, spec: ConvSpec) -> float:
@@ -194,4 +195,4 @@ def rounding(weight: Tensor, spec: ConvSpec) -> float:
     taps = math.prod(weight.shape[2:])
     padding = padding_constant(spec)
     terms = max(weight.shape[:2]) * taps + padding**2 + 16
-    return 2.0**-52 * terms * padding * math.sqrt(taps) * float(weight.detach().double().norm())
+    return 2 * UNIT * terms * padding * math.sqrt(taps) * float(weight.detach().double().norm())

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from normgauge.core.interval import INF, LogInterval
-from normgauge.spectral.enclosure import UNIT, Enclosure, enclose, shortfall
+from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error
+from normgauge.spectral.enclosure import Enclosure, enclose, shortfall
 from normgauge.spectral.power import seeded_start, top_singular
 
 EIGENVALUE_LIMIT = 1600
@@ -44,8 +45,7 @@ def frobenius(matrix: Tensor) -> Tensor:
 def gram(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """M = AᴴA over the shorter side and a bound of ‖fl(M) − AᴴA‖ for each matrix of the batch.
 
-    |fl(AᴴA) − AᴴA| ≤ γ |A|ᴴ|A| entrywise with γ = (inner + 8) u·2, and ‖|A|ᴴ|A|‖ ≤ ‖A‖_F². The factor 2 covers
-    complex products.
+    |fl(AᴴA) − AᴴA| ≤ γ |A|ᴴ|A| entrywise with γ = `dot_error`(inner), and ‖|A|ᴴ|A|‖ ≤ ‖A‖_F².
 
     Holds:  every order of summation, fused or not.
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., (3.13) and Lemma 3.5.
@@ -53,8 +53,7 @@ def gram(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if matrix.shape[-2] < matrix.shape[-1]:
         matrix = matrix.mH
     product = matrix.mH @ matrix
-    error = 2 * (matrix.shape[-2] + 8) * UNIT * frobenius(matrix).square()
-    return product, error
+    return product, dot_error(matrix.shape[-2]) * frobenius(matrix).square()
 
 
 def below(product: Tensor, level: Tensor | float) -> Tensor:
@@ -79,13 +78,11 @@ def below(product: Tensor, level: Tensor | float) -> Tensor:
 def norms_squared(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Lower and upper bounds of ‖A‖² for a batch, from all eigenvalues of the Gram matrices.
 
-    LAPACK's Hermitian eigenvalues are those of M + E with ‖E‖ ≤ p(n) u ‖M‖; p(n) = 16 n is taken.
-
-    Source: Anderson et al., LAPACK Users' Guide, 3rd ed., §4.7.
+    Each end moves by the error of the product (`gram`) and of its eigenvalues.
     """
     product, error = gram(matrices)
     top = torch.linalg.eigvalsh(product)[..., -1].clamp_min(0.0)
-    slack = error + 16 * product.shape[-1] * UNIT * top
+    slack = error + eigenvalue_error(product.shape[-1]) * top
     return (top - slack).clamp_min(0.0), top + slack
 
 
@@ -130,7 +127,7 @@ def _large(matrix: Tensor, width: float) -> tuple[float, float]:
         lower = math.sqrt(max(float(norms_squared(matrix)[0]), 0.0))
     else:
         lower, _, _ = top_singular(lambda x: matrix @ x, lambda y: matrix.T @ y, start, LANCZOS_STEPS, width / 4)
-        lower -= float(2 * (matrix.shape[1] + 8) * UNIT * matrix.norm())
+        lower -= dot_error(matrix.shape[1]) * float(matrix.norm())
     step = width / 2
     while step < 4.0:
         upper = lower * (1.0 + step)

@@ -5,13 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from normgauge.core.interval import INF, LogInterval, log_down, log_up
-
-UNIT = 2.0**-53
-"""Unit roundoff of float64."""
-
-HOUSE_SLACK = 1e-9
-"""Relative room every proved end gets on top of its rounding errors."""
+from normgauge.core.interval import INF, LogInterval
+from normgauge.core.rounding import HOUSE, UNIT, log_down, log_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,7 @@ def enclose(lower: float, upper: float, exponent: int = 0) -> LogInterval:
     if upper <= 0.0:
         return LogInterval(-INF, -INF)
     shift = exponent * math.log(2.0)
-    room = HOUSE_SLACK + 4 * UNIT * abs(shift)
+    room = HOUSE + 4 * UNIT * abs(shift)
     hi = log_up(upper) + shift + room
     lo = log_down(lower) + shift - room if lower > 0.0 else -INF
     return LogInterval(min(lo, hi), hi)

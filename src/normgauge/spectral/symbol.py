@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import UNIT
 from normgauge.spectral.conv_operator import ConvSpec
-from normgauge.spectral.enclosure import UNIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import TINY, eigenvalue_error
 from normgauge.spectral.conv_operator import ConvSpec
 from normgauge.spectral.dense import below, frobenius, gram
-from normgauge.spectral.enclosure import UNIT
 from normgauge.spectral.symbol import Twist, frequencies, symbol
 
 CHUNK_ENTRIES = 4_000_000
@@ -106,7 +106,7 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
         if work > EIGEN_WORK:
             return None
         lam, vec = torch.linalg.eigh(product[index])
-        room = error[index] + 16 * product.shape[-1] * UNIT * lam[:, -1]
+        room = error[index] + eigenvalue_error(product.shape[-1]) * lam[:, -1]
         slack = max([slack, *room.tolist()])
         lam = lam + room[:, None]
         at, which = (lam > level).nonzero(as_tuple=True)
@@ -139,5 +139,5 @@ def _power_guess(product: Tensor, steps: int = 30) -> float:
     for _ in range(steps if len(product) else 0):
         vector = product @ vector
         size = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
-        vector = vector / size.clamp_min(1e-300)
+        vector = vector / size.clamp_min(TINY)
     return float(size.max())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from normgauge.core.rounding import TINY
 from normgauge.trace.held import fresh
 from normgauge.trace.inputs import Call, mapped, pick_output
 from normgauge.trace.precision import Precision, widened
@@ -175,7 +176,7 @@ def alike(a: Tensor, b: Tensor) -> bool:
     a, b = a.double(), b.double()
     same = (a == b) | (a.isnan() & b.isnan())
     size = float(b[b.isfinite()].abs().max()) if bool(b.isfinite().any()) else 0.0
-    return bool((same | ((a - b).abs() <= NEAR.get(kind, 1e-6) * size + 1e-300)).all())
+    return bool((same | ((a - b).abs() <= NEAR.get(kind, 1e-6) * size + TINY)).all())
 
 
 @torch.no_grad()
