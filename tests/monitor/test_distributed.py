@@ -22,8 +22,8 @@ from normgauge import store
 from normgauge.errors import StoreError
 from normgauge.monitor.distributed import FIRST_GAP, LONGEST, Silent, Team
 from normgauge.monitor.layers import Layer, find_layers
+from normgauge.monitor.listener import inverse_sigma
 from normgauge.monitor.sheet import Sheet, Told, fetch
-from normgauge.monitor.sigma import inverse_sigma
 from tests.monitor.workers import STEPS, network, train
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations
 import normgauge as ng
 from normgauge import store
 from normgauge.monitor.instruments import Instruments
-from normgauge.monitor.sigma import Listener
+from normgauge.monitor.listener import Listener
 
 
 def small(norm=nn.LayerNorm):

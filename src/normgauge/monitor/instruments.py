@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.enclosure import root_of_squares
 from normgauge.monitor.layers import Layer, is_sharded
+from normgauge.monitor.listener import Listener
 from normgauge.monitor.normalizers import Normalizers, groups_of
+from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import Proofs
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch, totals
-from normgauge.monitor.sigma import Listener
 from normgauge.monitor.vectors import Vectors
 
 SAMPLED, STRIDE, FEW = 65536, 8, 128
@@ -24,17 +25,30 @@ SAMPLED, STRIDE, FEW = 65536, 8, 128
 SMALL = 8192
 """Entries up to which weights that no enclosure follows are measured all at once."""
 
-PLAIN: tuple[Column, ...] = ("frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded")
+PLAIN: tuple[Column, ...] = (
+    "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
+)  # fmt: skip
 """Numbers that go into a line as they were fetched."""
 
 Weights = list[tuple[int, Tensor]]
 
 
 class Instruments:
-    """The layers of a model and what is measured of each."""
+    """The layers of a model and what is measured of each.
+
+    Args:
+        model: the network.
+        layers: what is measured of it.
+        optimizer: where rate, momentum and weight decay are read, or None.
+        on_error: told what failed in a hook.
+    """
 
     def __init__(
-        self, layers: list[Layer], optimizer: torch.optim.Optimizer | None, on_error: Callable[[Exception], None]
+        self,
+        model: nn.Module,
+        layers: list[Layer],
+        optimizer: torch.optim.Optimizer | None,
+        on_error: Callable[[Exception], None],
     ) -> None:
         self.layers: list[Layer] = []
         self.proofs = Proofs()
@@ -44,7 +58,7 @@ class Instruments:
         self._places: dict[int, int] = {}
         self._deaf = False
         self._optimizer = optimizer
-        self._listener = Listener(on_error)
+        self._listener = Listener(model, on_error)
         self.add(layers)
 
     def add(self, layers: list[Layer]) -> None:
@@ -62,27 +76,20 @@ class Instruments:
         for row, weight in self._weights():
             if row >= first:
                 self.proofs.follow(row, self.layers[row], weight, None)
-        convs = [layer.module for layer in layers if layer.role == "conv"]
-        self._listener.attach([layer.module for layer in layers if layer.role == "norm"], convs)
+        self._listener.attach(layers)
 
     def move(self, layers: list[Layer]) -> None:
         """Listen to the modules these layers have now."""
         for row, layer in enumerate(self.layers):
             if layer in layers and layer.attribute is not None:
                 self._places[id(getattr(layer.module, layer.attribute))] = row
-        mine = [layer for layer in layers if layer in self.layers]
-        convs = [layer.module for layer in mine if layer.role == "conv"]
-        self._listener.attach([layer.module for layer in mine if layer.role == "norm"], convs)
+        self._listener.attach([layer for layer in layers if layer in self.layers])
 
     @property
     def device(self) -> torch.device:
         """Where the first weight lives."""
         owned = (p.device for layer in self.layers for p in layer.module.parameters(recurse=False))
         return next(owned, torch.device("cpu"))
-
-    def first_rate(self) -> float | None:
-        """The learning rate of the optimizer's first group, where there is one and it is at hand."""
-        return None if self._optimizer is None else _at_hand(self._optimizer.param_groups[0]["lr"])
 
     @property
     def hook_seconds(self) -> float:
@@ -105,7 +112,8 @@ class Instruments:
         self._listener.awake = False
         sheet = Sheet()
         self._pair()
-        scales = self._normalizers.read(self._norms, self._listener.spreads, sheet)
+        self._read_network(sheet)
+        scales = self._normalizers.read(self._norms, self._listener, sheet)
         small, large = self._parted()
         self._slopes(self._vectors, small, sheet)
         self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
@@ -131,7 +139,13 @@ class Instruments:
     def finish(self, sheet: Sheet, lr: float | None) -> list[Row]:
         """The numbers of a line from those fetched, rounding outward."""
         self._deaf = any("gain" not in sheet.layers[row] for row in self._norms)
-        return [self._row(row, layer, sheet.layers[row], lr) for row, layer in enumerate(self.layers)]
+        settings = settings_of(self._optimizer)
+        rows = []
+        for row, layer in enumerate(self.layers):
+            weight = None if layer.attribute is None else layer.module._parameters.get(layer.attribute)
+            known = settings.get(id(weight), {})
+            rows.append(self._row(row, layer, sheet.layers[row], known.get("rate") if lr is None else lr) | known)
+        return rows
 
     def narrow(self, rows: list[Row]) -> None:
         """Prove at once what is cheap and too wide, so that this reading has it; the weights are still its own."""
@@ -172,9 +186,9 @@ class Instruments:
 
     def close(self) -> None:
         """Take the hooks off."""
-        self._listener.detach()
+        self._listener.close()
 
-    def _row(self, row: int, layer: Layer, raw: Row, lr: float | None) -> Row:
+    def _row(self, row: int, layer: Layer, raw: Row, rate: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
         if "update" in line:
             line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows
@@ -191,7 +205,9 @@ class Instruments:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
             size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
             line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
-        rate = None if layer.normalizer is None else lr if lr is not None else self._rate(layer)
+        eps = getattr(layer.module, "eps", None) if layer.role == "norm" else None
+        if isinstance(eps, float):
+            line["eps"] = eps
         if rate is not None and layer.normalizer is not None and "frobenius" in raw:
             groups = groups_of(self.layers[layer.normalizer])
             line["effective_lr"] = _inverse(raw["frobenius"] ** 2 / (rate * groups)) if rate else 0.0
@@ -251,6 +267,14 @@ class Instruments:
         sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
         vectors.read([weight for _, weight in weights], sampled, sheet)
 
+    def _read_network(self, sheet: Sheet) -> None:
+        """The size of the input, and its precision."""
+        sheet.half = self._listener.half
+        given = self._listener.given
+        if given is not None and given.numel():
+            size = torch.linalg.vector_norm(_wide(given)) / math.sqrt(given.numel())
+            sheet.put(sheet.network, "input", size)
+
     def _read_biases(self, sheet: Sheet) -> None:
         """Gradients of the biases that go with a weight, for the total."""
         found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
@@ -263,23 +287,9 @@ class Instruments:
         self._biases.read(list(slopes.values()), [None] * len(slopes), norms)
         sheet.put_column(slopes, "bias_gradient", norms.tensors[0])
 
-    def _rate(self, layer: Layer) -> float | None:
-        if self._optimizer is None or layer.attribute is None:
-            return None
-        parameter = getattr(layer.module, layer.attribute)
-        for group in self._optimizer.param_groups:
-            if any(parameter is member for member in group["params"]):
-                return _at_hand(group["lr"])
-        return None
-
 
 def _needs_size(layer: Layer) -> bool:
     return layer.role == "conv" and layer.tied is None and not is_pointwise(layer.module)
-
-
-def _at_hand(rate: Tensor | float) -> float | None:
-    """A learning rate, unless asking for it would wait for a device."""
-    return None if isinstance(rate, Tensor) and rate.device.type != "cpu" else float(rate)
 
 
 def _inverse(value: float) -> float:

@@ -21,10 +21,10 @@ from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink
 from normgauge.monitor.layers import Layer, complex_weights, find_layers
 from normgauge.monitor.opening import check, header_of
+from normgauge.monitor.optimizer import first_rate
 from normgauge.monitor.schedule import Schedule
 from normgauge.monitor.seen import Place, Seen
-from normgauge.monitor.sheet import Pending, Row, Sheet, fetch
-from normgauge.monitor.surroundings import Surroundings
+from normgauge.monitor.sheet import Pending, Sheet, fetch
 from normgauge.monitor.watch import Watch
 
 PATIENCE = 3
@@ -94,6 +94,7 @@ class Monitor:
     ) -> None:
         check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
+        self._optimizer = optimizer
         self._team = Team(model, distributed)
         if self._team.sharded and readings is not None:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
@@ -104,10 +105,8 @@ class Monitor:
         self._layers = find_layers(model)
         self._inventory = Inventory(model)
         self._team.hold(self._layers)
-        self._instruments = Instruments(self._team.measured(self._layers), optimizer, self._trouble)
-        layers = self._instruments.layers
-        self._surroundings = Surroundings(model, layers, optimizer, self._trouble)
-        self._watch = Watch(_places(layers))
+        self._instruments = Instruments(model, self._team.measured(self._layers), optimizer, self._trouble)
+        self._watch = Watch(_places(self._instruments.layers))
         config = {"budget": budget, "every": every, "readings": readings, "user": dict(note or {})}
         header = header_of(model, self._layers, str(self._instruments.device), self._team.world, config)
         known = None if isinstance(resume, bool) else resume
@@ -158,7 +157,6 @@ class Monitor:
         try:
             self._flush()
             self._instruments.close()
-            self._surroundings.close()
             self._journal.append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
         except Exception as error:
             self._trouble(error)
@@ -239,9 +237,7 @@ class Monitor:
         silent = self._instruments.unheard() if heard else []
         if silent:
             self._note(unheard_sentence(self._model, silent), "unheard")
-        sheet = self._instruments.read(self._schedule.turns)
-        self._surroundings.read(self._instruments.layers, sheet)
-        return sheet
+        return self._instruments.read(self._schedule.turns)
 
     def _send(self, sheet: Sheet, event: Any, lr: float | None, complete: bool) -> None:
         """Send for the numbers, and finish the line when they have come."""
@@ -284,36 +280,23 @@ class Monitor:
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
         losses = list(sheet.losses.items())
         rows = self._instruments.finish(sheet, lr)
-        beside = self._surroundings.finish(self._instruments.layers, rows, sheet)
         if self._every is not None and step == self._number:
             self._instruments.narrow(rows)
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
-        self._look(step, losses, beside, summary, lr, sheet)
-        record = {
-            "step": step,
-            "time": round(when, 3),
-            "lr": lr if lr is not None else self._instruments.first_rate(),
-            "totals": {**summary, "seconds": round(self._schedule.cost, 5), "share": round(self.share, 5)},
-        }
-        self._journal.line(record, [value for _, value in losses], rows)
-
-    def _look(
-        self,
-        step: int,
-        losses: list[tuple[int, float]],
-        rows: list[Row],
-        summary: Mapping[str, float | None],
-        lr: float | None,
-        sheet: Sheet,
-    ) -> None:
-        """Show the reading to the watch, and hand on its alarms."""
         pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
-        rate = lr if lr is not None else self._instruments.first_rate()
+        rate = lr if lr is not None else first_rate(self._optimizer)
         seen = Seen(step, losses, rows, summary, pairs, rate, sheet.network.get("input"), sheet.half)
         for alarm in self._watch.observe(seen):
             self._journal.alarm(alarm)
+        record = {
+            "step": step,
+            "time": round(when, 3),
+            "lr": rate,
+            "totals": {**summary, "seconds": round(self._schedule.cost, 5), "share": round(self.share, 5)},
+        }
+        self._journal.line(record, [value for _, value in losses], rows)
 
     def _due(self) -> bool:
         """Whether the coming step is to be read."""
@@ -325,7 +308,6 @@ class Monitor:
         self._armed = True
         self._team.hold(self._layers)
         self._instruments.arm()
-        self._surroundings.awake = True
 
     def _prove_within_budget(self) -> None:
         """One proof, for the widest enclosure that the account affords."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.monitor.layers import Layer, by_channel
+from normgauge.monitor.listener import Listener, Spread
 from normgauge.monitor.sheet import Sheet
-from normgauge.monitor.sigma import Spread
 from normgauge.monitor.vectors import Segments
 from normgauge.rules.tried import of_module
 
@@ -23,18 +23,24 @@ class Normalizers:
     def __init__(self) -> None:
         self._segments: Segments | None = None
 
-    def read(self, layers: Mapping[int, Layer], spreads: Mapping[nn.Module, Spread], sheet: Sheet) -> Scales:
-        """Write down σ, γ and gain of each normalizer that was heard.
+    def read(self, layers: Mapping[int, Layer], listener: Listener, sheet: Sheet) -> Scales:
+        """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
 
         Args:
             layers: the normalizers by row.
-            spreads: what was heard of each.
+            listener: what was heard of each.
             sheet: where to write.
 
         Returns:
             |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
         """
-        heard = {row: spreads.get(layer.module) or running(layer.module) for row, layer in layers.items()}
+        for row, layer in layers.items():
+            variance = getattr(layer.module, "running_var", None)
+            if isinstance(variance, Tensor) and by_channel(layer.module):
+                sheet.put(sheet.layers[row], "running", variance.mean())
+            if layer.module in listener.frozen:
+                sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
+        heard = {row: listener.spreads.get(layer.module) or running(layer.module) for row, layer in layers.items()}
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:
             return {}

@@ -1,9 +1,10 @@
-"""The σ of every normalizer at the steps that are read, taken from what autograd saved anyway."""
+"""What is heard of the passes of a step that is read: σ as autograd saved it, inputs, sizes, precision."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor.hooks import Sleeper
+from normgauge.monitor.layers import Layer, by_channel
 from normgauge.rules.normalizer import of_torch
 from normgauge.rules.tried import of_module
 
@@ -39,26 +40,62 @@ class Spread:
     feeding: int | None = None
 
 
-class Listener(Sleeper):
-    """Hooks on the normalizers, awake only during the steps that are read.
+class Listener:
+    """Hooks that are on only during the steps that are read: one that only sleeps still costs microseconds a call.
 
-    A hook never raises into the forward pass, keeps no graph (only the small saved vector), and does nothing while a
-    compiler traces it.
+    A hook never raises into the forward pass, keeps no graph (only small vectors), and does nothing while a compiler
+    traces it.
+
+    Args:
+        model: the network, at whose door one hook is always on.
+        on_error: told what failed.
+
+    Attributes:
+        seconds: that the normalizers' hooks took.
+        spreads: what was heard of each normalizer in this step.
+        frozen: mean σ² of the batch, for batch normalizations that do not use it although the network trains.
+        sizes: largest spatial input of each convolution.
+        given: the network's last input, where it is a tensor of floats.
+        half: whether the first product came out in float16.
     """
 
-    def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        super().__init__()
+    def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
         self.seconds = 0.0
         self.spreads: dict[nn.Module, Spread] = {}
-        self.sizes: dict[nn.Module, tuple[int, ...]] = {}  # largest spatial input of each convolution
+        self.frozen: dict[nn.Module, Tensor] = {}
+        self.sizes: dict[nn.Module, tuple[int, ...]] = {}
+        self.given: Tensor | None = None
+        self.half = False
         self._on_error = on_error
+        self._first: nn.Module | None = None
+        self._registers: list[Callable[[], Any]] = []
+        self._handles: list[Any] = []
+        self._awake = False
+        self._door = model.register_forward_pre_hook(self._enter, with_kwargs=True)
 
-    def attach(self, norms: list[nn.Module], convs: list[nn.Module]) -> None:
-        """Listen to these modules."""
-        for module in norms:
-            self._hooks.add(partial(module.register_forward_hook, self._normalized))
-        for module in convs:
-            self._hooks.add(partial(module.register_forward_pre_hook, self._convolved))
+    @property
+    def awake(self) -> bool:
+        """Whether the coming passes are heard."""
+        return self._awake
+
+    @awake.setter
+    def awake(self, value: bool) -> None:
+        self._awake = value
+        if value and not self._handles:
+            self._handles = [register() for register in self._registers]
+        elif not value and not _compiles():  # a change of hooks would compile everything anew
+            self._take_off()
+
+    def attach(self, layers: Sequence[Layer]) -> None:
+        """Listen to the modules of these layers."""
+        for layer in layers:
+            if layer.role == "norm":
+                self._add(partial(layer.module.register_forward_hook, self._normalized))
+            if layer.role == "conv":
+                self._add(partial(layer.module.register_forward_pre_hook, self._convolved))
+            if layer.role in ("matrix", "conv") and self._first is None:
+                self._first = layer.module
+                self._add(partial(layer.module.register_forward_hook, self._multiplied))
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
         """Note the identity of a sharded weight in each pass: it is another tensor then."""
@@ -68,18 +105,47 @@ class Listener(Sleeper):
             if not torch.compiler.is_compiling():
                 places[id(getattr(module, attribute))] = row
 
-        self._hooks.add(partial(module.register_forward_pre_hook, enter))
+        self._add(partial(module.register_forward_pre_hook, enter))
 
-    def detach(self) -> None:
+    def close(self) -> None:
         """Take every hook off."""
-        self._hooks.take_off()
+        self._awake = False
+        self._take_off()
+        self._door.remove()
+        self.forget()
 
     def forget(self) -> None:
         """Drop what was heard in the last step."""
         self.spreads.clear()
+        self.frozen.clear()
+        self.given = None
+
+    def _add(self, register: Callable[[], Any]) -> None:
+        self._registers.append(register)
+        if self._handles:
+            self._handles.append(register())
+
+    def _take_off(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Keep the input, so that a loss that is no number can be traced to it even at a step not meant to be read."""
+        del module
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
+        given = next(tensors, None)
+        self.given = None if given is None else given.detach()
+
+    def _multiplied(self, module: nn.Module, args: Any, output: Any) -> None:
+        del module, args
+        if not torch.compiler.is_compiling() and isinstance(output, Tensor):
+            self.half = output.dtype == torch.float16
 
     def _normalized(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or not self.awake or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling() or not self._awake or not torch.is_grad_enabled():
             return
         began = time.perf_counter()
         try:
@@ -100,6 +166,8 @@ class Listener(Sleeper):
         spread = self.spreads.setdefault(module, Spread())
         with torch.no_grad():
             spread.inverse.append(inverse_sigma(module, given, output))
+            if not module.training and by_channel(module):
+                self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
 
@@ -142,3 +210,9 @@ def _behind(node: Any) -> Any:
             return node
         node = node.next_functions[0][0]
     return node
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return bool(counters) and counters["frames"]["total"] > 0

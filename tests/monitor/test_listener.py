@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from normgauge.monitor.layers import Layer
+from normgauge.monitor.listener import Listener, inverse_sigma, weight_before
 from normgauge.monitor.normalizers import Normalizers, groups_of
 from normgauge.monitor.sheet import Row, Sheet, fetch
-from normgauge.monitor.sigma import Listener, inverse_sigma, weight_before
 from tests.monitor.test_layers import LlamaRMSNorm
 
 NORMS = {
@@ -19,6 +19,10 @@ NORMS = {
     "layer": (lambda: nn.LayerNorm(5), (3,)),
     "layer of two axes": (lambda: nn.LayerNorm((5, 5)), (2, 3)),
 }
+
+
+def unexpected(error: Exception) -> None:
+    raise error
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -68,8 +72,8 @@ def test_the_weight_in_front_is_found(images: bool) -> None:
 def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
     errors: list[Exception] = []
     module = nn.LayerNorm(4)
-    listener = Listener(errors.append)
-    listener.attach([module], [])
+    listener = Listener(module, errors.append)
+    listener.attach([Layer("", module, "weight", "norm")])
     module(torch.randn(3, 4, requires_grad=True))
     assert not listener.spreads
     listener.awake = True
@@ -97,16 +101,16 @@ def test_the_numbers_of_normalizers() -> None:
     batch, layer, bare = nn.BatchNorm1d(3), nn.LayerNorm(3), nn.LayerNorm(3, elementwise_affine=False)
     batch.weight.data = torch.tensor([1.0, -4.0, 2.0])
     layer.weight.data = torch.tensor([0.5, 0.5, -3.0])
-    listener = Listener(lambda error: None)
-    listener.attach([batch, layer, bare], [])
-    listener.awake = True
-    given = torch.randn(6, 3, requires_grad=True) * torch.tensor([1.0, 10.0, 0.1])
-    bare(layer(batch(given)))
     layers = {
         i: Layer(str(i), m, "weight" if m is not bare else None, "norm") for i, m in enumerate([batch, layer, bare])
     }
+    listener = Listener(nn.Sequential(batch, layer, bare), unexpected)
+    listener.attach(list(layers.values()))
+    listener.awake = True
+    given = torch.randn(6, 3, requires_grad=True) * torch.tensor([1.0, 10.0, 0.1])
+    bare(layer(batch(given)))
     sheet = Sheet()
-    scales = Normalizers().read(layers, listener.spreads, sheet)
+    scales = Normalizers().read(layers, listener, sheet)
     found = numbers(sheet)
     sigma = torch.sqrt(given.detach().var(0, correction=0) + 1e-5)
     assert 1 / found[0]["inverse_max"] == pytest.approx(float(sigma.min()), rel=1e-5)
@@ -126,8 +130,8 @@ def test_groups_that_can_be_rescaled() -> None:
 
 def test_the_largest_input_of_a_convolution_is_kept() -> None:
     conv = nn.Conv2d(2, 3, 3, padding=1)
-    listener = Listener(lambda error: None)
-    listener.attach([], [conv])
+    listener = Listener(conv, unexpected)
+    listener.attach([Layer("", conv, "weight", "conv")])
     listener.awake = True
     for shape in ((1, 2, 5, 9), (1, 2, 8, 4), (2, 6, 6)):  # the last without a batch axis
         conv(torch.randn(shape))

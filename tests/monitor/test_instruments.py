@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.layers import find_layers
+from normgauge.monitor.optimizer import at_hand, first_rate, settings_of
 from normgauge.monitor.sheet import Sheet, fetch
-from normgauge.monitor.surroundings import Surroundings
 
 
 def unexpected(error: Exception) -> None:
@@ -29,19 +30,17 @@ def model() -> nn.Module:
 
 
 def heard(model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer | None = None):
-    layers = find_layers(model)
-    around = Surroundings(model, layers, optimizer, unexpected)
-    around.awake = True
+    instruments = Instruments(model, find_layers(model), optimizer, unexpected)
+    instruments.arm()
     model(batch)
-    sheet = Sheet()
-    around.read(layers, sheet)
-    around.close()
-    return around, layers, filled(sheet)
+    sheet = filled(instruments.read())
+    instruments.close()
+    return instruments, sheet
 
 
 def test_the_input_and_the_running_statistics_are_measured(model):
     batch = 3 * torch.randn(40, 6)
-    _, _, found = heard(model, batch)
+    _, found = heard(model, batch)
     assert found.network["input"] == pytest.approx(batch.square().mean().sqrt().item(), rel=1e-6)
     assert not found.half
     assert found.layers[1]["running"] == pytest.approx(model[1].running_var.mean().item(), rel=1e-6)
@@ -51,34 +50,31 @@ def test_the_input_and_the_running_statistics_are_measured(model):
 def test_a_normalizer_in_eval_mode_is_compared_with_its_batch(model):
     batch = torch.randn(40, 6)
     model[1].eval()
-    _, _, found = heard(model, batch)
+    _, found = heard(model, batch)
     assert found.layers[1]["batch"] == pytest.approx(model[0](batch).var(0, correction=0).mean().item(), rel=1e-5)
 
 
 def test_float16_is_noticed_inside_autocast(model):
     with torch.autocast("cpu", torch.float16):
-        _, _, found = heard(model, torch.randn(16, 6))
+        _, found = heard(model, torch.randn(16, 6))
     assert found.half
 
 
 def test_a_broken_input_is_seen_also_at_a_step_not_meant_to_be_read(model):
-    layers = find_layers(model)
-    around = Surroundings(model, layers, None, unexpected)
+    instruments = Instruments(model, find_layers(model), None, unexpected)
     batch = torch.randn(16, 6)
     batch[3, 2] = torch.nan
     model(batch)
-    sheet = Sheet()
-    around.read(layers, sheet)
-    assert math.isnan(filled(sheet).network["input"])
-    around.close()
+    assert math.isnan(filled(instruments.read()).network["input"])
+    instruments.close()
 
 
 def test_tokens_and_passes_without_gradients_leave_nothing():
     model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
-    _, _, found = heard(model, torch.arange(10))
+    _, found = heard(model, torch.arange(10))
     assert "input" not in found.network
     with torch.no_grad():
-        _, _, found = heard(model[1], torch.randn(3, 4))
+        _, found = heard(model[1], torch.randn(3, 4))
     assert "input" not in found.network
 
 
@@ -88,17 +84,15 @@ def test_the_settings_of_the_optimizer_go_to_their_layers(model):
         {"params": model[1].parameters(), "weight_decay": 3.0},
         {"params": model[3].parameters(), "betas": (0.999, 0.9999)},
     ]
-    around, layers, _ = heard(model, torch.randn(16, 6), torch.optim.AdamW(groups, lr=0.1, weight_decay=0.01))
-    sheet = Sheet()
-    sheet.layers[1] = {"running": 2.0, "found": 5.0}
-    rows = around.finish(layers, [{"frobenius": 1.0}] * len(layers), sheet)
+    instruments, sheet = heard(model, torch.randn(16, 6), torch.optim.AdamW(groups, lr=0.1, weight_decay=0.01))
+    sheet.layers[1] = {"running": 2.0, "dot": 5.0}
+    rows = instruments.finish(sheet, None)
     assert (rows[0]["rate"], rows[0]["momentum"], rows[0]["weight_decay"]) == (0.5, 0.9, 0.01)
     assert (rows[1]["weight_decay"], rows[1]["eps"], rows[1]["running"]) == (3.0, 1e-5, 2.0)
-    assert "found" not in rows[1]
+    assert "dot" not in rows[1]
     assert rows[2]["momentum"] == 0.999
-    sgd = Surroundings(model, layers, torch.optim.SGD(model.parameters(), 0.1, momentum=0.7), unexpected)
-    assert sgd.finish(layers, [{}] * len(layers), Sheet())[0]["momentum"] == 0.7
-    sgd.close()
+    instruments, sheet = heard(model, torch.randn(16, 6), torch.optim.SGD(model.parameters(), 0.1, momentum=0.7))
+    assert instruments.finish(sheet, None)[0]["momentum"] == 0.7
 
 
 def test_no_hook_stays_behind(model):
@@ -108,10 +102,16 @@ def test_no_hook_stays_behind(model):
 
 def test_a_failure_is_reported_and_the_pass_goes_on(model):
     troubles: list[Exception] = []
-    layers = find_layers(model)
-    around = Surroundings(model, layers, None, troubles.append)
-    around.awake = True
+    instruments = Instruments(model, find_layers(model), None, troubles.append)
+    instruments.arm()
     model[1].eval()
-    around._normalize(model[1], ())
+    instruments._listener._normalized(model[1], (), None)
     assert [type(trouble) for trouble in troubles] == [IndexError]
-    around.close()
+    instruments.close()
+
+
+def test_settings_that_are_tensors_are_read_where_nothing_waits(model):
+    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.25), capturable=False)
+    assert first_rate(optimizer) == 0.25 and first_rate(None) is None
+    assert settings_of(optimizer)[id(model[0].weight)]["rate"] == 0.25
+    assert at_hand(torch.empty((), device="meta")) is None and at_hand("0.1") is None
