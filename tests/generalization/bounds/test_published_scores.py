@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from normgauge.generalization.bounds.cisneros2025 import weight_norm
 from normgauge.generalization.bounds.hou2023 import transport
 from normgauge.generalization.bounds.lyu2022 import best_noise, smoothed
 
@@ -23,8 +22,3 @@ def test_smoothed_is_smallest_at_its_best_noise() -> None:
     assert value == pytest.approx(0.2 + 15 * best**2 + math.log(10_000) / (100 * best))
     assert smoothed(0.2, 30.0, best * 1.05, 10_000).value > value
     assert smoothed(0.2, 30.0, best / 1.05, 10_000).value > value
-
-
-def test_weight_norm_grows_with_depth_and_radius() -> None:
-    assert weight_norm(9, 2.0, 3600).value == pytest.approx(0.2)
-    assert weight_norm(9, 4.0, 3600).value == pytest.approx(0.8)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from normgauge.errors import InputError
-from normgauge.generalization.facts.cells import assign_all, half_spaces, k_means, nearest, one_cell, voronoi
+from normgauge.generalization.facts.cells import assign_all, k_means, nearest, one_cell, voronoi
 from normgauge.generalization.facts.hashes import fingerprints, fingerprints_of
 from normgauge.generalization.facts.sample import Sample
 
@@ -35,12 +35,6 @@ def test_cells_of_every_kind() -> None:
     x = points(200, 4)
     assert one_cell().cells == 1
     assert one_cell().assign(x).tolist() == [0] * 200
-    halves = half_spaces(4, 3, centre=0.5)
-    assert halves.cells == 8
-    assert set(halves.assign(x).tolist()) <= set(range(8))
-    near = 1e-3 * points(20, 4)  # mirrored in the common point of all planes, a point changes sides of each
-    assert (halves.assign(0.5 + near) + halves.assign(0.5 - near)).tolist() == [7] * 20
-    assert torch.equal(halves.assign(x), half_spaces(4, 3, centre=0.5).assign(x))
     balls = voronoi(points(6, 4, seed=3), radius=1.5)
     assert balls.cells == 7
     cells = balls.assign(x)

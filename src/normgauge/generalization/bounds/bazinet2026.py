@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from normgauge.generalization.bounds.holdout import clopper_pearson
-from normgauge.generalization.bounds.kl import kl_inverse
 from normgauge.generalization.bounds.parts import Parts
 
 
@@ -29,24 +28,3 @@ def disagreement(surrogate_bound: float, apart: int, m: int, delta: float) -> Pa
     0.010369
     """
     return Parts.added(error_of_the_surrogate=surrogate_bound, disagreement=clopper_pearson(apart, m, math.log(delta)))
-
-
-def lipschitz(surrogate_bound: float, distance: float, m: int, delta: float, slope: float) -> Parts:
-    """L(f) ≤ [bound of h] + 2K kl⁻¹(d/2, ln(1/δ)/m), for a loss that is K-Lipschitz in the ℓ1 distance.
-
-    Holds:  d is the mean over U of ‖f(x) − h(x)‖₁ between probability vectors, so in [0, 2].
-    Source: Bazinet et al. 2026, Theorems 5 and 6.
-
-    Args:
-        surrogate_bound: a certified loss of h.
-        distance: d.
-        m: inputs of U.
-        delta: share of failure of the distance alone.
-        slope: K.
-
-    Returns:
-        The bound and its two parts.
-    """
-    return Parts.added(
-        loss_of_the_surrogate=surrogate_bound, distance=2 * slope * kl_inverse(distance / 2, math.log(1 / delta) / m)
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.bounds.roots import upper_end
 
 
 def excess(kept: int, n: int, delta: float, eps: float) -> bool:
@@ -39,8 +40,5 @@ def bound(kept: int, n: int, delta: float) -> Parts:
     """
     if kept >= n:
         return Parts(1.0, (("share picked", 1.0),))
-    low, high = 0.0, 1.0
-    while (middle := (low + high) / 2) not in (low, high) and high - low > 1e-13:
-        low, high = (low, middle) if excess(kept, n, delta, middle) else (middle, high)
-    value = min(1.0, high + 1e-12)
-    return Parts(value, (("share picked", kept / n), ("slack", value - kept / n)))
+    high = upper_end(0.0, 1.0, lambda eps: not excess(kept, n, delta, eps), width=1e-13)
+    return Parts.reached(share_picked=kept / n, slack=min(1.0, high + 1e-12))

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.generalization.bounds.kl import kl_inverse
+from normgauge.generalization.bounds.roots import upper_end
 
 
 def tau_published(met: float, cells: float, m: float, delta: float) -> float:
@@ -58,19 +59,14 @@ def entropy_radius(cells: int, m: int, delta: float) -> float:
     if cells == 1:
         return 0.0
     free = cells - 1
-    target = math.log(delta) / free
 
-    def tail(x: float) -> float:
-        return 1 - x + math.log(x)
+    def above(x: float) -> bool:
+        return 1 - x + math.log(x) > math.log(delta) / free
 
-    low, high = 1.0, 2.0
-    while tail(high) > target:
+    high = 2.0
+    while above(high):
         high *= 2
-    while True:
-        middle = (low + high) / 2
-        if middle in (low, high):
-            return high * free / m
-        low, high = (middle, high) if tail(middle) > target else (low, middle)
+    return upper_end(1.0, high, above) * free / m
 
 
 def kl_cells(mean: float, cells: int, m: int, delta: float) -> float:

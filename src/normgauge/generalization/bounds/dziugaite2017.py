@@ -31,26 +31,6 @@ def price(step: int) -> float:
     return 2 * math.log(step) + math.log(math.pi**2 / 6)
 
 
-def gaussian_kl(squared_distance: float, variances: float, log_variances: float, count: int, prior: float) -> float:
-    """KL(N(w, diag s) ‖ N(w₀, λI)) = ½(Σs/λ − d + ‖w−w₀‖²/λ + d ln λ − Σ ln s).
-
-    Args:
-        squared_distance: ‖w − w₀‖².
-        variances: Σ s.
-        log_variances: Σ ln s.
-        count: d, the number of weights.
-        prior: λ.
-
-    Returns:
-        The divergence in nats, not below 0.
-
-    >>> gaussian_kl(4.0, 2.0, 0.0, 2, 1.0)  # moved by 2, same variance: half the squared distance
-    2.0
-    """
-    twice = (variances + squared_distance) / prior - count + count * math.log(prior) - log_variances
-    return max(0.0, twice / 2)
-
-
 def exponent(kl: float, step: int, n: int, delta: float) -> float:
     """(KL + 2 ln j + ln(π²n/(6δ)))/(n − 1), where 2 ln j = 2 ln(b ln(c/λ_j)).
 
@@ -78,14 +58,10 @@ def bound(sampled_loss: float, draws: int, kl: float, step: int, n: int, delta: 
         The bound and its parts.
     """
     gibbs = monte_carlo(sampled_loss, draws, delta_draws)
-    free = kl_inverse(gibbs, exponent(0.0, 1, n, delta))
-    paid = kl_inverse(gibbs, exponent(0.0, step, n, delta))
-    value = kl_inverse(gibbs, exponent(kl, step, n, delta))
-    terms = (
-        ("sampled Gibbs loss on D", sampled_loss),
-        ("Monte Carlo", gibbs - sampled_loss),
-        ("slack", free - gibbs),
-        ("choice of prior variance", paid - free),
-        ("divergence", value - paid),
+    return Parts.reached(
+        sampled_Gibbs_loss_on_D=sampled_loss,
+        Monte_Carlo=gibbs,
+        slack=kl_inverse(gibbs, exponent(0.0, 1, n, delta)),
+        choice_of_prior_variance=kl_inverse(gibbs, exponent(0.0, step, n, delta)),
+        divergence=kl_inverse(gibbs, exponent(kl, step, n, delta)),
     )
-    return Parts(value, terms)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.generalization.bounds.kl import kl_inverse
+from normgauge.generalization.bounds.roots import upper_end
 
 
 def clopper_pearson(errors: int, n: int, log_delta: float) -> float:
@@ -27,15 +28,7 @@ def clopper_pearson(errors: int, n: int, log_delta: float) -> float:
     """
     if errors >= n:
         return 1.0
-    low, high = errors / n, 1.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if log_binomial_below(errors, n, middle) >= log_delta:
-            low = middle
-        else:
-            high = middle
+    high = upper_end(errors / n, 1.0, lambda p: log_binomial_below(errors, n, p) >= log_delta)
     return min(1.0, high * (1 + 1e-12))
 
 
@@ -44,9 +37,7 @@ def log_binomial_below(k: int, n: int, p: float) -> float:
 
     For k below the mean np the terms shrink geometrically from k down, so the sum is short.
     """
-    if k >= n:
-        return 0.0
-    if p <= 0.0:
+    if k >= n or p <= 0.0:
         return 0.0
     if p >= 1.0:
         return -math.inf

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from normgauge.generalization.bounds.roots import upper_end
+
 
 def small_kl(q: float, p: float) -> float:
     """kl(q‖p) = q ln(q/p) + (1−q) ln((1−q)/(1−p)), in nats.
@@ -41,12 +43,4 @@ def kl_inverse(q: float, c: float) -> float:
     q = max(q, 0.0)
     if c <= 0.0:
         return q
-    low, high = q, 1.0
-    while True:
-        middle = (low + high) / 2
-        if middle in (low, high):
-            return high
-        if small_kl(q, middle) <= c:
-            low = middle
-        else:
-            high = middle
+    return upper_end(q, 1.0, lambda p: small_kl(q, p) <= c)

@@ -18,19 +18,19 @@ def log_choose(n: int, k: int) -> float:
     return max(0.0, parts[0] - parts[1] - parts[2] + 1e-14 * parts[0])
 
 
-def log_share(n: int, kept: int, delta: float, log_messages: float = 0.0) -> float:
+def log_share(n: int, kept: int, delta: float) -> float:
     """ln(δ · 6/π² (|i|+1)⁻² / C(n, |i|)): what is left of δ for one choice of |i| samples out of n.
 
-    The union runs over all sizes, all choices of that size and all messages.
+    The union runs over all sizes and all choices of that size.
     """
-    return math.log(6 * delta / math.pi**2) - 2 * math.log(kept + 1) - log_choose(n, kept) - log_messages
+    return math.log(6 * delta / math.pi**2) - 2 * math.log(kept + 1) - log_choose(n, kept)
 
 
-def bound(errors: int, n: int, kept: int, delta: float, log_messages: float = 0.0) -> Parts:
+def bound(errors: int, n: int, kept: int, delta: float) -> Parts:
     """R ≤ Bin⁻¹(k, n−|i|, δ · 6/π² (|i|+1)⁻² / C(n, |i|)).
 
-    Holds:  for the predictor that a map fixed in advance rebuilds from the kept samples (and a message), whatever
-            way they were picked; k errors are counted on the n − |i| others.
+    Holds:  for the predictor that a map fixed in advance rebuilds from the kept samples, whatever way they
+            were picked; k errors are counted on the n − |i| others.
     Source: Littlestone & Warmuth 1986; Laviolette, Marchand & Shah 2005 for the binomial form.
 
     Args:
@@ -38,7 +38,6 @@ def bound(errors: int, n: int, kept: int, delta: float, log_messages: float = 0.
         n: training samples.
         kept: |i|.
         delta: share of failure.
-        log_messages: ln of the number of messages the map may be given besides.
 
     Returns:
         The bound; its parts are the error on the others, the slack of a single test, and the price of the choice.
@@ -49,8 +48,8 @@ def bound(errors: int, n: int, kept: int, delta: float, log_messages: float = 0.
     rest = n - kept
     if rest <= 0:
         return Parts(1.0, (("price of the choice", 1.0),))
-    seen = errors / rest
-    single = clopper_pearson(errors, rest, math.log(delta))
-    value = clopper_pearson(errors, rest, log_share(n, kept, delta, log_messages))
-    terms = (("error on the others", seen), ("slack", single - seen), ("price of the choice", value - single))
-    return Parts(value, terms)
+    return Parts.reached(
+        error_on_the_others=errors / rest,
+        slack=clopper_pearson(errors, rest, math.log(delta)),
+        price_of_the_choice=clopper_pearson(errors, rest, log_share(n, kept, delta)),
+    )

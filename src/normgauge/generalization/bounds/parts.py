@@ -30,6 +30,17 @@ class Parts:
         value = math.nextafter(math.fsum(terms.values()), math.inf)
         return cls(value, tuple((name.replace("_", " "), term) for name, term in terms.items()))
 
+    @classmethod
+    def reached(cls, **levels: float) -> Parts:
+        """Parts that lead up to the whole: each is what its level adds to the one before.
+
+        >>> Parts.reached(error=0.25, slack=0.75)
+        Parts(value=0.75, terms=(('error', 0.25), ('slack', 0.5)))
+        """
+        ends = list(levels.values())
+        steps = (end - start for end, start in zip(ends, [0.0, *ends], strict=False))
+        return cls(ends[-1], tuple((name.replace("_", " "), step) for name, step in zip(levels, steps, strict=True)))
+
     def term(self, name: str) -> float:
         """The part of this name."""
         return dict(self.terms)[name]

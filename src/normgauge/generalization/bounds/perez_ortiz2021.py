@@ -1,4 +1,4 @@
-"""PAC-Bayes with backprop: the certificate with its Monte Carlo step, and the objectives trained for it."""
+"""PAC-Bayes with backprop: the certificate with its Monte Carlo step."""
 
 from __future__ import annotations
 
@@ -40,31 +40,9 @@ def bound(sampled_loss: float, draws: int, kl: float, n: int, delta: float, delt
         The bound and its parts.
     """
     gibbs = monte_carlo(sampled_loss, draws, delta_draws)
-    free = kl_inverse(gibbs, exponent(0.0, n, delta))
-    value = kl_inverse(gibbs, exponent(kl, n, delta))
-    terms = (
-        ("sampled Gibbs loss on D", sampled_loss),
-        ("Monte Carlo", gibbs - sampled_loss),
-        ("slack", free - gibbs),
-        ("divergence", value - free),
+    return Parts.reached(
+        sampled_Gibbs_loss_on_D=sampled_loss,
+        Monte_Carlo=gibbs,
+        slack=kl_inverse(gibbs, exponent(0.0, n, delta)),
+        divergence=kl_inverse(gibbs, exponent(kl, n, delta)),
     )
-    return Parts(value, terms)
-
-
-def quad(loss: float, kl: float, n: int, delta: float) -> float:
-    """f_quad = (√(L + B/2) + √(B/2))², B = (KL + ln(2√n/δ))/n: between the kl form and the classic one.
-
-    >>> round(quad(0.0, 0.0, 1000, 0.05), 4)  # 2B
-    0.0143
-    """
-    half = exponent(kl, n, delta) / 2
-    return float((math.sqrt(loss + half) + math.sqrt(half)) ** 2)
-
-
-def thiemann(loss: float, kl: float, n: int, delta: float, weight: float) -> float:
-    """f_lambda = L/(1−λ/2) + B/(λ(1−λ/2)), B as in `quad`, for all λ in (0, 2) at once.
-
-    Its smallest value over λ is f_quad.
-    """
-    rest = 1 - weight / 2
-    return loss / rest + exponent(kl, n, delta) / (weight * rest)

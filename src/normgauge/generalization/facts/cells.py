@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -21,16 +20,14 @@ class Partition:
     """Cells of a space of vectors.
 
     Attributes:
-        kind: ``one cell``, ``voronoi`` or ``half-spaces``, in words for the report.
-        centres: (k, d) of Voronoi cells, or the (k, d) normals of half-spaces; None for a single cell.
-        offsets: (k,) of the half-spaces.
+        kind: in words for the report.
+        centres: (k, d) of Voronoi cells; None for a single cell.
         radius: a cell ends this far from its centre, and what is farther from every centre is one more cell.
         seen: fingerprints of the points the cells were made from: none of them may be a training sample.
     """
 
     kind: str
     centres: Tensor | None = None
-    offsets: Tensor | None = None
     radius: float | None = None
     seen: frozenset[bytes] = field(default_factory=frozenset)
 
@@ -39,8 +36,6 @@ class Partition:
         """Cells of the whole space, met or not."""
         if self.centres is None:
             return 1
-        if self.offsets is not None:
-            return int(2 ** len(self.centres))
         return len(self.centres) + (self.radius is not None)
 
     def assign(self, points: Tensor) -> Tensor:
@@ -48,9 +43,6 @@ class Partition:
         flat = points.flatten(1).float()
         if self.centres is None:
             return torch.zeros(len(flat), dtype=torch.long)
-        if self.offsets is not None:
-            bits = (flat @ self.centres.T > self.offsets).long()
-            return (bits << torch.arange(bits.shape[1])).sum(1)
         cells, squares = nearest(flat, self.centres)
         if self.radius is not None:
             cells = torch.where(squares > self.radius**2, len(self.centres), cells)
@@ -121,13 +113,6 @@ def k_means(points: Tensor, cells: int, *, seed: int = 0, radius: float | None =
         centres = moved
     kind = f"{cells} k-means cells" + ("" if radius is None else f" within {radius:.3g}, and the rest")
     return Partition(kind, centres, radius=radius, seen=fingerprints(points))
-
-
-def half_spaces(width: int, count: int, *, seed: int = 0, centre: float = 0.0) -> Partition:
-    """2^count cells: the sides of random hyperplanes through the point whose entries are all ``centre``; no data."""
-    generator = torch.Generator().manual_seed(seed)
-    normals = torch.randn(count, width, generator=generator) / math.sqrt(width)
-    return Partition(f"{2**count} cells of {count} random half-spaces", normals, normals.sum(1) * centre)
 
 
 def _spread_out(flat: Tensor, cells: int, generator: torch.Generator) -> Tensor:

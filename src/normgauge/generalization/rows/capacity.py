@@ -14,6 +14,7 @@ from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds import bartlett2017, bartlett2019, golowich2018, neyshabur2018
 from normgauge.generalization.bounds.margin import rademacher_bound
 from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.bounds.roots import samples_needed
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import TRAIN
 from normgauge.generalization.facts.chain import BrokenChainError, Chain, read_chain
@@ -189,7 +190,7 @@ def vc_row(case: Case, chain: Chain, margins: Tensor) -> Row:
     error = float((margins <= 0).double().mean())
     found = bartlett2019.bound(error, vc, case.m, case.delta)
     why = f"the VC dimension is only known to be at most {vc:.3g}, with {case.m} samples"
-    return _finished(case, VC, found, why, lambda m: bartlett2019.bound(error, vc, m, case.delta))
+    return _finished(case, VC, found, why, lambda m: bartlett2019.bound(error, vc, m, case.delta).value)
 
 
 def margin_row(case: Case, chain: Chain, norms: Norms, row: Row, form: Form) -> Row:
@@ -213,10 +214,10 @@ def margin_row(case: Case, chain: Chain, norms: Norms, row: Row, form: Form) -> 
         f"inputs have norms up to {math.exp(norms.log_norm):.3g}, the margin is {best:.3g}"
     )
     named = dataclasses.replace(row, formula=f"{row.formula}; here γ = {best:.3g}")
-    return _finished(case, named, at(best), why, lambda m: at(best, m))
+    return _finished(case, named, at(best), why, lambda m: at(best, m).value)
 
 
-def _finished(case: Case, row: Row, found: Parts, why: str, at: Callable[[int], Parts]) -> Row:
+def _finished(case: Case, row: Row, found: Parts, why: str, at: Callable[[int], float]) -> Row:
     vacuous = not found.value < row.limit
     filled = dataclasses.replace(
         row,
@@ -225,33 +226,9 @@ def _finished(case: Case, row: Row, found: Parts, why: str, at: Callable[[int], 
         kind=Kind.VACUOUS,
         confidence=1 - case.delta,
         reason=f"{found.value:.3g}: {why}" if vacuous else "",
-        needed=needed(at, case.m, row.limit, LARGEST) if vacuous else None,
+        needed=samples_needed(at, case.m, row.limit, LARGEST) if vacuous else None,
     )
     return promised(filled, condition=TRAIN)
-
-
-def needed(at: Callable[[int], Parts], m: int, limit: float, largest: int = 10**6) -> int | None:
-    """The smallest number of samples, within 1 %, at which the row would say something, all else equal.
-
-    Args:
-        at: the row for so many samples; a binomial tail takes time that grows with them.
-        m: samples at hand, too few.
-        limit: what the row must get below.
-        largest: where to give up.
-
-    Returns:
-        The number, or None where it is above ``largest``.
-    """
-    high = m
-    while at(high).value >= limit:
-        if high > largest:
-            return None
-        high *= 2
-    low = high // 2
-    while high - low > max(1, high // 100):
-        middle = (low + high) // 2
-        low, high = (middle, high) if at(middle).value >= limit else (low, middle)
-    return high
 
 
 def data_norms(sample: Sample, *, constant: bool) -> tuple[float, float]:

@@ -15,12 +15,14 @@ from normgauge.generalization.bounds.cells import (
     tau_variation,
 )
 from normgauge.generalization.bounds.distances import paired
+from normgauge.generalization.bounds.roots import samples_needed
 from normgauge.generalization.conditions import CELLS, ENCODER, TRAIN, together
 from normgauge.generalization.facts.space import STEEPNESS, Choice, Space
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
 DISGUISE = "a hold-out bound in disguise, since D is fresh to the encoder: features.encoder_holdout is the plain one"
+LARGEST = 10**12 // 2  # samples; beyond that no size is worth naming
 SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 
@@ -198,12 +200,4 @@ def sample_size(space: Space, tau: Callable[[int], float], delta: float) -> int 
         rest = (loss + paired(grown * s, grown * q, round(grown * alone), m, share) for loss, s, q in known)
         return min(rest, default=math.inf) + tau(m)
 
-    low = high = space.m
-    while whole(high) >= 1:
-        low, high = high, 2 * high
-        if high > 10**12:
-            return None
-    while high - low > max(1, low // 1000):
-        middle = (low + high) // 2
-        low, high = (middle, high) if whole(middle) >= 1 else (low, middle)
-    return high
+    return samples_needed(whole, space.m, 1.0, LARGEST, parts=1000)

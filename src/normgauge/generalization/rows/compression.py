@@ -12,10 +12,10 @@ from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.errors import InputError
 from normgauge.generalization.bounds import campi2023, littlestone1986
 from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.bounds.roots import FEW, samples_needed
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import CORESET, TRAIN, together
 from normgauge.generalization.conditions import PICKED as RECIPE
-from normgauge.generalization.rows.capacity import needed
 
 SAMPLE = Row(
     key="compression.sample",
@@ -112,5 +112,5 @@ def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:
         terms=parts.terms,
         confidence=1 - case.delta,
         condition=together(TRAIN, CORESET if template is SAMPLE else RECIPE),
-        needed=None if parts.value < 1 else needed(at, case.m, 1.0),
+        needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )

@@ -14,11 +14,11 @@ from normgauge.errors import InputError
 from normgauge.generalization.bounds.bazinet2026 import disagreement
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.bounds.roots import FEW, samples_needed
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import CODE, FREE, TRAIN, UNLABELED, together
 from normgauge.generalization.conditions import SURROGATE as SEPARATE
 from normgauge.generalization.facts.sample import Sample, outputs
-from normgauge.generalization.rows.capacity import needed
 from normgauge.generalization.surrogate import Half, half
 
 SURROGATE = Row(
@@ -75,7 +75,7 @@ def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Calla
         consumed=SURROGATE.consumed if surrogate is None else (Consumed.SURROGATE_LABELS, Consumed.UNLABELED),
         terms=parts.terms,
         condition=together(TRAIN if surrogate is None else SEPARATE, UNLABELED, learnt),
-        needed=None if parts.value < 1 else needed(at, case.m, 1.0),
+        needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )
 
 

@@ -10,7 +10,7 @@ from normgauge.generalization.scores.ground import Ground
 from normgauge.generalization.scores.score import Score
 
 LABELS = (Consumed.TRAIN_LABELS,)
-BARTLETT, NEYSHABUR = "Bartlett, Foster & Telgarsky 2017", "Neyshabur, Bhojanapalli & Srebro 2018"
+NEYSHABUR = "Neyshabur, Bhojanapalli & Srebro 2018"
 
 
 def _over_margin(ground: Ground) -> dict[str, float]:
