@@ -1,7 +1,7 @@
 # Every target makes its own environment: Python 3.11 or newer and make are all a machine needs.
 #   make demo    train five small networks, gauge them, write demo-output/report.html
 #   make test    everything below `check`, then the tests with coverage
-#   make docs    the tables of rules and claims, then the pages under docs/_build; `make figures` draws their pictures anew
+#   make docs    the tables of rules, claims and JSON fields, then the pages under docs/_build; `make figures` draws their pictures anew
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
@@ -38,6 +38,7 @@ docs: $(FULL)
 	$(BIN)/normgauge rules --markdown docs/rules.md
 	$(BIN)/normgauge theory --markdown docs/theory.md
 	$(BIN)/python docs/sources.py
+	$(BIN)/python docs/fields.py
 	$(MAKE) docs-html
 
 docs-html: $(FULL)

@@ -165,7 +165,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "true for a number": (lambda d: d["log10_loss"].update(l1_sum=True), "l1_sum: expected a number, got True"),
     "null for a number": (lambda d: d["published"].update(log10_prod_l2=None), "log10_prod_l2: expected a number"),
     "a text for a list": (lambda d: d.update(gauges="none"), "gauges: expected"),
-    "a list for a text": (lambda d: layer(d, "up").update(kind=[]), "kind, rule and note are texts"),
+    "a list for a text": (lambda d: layer(d, "up").update(kind=[]), "layers[4].kind: expected a text"),
     "a missing field": (lambda d: d.pop("notes"), "the field 'notes' is missing"),
     "a layer's missing field": (lambda d: layer(d, "ln").pop("log10_folded"), "the field 'log10_folded' is missing"),
     "a step's missing field": (lambda d: step(d, "ln").pop("disjoint"), "the field 'disjoint' is missing"),

@@ -27,12 +27,6 @@ ROUNDING = 1e-9  # sums of a thousand float64 numbers below 1,000 err by less
 CUT = 4.3e-5  # 1e-4 in natural logarithms: a slope above its bound by less is autograd's rounding, and is cut to it
 NEUTRAL = 1e-8  # a step without a layer counts as 1; rules round such a constant up by 1e-9
 SCHEMA = 2
-FIELDS = (  # of a reading; the first of several is repeated at the top of its file
-    *("normgauge", "model", "mode", "scope", "evidence", "failure_probability", "path_dependent", "log10_upper"),
-    *("log10_folded", "log10_lower", "log10_refuted", "unknown", "unbounded", "no_bound", "published", "layers"),
-    *("samples", "together", "precision", "options", "log10_loss", "log10_displacement", "gauges", "notes", "input"),
-    *("seconds", "witness", "rules", "proof", "weights_digest", "edited", "digest"),
-)
 VOID = ("refuted", "unknown")  # evidence with which no upper end is finite, whatever the proof adds up to
 AGREEMENT = math.log10(0.9)  # a Jacobian counts where a difference quotient confirms nine tenths of it
 
@@ -72,6 +66,8 @@ def digest(reading: Mapping[str, Any]) -> str:
 
 
 def _floats(node: Any) -> Any:
+    if type(node) in (float, str):  # most are
+        return node
     if isinstance(node, dict):
         return {key: _floats(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
@@ -285,10 +281,9 @@ def unlike(data: Any) -> str:
     first = data["readings"][0] if isinstance(data["readings"][0], dict) else {}
     if data.get("schema") != (wanted := first.get("schema", SCHEMA)):
         return f"schema: expected {wanted} at the top of the file, got {json.dumps(data.get('schema')):.40}"
-    fields = [key for key in dict.fromkeys((*FIELDS, *first)) if key in data or key in first]
-    if not any(key in data for key in fields if key != "schema"):
+    if not first.keys() & data.keys() - {"schema"}:
         return ""  # a collection: nothing is repeated
-    for key in fields:
+    for key in dict.fromkeys((*first, *(key for key in data if key != "readings"))):
         if key not in data or key not in first:
             return f"{key}: missing {'at the top of the file' if key in first else 'in the first of its readings'}"
         if data[key] != first[key]:

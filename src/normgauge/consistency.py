@@ -33,17 +33,10 @@ from normgauge.checker import (
     totals,
 )
 from normgauge.checker import check as checked
+from normgauge.core.bound import Evidence
+from normgauge.core.fields import Misfit, record
+from normgauge.core.reading import Published, Reading, Sigma
 
-FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("model", "mode", "scope", "evidence", "input", "precision", "weights_digest", "digest"), str),
-    **dict.fromkeys(("unknown", "unbounded", "no_bound", "layers", "samples", "gauges", "notes"), list),
-    **dict.fromkeys(("published", "log10_loss", "seconds", "rules", "proof", "options"), dict),
-    **dict.fromkeys(("path_dependent", "together", "edited"), bool),
-    **dict.fromkeys(("log10_displacement", "log10_refuted"), object),
-    "failure_probability": int | float,
-    "witness": dict | None,
-}
-WORDS = ("proved", "computed", "estimated", "observed", "refuted", "unknown")
 LOSSES = {"cross_entropy": (2, 0), "softmax_l1": (0.5, 0), "l1_sum": (1, 1), "huber_sum_delta_1": (1, 1)}
 LOSSES |= {"bce_with_logits_sum": (1, 1), "bce_with_logits_mean": (1, -1)}  # constant² = factor · outputs^power
 
@@ -55,17 +48,12 @@ def check(reading: Any) -> list[str]:
 
 
 def form(reading: Row) -> Iterator[str]:
-    """Fields are there and of the right kind; most numbers are looked at where they are used."""
-    for key, kind in FIELDS.items():
-        if not isinstance(reading[key], kind):
-            yield f"{key}: expected {kind}, got {reading[key]!r:.40}"
-    for layer in reading["layers"]:
-        if {type(layer[key]) for key in ("name", "kind", "rule", "note")} != {str} or type(layer["depth"]) is not int:
-            yield f"layer {layer['name']!r}: kind, rule and note are texts, depth is a whole number"
-        for key in ("log10_slack", "log10_weight_lipschitz"):
-            number(layer, key, 0.0)
-    for key in ("log10_prod_l2", "log10_corollary10_2", "log10_corollary11", "log10_lemma3_sum"):
-        number(reading["published"], key)
+    """Every field that is declared is there and of its kind; of those that are not, the first is named."""
+    try:
+        record(Reading).into(reading)
+        record(Published).into(reading["published"])
+    except Misfit as wrong:
+        yield str(wrong)
 
 
 def shares(reading: Row) -> Iterator[str]:
@@ -138,7 +126,7 @@ def enclosed(layer: Row) -> Iterator[str]:
     if norm is not None and not layer["rule"].startswith("user."):  # a rule of the user's may count more than the norm
         yield from differ(f"{name}: log10_gain against log10_spectral", ends[0][1], ends[1][1])
     if sigma is not None:
-        low, mean, high, *_ = [number(sigma, key) for key in ("min", "rms", "max", "gamma_max", "eps")]
+        low, mean, high, *_ = [number(sigma, key) for key in Sigma.__annotations__]
         if not 0 <= low * (1 - ROUNDING) <= mean <= high * (1 + ROUNDING):
             yield f"{name}: sigma out of order: min {low:.9g}, rms {mean:.9g}, max {high:.9g}"
 
@@ -203,7 +191,7 @@ def derived(reading: Row) -> Iterator[str]:
 def evidence(reading: Row) -> Iterator[str]:
     """How the bound is known fits what is named: parts without a bound, a slope above it, a path, a chance to fail."""
     upper, word, named = number(reading, "log10_upper"), reading["evidence"], reading["unknown"] + reading["no_bound"]
-    if bool(named) != (word == "unknown") or word not in WORDS:
+    if bool(named) != (word == "unknown") or word not in list(Evidence):
         yield f"evidence: {word!r} with {len(reading['unknown'])} unknown parts and {len(reading['no_bound'])} no_bound"
     if (word in VOID and upper != INF) or (upper == INF and word not in VOID and not reading["unbounded"]):
         yield f"log10_upper: {reading['log10_upper']} cannot be {word} with {len(reading['unbounded'])} unbounded parts"

@@ -14,7 +14,7 @@ from normgauge.compose import Composition, own_gain, samples_of
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Logs, Proof, ProofStep
-from normgauge.core.reading import Finding, LayerRecord
+from normgauge.core.reading import Finding, LayerRecord, Sigma
 from normgauge.core.rounding import log_above
 from normgauge.core.spelled import LN10
 from normgauge.probe.search import Found
@@ -33,7 +33,6 @@ LOSSES = {
     "bce_with_logits_mean": lambda n: 1 / math.sqrt(n),
 }
 NO_REASON = "its rule gave no finite gain here, and no reason"
-FACTS = ("min", "rms", "max", "gamma_max", "eps")
 
 
 def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
@@ -82,7 +81,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Wa
                 log_spectral=transfer.spectral,
                 log_frobenius=frobenius(transfer.weight),
                 log_slack=walk.slack.get(step.index),
-                sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in FACTS},
+                sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in Sigma.__annotations__},
                 note=transfer.unknown or transfer.unbounded or transfer.no_bound or transfer.note,
                 worked=transfer.worked,
             )
@@ -139,7 +138,7 @@ def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapp
     )
     sources = tuple(source.index for source in parts.trace.sources)
     radii = tuple(_radius(parts, source) for source in sources)
-    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps, radii)
+    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps, radii=radii)
 
 
 def _radius(parts: Composition, index: int) -> float:

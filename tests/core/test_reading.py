@@ -133,7 +133,7 @@ def test_a_layer_is_found_by_name():
 
 
 def test_a_layer_record_without_optional_numbers():
-    record = LayerRecord("relu", "ReLU", "activation.relu", LogInterval.one(), 3)
+    record = LayerRecord(name="relu", kind="ReLU", rule="activation.relu", gain=LogInterval.one(), depth=3)
     assert LayerRecord.from_json(record.to_json()) == record
 
 

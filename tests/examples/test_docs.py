@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,10 @@ def measured():
 
 def test_the_table_of_rules_is_fresh():
     assert page("rules.md") == markdown(list_rules()), "run `make docs`"
+
+
+def test_the_tables_of_the_contract_are_fresh():
+    assert page("json.md") == runpy.run_path(str(DOCS / "fields.py"))["written"](page("json.md")), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", WITH_CODE)

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from normgauge.core.reading import Reading
+from normgauge.core.fields import declared
+from normgauge.core.proof import ProofStep
+from normgauge.core.reading import LayerRecord, Reading, Sample
 from normgauge.errors import NormgaugeError, ReadingError
 from normgauge.loading import find_batch, load_model
 
@@ -18,23 +20,7 @@ if TYPE_CHECKING:
 
 # These differ from run to run, or with the machine: the search has a budget, and of the balanced bound only the total
 # is unique. The proof and the totals recomposed from it hold them all the same.
-LEFT_OUT = frozenset(
-    {
-        *(
-            "normgauge",
-            "seconds",
-            "digest",
-            "edited",
-            "weights_digest",
-            "notes",
-            "gauges",
-            "witness",
-            "picture",
-            "worked",
-        ),
-        *("log10_lower", "log10_reached", "log10_slack", "log10_balanced"),
-    }
-)
+LEFT_OUT = {item.key for cls in (Reading, LayerRecord, Sample, ProofStep) for item in declared(cls) if item.told.varies}
 CLOSE, BALANCED = 1e-5, 1e-3  # decades; of a number that is no logarithm, a part of it
 MINIMISED = ("log10_upper", "log10_loss", "log10_displacement")  # what the balanced bound enters
 SHOWN = 20

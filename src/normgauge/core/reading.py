@@ -5,228 +5,391 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypedDict
 
-from normgauge.checker import SCHEMA, digest
+from normgauge.checker import SCHEMA, digest, graph
 from normgauge.core.bound import Evidence, Scope
+from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared, kind_of
 from normgauge.core.interval import LogInterval
-from normgauge.core.kinds import check_kinds
 from normgauge.core.proof import Proof
 from normgauge.core.refute import judged
-from normgauge.core.spelled import LN10, from_log10, spell, to_log10
+from normgauge.core.spelled import LN10
 from normgauge.core.stored import read_items
 from normgauge.errors import ReadingError
 from normgauge.version import __version__
 
+THAN = "Than 2025"
+
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Stored):
     """A part of the model that has no bound, and why."""
 
-    name: str
-    why: str
+    name: Annotated[str, Told("of the operation, or of the model")]
+    why: Annotated[str, Told("in words")]
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
-    """Where the largest slope was found, and the two lengths that show it.
+class Witness(Stored):
+    """Where the largest slope was found, and the two lengths that show it: their quotient is the slope."""
 
-    Attributes:
-        where: in words.
-        input_change: how far the input moved.
-        output_change: how far the output did, along the direction asked about and less its rounding error.
-    """
-
-    where: str
-    input_change: float
-    output_change: float
+    where: Annotated[str, Told("in words")]
+    input_change: Annotated[Finite, Told("how far the input moved")]
+    output_change: Annotated[
+        Finite, Told("how far the output did, along the direction asked about and less its rounding error")
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRecord:
-    """One layer's numbers. Every ``log_…`` field is a natural logarithm, or None where it does not apply.
+class Sigma(TypedDict):
+    """Of a normalizer's √(variance + ε), over its channels, groups or samples."""
 
-    Attributes:
-        name: module path, or the module path and function for a functional step.
-        kind: class or function name.
-        rule: id of the rule, ``family.name``.
-        claim: id of the claim the rule rests on.
-        gain: the layer's own constant in the reading's scope (largest over the samples).
-        log_folded: its share after folding with its neighbours (an upper bound).
-        log_balanced: its share in the balanced bound.
-        log_cumulative: constant from the network's input to this layer's output, layer by layer, nothing folded.
-        log_reached: how much the steepest direction found at a sample had grown by this layer's output (observed).
-        log_to_output: constant from this layer's output to the network's output.
-        log_weight_lipschitz: constant of the network's output in this layer's weights.
-        log_spectral: enclosure of the operator norm of the weights, where there are any.
-        log_frobenius: Frobenius norm of the weights.
-        log_slack: how much further its gain reaches than what it did along the worst direction found: its share
-            of the gap.
-        sigma: for a normalizer {"min", "rms", "max", "gamma_max", "eps"} of its √(variance + ε), else None.
-        depth: position in the order of execution.
-        note: what a reader should know (σ at the ε floor, an unknown op, ...).
-        worked: the rule's formula with this layer's numbers put in.
-    """
-
-    name: str
-    kind: str
-    rule: str
-    gain: LogInterval
-    depth: int
-    claim: str | None = None
-    log_folded: float | None = None
-    log_balanced: float | None = None
-    log_cumulative: float | None = None
-    log_reached: float | None = None
-    log_to_output: float | None = None
-    log_weight_lipschitz: float | None = None
-    log_spectral: LogInterval | None = None
-    log_frobenius: float | None = None
-    log_slack: float | None = None
-    sigma: Mapping[str, float] | None = None
-    note: str = ""
-    worked: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The record with decimal logarithms."""
-        spectral = self.log_spectral
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "rule": self.rule,
-            "claim": self.claim,
-            "depth": self.depth,
-            "log10_gain": {"lower": to_log10(self.gain.lo), "upper": to_log10(self.gain.hi)},
-            "log10_folded": to_log10(self.log_folded),
-            "log10_balanced": to_log10(self.log_balanced),
-            "log10_cumulative": to_log10(self.log_cumulative),
-            "log10_reached": to_log10(self.log_reached),
-            "log10_to_output": to_log10(self.log_to_output),
-            "log10_weight_lipschitz": to_log10(self.log_weight_lipschitz),
-            "log10_spectral": None
-            if spectral is None
-            else {"lower": to_log10(spectral.lo), "upper": to_log10(spectral.hi)},
-            "log10_frobenius": to_log10(self.log_frobenius),
-            "log10_slack": to_log10(self.log_slack),
-            "sigma": None if self.sigma is None else {k: spell(v) for k, v in self.sigma.items()},
-            "note": self.note,
-            "worked": self.worked,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LayerRecord:
-        """Rebuild a record; the inverse of `to_json`."""
-        return cls(
-            name=data["name"],
-            kind=data["kind"],
-            rule=data["rule"],
-            claim=data["claim"],
-            depth=data["depth"],
-            gain=_interval(data["log10_gain"]),
-            log_folded=from_log10(data["log10_folded"]),
-            log_balanced=from_log10(data["log10_balanced"]),
-            log_cumulative=from_log10(data["log10_cumulative"]),
-            log_reached=from_log10(data.get("log10_reached")),
-            log_to_output=from_log10(data["log10_to_output"]),
-            log_weight_lipschitz=from_log10(data["log10_weight_lipschitz"]),
-            log_spectral=None if data["log10_spectral"] is None else _interval(data["log10_spectral"]),
-            log_frobenius=from_log10(data["log10_frobenius"]),
-            log_slack=from_log10(data["log10_slack"]),
-            sigma=None if data["sigma"] is None else {k: float(v) for k, v in data["sigma"].items()},
-            note=data["note"],
-            worked=data.get("worked", ""),
-        )
+    min: Annotated[float, Told("the smallest")]
+    rms: Annotated[float, Told("their root mean square")]
+    max: Annotated[float, Told("the largest")]
+    gamma_max: Annotated[float, Told("max \\|γ\\|")]
+    eps: Annotated[float, Told("ε")]
 
 
-def _findings(found: tuple[Finding, ...]) -> list[dict[str, str]]:
-    return [{"name": finding.name, "why": finding.why} for finding in found]
+class Sample(TypedDict, total=False):
+    """What is known at one sample; its logarithms are decimal in memory too."""
+
+    index: Annotated[int, Told("its place in the batch")]
+    log10_lower: Annotated[Log10, Told("the largest slope found there", varies=True)]
+    log10_upper: Annotated[Log10 | None, Told("the bound, where it is per sample; `null` for `global`")]
+    log10_refuted: Annotated[Log10 | None, Told("in a refuted reading what `log10_upper` was", absent=None)]
+    picture: Annotated[
+        str,
+        Told("of the most sensitive ones, where the inputs are images: a PNG as a data URI", absent=None, varies=True),
+    ]
 
 
-def _found(data: Iterable[Mapping[str, str]]) -> tuple[Finding, ...]:
-    return tuple(Finding(item["name"], item["why"]) for item in data)
+class Published(TypedDict):
+    """The papers' products of norms, decimal logarithms. They depend on the gauge."""
+
+    log10_P_w: Annotated[Log10, Told("Π‖W_k‖, spectral norms", source=(THAN, "Lemma 5"))]
+    log10_P_w_frobenius: Annotated[
+        Log10, Told("Π‖W_k‖_F", source=(THAN, "Lemma 5, with Frobenius norms in place of spectral ones"))
+    ]
+    log10_prod_l2: Annotated[
+        Log10, Told("product of the ℓ2 norms of the normalizers' vectors γ/σ", source=(THAN, "Corollary 10 (1)"))
+    ]
+    log10_theorem9: Annotated[Log10, Told("P_w times the normalizers' gains", source=(THAN, "Theorem 9"))]
+    log10_corollary10_2: Annotated[
+        Log10,
+        Told(
+            "P_w times the largest ℓ2 norm of 1/σ, to the power of the number of normalizers",
+            source=(THAN, "Corollary 10 (2)"),
+        ),
+    ]
+    log10_corollary11: Annotated[
+        Log10, Told("P_w times the normalizers' largest 1/σ, without γ", source=(THAN, "Corollary 11"))
+    ]
+    log10_lemma3_sum: Annotated[
+        Log10, Told("P_w with the sum over groups in place of the maximum", source=(THAN, "Lemma 3"))
+    ]
+    log10_prod_inv_sigma: Annotated[
+        Mapping[str, Log10],
+        Told(
+            "Π1/σ_k over the normalizers, with the smallest (`min`), root mean square (`rms`) and largest (`max`) σ of "
+            "each; `min` gives the largest product",
+            source=(THAN, "section 4.2, with Figure 2"),
+        ),
+    ]
 
 
-def _witness(data: Mapping[str, Any]) -> Witness:
-    return Witness(data["where"], data["input_change"], data["output_change"])
+OPTIONS = kind_of(Mapping[str, str | bool | Finite | None])
+PRODUCTS = kind_of(Mapping[str, Mapping[str, Log10] | Log10])  # of versions to come too
+SOURCES = {
+    item.key: {"paper": item.told.source[0], "number": item.told.source[1]}
+    for item in declared(Published)
+    if item.told.source
+}
 
 
-def _interval(ends: Mapping[str, Any]) -> LogInterval:
-    lo, hi = _number(ends["lower"]), _number(ends["upper"])
-    return LogInterval(min(lo, hi), hi)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord(Stored):
+    """One layer's numbers. Every ``log_…`` field is a natural logarithm, or None where it does not apply."""
+
+    name: Annotated[
+        str,
+        Told(
+            "module path; module path and function for a functional step; `#2` and so on for a second run of the same"
+        ),
+    ]
+    kind: Annotated[str, Told("class or function name")]
+    rule: Annotated[
+        str, Told("id of the rule, as `normgauge rules` lists it; `none` without one; `user.NAME` for a user's")
+    ]
+    claim: Annotated[str | None, Told("id of the published claim the rule rests on, or `null`")] = None
+    depth: Annotated[int, Told("position in the order of execution")]
+    gain: Annotated[
+        LogInterval,
+        Told(
+            "the step's own constant in the scope, largest over the samples: an enclosure with `lower` and `upper`; "
+            '`lower` is `"-inf"` where none is known',
+            key="log10_gain",
+        ),
+    ]
+    log_folded: Annotated[Log | None, Told("its share in the folded bound")] = None
+    log_balanced: Annotated[
+        Log | None, Told("its share in the balanced bound; not unique, only the total is", varies=True)
+    ] = None
+    log_cumulative: Annotated[
+        Log | None, Told("bound from the network's input to this step's output, nothing folded")
+    ] = None
+    log_reached: Annotated[
+        Log | None,
+        Told(
+            "how much the steepest direction found at a sample had grown by this step's output; observed, and `null` "
+            "where no direction could be followed or its change may be rounding",
+            absent=None,
+            varies=True,
+        ),
+    ] = None
+    log_to_output: Annotated[
+        Log | None, Told("bound from this step's output to the network's output, nothing folded")
+    ] = None
+    log_weight_lipschitz: Annotated[
+        Log | None,
+        Told(
+            "bound on the slope of the network's output in this layer's weights, for one sample; `\"inf\"` where its "
+            "input is unbounded in the scope, `null` without weights"
+        ),
+    ] = None
+    log_spectral: Annotated[
+        LogInterval | None,
+        Told(
+            "enclosure of the operator norm of the weights as they are applied, with `lower` and `upper`; `null` "
+            "without weights"
+        ),
+    ] = None
+    log_frobenius: Annotated[Log | None, Told("Frobenius norm of the weights")] = None
+    log_slack: Annotated[
+        Log | None,
+        Told(
+            "what the gain allows over what the step did along the steepest direction found; the largest owns the gap. "
+            "`null` where no direction could be followed",
+            varies=True,
+        ),
+    ] = None
+    sigma: Annotated[
+        Annotated[Mapping[str, float], Sigma] | None,
+        Told("for a normalizer, of √(variance + ε) over its channels, groups or samples, see below"),
+    ] = None
+    note: Annotated[str, Told("what a reader should know, such as a σ at the ε floor; empty otherwise")] = ""
+    worked: Annotated[
+        str,
+        Told(
+            "the rule's formula with this layer's numbers put in; empty where the rule does not spell it out",
+            absent="",
+            varies=True,
+        ),
+    ] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One measurement of one network in one scope. Upper, folded and lower are natural logarithms.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(Stored):
+    """One measurement of one network in one scope. Upper, folded and lower are natural logarithms."""
 
-    Attributes:
-        model: class name of the network.
-        mode: ``eval`` or ``train``.
-        scope: where the upper bound holds.
-        evidence: how the upper bound is known; the lower one is always found, never more.
-        failure_probability: that of a proof with a random start; 0 where none is part of it.
-        path_dependent: the model looked at its data, and the bound holds if they take the same path.
-        log_upper: the balanced bound, the number to quote.
-        log_folded: the bound with linear maps folded into their normalizers, before balancing.
-        log_lower: the largest slope found.
-        log_refuted: the upper bound a slope was found above; None where none was.
-        unknown: operations without a rule, or a trace whose second run differed (the upper bound is infinite).
-        unbounded: parts that provably have no finite constant in this scope.
-        no_bound: parts for which no finite bound was found, where one may exist (the upper bound is infinite).
-        published: the papers' gauge-dependent quantities, as decimal logarithms, keyed as in the JSON form.
-        layers: in the order of execution.
-        samples: per sample {"index", "log10_lower", "log10_upper"}; upper is None for the global scope. The most
-            sensitive ones may have a "picture", a PNG as a data URI. In a refuted reading "log10_refuted" is the bound.
-        together: the samples influence each other, and the whole batch is measured as one point.
-        precision: the floating-point type the model was traced in.
-        options: what else was asked for, so that it can be measured again: input, output, balance, search, width.
-        loss: decimal logarithm of the constant of each named loss in the input.
-        displacement: log of the largest proved ‖f(x) − f(x0)‖ over the ball, None outside the ball scope.
-        gauges: the rescalings the balanced bound was minimised over, in words.
-        notes: assumptions and warnings in plain words.
-        seconds: CPU seconds of each part of the measurement.
-        witness: where the largest slope was found; None where none was.
-        rules: {"formula", "holds", "source"} of every rule used, by its id.
-        proof: the composition, for `normgauge verify`; None in a reading made before there was one.
-        weights: digest of the names, shapes, types and bytes of all parameters and buffers; empty where not known.
-        edited: it was loaded from a file whose content is not what was written.
-        version: of the normgauge that measured it.
-    """
-
-    model: str
-    mode: str
-    scope: Scope
-    evidence: Evidence
-    log_upper: float
-    log_folded: float
-    log_lower: float
-    unknown: tuple[Finding, ...] = ()
-    unbounded: tuple[Finding, ...] = ()
-    published: Mapping[str, Any] = field(default_factory=dict)
-    layers: tuple[LayerRecord, ...] = ()
-    samples: tuple[Mapping[str, Any], ...] = ()
-    loss: Mapping[str, float] = field(default_factory=dict)
-    displacement: float | None = None
-    gauges: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    input_name: str = "input"
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    witness: Witness | None = None
-    rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    proof: Proof | None = None
-    failure_probability: float = 0.0
-    path_dependent: bool = False
-    no_bound: tuple[Finding, ...] = ()
-    log_refuted: float | None = None
-    together: bool = False
-    precision: str = "float64"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    weights: str = ""
-    edited: bool = False
-    version: str = __version__
+    schema: ClassVar[
+        Annotated[
+            int,
+            Told(
+                f"{SCHEMA}. A reader should refuse numbers it does not know; `Reading.load` still takes 1, which has "
+                "fewer fields"
+            ),
+        ]
+    ] = SCHEMA
+    version: Annotated[
+        str,
+        Told(
+            "version that measured it; readings of version 0.1 do not have it",
+            key="normgauge",
+            absent="0.1.0",
+            varies=True,
+        ),
+    ] = __version__
+    model: Annotated[str, Told("class name of the network")]
+    mode: Annotated[str, Told("`eval`, or `train`: the map of the whole batch with its own statistics")]
+    scope: Annotated[Scope, Told("where the upper bound holds: `point`, `ball:R` or `global`")]
+    evidence: Annotated[Evidence, Told("how the upper bound is known, see [below](#evidence)")]
+    failure_probability: Annotated[
+        Share, Told("of a proof that has a random start, 0 where none is part of it", since=2, absent=0.0)
+    ] = 0.0
+    path_dependent: Annotated[
+        bool,
+        Told(
+            "the model read its data, as an `if` on a tensor does, or a second run took another path: the bound is "
+            "proved if the data take the path that was traced. In the scope `global` there is then no bound",
+            since=2,
+            absent=False,
+        ),
+    ] = False
+    log_upper: Annotated[
+        Log,
+        Told(
+            'the balanced bound, the number to quote. `"inf"`: no bound, see `evidence`, `unknown`, `unbounded` and '
+            '`no_bound`. `"-inf"`: the output does not move'
+        ),
+    ]
+    log_folded: Annotated[Log, Told("the bound before balancing; never below `log10_upper`")]
+    log_lower: Annotated[Log, Told('the largest slope found in the scope; `"-inf"` where none was', varies=True)]
+    log_refuted: Annotated[
+        Log | None,
+        Told(
+            'the upper bound that a slope was found above, `null` where none was; `log10_upper` is then `"inf"` and '
+            "`log10_lower` the slope",
+            since=2,
+            absent=None,
+        ),
+    ] = None
+    unknown: Annotated[
+        tuple[Finding, ...],
+        Told(
+            "parts of which nothing is known, each with a `name` and a `why`: operations without a rule, a trace whose "
+            "second run differed; not empty means `evidence` is `unknown` and the upper bound infinite"
+        ),
+    ] = ()
+    unbounded: Annotated[
+        tuple[Finding, ...],
+        Told(
+            "operations that provably have no finite constant in the scope, in the same form; a proof, and no reason "
+            "for doubt"
+        ),
+    ] = ()
+    no_bound: Annotated[
+        tuple[Finding, ...],
+        Told(
+            "operations for which no finite bound was found, where one may exist, and a path that depends on the data "
+            "in the scope `global`; in the same form, `evidence` is `unknown` and the upper bound infinite",
+            since=2,
+            absent=(),
+        ),
+    ] = ()
+    published: Annotated[
+        Mapping[str, Any],
+        PRODUCTS,
+        Told("gauge-dependent products, see [below](#published-quantities)"),
+    ] = field(default_factory=dict)
+    published_sources: ClassVar[
+        Annotated[
+            Mapping[str, Mapping[str, str]],
+            Told("for each of them the `paper` that states it, and its `number` there", absent=None),
+        ]
+    ] = SOURCES
+    layers: Annotated[
+        tuple[LayerRecord, ...],
+        Told(
+            "one object a step, in order of execution, see [below](#layers); steps that only move entries about are "
+            "left out"
+        ),
+    ] = ()
+    samples: Annotated[
+        tuple[Annotated[Mapping[str, Any], Sample], ...],
+        Told("one object a sample, see [below](#samples); one in all when samples influence each other"),
+    ] = ()
+    together: Annotated[
+        bool,
+        Told("the samples influence each other, and the whole batch is measured as one point", since=2, absent=False),
+    ] = False
+    precision: Annotated[
+        str,
+        Told(
+            "the floating-point type the model was traced in: `float64`, or its own where it does not run in that",
+            since=2,
+            absent="",
+        ),
+    ] = "float64"
+    options: Annotated[
+        Mapping[str, Any],
+        OPTIONS,
+        Told(
+            "what else was asked for, to measure it again: `input`, `output` (names or `null`), `balance`, `search`, "
+            "`width`",
+            since=2,
+            absent={},
+        ),
+    ] = field(default_factory=dict)
+    loss: Annotated[
+        Mapping[str, Log10],
+        Told(
+            "constants of usual losses in the input: upper bound times the loss's own constant for one sample. Keys: "
+            "`cross_entropy`, `softmax_l1`, `l1_sum`, `huber_sum_delta_1`, `bce_with_logits_sum`, "
+            "`bce_with_logits_mean`. Which of them makes sense for the model is the reader's business",
+            key="log10_loss",
+        ),
+    ] = field(default_factory=dict)
+    displacement: Annotated[
+        Log | None,
+        Told(
+            "ball only: the output moves by at most this much while the input stays in the ball",
+            key="log10_displacement",
+        ),
+    ] = None
+    gauges: Annotated[tuple[str, ...], Told("the rescalings the bound was minimised over, in words", varies=True)] = ()
+    notes: Annotated[tuple[str, ...], Told("assumptions and warnings, in words", varies=True)] = ()
+    input_name: Annotated[str, Told("name of the measured input", key="input")] = "input"
+    seconds: Annotated[
+        Mapping[str, Finite],
+        Told("CPU seconds of each part: `trace` (once for all scopes), `rules`, `balance`, `lower`", varies=True),
+    ] = field(default_factory=dict)
+    witness: Annotated[
+        Witness | None,
+        Told(
+            "where the largest slope was found and the two lengths that show it, see [below](#witness); `null` where "
+            "none was found",
+            absent=None,
+            varies=True,
+        ),
+    ] = None
+    rules: Annotated[
+        Mapping[str, Mapping[str, str]],
+        Told("for each rule that was used, by its id, its `formula`, where it `holds` and its `source`", absent={}),
+    ] = field(default_factory=dict)
+    proof: Annotated[
+        Proof | None,
+        Told(
+            "the arithmetic from the gains to the totals, see [below](#proof); `null` in readings of version 0.1",
+            absent=None,
+        ),
+    ] = None
+    weights: Annotated[
+        str,
+        Told(
+            "`sha256:` and the SHA-256 of all parameters and buffers, by the order of their names: for each its name, "
+            "type and shape as `NAME torch.DTYPE (SHAPE)` and a line feed, then its bytes. Empty where a tensor has "
+            "none to read",
+            key="weights_digest",
+            since=2,
+            absent="",
+            varies=True,
+        ),
+    ] = ""
+    edited: Annotated[
+        bool,
+        Told(
+            "the reading was loaded from a file whose content was not what its digest says, and written again",
+            since=2,
+            absent=False,
+            varies=True,
+        ),
+    ] = False
+    digest: ClassVar[
+        Annotated[
+            str,
+            Told(
+                "`sha256:` and the SHA-256 of everything else in this object but `readings`: as JSON with sorted keys, "
+                "no blanks, other characters than ASCII escaped, and every number as Python prints a float. It shows "
+                "that a file was edited. It is no signature: whoever edits a file can make a new one",
+                since=2,
+                absent="",
+                varies=True,
+            ),
+        ]
+    ] = ""  # made when the reading is written
 
     @property
     def log10_upper(self) -> float:
@@ -292,53 +455,18 @@ class Reading:
 
         return explain(self, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Reading.from_json, (self.to_json(),)
-
     def to_json(self) -> dict[str, Any]:
         """The reading as the JSON contract has it."""
-        data = {
-            "schema": SCHEMA,
-            "normgauge": self.version,
-            "model": self.model,
-            "mode": self.mode,
-            "scope": str(self.scope),
-            "evidence": str(self.evidence),
-            "failure_probability": self.failure_probability,
-            "path_dependent": self.path_dependent,
-            "log10_upper": to_log10(self.log_upper),
-            "log10_folded": to_log10(self.log_folded),
-            "log10_lower": to_log10(self.log_lower),
-            "log10_refuted": to_log10(self.log_refuted),
-            "unknown": _findings(self.unknown),
-            "unbounded": _findings(self.unbounded),
-            "no_bound": _findings(self.no_bound),
-            "published": _spelled(self.published),
-            "layers": [r.to_json() for r in self.layers],
-            "samples": [_spelled(s) for s in self.samples],
-            "together": self.together,
-            "precision": self.precision,
-            "options": dict(self.options),
-            "log10_loss": _spelled(self.loss),
-            "log10_displacement": to_log10(self.displacement),
-            "gauges": list(self.gauges),
-            "notes": list(self.notes),
-            "input": self.input_name,
-            "seconds": dict(self.seconds),
-            "witness": None if self.witness is None else dataclasses.asdict(self.witness),
-            "rules": {name: dict(texts) for name, texts in self.rules.items()},
-            "proof": None if self.proof is None else self.proof.to_json(),
-            "weights_digest": self.weights,
-            "edited": self.edited,
-        }
+        data = Stored.to_json(self)
         return {**data, "digest": digest(data)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Reading:
+    def from_json(cls, data: Any) -> Reading:
         """Rebuild a reading; the inverse of `to_json`. One of schema 1 says less, and its evidence is taken over.
 
         Raises:
-            ReadingError: for another schema, and for a field that is missing or of the wrong kind, which is named.
+            ReadingError: for another schema, a field that is missing or of the wrong kind, which is named, and a proof
+                that cannot be followed.
         """
         schema = data.get("schema") if isinstance(data, Mapping) else None
         if schema not in (1, SCHEMA):
@@ -346,42 +474,11 @@ class Reading:
                 f"expected a reading of schema 1 or {SCHEMA}, got schema {schema!r} written by {_writer(data)}; "
                 f"open it with that version, or measure again with normgauge {__version__}"
             )
-        check_kinds(data)
-        later: Mapping[str, Any] = data if schema == SCHEMA else {}  # what came with schema 2
-        reading = cls(
-            model=data["model"],
-            mode=data["mode"],
-            scope=Scope.parse(data["scope"]),
-            evidence=Evidence(data["evidence"]),
-            log_upper=_number(data["log10_upper"]),
-            log_folded=_number(data["log10_folded"]),
-            log_lower=_number(data["log10_lower"]),
-            unknown=_found(data["unknown"]),
-            unbounded=_found(data["unbounded"]),
-            published=_unspelled(data["published"]),
-            layers=tuple(LayerRecord.from_json(r) for r in data["layers"]),
-            samples=tuple(_unspelled(s) for s in data["samples"]),
-            loss=_unspelled(data["log10_loss"]),
-            displacement=from_log10(data["log10_displacement"]),
-            gauges=tuple(data["gauges"]),
-            notes=tuple(data["notes"]),
-            input_name=data["input"],
-            seconds=data["seconds"],
-            witness=None if data.get("witness") is None else _witness(data["witness"]),
-            rules=data.get("rules", {}),
-            proof=None if data.get("proof") is None else Proof.from_json(data["proof"]),
-            failure_probability=later.get("failure_probability", 0.0),
-            path_dependent=later.get("path_dependent", False),
-            no_bound=_found(later.get("no_bound", ())),
-            log_refuted=from_log10(later.get("log10_refuted")),
-            together=later.get("together", False),
-            precision=later.get("precision", ""),
-            options=later.get("options", {}),
-            weights=later.get("weights_digest", ""),
-            edited=bool(later) and (later["edited"] or later["digest"] != digest(data)),
-            version=data.get("normgauge", "0.1.0"),
-        )
-        return judged(reading)
+        reading = super(Reading, cls).from_json(data)
+        for sentence in graph(data) if reading.proof is not None else ():
+            raise ReadingError(f"the reading's proof cannot be followed: {sentence}; was the file edited?")
+        edited = reading.edited or (schema == SCHEMA and data["digest"] != digest(data))
+        return judged(dataclasses.replace(reading, edited=edited))
 
     def save(self, path: str | Path) -> None:
         """Write the reading as JSON."""
@@ -400,20 +497,3 @@ class Reading:
 def _writer(data: Any) -> str:
     version = data.get("normgauge") if isinstance(data, Mapping) else None
     return f"normgauge {version}" if isinstance(version, str) else "something that is not normgauge, or a cut file"
-
-
-def _number(value: float | str) -> float:
-    return float(value) * LN10
-
-
-def _spelled(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        k: _spelled(v) if isinstance(v, Mapping) else spell(v) if isinstance(v, float) else v for k, v in table.items()
-    }
-
-
-def _unspelled(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        k: _unspelled(v) if isinstance(v, Mapping) else float(v) if v in ("inf", "-inf") else v
-        for k, v in table.items()
-    }

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import normgauge
 from normgauge import reference
-from normgauge.core.kinds import check_kinds
-from normgauge.core.reading import Reading
+from normgauge.core.fields import declared
+from normgauge.core.reading import LayerRecord, Reading
 from normgauge.errors import ReadingError
 from normgauge.render.page import report
 
+SOURCE = Path(normgauge.__file__).parent
 LEAKS = ("NoneType", "object", "argument", "not subscriptable", "unexpected", "str'", "dict'", "list'")
 
 
@@ -90,19 +94,19 @@ def test_no_value_of_another_kind_gets_past(stored, tmp_path, value):
 )
 def test_null_is_refused_with_the_field_and_the_kind(stored, field, kind):
     with pytest.raises(ReadingError, match=f"{field}: expected {kind}.*, got null; was the file edited"):
-        check_kinds({**stored, field: None})
+        Reading.from_json({**stored, field: None})
 
 
 def test_a_place_deep_inside_is_named(stored):
     data = changed(stored, ("layers", 0, "log10_gain", "upper"), "high")
     with pytest.raises(ReadingError, match=r'layers\[0\].log10_gain.upper: expected a number.*got "high"'):
-        check_kinds(data)
+        Reading.from_json(data)
     with pytest.raises(ReadingError, match=r"notes\[0\]: expected a text, got \[1, 1"):
-        check_kinds({**stored, "notes": [[1] * 50]})
+        Reading.from_json({**stored, "notes": [[1] * 50]})
     with pytest.raises(ReadingError, match="mode: expected a text, got object"):
-        check_kinds({**stored, "mode": object()})
+        Reading.from_json({**stored, "mode": object()})
     with pytest.raises(ReadingError, match="scope: expected point, global or ball:RADIUS"):
-        check_kinds({**stored, "scope": "ball:-1"})
+        Reading.from_json({**stored, "scope": "ball:-1"})
 
 
 @pytest.mark.parametrize(
@@ -112,9 +116,40 @@ def test_a_place_deep_inside_is_named(stored):
 )
 def test_a_proof_that_cannot_be_followed_is_refused(stored, path, value):
     with pytest.raises(ReadingError, match=r"the reading.s proof cannot be followed: proof"):
-        check_kinds(changed(stored, ("proof", *path), value))
+        Reading.from_json(changed(stored, ("proof", *path), value))
 
 
 def test_fields_of_later_versions_and_those_an_old_one_lacks(stored):
     old = {key: value for key, value in stored.items() if key not in ("normgauge", "witness", "rules", "proof")}
     assert Reading.from_json({**old, "of a later version": 3}).version == "0.1.0"
+
+
+SAME_NAME = {  # other things than the field of a layer
+    "sigma": {"advice/normalizers.py": "a number of a remark", "render/explain.py": "the label of a sentence"},
+}
+
+
+def names(node: ast.AST) -> Iterator[object]:
+    """What a piece of code lists: a field of LayerRecord, what it is made of, or texts that stand side by side."""
+    match node:
+        case ast.ClassDef(name="LayerRecord"):
+            yield from (ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign))
+        case ast.Call(func=ast.Name(id="LayerRecord")):
+            yield from (keyword.arg for keyword in node.keywords)
+        case ast.Tuple() | ast.List() | ast.Set():
+            yield from (item.value for item in node.elts if isinstance(item, ast.Constant))
+        case ast.Dict():
+            yield from (key.value for key in node.keys if isinstance(key, ast.Constant))
+
+
+def test_a_field_of_a_layer_is_named_where_it_is_declared_and_where_it_is_computed():
+    hard = ("log_slack", "sigma", "log_to_output", "log_weight_lipschitz", "rule")
+    keys = {field.name: {field.name, field.key} for field in declared(LayerRecord)}
+    places: dict[str, list[str]] = {name: [] for name in hard}
+    for path in sorted(SOURCE.rglob("*.py")):
+        listed = [name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for name in names(node)]
+        for name in hard:
+            place = str(path.relative_to(SOURCE))
+            if place not in SAME_NAME.get(name, ()):
+                places[name] += [place for item in listed if item in keys[name]]
+    assert places == {name: ["core/reading.py", "records.py"] for name in hard}

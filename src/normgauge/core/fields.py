@@ -1,0 +1,356 @@
+"""Each field of what is stored is declared once: name, type, unit and a sentence.
+
+A record is a class whose annotations carry `Told`. Its JSON form, the way back, what is wrong with a file and the
+tables of docs/json.md follow from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from normgauge.core.bound import Scope
+from normgauge.core.interval import LogInterval
+from normgauge.core.spelled import from_log10, spell, to_log10, unspell
+from normgauge.errors import InputError, ReadingError
+
+F = TypeVar("F", bound=Callable[..., Any])
+LARGEST = 1e308  # JSON has longer numbers than float64
+REQUIRED: Any = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """What is said of a field beside its name and type; before a property's function, that it is stored too.
+
+    Attributes:
+        sentence: what it means, in Markdown.
+        key: its name in files, where that is another; ``log_x`` is ``log10_x`` there.
+        absent: what stands for it in files of older versions that lack it; none may lack it where this is not given.
+        since: the schema that brought it.
+        varies: it differs from run to run, or with the machine.
+        source: paper and number of a published quantity.
+    """
+
+    sentence: str
+    key: str = ""
+    absent: Any = REQUIRED
+    since: int = 1
+    varies: bool = False
+    source: tuple[str, str] | None = None
+
+    def __call__(self, function: F) -> F:
+        """Mark what a property computes as stored."""
+        vars(function)["told"] = self
+        return function
+
+
+class Kind(NamedTuple):
+    """How values of a type are stored: in words, to JSON, and back; what does not fit raises `Misfit`."""
+
+    words: str
+    out: Callable[[Any], Any]
+    into: Callable[[Any], Any]
+
+
+class Field(NamedTuple):
+    """A declared field; only those with a place in the constructor are given to it."""
+
+    name: str
+    key: str
+    kind: Kind
+    told: Told
+    given: bool
+
+
+class Misfit(Exception):
+    """A stored value that does not fit its field, or is not there; those who look inside something add its place."""
+
+    def __init__(self, expected: str, value: Any = None) -> None:
+        self.expected, self.value, self.place = expected, value, ""
+
+    def within(self, part: str) -> Misfit:
+        """The same, seen from outside."""
+        self.place = part + "." * (self.place[:1] not in ("", "[")) + self.place
+        return self
+
+    def __str__(self) -> str:
+        if not self.expected:
+            return f"the field '{self.place}' is missing"
+        try:
+            shown = json.dumps(self.value, ensure_ascii=False)
+        except (TypeError, ValueError):
+            shown = type(self.value).__name__
+        return f"{self.place}: expected {self.expected}, got {shown if len(shown) <= 40 else f'{shown[:40]}…'}"
+
+    def sentence(self, noun: str) -> str:
+        """What is wrong with the whole."""
+        if not self.expected:
+            return f"the {noun} lacks the field '{self.place}'; was the file cut or edited?"
+        self.place = self.place or f"the {noun}"
+        return f"the {noun} holds a field of the wrong kind: {self}; was the file edited?"
+
+
+class Stored:
+    """A declared record: its JSON form, and the way back."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As strict JSON, with decimal logarithms."""
+        told: dict[str, Any] = kind_of(type(self)).out(self)
+        return told
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """The inverse of `to_json`.
+
+        Raises:
+            ReadingError: for a field that is missing or of the wrong kind; the first one is named.
+        """
+        try:
+            made: Self = kind_of(cls).into(data)
+        except Misfit as wrong:
+            raise ReadingError(wrong.sentence(cls.__name__.lower())) from None
+        return made
+
+
+@cache
+def declared(cls: type) -> tuple[Field, ...]:
+    """The fields of a record in the order of its JSON form: constants and attributes, then properties."""
+    found = []
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        constant = get_origin(hint) is ClassVar
+        inner = get_args(hint)[0] if constant else hint
+        for told in inner.__metadata__ if get_origin(inner) is Annotated else ():
+            if isinstance(told, Told):
+                found.append(Field(name, told.key or _key(name), kind_of(inner), told, not constant))
+    for name, item in vars(cls).items():
+        if isinstance(item, property) and "told" in vars(item.fget):
+            returned = get_type_hints(item.fget, include_extras=True)["return"]
+            found.append(Field(name, _key(name), kind_of(returned), vars(item.fget)["told"], False))
+    return tuple(found)
+
+
+def _key(name: str) -> str:
+    return f"log10_{name.removeprefix('log_')}" if name.startswith("log_") else name
+
+
+def kind_of(hint: Any) -> Kind:
+    """How a type is stored; an annotation may name another kind, or the record whose fields a table has."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return kind_of(next((item for item in args[1:] if isinstance(item, Kind | type)), args[0]))
+    if isinstance(hint, Kind):
+        return hint
+    if origin in (Union, UnionType):
+        kinds = [(arg, kind_of(arg)) for arg in args if arg is not type(None)]
+        return _maybe(_either(kinds)) if len(kinds) < len(args) else _either(kinds)
+    if origin is tuple:
+        named = get_origin(args[0]) is tuple and get_args(args[0])[0] is str
+        return _pairs(kind_of(get_args(args[0])[1])) if named else _each(kind_of(args[0]))
+    if origin in (dict, Mapping):
+        return _table(kind_of(args[1]))
+    if hint in PLAIN:
+        return PLAIN[hint]
+    return _one_of(hint) if issubclass(hint, StrEnum) else record(hint)
+
+
+@cache
+def record(cls: type) -> Kind:
+    """An object with the fields of ``cls``. Others are left out, or kept where ``cls`` only says what a table holds."""
+    fields, table = declared(cls), is_typeddict(cls)
+    known = {field.key: field.kind.out for field in fields}
+    stored = [(field.key, field.name, field.kind.out) for field in fields]
+    read = [(field.key, field.kind.into, field.told.since > 1, field) for field in fields]
+
+    def out(value: Any) -> Any:
+        if table:
+            return {key: known.get(key, _spelled)(item) for key, item in value.items()}
+        return {key: tell(getattr(value, name)) for key, name, tell in stored}
+
+    def into(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Misfit("an object", value)
+        old = value.get("schema") == 1
+        made = {key: _unspelled(item) for key, item in value.items() if key not in known} if table else {}
+        try:
+            for key, take, later, field in read:
+                if key in value and not (later and old):
+                    item = take(value[key])
+                elif field.told.absent is REQUIRED or (later and not old):
+                    raise Misfit("")
+                elif table:
+                    continue
+                else:
+                    item = field.told.absent
+                if field.given:
+                    made[field.name] = item
+        except Misfit as wrong:
+            raise wrong.within(key) from None
+        return made if table else cls(**made)
+
+    return Kind("object", out, into)
+
+
+def plain(
+    expected: str,
+    fits: Callable[[Any], bool],
+    out: Callable[[Any], Any] = lambda value: value,
+    back: Callable[[Any], Any] = lambda value: value,
+    words: str = "",
+) -> Kind:
+    """A kind that holds no others."""
+
+    def into(value: Any) -> Any:
+        if not fits(value):
+            raise Misfit(expected, value)
+        return back(value)
+
+    return Kind(words or expected.removeprefix("a "), out, into)
+
+
+def _maybe(kind: Kind) -> Kind:
+    words, out, into = kind
+    return Kind(
+        f"{words} or null",
+        lambda value: None if value is None else out(value),
+        lambda value: None if value is None else into(value),
+    )
+
+
+def _each(kind: Kind) -> Kind:
+    words, out, take = kind
+
+    def into(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise Misfit("a list", value)
+        done: list[Any] = []
+        try:
+            for item in value:
+                done.append(take(item))
+        except Misfit as wrong:
+            raise wrong.within(f"[{len(done)}]") from None
+        return tuple(done)
+
+    return Kind(f"[{words}]", lambda value: [out(item) for item in value], into)
+
+
+def _table(kind: Kind) -> Kind:
+    words, out, take = kind
+
+    def into(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Misfit("an object", value)
+        done = {}
+        try:
+            for key, item in value.items():
+                done[key] = take(item)
+        except Misfit as wrong:
+            raise wrong.within(str(key)) from None
+        return done
+
+    return Kind(f"{{name: {words}}}", lambda value: {key: out(item) for key, item in value.items()}, into)
+
+
+def _pairs(kind: Kind) -> Kind:
+    table = _table(kind)
+    return Kind(table.words, lambda value: table.out(dict(value)), lambda value: tuple(table.into(value).items()))
+
+
+def _either(kinds: list[tuple[Any, Kind]]) -> Kind:
+    """The first kind whose type a value has; the last for all others."""
+    *firsts, (_, last) = kinds
+    types = [((list, tuple) if get_origin(hint) is tuple else get_origin(hint) or hint, kind) for hint, kind in firsts]
+
+    def of(value: Any) -> Kind:
+        for type_, kind in types:
+            if isinstance(value, type_):
+                return kind
+        return last
+
+    words = " or ".join(kind.words for _, kind in kinds)
+    return Kind(words, lambda value: of(value).out(value), lambda value: of(value).into(value)) if firsts else last
+
+
+def _one_of(words: type[StrEnum]) -> Kind:
+    return plain(f"one of {', '.join(words)}", lambda value: value in list(words), str, words, "word")
+
+
+def _spelled(value: Any) -> Any:
+    """What JSON lacks spelled out, in tables of tables."""
+    if isinstance(value, Mapping):
+        return {key: _spelled(item) for key, item in value.items()}
+    return spell(value) if isinstance(value, float) else value
+
+
+def _unspelled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _unspelled(item) for key, item in value.items()}
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _is_spelled(value: Any) -> bool:
+    return _is_number(value) or value in ("inf", "-inf")
+
+
+def _is_scope(value: Any) -> bool:
+    if not isinstance(value, str):
+        raise Misfit("a text", value)
+    try:
+        Scope.parse(value)
+    except InputError:
+        return False
+    return True
+
+
+def _interval(ends: Any) -> LogInterval:
+    read = record(Ends).into(ends)
+    return LogInterval(min(read["lower"], read["upper"]), read["upper"])
+
+
+NUMBER = 'a number, "inf" or "-inf"'
+ANYTHING = Kind("anything", _spelled, _unspelled)
+PLAIN: dict[Any, Kind] = {
+    Any: ANYTHING,
+    str: plain("a text", lambda value: isinstance(value, str)),
+    bool: plain("true or false", lambda value: isinstance(value, bool)),
+    int: plain("a whole number", lambda value: type(value) is int and value >= 0),
+    float: plain(NUMBER, _is_spelled, spell, unspell, "number"),
+    Scope: plain("point, global or ball:RADIUS", _is_scope, str, Scope.parse, "scope"),
+    LogInterval: Kind("enclosure", lambda value: {"lower": to_log10(value.lo), "upper": to_log10(value.hi)}, _interval),
+}
+Log = Annotated[float, plain(NUMBER, _is_spelled, to_log10, from_log10, "decades")]  # a natural logarithm in memory
+Log10 = Annotated[float, plain(NUMBER, _is_spelled, spell, unspell, "decades")]  # decimal in memory too
+Finite = Annotated[float, plain("a number", _is_number)]
+Share = Annotated[float, plain("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)]
+Seconds = Annotated[float, plain("a number", _is_number, lambda value: round(value, 3), words="seconds")]
+
+
+class Ends(TypedDict):
+    """What an enclosure holds."""
+
+    lower: Annotated[Log, Told('its lower end; `"-inf"` where none is known')]
+    upper: Annotated[Log, Told("its upper end")]
