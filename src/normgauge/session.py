@@ -20,9 +20,9 @@ from normgauge.core.bound import Scope
 from normgauge.errors import InputError, NormgaugeError
 from normgauge.replay import replay
 from normgauge.rules import REGISTRY, Registry
-from normgauge.rules.expand import expansion_of
 from normgauge.rules.flow import Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
+from normgauge.rules.tried import expansions
 from normgauge.trace import Trace, record, untouched, unwrap
 from normgauge.trace.again import Own, as_it_runs, checked, runs
 from normgauge.trace.inputs import Call, check_finite, check_place, make_call, mapped, pick_output, pretty
@@ -342,7 +342,7 @@ def traced(
         measured,
         lambda out: pick_output(out, options.output),
         options.registry.is_leaf,
-        expansion_of,
+        expansions(model),
         native,
         casts,
     )

@@ -11,7 +11,8 @@ from normgauge.compose import compose
 from normgauge.core.bound import Scope
 from normgauge.rules import REGISTRY
 from normgauge.rules.flow import Context, SamplesMixed
-from normgauge.rules.recognise import Division, recognise, root_mean_square, smooth_gate, standardize
+from normgauge.rules.normalizer import Normalizer
+from normgauge.rules.recognise import recognise, root_mean_square, smooth_gate, standardize
 from normgauge.trace import record
 from tests.rules.one_step import Wrapped, composed, inside, jacobian_norm
 
@@ -237,9 +238,9 @@ def test_a_marker_that_does_not_reproduce_the_output_is_refused(monkeypatch):
 
 def test_the_markers_compute_what_they_say():
     x = torch.randn(3, 8).double()
-    form = Division((1,), EPS, True, "inside", torch.ones(1).double())
-    assert torch.allclose(standardize(x, form), F.layer_norm(x, (8,), eps=EPS))
-    assert torch.allclose(root_mean_square(x, form), F.rms_norm(x, (8,), eps=EPS))
+    layer, rms = (Normalizer(kind, GAMMA, None, EPS, dims=(-1,)) for kind in ("layer", "rms"))
+    assert torch.allclose(standardize(x, layer), F.layer_norm(x, (8,), GAMMA, eps=EPS))
+    assert torch.allclose(root_mean_square(x, rms), F.rms_norm(x, (8,), GAMMA, eps=EPS))
     assert torch.allclose(smooth_gate(x, "swish", 1.0, 1.0), F.silu(x))
 
 

@@ -253,7 +253,8 @@ class Reader:
         dims = frozenset(d % source.ndim for d in ((dim,) if isinstance(dim, int) else tuple(dim)))
         n = math.prod(source.shape[d] for d in dims)
         result = self._reduced(step, name, poly, dims, n, value.position)
-        return result, None if value.tensor.ndim == source.ndim else dims
+        aligned = value.tensor.ndim == source.ndim or dims == frozenset(range(len(dims)))  # leading axes broadcast
+        return result, None if aligned else dims
 
     def _reduced(self, step: Step, name: str, poly: Poly, dims: frozenset[int], n: int, position: int) -> Poly:
         first = mean(poly, dims)

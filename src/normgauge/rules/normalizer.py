@@ -46,7 +46,8 @@ class Normalizer:
         kind: ``batch``, ``instance``, ``group``, ``layer``, ``rms``, ``length`` or ``response`` (windows of channels).
         gamma, beta: gains and shifts, None where it has none or they depend on the input.
         eps: added to the variance, to the spread, or its floor, as ``where`` says: inside, outside or floor.
-        stored: mean and variance that take the place of the batch's own: it is an affine map then.
+        running: mean and variance that it keeps.
+        own: whether values are divided by their own spread; else by the one kept, and it is an affine map.
         count: groups of channels.
         dims: for ``layer``, ``rms`` and ``length`` the axes of a group, counted from the end.
     """
@@ -55,10 +56,16 @@ class Normalizer:
     gamma: Tensor | None
     beta: Tensor | None
     eps: float
-    stored: tuple[Tensor, Tensor] | None = None
+    running: tuple[Tensor, Tensor] | None = None
+    own: bool = True
     count: int = 1
     dims: tuple[int, ...] = ()
     where: str = "inside"
+
+    @property
+    def stored(self) -> tuple[Tensor, Tensor] | None:
+        """Mean and variance that take the place of the values' own."""
+        return None if self.own else self.running
 
     @property
     def centred(self) -> bool:
@@ -73,11 +80,13 @@ class Normalizer:
     @property
     def axis(self) -> int:
         """Of the channels that gain and shift belong to; `SEVERAL` where they span more than one axis."""
-        return 1 if not self.dims else self.dims[0] if len(self.dims) == 1 else SEVERAL
+        if self.kind == "batch" or not self.dims:
+            return 1
+        return self.dims[0] if len(self.dims) == 1 else SEVERAL
 
     def spread_out(self, vector: Tensor, ndim: int) -> Tensor:
         """A gain or shift in a shape that broadcasts to values of so many axes."""
-        if self.axis == SEVERAL or vector.numel() == 1:
+        if self.axis == SEVERAL or vector.ndim != 1:
             return vector
         return vector.reshape([-1 if d == self.axis % ndim else 1 for d in range(ndim)])
 
@@ -123,9 +132,19 @@ class Normalizer:
         """
         assert self.stored is not None
         mean, variance = (s.detach().double() for s in self.stored)
-        scale = (variance + self.eps).rsqrt()
+        scale = self.below(variance).reciprocal()
         scale = scale if self.gamma is None else scale * self.gamma.detach().double()
         return scale, -mean * scale if self.beta is None else self.beta.detach().double() - mean * scale
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """What it makes of values, for stored statistics and for groups along axes."""
+        if self.stored is not None:
+            scale, offset = (self.spread_out(part.to(x), x.ndim) for part in self.affine())
+            return scale * x + offset
+        middle = x - x.mean(self.dims, keepdim=True) if self.centred else x
+        out = middle / self.below(middle.square().mean(self.dims, keepdim=True))
+        out = out if self.gamma is None else self.spread_out(self.gamma, x.ndim) * out
+        return out if self.beta is None else out + self.spread_out(self.beta, x.ndim)
 
 
 def of_step(step: Step, native: torch.dtype) -> Normalizer | None:
@@ -137,13 +156,7 @@ def of_step(step: Step, native: torch.dtype) -> Normalizer | None:
     if step.target in ARGUMENTS:
         given = {name: step.get(k, name) for k, name in enumerate(ARGUMENTS[step.target], 1)}
         return _called(step.target.__name__, given, native, step.inputs[0].tensor.ndim)
-    form = step.args[1] if getattr(step.target, "__name__", "") in ("standardize", "root_mean_square") else None
-    if form is None or isinstance(form, Value):
-        return None
-    ndim = step.inputs[0].tensor.ndim
-    gamma = None if form.gamma.numel() == 1 and float(form.gamma) == 1 else form.gamma
-    dims = tuple(d - ndim for d in form.dims)
-    return Normalizer("layer" if form.centred else "rms", gamma, None, form.eps, dims=dims, where=form.where)
+    return next((given for given in step.args if isinstance(given, Normalizer)), None)  # it was recognised
 
 
 def known(step: Step, native: torch.dtype) -> Normalizer:
@@ -185,9 +198,9 @@ def _called(name: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0
     if name in ("batch_norm", "instance_norm"):
         own = given["training"] if name == "batch_norm" else given["use_input_stats"] is not False
         mean, variance = _plain(given["running_mean"]), _plain(given["running_var"])
-        stored = None if own or mean is None or variance is None else (mean, variance)
-        kind = name.partition("_")[0]
-        return Normalizer(kind, weight, bias, EPS if eps is None else eps, stored)
+        running = None if mean is None or variance is None else (mean, variance)
+        kind, eps = name.partition("_")[0], EPS if eps is None else eps
+        return Normalizer(kind, weight, bias, eps, running, own=bool(own) or running is None)
     if name in ("layer_norm", "rms_norm"):
         shape = given["normalized_shape"]
         count = 1 if isinstance(shape, int) else len(tuple(shape))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +18,10 @@ from torch import Tensor
 
 from normgauge.rules.activation import elementwise
 from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
-from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, endless, log_vector
+from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer, endless, log_vector
+from normgauge.rules.norm_batch import train_statistics
 from normgauge.rules.norm_layer import over_last
-from normgauge.rules.normalizer import Normalizer
+from normgauge.rules.normalizer import SEVERAL, Normalizer, known
 from normgauge.rules.registry import Family
 from normgauge.rules.response import read_response
 from normgauge.rules.scalar import written
@@ -63,36 +64,14 @@ ENDS = PRODUCTS | {
 ENDS |= {"exp", "log", "log1p", "tanh", "sigmoid", "neg"}  # steps that may end a function of one number
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """y = gamma·scale·(x − mean)/D with D = √(σ²+ε) (inside), σ + ε (outside) or max(σ, ε) (floor)."""
-
-    dims: tuple[int, ...]
-    eps: float
-    centred: bool
-    where: str
-    gamma: Tensor  # (1,) or of the base's shape up to broadcasting; the scale is folded in
-
-
-def root_mean_square(x: Tensor, form: Division) -> Tensor:
+def root_mean_square(x: Tensor, form: Normalizer) -> Tensor:
     """x divided by its root mean square over axes."""
-    return divided(x, x, form)
+    return form(x)
 
 
-def standardize(x: Tensor, form: Division) -> Tensor:
+def standardize(x: Tensor, form: Normalizer) -> Tensor:
     """x less its mean, divided by its standard deviation over axes."""
-    return divided(x, x - x.mean(form.dims, keepdim=True), form)
-
-
-def divided(x: Tensor, centred: Tensor, form: Division) -> Tensor:
-    """The written-out formula of a `Division`."""
-    square = centred.square().mean(form.dims, keepdim=True)
-    below = {
-        "inside": (square + form.eps).sqrt(),
-        "outside": square.sqrt() + form.eps,
-        "floor": square.sqrt().clamp_min(form.eps),
-    }
-    return form.gamma * centred / below[form.where]
+    return form(x)
 
 
 def smooth_gate(x: Tensor, kind: str, scale: float, beta: float) -> Tensor:
@@ -113,6 +92,8 @@ def recognise(trace: Trace) -> Trace:
         values = {v.index for v in step.inputs}
         if step.module is None and not step.trouble and len(values) == 2 and step.kind.strip("_") in PRODUCTS:
             changed |= _replaced(step)
+        elif step.module is None and not step.trouble and len(step.inputs) == 1:
+            changed |= len(trace.consumers[step.inputs[0].index]) == 1 and _absorbed(step)
     changed |= _in_one_number(trace.output)
     if not changed:
         return trace
@@ -151,6 +132,45 @@ def _replaced(step: Step) -> bool:
                 output.step = Step(step.index, found[0], None, step.path, (base, *found[1]), {}, (base,), step.outputs)
                 return True
     return False
+
+
+def _absorbed(step: Step) -> bool:
+    """Make the constant that a recognised normalizer is multiplied by, or that is added to it, its gain or shift."""
+    before, output, word = step.inputs[0].step, step.outputs[0], step.kind.strip("_").lstrip("ri")
+    if before is None or before.target not in (standardize, root_mean_square) or before.path != step.path:
+        return False
+    base, form = before.args
+    others = [given for given in step.args if isinstance(given, Tensor) and given.is_floating_point()]
+    both = form.where == "inside" and (form.kind == "batch" or form.dims == (-1,))  # these rules know γ and β
+    if not both or word not in ("mul", "add") or len(others) != 1 or len(step.args) != 2 or step.kwargs:
+        return False
+    if torch.broadcast_shapes(others[0].shape, base.tensor.shape) != base.tensor.shape:
+        return False
+    constant = along(others[0].detach().double(), form, base.tensor)
+    if constant.ndim != 1:
+        return False
+    if word == "add":
+        form = replace(form, beta=constant if form.beta is None else form.beta + constant)
+    else:
+        gamma = constant if form.gamma is None else form.gamma * constant
+        form = replace(form, gamma=gamma, beta=None if form.beta is None else form.beta * constant)
+    if not _agrees(form(base.tensor), output.tensor):
+        return False
+    output.step = Step(step.index, before.target, None, step.path, (base, form), {}, (base,), step.outputs)
+    return True
+
+
+def along(constant: Tensor, form: Normalizer, data: Tensor) -> Tensor:
+    """A constant as a vector on the axis of the gains or of the shape of a group, where it varies nowhere else."""
+    whole = constant.reshape((1,) * (data.ndim - constant.ndim) + constant.shape)
+    varies = {d - data.ndim for d, n in enumerate(whole.shape) if n > 1}
+    if form.axis != SEVERAL:
+        axis = form.axis % data.ndim - data.ndim
+        return whole.reshape(-1).expand(data.shape[axis]) if varies <= {axis} else whole
+    count = len(form.dims)
+    if form.dims != tuple(range(-count, 0)) or not varies <= set(form.dims):
+        return whole
+    return whole.reshape(whole.shape[-count:]).expand(data.shape[-count:])
 
 
 def _bases(step: Step) -> Iterator[Value]:
@@ -211,7 +231,12 @@ def _division(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[
     gamma = torch.full((1,), c / size, dtype=torch.float64, device=reader.base.tensor.device)
     for a, _ in gammas:
         gamma = gamma * reader.constants[a[1]].detach().double()
-    form = Division(tuple(sorted(dims)), eps, centred, where, gamma)
+    ndim = len(reader.shape)
+    over_batch = ndim > 1 and dims == frozenset(range(ndim)) - {1}
+    kind = "rms" if not centred else "batch" if over_batch else "layer"
+    form = Normalizer(kind, None, None, eps, dims=tuple(sorted(d - ndim for d in dims)), where=where)
+    if gamma.numel() > 1 or float(gamma) != 1:
+        form = replace(form, gamma=along(gamma, form, reader.base.tensor))
     return (standardize if centred else root_mean_square), (form,)
 
 
@@ -288,41 +313,32 @@ def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tr
     Raises:
         SamplesMixed: when it runs over the samples.
     """
-    form: Division = step.args[1]
-    data, flow = step.inputs[0].tensor, incoming[0]
-    if ctx.samples > 1 and flow.axis % data.ndim in form.dims:
-        raise SamplesMixed("a normalizer over the samples")
-    trailing = form.dims == tuple(range(data.ndim - len(form.dims), data.ndim))
-    shape = tuple(data.shape[d] for d in form.dims)
-    gamma = form.gamma.cpu()
-    fits = gamma.numel() == 1 or all(n == 1 for n in gamma.shape[: max(gamma.ndim - len(shape), 0)])
-    if form.where == "inside" and trailing and fits:
-        full = (gamma.reshape(gamma.shape[-len(shape) :]) if gamma.ndim > len(shape) else gamma).expand(shape)
-        dims = tuple(range(-len(shape), 0))
-        transfer = over_last(step, Normalizer(_kind(form), full, None, form.eps, dims=dims), flow, ctx)
+    form, data, flow = known(step, ctx.dtype), step.inputs[0].tensor, incoming[0]
+    ctx.keep_apart(flow, data, form.dims, "a normalizer")
+    inside, group = form.where == "inside", data.shape[-len(form.dims) :]
+    trailing = form.dims == tuple(range(-len(group), 0))
+    if inside and form.kind == "batch" and (form.gamma is None or form.gamma.ndim == 1):
+        transfer = train_statistics(data, form, flow, ctx)
+    elif inside and trailing and (form.gamma is None or form.gamma.shape == group):
+        transfer = over_last(step, form, flow, ctx)
     else:
-        transfer = _elsewhere(data, form, gamma, flow, ctx)
+        transfer = _elsewhere(data, form, flow, ctx)
     return endless(transfer, "a division by a spread that may be 0 in this scope", flow.covers)
 
 
-def _kind(form: Division) -> str:
-    return "layer" if form.centred else "rms"
-
-
-def _elsewhere(data: Tensor, form: Division, gamma: Tensor, flow: Flow, ctx: Context) -> Transfer:
+def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     """Groups along any axes, laid out as (samples, groups, entries)."""
-    axis = flow.axis % data.ndim if ctx.samples > 1 else -1
-    order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in form.dims] + list(form.dims)
-    size = math.prod(data.shape[d] for d in form.dims)
+    axis, dims = flow.axis % data.ndim if ctx.samples > 1 else -1, [d % data.ndim for d in form.dims]
+    order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in dims] + dims
+    size = math.prod(data.shape[d] for d in dims)
     groups = data.detach().double().permute(order).reshape(ctx.samples, -1, size).cpu()
-    whole_rows = data.ndim - 1 in form.dims
-    rows = form.dims == (data.ndim - 1,)
-    top = float(gamma.abs().max()) * (1 + 1e-12)
+    whole_rows, rows = -1 in form.dims, form.dims == (-1,)
+    top = 1 + 1e-12 if form.gamma is None else float(form.gamma.abs().max()) * (1 + 1e-12)
     if form.where == "inside":
         same = torch.full((size if rows else 1,), top, dtype=torch.float64)
-        known = groupwise(groups, same, None, form.eps, flow, ctx, centred=form.centred, gamma_axis=-1, rows=rows)
-        gains = (Gain(known.gains[0].log, -INF),)
-        return replace(known, gains=gains, norm=known.norm if whole_rows else None, sigma=known.sigma)
+        found = groupwise(groups, same, None, form.eps, flow, ctx, centred=form.centred, gamma_axis=-1, rows=rows)
+        gains = (Gain(found.gains[0].log, -INF),)
+        return replace(found, gains=gains, norm=found.norm if whole_rows else None)
     spread = groups.var(2, unbiased=False) if form.centred else groups.square().mean(2)
     reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
     floor = smallest_spread(spread.sqrt(), reach, size)

@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.rules import REGISTRY
 from normgauge.rules.expand import expansion_of
 from normgauge.rules.normalizer import Normalizer, of_step, of_torch
 from normgauge.rules.recognise import recognise
+from normgauge.trace.step import Step
 from normgauge.trace.tape import record
 
 MOVES = ("permute", "transpose", "movedim", "view", "reshape", "flatten", "unflatten", "contiguous", "unsqueeze")
 CASTS = ("to", "float", "double", "half", "bfloat16", "type_as", "type", "clone", "squeeze")
 BESIDE = {*MOVES, *CASTS, "mul", "rmul", "imul", "add", "radd", "iadd"}  # in a module that is a normalizer
-LOOKED_AT: dict[Any, Normalizer | None] = {}  # modules written by hand, by class and settings
+CLOSE = 1e-12  # what rounding leaves of numbers around 1 that are equal
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A normalizer written by hand.
+
+    Attributes:
+        form: what it is, with the tensors of a trial.
+        names: of ``gamma``, ``beta``, ``mean`` and ``variance``: a tensor of the module, and what is added to it.
+    """
+
+    form: Normalizer
+    names: Mapping[str, tuple[str, float]]
+
+    def filled(self, module: nn.Module) -> Normalizer:
+        """The normalizer with the tensors that the module has now."""
+        own = {}
+        for part, (name, more) in self.names.items():
+            tensor = getattr(module, name).reshape(-1)
+            own[part] = tensor + more if more else tensor
+        running = (own["mean"], own["variance"]) if self.form.running is not None else None
+        return replace(self.form, gamma=own.get("gamma"), beta=own.get("beta"), running=running)
+
+
+LOOKED_AT: dict[Any, Recipe | None] = {}  # modules written by hand, by class and settings
 
 
 def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | None:
@@ -30,53 +59,137 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
         example: what it is given; without it, random values of usual shapes around its channels are tried.
     """
     found = of_torch(module, torch.float32 if example is None else example.dtype)
-    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
     if found is not None or type(module).__module__.startswith("torch.") or any(module.children()):
         return found
-    wide = max((t.numel() for t in own), default=0)
-    if any(t.ndim > 1 for t in own) or (example is None and not own):
+    own = _own(module)
+    if any(t.numel() != max(t.shape, default=1) for t in own.values()) or (example is None and not own):
         return None
-    if example is not None:
-        return _alone(module, example)
     settings = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, int | float | str)))
-    key = (type(module), tuple(t.shape for t in own), settings)
+    shape = None if example is None else example.shape
+    key = (type(module), tuple((name, t.shape) for name, t in own.items()), settings, shape)
     if key not in LOOKED_AT:
-        shapes = ((4, wide), (4, 3, wide), (3, wide, 5), (3, wide, 4, 4))
-        values = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in shapes)
-        LOOKED_AT[key] = next((form for x in values if (form := _alone(module, x)) is not None), None)
-    kept = LOOKED_AT[key]
-    return kept if kept is None else replace(kept, gamma=getattr(module, "weight", kept.gamma))
+        values = _usual(max(t.numel() for t in own.values())) if example is None else iter((example,))
+        LOOKED_AT[key] = next((recipe for x in values if (recipe := _alone(module, x)) is not None), None)
+    recipe = LOOKED_AT[key]
+    return None if recipe is None else recipe.filled(module)
 
 
-def _alone(module: nn.Module, x: Tensor) -> Normalizer | None:
+def expansions(model: nn.Module) -> Callable[[Any], Any]:
+    """What the tape writes layers out by: their equations, and torch's function for stored statistics used by hand."""
+    frozen = {}
+    for module in model.modules():
+        form = None if type(module).__module__.startswith("torch.") else of_module(module)
+        if form is not None and form.stored is not None and of_torch(module) is None:
+            frozen[id(module)] = partial(_by_torch, form)
+    return lambda target: frozen.get(id(target)) or expansion_of(target)
+
+
+def _by_torch(form: Normalizer, module: nn.Module, x: Tensor) -> Tensor:
+    del module
+    mean, variance = form.stored or (None, None)
+    return F.batch_norm(x, mean, variance, form.gamma, form.beta, False, 0.0, form.eps)
+
+
+def _usual(wide: int) -> Iterator[Tensor]:
+    for shape in ((4, wide), (4, 3, wide), (3, wide, 5), (3, wide, 4, 4)):
+        yield torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def _alone(module: nn.Module, x: Tensor) -> Recipe | None:
     """The only normalizer among the steps of a module, the others moving entries or multiplying by its own weights."""
-    own = (*module.parameters(), *module.buffers())
+    twin = _twin(module)
+    own = {name: tensor.detach() for name, tensor in _own(twin).items()}
     try:
-        given = x.detach().double().to(next((t.device for t in own), x.device))
+        given = x.detach().double().to(next((t.device for t in own.values()), x.device))
         with torch.random.fork_rng():
-            first = record(_twin(module), (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
-        steps = recognise(first).steps
+            first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
+        same = first.output is not None and first.output.tensor.shape == given.shape
+        steps = recognise(first).steps if same else ()
+        forms = {step.index: of_step(step, x.dtype) for step in steps}
+        stored = None if not steps or any(forms.values()) else _stored(twin, own, given)
     except Exception:  # whatever it is, it is no normalizer of such values
         return None
-    forms = {step.index: of_step(step, x.dtype) for step in steps}
+    if stored is not None:
+        return _named(stored, own)
     found = [step for step in steps if forms[step.index] is not None]
     others = [step for step in steps if forms[step.index] is None]
     if len(found) != 1 or not all(step.kind.strip("_") in BESIDE and len(step.inputs) == 1 for step in others):
         return None
-    return _seen_from(given, found[0].inputs[0].tensor, forms[found[0].index])
+    form = _seen_from(given, found[0].inputs[0].tensor, forms[found[0].index])
+    return None if form is None else _named(_with_gains(form, others), own)
+
+
+def _own(module: nn.Module) -> dict[str, Tensor]:
+    """The floating tensors that a module holds itself, by name."""
+    named = itertools.chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
+    return {name: tensor for name, tensor in named if tensor.is_floating_point()}
 
 
 def _twin(module: nn.Module) -> nn.Module:
-    """A copy in float64 without the hooks, which would run and are somebody's."""
+    """A copy in float64 whose tensors all differ, without the hooks, which would run and are somebody's."""
     bare = object.__new__(type(module))
     bare.__dict__ = {k: type(v)() if "_hooks" in k and isinstance(v, dict) else v for k, v in vars(module).items()}
-    return copy.deepcopy(bare).double()
+    twin, draw = copy.deepcopy(bare).double(), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in _own(twin).values():
+            tensor.copy_(0.5 + torch.rand(tensor.shape, generator=draw, dtype=torch.float64))
+    return twin
 
 
 def _seen_from(given: Tensor, moved: Tensor, form: Normalizer | None) -> Normalizer | None:
     """The normalizer of values that were given with their axes in another order; None where they moved otherwise."""
     orders = itertools.permutations(range(given.ndim))
     order = next((o for o in orders if given.permute(o).shape == moved.shape and given.permute(o).equal(moved)), None)
-    if form is None or order is None or (order != tuple(range(given.ndim)) and not form.dims):
+    if order == tuple(range(given.ndim)):
+        return form
+    if form is None or order is None or form.kind == "batch" or not form.dims:
         return None
     return replace(form, dims=tuple(order[d] - given.ndim for d in form.dims))
+
+
+def _with_gains(form: Normalizer, others: list[Step]) -> Normalizer:
+    """The normalizer with the constants behind it as its gain and shift."""
+    for step in others:
+        constant = next((g for g in step.args if isinstance(g, Tensor) and g.is_floating_point()), None)
+        if constant is not None and "mul" in step.kind:
+            form = replace(form, gamma=constant if form.gamma is None else form.gamma * constant)
+        elif constant is not None and "add" in step.kind:
+            form = replace(form, beta=constant)
+    return form
+
+
+def _named(form: Normalizer, own: Mapping[str, Tensor]) -> Recipe | None:
+    """Which of a module's tensors the parts of its normalizer are; None where one is made of them in another way."""
+    mean, variance = form.running or (None, None)
+    names: dict[str, tuple[str, float]] = {}
+    for part, tensor in {"gamma": form.gamma, "beta": form.beta, "mean": mean, "variance": variance}.items():
+        if tensor is None:
+            continue
+        same = [name for name, other in own.items() if other.numel() == tensor.numel()]
+        apart = {name: tensor.detach().reshape(-1) - own[name].reshape(-1) for name in same}
+        near = [name for name in same if float(apart[name].max() - apart[name].min()) < CLOSE]
+        if not near:
+            return None
+        names[part] = near[0], round(float(apart[near[0]].mean()), 9)
+    return Recipe(form, names)
+
+
+@torch.no_grad()
+def _stored(twin: nn.Module, own: Mapping[str, Tensor], x: Tensor) -> Normalizer | None:
+    """γ(x − mean)/√(var + ε) + β with tensors of the module, where it computes just that."""
+    offset = twin(torch.zeros_like(x))
+    scale = twin(torch.ones_like(x)) - offset
+    vectors = [tensor.reshape(-1) for tensor in own.values() if tensor.numel() == x.shape[1] > 1]
+    if x.ndim < 2 or len(vectors) < 2 or not torch.allclose(twin(x), scale * x + offset, rtol=CLOSE, atol=CLOSE):
+        return None
+    slope = scale.movedim(1, 0).flatten(1)[:, 0]
+    for gamma, beta, mean, variance in itertools.permutations((*vectors, None, None), 4):
+        if mean is None or variance is None:
+            continue
+        exact = float(((1.0 if gamma is None else gamma) / slope).square().sub(variance).mean())
+        eps = float(f"{exact:.3g}")
+        form = Normalizer("batch", gamma, beta, eps, (mean, variance), own=False)
+        # an ε that is not sure to its last digit would make a bound that is none
+        if 1e-8 <= eps < 1 and abs(exact - eps) < 1e-14 and torch.allclose(form(x), twin(x), rtol=CLOSE, atol=CLOSE):
+            return form
+    return None

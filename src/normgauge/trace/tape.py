@@ -242,7 +242,7 @@ class Tape(TorchFunctionMode):
         own = getattr(forward, "__func__", None) is type(module).forward  # else patched on the instance
         with torch._C.DisableTorchFunction():  # what the tape looks at is no step
             known = own and any(map(self.followed, tensors_in((args, kwargs))))
-            expansion = self.expand(kind) if known else None
+            expansion = self.expand(module) or self.expand(kind) if known else None
             strange = any(self.followed(t) or type(t) not in PLAIN_TENSORS for t in own_tensors(module))
             leaf = known and not strange and self.is_leaf(kind)
             if expansion is None and leaf:
