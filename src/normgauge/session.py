@@ -342,7 +342,7 @@ def traced(
         measured,
         lambda out: pick_output(out, options.output),
         options.registry.is_leaf,
-        expansions(model),
+        expansions(model, options.registry.is_leaf),
         native,
         casts,
     )

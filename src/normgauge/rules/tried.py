@@ -74,12 +74,12 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
     return None if recipe is None else recipe.filled(module)
 
 
-def expansions(model: nn.Module) -> Callable[[Any], Any]:
+def expansions(model: nn.Module, is_leaf: Callable[[type[nn.Module]], bool]) -> Callable[[Any], Any]:
     """What the tape writes layers out by: their equations, and torch's function for stored statistics used by hand."""
     frozen = {}
     for module in model.modules():
-        form = None if type(module).__module__.startswith("torch.") else of_module(module)
-        if form is not None and form.stored is not None and of_torch(module) is None:
+        form = None if is_leaf(type(module)) else of_module(module)
+        if form is not None and form.stored is not None:
             frozen[id(module)] = partial(_by_torch, form)
     return lambda target: frozen.get(id(target)) or expansion_of(target)
 
