@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tangent_noise import TangentNoise
 from torch import Tensor, nn
 
 from normgauge.dynamics import (
@@ -33,7 +34,6 @@ from normgauge.dynamics import (
     RadialIdentity,
     ScaleFree,
     SphereSGD,
-    TangentNoise,
     adam_equilibrium,
     adamw_equilibrium,
     angle,

@@ -4,8 +4,9 @@ from statistics import fmean
 import pytest
 import torch
 
-from normgauge.dynamics import TangentNoise, adam_equilibrium, adamw_equilibrium, angle, sgd_equilibrium
-from normgauge.dynamics.roots import increasing_root
+from benchmarks.tangent_noise import TangentNoise
+from normgauge.dynamics import adam_equilibrium, adamw_equilibrium, angle, sgd_equilibrium
+from normgauge.dynamics.equilibrium import increasing_root
 from normgauge.errors import InputError
 
 ROWS = 40

@@ -1,19 +1,22 @@
 """How a scale-free weight moves: radial gradients, effective learning rates, equilibria, optimizers on the sphere.
 
 motion: what one step does to a vector; identity: the radial gradient that ε leaves, predicted.
-equilibrium, coupled: where decay and turning balance, for SGD, momentum, AdamW and Adam; roots: how it is found;
-synthetic: a gradient to try it with.
-metric: Cho and Lee's, information: Fisher's, along the gauge and across it.
-sphere: angles and walks; optimizer, sphere_sgd, sphere_adam: descent on it.
+equilibrium: where decay and turning balance, for SGD, momentum, AdamW and Adam.
+sphere: angles, walks and Cho and Lee's metric; information: Fisher's, along the gauge and across it.
+optimizer: descent on the sphere.
 
 Groups of scale-free vectors are given as `ScaleFree`, by hand or from ``normgauge.symmetry``.
 """
 
-from normgauge.dynamics.coupled import CoupledEquilibrium, adam_equilibrium
-from normgauge.dynamics.equilibrium import Equilibrium, adamw_equilibrium, sgd_equilibrium
+from normgauge.dynamics.equilibrium import (
+    CoupledEquilibrium,
+    Equilibrium,
+    adam_equilibrium,
+    adamw_equilibrium,
+    sgd_equilibrium,
+)
 from normgauge.dynamics.identity import RadialIdentity, radial_part
 from normgauge.dynamics.information import Metrics, compare, fisher, radial_directions, scores, tangent_directions
-from normgauge.dynamics.metric import distance, inner, quotient_distance, riemannian_gradient
 from normgauge.dynamics.motion import (
     Motion,
     angular_update,
@@ -25,10 +28,8 @@ from normgauge.dynamics.motion import (
     snapshot,
     split,
 )
-from normgauge.dynamics.sphere import angle
-from normgauge.dynamics.sphere_adam import SphereAdam
-from normgauge.dynamics.sphere_sgd import SphereSGD
-from normgauge.dynamics.synthetic import TangentNoise
+from normgauge.dynamics.optimizer import SphereAdam, SphereSGD
+from normgauge.dynamics.sphere import angle, distance, inner, quotient_distance, riemannian_gradient
 from normgauge.symmetry.groups import ScaleFree, spread, vectors
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
     "ScaleFree",
     "SphereAdam",
     "SphereSGD",
-    "TangentNoise",
     "adam_equilibrium",
     "adamw_equilibrium",
     "angle",

@@ -8,10 +8,13 @@ the stationary state; ``benchmarks/dynamics.py`` holds them against trained netw
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from normgauge.dynamics.roots import increasing_root
 from normgauge.errors import InputError
+
+NEWTON_STEPS = 100  # far more than the quadratic convergence needs
+DOUBLINGS = 500  # most doublings or halvings in search of a bracket: 150 decades either way
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,17 @@ class Equilibrium:
     angle: float
     effective_lr: float
     time_constant: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledEquilibrium(Equilibrium):
+    """As `Equilibrium`, with what each coordinate settles at.
+
+    Attributes:
+        coordinates: root mean square of each w_i.
+    """
+
+    coordinates: tuple[float, ...]
 
 
 def sgd_equilibrium(
@@ -146,10 +160,8 @@ def adamw_equilibrium(
     Raises:
         InputError: if an argument is out of range or no equilibrium exists.
     """
-    if not 0 <= beta1 < 1:
-        raise InputError(f"expected beta1 in [0, 1); got {beta1!r}.")
+    check_settings(lr, decay, beta1, size=size, update=1.0 if update is None else update)
     update = math.sqrt((1 - beta1) / (1 + beta1)) if update is None else update
-    check_settings(lr, decay, size=size, update=update)
     if lr * decay >= 1:
         raise InputError(f"expected lr·decay < 1; got {lr * decay:g}: the decay alone would turn the vector round.")
     k = 1 - lr * decay
@@ -162,19 +174,125 @@ def adamw_equilibrium(
     return Equilibrium(norm, math.acos(min(1.0, max(-1.0, cosine))), lr / norm, 1 / (2 * lr * decay))
 
 
-def check_settings(lr: float, decay: float, **positive: float) -> None:
+def adam_equilibrium(lr: float, decay: float, gradients: Sequence[float], *, beta1: float = 0.9) -> CoupledEquilibrium:
+    """Equilibrium under ``torch.optim.Adam(weight_decay=λ)``: m, v average g + λw and its square, w ← w − ηm̂/√v̂.
+
+    With G_i = ‖w‖·rms(g_i), s_i = √v_i, κ = (1−β₁)/(1+β₁), for every coordinate
+    s_i² = G_i²/‖w‖² + λ²a_i,  a_i = E w_i² = (G_i²/‖w‖²) / (2λs_i/η − κλ²),  Σa_i = ‖w‖²
+    While the decay is the smaller part of the gradient (ηλ‖w‖ ≪ G_i): a_i = ηG_i/(2λ‖w‖), ‖w‖³ = ηΣG_i/2λ.
+    cos θ = 1 − ηλκ·Σ(a_i/s_i)/‖w‖²,  so θ ≈ η√(κn)/‖w‖;  η_eff = η/‖w‖
+
+    What it means. A coordinate decays at the rate ηλ/s_i: slowest where gradients are large. So w_i² ∝ G_i, against
+    w_i² ∝ G_i² under SGD and all alike under AdamW. As G falls in the course of a training, AdamW holds ‖w‖ = √(ηn/2λ);
+    here ‖w‖ falls as G^(1/3) and the angle a step grows: the norms go the other way. Where the decay outweighs the
+    gradient (λ|w_i| ≫ G_i/‖w‖) its size cancels: w_i moves to zero by η a step, whatever λ is.
+
+    Holds:  if each g_i has mean zero given w and the past (noise larger than the slope), v is slow, √v ≫ eps. Scale
+            freedom alone gives Σg_iw_i = 0, not Σg_iw_i/s_i = 0.
+    Time:   1/(3ηλ·⟨1/s⟩) steps with ⟨1/s⟩ = Σ(a_i/s_i)/Σa_i; exact for equal G_i.
+    Source: the momentum balance of `sgd_equilibrium` with the rate η(1−β₁)/s_i and E‖g‖² per coordinate; coupling as
+            such: I. Loshchilov & F. Hutter, "Decoupled weight decay regularization" 2019.
+
+    Args:
+        lr: learning rate η.
+        decay: weight decay λ in the gradient.
+        gradients: G_i, the scale-free gradient of each coordinate, root mean square over steps; zeros are coordinates
+            that decay to zero.
+        beta1: decay rate of the first average.
+
+    Returns:
+        The equilibrium.
+
+    Raises:
+        InputError: if an argument is out of range or no equilibrium exists.
+    """
+    check_settings(lr, decay, beta1)
+    if not gradients or not all(0 <= g < math.inf for g in gradients) or max(gradients) == 0:
+        raise InputError(
+            "expected one gradient >= 0 a coordinate, finite and not all zero; without any, w decays to zero."
+        )
+    kappa = (1 - beta1) / (1 + beta1)
+
+    def excess(norm: float) -> float:  # Σa_i falls as ‖w‖ grows
+        return norm**2 - sum(a for a, _ in _coordinates(lr, decay, gradients, kappa, norm))
+
+    norm = increasing_root(excess, 0.0, (lr * sum(gradients) / (2 * decay)) ** (1 / 3))
+    pairs = _coordinates(lr, decay, gradients, kappa, norm)
+    pull = sum(a / s for a, s in pairs if a) / sum(a for a, _ in pairs)  # ⟨1/s⟩
+    turned = min(2.0, lr * decay * kappa * pull)
+    sizes = tuple(math.sqrt(a) for a, _ in pairs)
+    return CoupledEquilibrium(norm, math.acos(1 - turned), lr / norm, 1 / (3 * lr * decay * pull), sizes)
+
+
+def _coordinates(
+    lr: float, decay: float, gradients: Sequence[float], kappa: float, norm: float
+) -> list[tuple[float, float]]:
+    """(a_i, s_i) of every coordinate for a given norm."""
+    return [_settled(lr, decay, (g / norm) ** 2, kappa) for g in gradients]
+
+
+def _settled(lr: float, decay: float, kicks: float, kappa: float) -> tuple[float, float]:
+    """The root s of s² = N(1 + λ²/(2λs/η − κλ²)) and a = N/(2λs/η − κλ²), by Newton from above."""
+    if kicks == 0:
+        return 0.0, 0.0
+    half = lr * decay / 2
+    s = math.sqrt(kicks) + 2 * half
+    for _ in range(NEWTON_STEPS):
+        room = s - half * kappa
+        value, slope = s * s - kicks * (1 + half / room), 2 * s + kicks * half / room**2
+        s, before = s - value / slope, s
+        if abs(s - before) <= 1e-15 * s:
+            break
+    return kicks * lr / (2 * decay * (s - half * kappa)), s
+
+
+def check_settings(lr: float, decay: float, beta1: float = 0.0, **positive: float) -> None:
     """Refuses settings without an equilibrium.
 
     Args:
         lr: learning rate.
         decay: weight decay.
+        beta1: decay rate of an average.
         **positive: other numbers that must be positive.
 
     Raises:
-        InputError: if a number is not positive and finite.
+        InputError: if a number is not positive and finite, or no rate.
     """
+    if not 0 <= beta1 < 1:
+        raise InputError(f"expected beta1 in [0, 1); got {beta1!r}.")
     if decay == 0:
         raise InputError("decay=0: without weight decay the norm of a scale-free vector only grows; no equilibrium.")
     wrong = {name: value for name, value in {"lr": lr, "decay": decay, **positive}.items() if not 0 < value < math.inf}
     if wrong:
         raise InputError(f"expected positive finite numbers; got {', '.join(f'{k}={v!r}' for k, v in wrong.items())}.")
+
+
+def increasing_root(function: Callable[[float], float], low: float, guess: float) -> float:
+    """The x > ``low`` with function(x) = 0, by doubling and halving.
+
+    >>> round(increasing_root(lambda x: x**3 - 2, 0.0, 1.0), 12)
+    1.259921049895
+
+    Args:
+        function: negative just above ``low``, positive from its one root on.
+        low: where the search begins; not itself evaluated.
+        guess: how far above ``low`` the root may be; the nearer, the faster.
+
+    Returns:
+        The root, to rounding.
+
+    Raises:
+        InputError: if no change of sign is found.
+    """
+    width = guess
+    factor = 0.5 if function(low + width) >= 0 else 2.0
+    for _ in range(DOUBLINGS):
+        width *= factor
+        if (function(low + width) >= 0) is (factor > 1):
+            break
+    else:
+        raise InputError("no equilibrium: nothing balances the growth of the norm for these settings.")
+    low, high = low + min(width, width / factor), low + max(width, width / factor)
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if function(middle) < 0 else (low, middle)
+    return high

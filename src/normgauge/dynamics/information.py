@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.dynamics.metric import inner
-from normgauge.dynamics.sphere import tangent, unit
+from normgauge.dynamics.sphere import inner, tangent, unit
 from normgauge.errors import InputError
 from normgauge.symmetry.groups import ScaleFree, spread, vectors
 from normgauge.trace.inputs import make_call
