@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.signs import Alarm, Place, Seen
 from normgauge.monitor.watch import Watch
 
 PLACES = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
+from normgauge.monitor.enclosure import TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.layers import Layer
 from normgauge.monitor.proofs import Proofs
 from normgauge.spectral.conv import dense_blocks

@@ -8,8 +8,8 @@ from torch import nn
 
 from normgauge.monitor.layers import Layer
 from normgauge.monitor.listener import Listener, inverse_sigma, weight_before
-from normgauge.monitor.normalizers import Normalizers, groups_of
 from normgauge.monitor.sheet import Row, Sheet, fetch
+from normgauge.monitor.vectors import Normalizers, groups_of
 from tests.monitor.test_layers import LlamaRMSNorm
 
 NORMS = {

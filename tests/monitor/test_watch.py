@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from normgauge.monitor import thresholds
-from normgauge.monitor.seen import Place
-from normgauge.monitor.signs.capacity import Capacity
-from normgauge.monitor.signs.sigma import Sigma
+from normgauge.monitor.signs import Place
+from normgauge.monitor.signs.normalizers import Sigma
+from normgauge.monitor.signs.weights import Capacity
 from normgauge.monitor.watch import Watch
 from tests.monitor.readings import HEAD, MAP, NORM, PAIRS, PLACES, reading, rows, said, watched
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from normgauge import store
 from normgauge.errors import InputError, StoreError
 from normgauge.monitor.layers import Layer, by_channel, is_sharded, whole
 from normgauge.monitor.sheet import Column, Sheet
@@ -38,23 +38,6 @@ HEARD: tuple[Column, ...] = ("inverse_max", "inverse_min", "gain", "square")
 
 MAXIMA: tuple[Column, ...] = ("inverse_max", "negative_min", "gain")
 """Columns of which the largest over the processes holds, in the order they are told."""
-
-
-@dataclass(slots=True)
-class Silent:
-    """The writer of a process that does not write."""
-
-    path: Path
-    header: dict[str, Any] = field(default_factory=dict)
-    resumed_from: int | None = None
-    elapsed: float = 0.0
-    on_trouble: Any = None
-
-    def append(self, record: Any) -> None:
-        """Write nothing."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class Team:
@@ -145,7 +128,10 @@ class Team:
         trouble, path, resumed_from, elapsed = said[0]
         if trouble:
             raise error or StoreError(trouble)
-        return writer or Silent(Path(path), resumed_from=resumed_from, elapsed=elapsed)
+        if writer is None:
+            writer = store.Writer(Path(path), {})
+            writer.resumed_from, writer.elapsed = resumed_from, elapsed
+        return writer
 
     def begin(self, number: int) -> None:
         """The training starts behind this step, and the next one is read."""

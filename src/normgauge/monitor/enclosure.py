@@ -1,15 +1,23 @@
-"""A proved enclosure of a weight's norm that is cheap to keep: exact at a reference, wider by the drift since."""
+"""A proved enclosure of a layer's norm that is cheap to keep: exact at a reference, wider by the drift since.
+
+A convolution is taken as the operator that runs, at the size of input it was seen with.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from normgauge.core.rounding import UNIT, house_down, house_up
 from normgauge.monitor.sheet import Column, Row
+from normgauge.rules.conv import padding_pairs
+from normgauge.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
+from normgauge.spectral.conv_operator import padding_constant
 from normgauge.spectral.dense import below, gram
 
 ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
@@ -18,8 +26,8 @@ ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
 ITERATIONS = 24
 """Power iterations on the Gram matrix at a refresh: it is there, so they cost little."""
 
-WARM_UP = 8
-"""How often the directions turn before the first reading."""
+WIDTH = 0.02
+"""log(upper/lower) that a full proof of a convolution's norm asks for."""
 
 CHUNK = 2**18
 """Most numbers added up in working precision before the sum goes on in float64."""
@@ -32,11 +40,6 @@ def working(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.device.type == "cuda" or tensor.dtype == torch.float64 else torch.float32
 
 
-def unit_of(dtype: torch.dtype) -> float:
-    """Unit roundoff."""
-    return torch.finfo(dtype).eps / 2
-
-
 class Tracked:
     """The norm of one matrix while it changes.
 
@@ -45,68 +48,156 @@ class Tracked:
     folded with its normalizer, diag(s) W: estimated, from below.
 
     Holds:  at every reading, for the weights of that reading; ``ends`` adds the rounding of every step outward.
+
+    Attributes:
+        warm_up: how often the directions turn before the first reading.
+        most_turns: how often at one reading.
+        spread: ‖map‖ ≤ spread·‖weight‖_F.
+        terms: at least those of each sum in Wv, in ‖Wv‖ and in ‖v‖.
+        unit: unit roundoff of the cheap steps.
+        unit_of_product: the same for Wv.
+        reference: the weight whose norm was proved.
+        proved: that norm from above.
+        lost: the reference says no more than the Frobenius norm does: its distance is not asked for.
     """
 
-    spread = 1.0
-    """‖map‖ ≤ spread·‖weight‖_F."""
+    warm_up, most_turns = 8, 1000
 
     def __init__(self, weight: Tensor) -> None:
-        matrix = weight.detach().flatten(1)
-        self.reference = matrix.clone()
-        self.proved: Tensor | float = math.inf  # ‖reference‖ from above
-        self.lost = True  # the reference says no more than the Frobenius norm does: its distance is not asked for
-        self._cold = True
-        self.right = self.folded = matrix  # unit directions, of the matrix and of it with its normalizer
+        self.reference = weight.detach().clone()
+        self.proved: Tensor | float = math.inf
+        self.lost = self._cold = True
+        self.spread, self.terms = 1.0, weight.shape[0] + weight[0].numel()
+        self.unit = self.unit_of_product = torch.finfo(working(weight)).eps / 2
         self.restart()
 
     def read(self, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
-        """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row, or of all."""
-        matrix = weight.flatten(1).to(working(weight))
-        found, gain = self._turn(matrix, scale)
-        for _ in range(WARM_UP if self._cold else turns - 1):
-            found, gain = self._turn(matrix, scale)
+        """Numbers of one reading, still on the device; ``scale`` is |γ|/σ of each row or channel, or of all."""
+        plain = weight.to(working(weight))  # in half precision a norm would be rounded down
+        found, folded = self._turned(plain, scale, 1 + self.warm_up if self._cold else min(turns, self.most_turns))
         self._cold = False
         return {
             "proved": self.proved,
-            "drift": math.inf if self.lost else distance(matrix, self.reference),
-            "frobenius": root_of_squares(matrix),
+            "drift": math.inf if self.lost else distance(plain, self.reference.to(plain.dtype)),
+            "frobenius": root_of_squares(plain),
             "found": found,
-            "folded": gain,
+            "folded": folded,
         }
 
-    def refresh(self, weight: Tensor) -> None:
+    def refresh(self, weight: Tensor, cheaply: bool = False) -> None:
         """Prove the norm of the weight as it is now, and take it as the reference."""
-        self.reference.copy_(weight.flatten(1))
+        self.proved = self._prove(weight.detach(), cheaply)
+        self.reference.copy_(weight)
         self.lost = False
-        self.proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
-        self.right = right.to(self.right.dtype)
 
-    def _turn(self, matrix: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
-        """‖Wv‖ for each direction, and one power iteration of both."""
-        image = torch.mv(matrix, self.right)
-        found = gain = torch.linalg.vector_norm(image)
-        self.right = F.normalize(torch.mv(matrix.T, image), dim=0)
-        if scale is not None:
-            image = torch.mv(matrix, self.folded) * scale
-            gain = torch.linalg.vector_norm(image)
-            self.folded = F.normalize(torch.mv(matrix.T, image * scale), dim=0)
-        return found, gain
+    def ends(self, raw: Row) -> tuple[float, float]:
+        """Lower and upper end of the norm from the numbers of a reading, rounding included.
+
+        A sum of n terms in precision u is off by at most n·u of the sum of their sizes, in any order; so a Euclidean
+        norm by n·u/2, and a product Wv by terms·u·‖W‖_F. What underflows is smaller than √entries·2⁻⁶³.
+
+        Args:
+            raw: proved, drift, frobenius and found.
+
+        Returns:
+            The ends; 0 and infinity where a number is not finite.
+        """
+        entries = self.reference.numel()
+        sums = 1 + (min(entries, CHUNK) + 64) * self.unit
+        floor = math.sqrt(entries) * 2.0**-63
+        whole = (raw["frobenius"] * sums + floor) * self.spread
+        upper = house_up(min(raw["proved"] + (raw["drift"] * sums + floor) * self.spread, whole))
+        off = self.unit_of_product
+        lower = (raw["found"] - (self.terms + 8) * off * whole) / (1 + (2 * self.terms + 64) * off)
+        if math.isnan(upper) or math.isinf(raw["frobenius"]) or math.isnan(raw["found"]):
+            return 0.0, math.inf
+        return max(0.0, house_down(lower)), upper
 
     def fits(self, weight: Tensor, size: tuple[int, ...] | None) -> bool:
-        """Whether this is the weight being followed."""
+        """Whether this is the weight being followed, at this size of input."""
         del size
-        return alike(self.reference, weight)
+        old = self.reference
+        return (old.device, old.dtype, old.shape) == (weight.device, weight.dtype, weight.shape)
 
     def restart(self) -> None:
         """Begin with new directions, after the old ones died (W was 0) or overflowed."""
-        start = first_direction((self.reference.shape[1],), self.reference)
-        self.right = self.folded = start.to(working(self.reference))
+        start = first_direction((self.reference[0].numel(),), self.reference)
+        self.right = self.folded = start.to(working(self.reference))  # of the matrix, and of it with its normalizer
         self._cold = True
 
+    def _prove(self, weight: Tensor, cheaply: bool) -> Tensor | float:
+        del cheaply
+        proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
+        self.right = right.to(self.right.dtype)
+        return proved
 
-def alike(left: Tensor, right: Tensor) -> bool:
-    """Same device, type and number of entries."""
-    return (left.device, left.dtype, left.numel()) == (right.device, right.dtype, right.numel())
+    def _turned(self, weight: Tensor, scale: Tensor | None, turns: int) -> tuple[Tensor, Tensor]:
+        """‖Wv‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
+        matrix = weight.flatten(1)
+        for _ in range(turns):
+            image = torch.mv(matrix, self.right)
+            found = gain = torch.linalg.vector_norm(image)
+            self.right = F.normalize(torch.mv(matrix.T, image), dim=0)
+            if scale is not None:
+                image = torch.mv(matrix, self.folded) * scale
+                gain = torch.linalg.vector_norm(image)
+                self.folded = F.normalize(torch.mv(matrix.T, image * scale), dim=0)
+        return found, gain
+
+
+class TrackedConv(Tracked):
+    """The norm of one convolution while its kernel changes.
+
+    ‖conv(K)‖ ≤ ‖conv(K_ref)‖ + √taps·p ‖K − K_ref‖_F, since a convolution is a sum of one shifted matrix a tap, and its
+    padding has norm p (1 for zeros); from below by power iteration on one input, in float64 (a fast algorithm in
+    float32 has no provable rounding).
+    """
+
+    warm_up, most_turns = 3, 2
+
+    def __init__(self, weight: Tensor, spec: ConvSpec) -> None:
+        self.spec = spec
+        self._shape = spec.input_shape(weight)
+        super().__init__(weight)
+        taps = math.prod(weight.shape[2:])
+        self.spread = math.sqrt(taps) * padding_constant(spec)
+        self.terms = max(weight.shape[:2]) * taps + math.prod(self._shape) + math.prod(spec.output_shape(weight))
+        self.unit_of_product = UNIT
+
+    def fits(self, weight: Tensor, size: tuple[int, ...] | None) -> bool:
+        """Whether this is the kernel being followed, at this size of input."""
+        return super().fits(weight, size) and size in (None, self.spec.input_size)
+
+    def restart(self) -> None:
+        """Begin with new directions, after the old ones died or overflowed."""
+        start = first_direction(self._shape, self.reference)
+        self.right = torch.stack((start, start))  # plain and folded direction
+        self._cold = True
+
+    def _prove(self, weight: Tensor, cheaply: bool) -> Tensor | float:
+        """The operator norm itself, in seconds for a large layer, or √taps·‖kernel as a matrix (out, in·taps)‖.
+
+        That is at most √taps too large, and nothing waits for a device: Σ_t K_t x_t = [K_1 … K_T] (x_1, …, x_T) at
+        every place, and every pixel is seen by at most T places.
+        """
+        if not cheaply:
+            return house_up(math.exp(conv_norm(weight.cpu(), self.spec, WIDTH).log.hi))
+        matrix = weight.flatten(1).double()
+        return proved_norm(matrix, first_direction((matrix.shape[1],), matrix))[0] * self.spread
+
+    def _turned(self, weight: Tensor, scale: Tensor | None, turns: int) -> tuple[Tensor, Tensor]:
+        """‖conv v‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
+        kernel = weight.double()
+        for _ in range(turns):
+            image = apply(kernel, self.right, self.spec)
+            if scale is not None:
+                image[1] *= _per_channel(scale, image)
+            found = torch.linalg.vector_norm(image.flatten(1), dim=1)
+            if scale is not None:
+                image[1] *= _per_channel(scale, image)
+            back = apply_adjoint(kernel, image, self.spec)
+            self.right = F.normalize(back.flatten(1), dim=1).view_as(back)
+        return found[0], found[1]
 
 
 def first_direction(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -124,7 +215,7 @@ def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:
     product, error = gram(matrix)
     wide = matrix.shape[0] < matrix.shape[1]  # then the product is over the rows
     vector = matrix @ right if wide else right
-    fallback = torch.linalg.vector_norm(matrix) * (1 + 1e-9)
+    fallback = house_up(torch.linalg.vector_norm(matrix))
     prove = _on_host if matrix.device.type == "cpu" else _on_device
     upper, vector = prove(product, error, vector, fallback)
     direction = matrix.T @ vector if wide else vector
@@ -138,7 +229,7 @@ def _on_host(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -
         vector, top = _iterated(product, vector)
         level = float(top) * (1 + room)
         if math.isfinite(level) and bool(below(product, level)):
-            return math.sqrt(level + float(error)) * (1 + 1e-9), vector
+            return house_up(math.sqrt(level + float(error))), vector
     return float(fallback), vector
 
 
@@ -149,7 +240,7 @@ def _on_device(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor)
     upper = fallback
     for room in reversed(ROOMS):
         level = top * (1 + room)
-        upper = torch.where(below(product, level), torch.sqrt(level + error) * (1 + 1e-9), upper)
+        upper = torch.where(below(product, level), house_up(torch.sqrt(level + error)), upper)
     return upper, vector
 
 
@@ -177,36 +268,28 @@ def root_of_squares(tensor: Tensor) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(pieces).double())
 
 
-def ends(
-    raw: Row,
-    terms: int,
-    entries: int,
-    unit: float,
-    spread: float = 1.0,
-    unit_of_product: float | None = None,
-) -> tuple[float, float]:
-    """Lower and upper end of the norm from the numbers of a reading, rounding included.
+def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
+    """The layer as it runs."""
+    transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
+    return ConvSpec(
+        input_size=tuple(input_size),
+        stride=tuple(module.stride),
+        padding=padding_pairs(module.padding, module.weight, tuple(module.dilation)),
+        dilation=tuple(module.dilation),
+        groups=module.groups,
+        transposed=transposed,
+        output_padding=tuple(module.output_padding) if transposed else (),
+        padding_mode=module.padding_mode,
+    )
 
-    A sum of n terms in precision u is off by at most n·u of the sum of their sizes, in any order; so a Euclidean norm
-    by n·u/2, and a product Wv by terms·u·‖W‖_F. What underflows is smaller than √entries·2⁻⁶³.
 
-    Args:
-        raw: proved, drift, frobenius, found.
-        terms: at least those of each sum in Wv, in ‖Wv‖ and in ‖v‖.
-        entries: of the weight.
-        unit: unit roundoff of the working precision.
-        spread: ‖map‖ ≤ spread·‖weight‖_F; 1 for a matrix, √taps for a convolution.
-        unit_of_product: of the precision of Wv, where that is another.
+def is_pointwise(module: Any) -> bool:
+    """One tap, one group, no padding: the operator's norm is that of the matrix."""
+    taps = math.prod(module.kernel_size)
+    padded = isinstance(module.padding, str) or any(module.padding)
+    return taps == 1 and module.groups == 1 and (not padded or module.padding in ("same", "valid"))
 
-    Returns:
-        The ends; 0 and infinity where a number is not finite.
-    """
-    product = unit if unit_of_product is None else unit_of_product
-    sums = 1 + (min(entries, CHUNK) + 64) * unit
-    floor = math.sqrt(entries) * 2.0**-63
-    whole = (raw["frobenius"] * sums + floor) * spread
-    upper = min(raw["proved"] + (raw["drift"] * sums + floor) * spread, whole) * (1 + 1e-9)
-    lower = (raw["found"] - (terms + 8) * product * whole) / (1 + (2 * terms + 64) * product)
-    if math.isnan(upper) or math.isinf(raw["frobenius"]) or math.isnan(raw["found"]):
-        return 0.0, math.inf
-    return max(0.0, lower * (1 - 1e-9)), upper
+
+def _per_channel(scale: Tensor, image: Tensor) -> Tensor:
+    shape = (-1, *[1] * (image.ndim - 2)) if scale.ndim else ()
+    return scale.to(image.dtype).reshape(shape)

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
-from normgauge.monitor.enclosure import root_of_squares
+from normgauge.monitor.enclosure import TrackedConv, is_pointwise, root_of_squares, spec_of
 from normgauge.monitor.layers import Layer, is_sharded
 from normgauge.monitor.listener import Listener
-from normgauge.monitor.normalizers import Normalizers, groups_of
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import Proofs
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch, totals
-from normgauge.monitor.vectors import Vectors
+from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
 SAMPLED, STRIDE, FEW = 65536, 8, 128
 """Entries above which radial part and update are taken from every eighth row, and rows below which they are not."""
@@ -174,7 +172,7 @@ class Instruments:
         for layer, weight in convs[:1]:
             conv = TrackedConv(weight, spec_of(layer.module, [64] * (weight.ndim - 2)))
             conv.read(weight, None)
-            conv.refresh_cheaply(weight)
+            conv.refresh(weight, cheaply=True)
         self._vectors.keep([])
         fetch(self.read(), lambda sheet, seconds: None)
 

@@ -1,15 +1,21 @@
-"""What a monitor says: lines of the run file, the same records for sinks, sentences for the log; each trouble once."""
+"""What a monitor says: header and lines of the run file, the same for sinks, sentences for the log; troubles once."""
 
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
+from torch import nn
+
 from normgauge import store
-from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.sheet import COLUMNS, Row
+from normgauge.monitor.layers import Layer, class_name
+from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, described
+from normgauge.monitor.signs import Alarm
+from normgauge.version import __version__
 
 log = logging.getLogger("normgauge")
 
@@ -97,6 +103,30 @@ class Journal:
         for sink, why in failed:
             said = f"{type(sink).__name__} failed ({type(why).__name__}: {why}); the run file goes on."
             self.note(step, said, f"sink {id(sink)}")
+
+
+def header_of(
+    model: nn.Module, layers: Sequence[Layer], device: str, world: int, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The first line of a run file, but for what the store fills in.
+
+    Args:
+        model: the network.
+        layers: what is watched of it, in the order of every column.
+        device: of the first weight.
+        world: how many processes train the model together.
+        config: the settings of the monitor, and what the user wants to keep.
+    """
+    return {
+        "versions": {"normgauge": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "device": device,
+        "world": world,
+        "model": {"name": class_name(model), "parameters": sum(p.numel() for p in model.parameters())},
+        "layers": [layer.described() for layer in layers],
+        "columns": described(COLUMNS),
+        "totals": described(TOTALS),
+        "config": dict(config),
+    }
 
 
 def _rounded(name: str, value: float | None) -> float | None:

@@ -1,13 +1,15 @@
-"""What a monitor watches: one layer for each weight of the model, found by type and never by name."""
+"""What a monitor watches: one layer for each weight of the model, found by type and never by name; later ones too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
@@ -18,6 +20,9 @@ Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 WEIGHTS = ("W", "w", "kernel")
 """Names, besides those with "weight" in them, of matrices that multiply; others may be added, as positions are."""
+
+SHOWN = 4
+"""Most layers named in a sentence."""
 
 WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before every name
 
@@ -108,6 +113,48 @@ class Layer:
             "parameters": sum(p.numel() for p in self.module.parameters(recurse=False)),
             "tied": self.tied,
         }
+
+
+class Inventory:
+    """Remembers which modules and parameters a model has, so that a look for new ones costs microseconds.
+
+    Attributes:
+        exchanged: layers found at the last look to have another module than before.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.exchanged: list[Layer] = []
+        self._take()
+
+    def fresh(self, known: Sequence[Layer]) -> list[Layer]:
+        """Layers that were not there at the last look, nor under another name.
+
+        Args:
+            known: the layers watched so far; one whose module was exchanged for another of the same shape goes on with
+                the new one.
+        """
+        self.exchanged.clear()
+        if self._now() == self._seen:
+            return []
+        self._take()
+        by_name = {layer.name: layer for layer in known}
+        found = []
+        for layer in find_layers(self._model):
+            old = by_name.get(layer.name)
+            if old is None:
+                found.append(layer)
+            elif old.module is not layer.module and _fits(old, layer):
+                old.module = layer.module
+                self.exchanged.append(old)
+        return found
+
+    def _take(self) -> None:
+        self._tables = [table for m in self._model.modules() for table in (m._parameters, m._modules)]
+        self._seen = self._now()
+
+    def _now(self) -> list[int]:
+        return list(map(id, chain.from_iterable(table.values() for table in self._tables)))
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -207,3 +254,33 @@ def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return "embedding"
     return "matrix" if weight.ndim == 2 and (name in WEIGHTS or "weight" in name) else "vector"
+
+
+def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
+    """Which σ are not those of the step, which operator norms are not known, and why."""
+    norms = [layer for layer in silent if layer.role == "norm"]
+    kept = [layer.name for layer in norms if _runs(layer.module)]
+    lacking = [layer.name for layer in norms if not _runs(layer.module)]
+    convs = [layer.name for layer in silent if layer.role == "conv"]
+    parts = [f"no σ of {_listed(lacking)}"] if lacking else []
+    parts += [f"no operator norm of {_listed(convs)}, whose input was not seen"] if convs else []
+    parts += [f"σ of {_listed(kept)} from running statistics"] if kept else []
+    why = "the model is compiled, and its layers do not run as modules" if _compiled(model) else "they did not run"
+    return f"{' and '.join(parts)}: {why} in the steps that are read."
+
+
+def _fits(old: Layer, new: Layer) -> bool:
+    return old.attribute == new.attribute and old.role == new.role and old.shape == new.shape
+
+
+def _runs(module: nn.Module) -> bool:
+    return isinstance(module, _NormBase) and module.running_var is not None
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + rest
+
+
+def _compiled(model: nn.Module) -> bool:
+    return any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())

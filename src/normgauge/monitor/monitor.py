@@ -14,17 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from normgauge import store
 from normgauge.errors import InputError
-from normgauge.monitor.alarms import Alarm
 from normgauge.monitor.distributed import Team
-from normgauge.monitor.growth import Inventory, unheard_sentence
 from normgauge.monitor.instruments import Instruments
-from normgauge.monitor.journal import Journal, Sink
-from normgauge.monitor.layers import Layer, complex_weights, find_layers
-from normgauge.monitor.opening import check, header_of
+from normgauge.monitor.journal import Journal, Sink, header_of
+from normgauge.monitor.layers import Inventory, Layer, complex_weights, find_layers, unheard_sentence
 from normgauge.monitor.optimizer import first_rate
 from normgauge.monitor.schedule import Schedule
-from normgauge.monitor.seen import Place, Seen
 from normgauge.monitor.sheet import Pending, Sheet, fetch
+from normgauge.monitor.signs import Alarm, Place, Seen
 from normgauge.monitor.watch import Watch
 
 PATIENCE = 3
@@ -92,7 +89,7 @@ class Monitor:
         distributed: bool | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        check(model, budget, every, readings, batch)
+        _check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
         self._optimizer = optimizer
         self._team = Team(model, distributed)
@@ -337,6 +334,27 @@ class Monitor:
 
     def _note(self, sentence: str, key: str) -> None:
         self._journal.note(self._number, sentence, key)
+
+
+def _check(model: nn.Module, budget: float, every: int | None, readings: int | None, batch: Any) -> None:
+    """Refuse what cannot be watched.
+
+    Raises:
+        InputError: with what was expected, what came and what to do.
+    """
+    if isinstance(model, nn.DataParallel):
+        raise InputError(
+            "nn.DataParallel copies the model to every device at each step, so hooks and gradients of the copies are "
+            "lost; give the model inside it (model.module), or use DistributedDataParallel."
+        )
+    if not any(True for _ in model.parameters()):
+        raise InputError(f"this {type(model).__name__} has no parameters: there is nothing to watch.")
+    if not 0.0 < budget < 1.0:
+        raise InputError(f"expected a budget between 0 and 1, such as 0.03 for three per cent; got {budget}.")
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise InputError(f"expected every to be a whole number of steps, at least 1, or None; got {every!r}.")
+    if readings is not None and (readings < 1 or batch is None):
+        raise InputError("full readings need a batch and a number of steps between them: batch=..., readings=1000.")
 
 
 def _places(layers: Sequence[Layer]) -> list[Place]:

@@ -7,8 +7,7 @@ import time
 
 from torch import Tensor
 
-from normgauge.monitor.convolution import TrackedConv, is_pointwise, spec_of
-from normgauge.monitor.enclosure import Raw, Tracked, ends, unit_of, working
+from normgauge.monitor.enclosure import Raw, Tracked, TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.layers import Layer
 from normgauge.monitor.sheet import Row
 
@@ -26,7 +25,7 @@ class Proofs:
     """The enclosures of a model's matrices and convolutions between readings."""
 
     def __init__(self) -> None:
-        self._tracked: dict[int, Tracked | TrackedConv] = {}
+        self._tracked: dict[int, Tracked] = {}
         self._widths: dict[int, float] = {}
         self._costs: dict[int, float] = {}
         self._queue: list[int] | None = None
@@ -43,11 +42,9 @@ class Proofs:
             return
         self._queue = None
         if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
-            self._tracked[row] = Tracked(weight)
-            self._widths[row] = math.inf
+            self._tracked[row], self._widths[row] = Tracked(weight), math.inf
         elif layer.role == "conv" and size is not None:
-            self._tracked[row] = TrackedConv(weight, spec_of(layer.module, size))
-            self._widths[row] = math.inf
+            self._tracked[row], self._widths[row] = TrackedConv(weight, spec_of(layer.module, size)), math.inf
 
     def read(self, row: int, weight: Tensor, scale: Tensor | None, turns: int = 1) -> Raw:
         """The numbers of one layer at this reading."""
@@ -58,11 +55,7 @@ class Proofs:
         tracked = self._tracked[row]
         if not 0.0 < raw["found"] < math.inf:
             tracked.restart()
-        shape, unit = tracked.reference.shape, unit_of(working(tracked.reference))
-        if isinstance(tracked, Tracked):
-            lower, upper = ends(raw, shape[0] + shape[1], tracked.reference.numel(), unit)
-        else:
-            lower, upper = ends(raw, tracked.terms, tracked.reference.numel(), unit, tracked.spread, 2.0**-53)
+        lower, upper = tracked.ends(raw)
         self._widths[row] = upper / lower - 1 if lower else math.inf
         tracked.lost = tracked.lost or raw["proved"] + tracked.spread * raw["drift"] > tracked.spread * raw["frobenius"]
         self._queue = None
@@ -82,7 +75,7 @@ class Proofs:
     def is_cheap(self, row: int) -> bool:
         """Whether a proof may be taken in passing: a small matrix on a CPU."""
         tracked = self._tracked[row]
-        small = isinstance(tracked, Tracked) and min(tracked.reference.shape) <= CHEAP
+        small = min(tracked.reference.flatten(1).shape) <= CHEAP and not isinstance(tracked, TrackedConv)
         return small and tracked.reference.device.type == "cpu"
 
     def renew(self, row: int, weight: Tensor) -> float:
@@ -96,10 +89,7 @@ class Proofs:
         began = time.perf_counter()
         tracked = self._tracked[row]
         cheap = isinstance(tracked, TrackedConv) and (weight.device.type != "cpu" or row not in self._costs)
-        if isinstance(tracked, TrackedConv) and cheap:
-            tracked.refresh_cheaply(weight)
-        else:
-            tracked.refresh(weight)
+        tracked.refresh(weight, cheap)
         self._widths[row], self._queue = 0.0, None
         seconds = time.perf_counter() - began
         self._costs[row] = DEARER * seconds if cheap and weight.device.type == "cpu" else seconds

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.seen import Place, Seen
-from normgauge.monitor.signs import CAUSES, LAST_CAUSES, SYMPTOMS
+from normgauge.monitor.signs import CAUSES, LAST_CAUSES, SYMPTOMS, Alarm, Place, Seen
 from normgauge.monitor.thresholds import QUIET
 
 

@@ -27,6 +27,8 @@ _open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 class Writer:
     """Appends records to a run file. What cannot be written is counted and said, and never raises.
 
+    Without an open file it writes nothing, as it does after ``close``.
+
     Attributes:
         path: the file.
         header: its first line.
@@ -36,7 +38,7 @@ class Writer:
         on_trouble: called with a sentence, once for each spell of trouble.
     """
 
-    def __init__(self, path: Path, header: Record, descriptor: int, on_trouble: Trouble | None = None) -> None:
+    def __init__(self, path: Path, header: Record, descriptor: int = -1, on_trouble: Trouble | None = None) -> None:
         self.path = path.absolute()  # a training may change its folder
         self.header = header
         self.resumed_from: int | None = None

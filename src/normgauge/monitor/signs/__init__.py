@@ -1,4 +1,4 @@
-"""Signs of trouble, one kind a file; plain numbers in, alarms out.
+"""Signs of trouble, by subject; plain numbers in, alarms out.
 
 Causes name what to change. Symptoms name where it shows, and are left unsaid while a cause is known.
 """
@@ -6,18 +6,11 @@ Causes name what to change. Symptoms name where it shows, and are left unsaid wh
 from __future__ import annotations
 
 from normgauge.monitor.signs.broken import Broken
-from normgauge.monitor.signs.capacity import Capacity
-from normgauge.monitor.signs.data import DataScale
-from normgauge.monitor.signs.gamma import Gains
-from normgauge.monitor.signs.gradient import Gradients
-from normgauge.monitor.signs.labels import LabelNoise
-from normgauge.monitor.signs.missing import MissingNormalizer
-from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum
-from normgauge.monitor.signs.scale import WeightScale
-from normgauge.monitor.signs.sigma import Epsilon, Sigma
-from normgauge.monitor.signs.sign import Sign
-from normgauge.monitor.signs.statistics import StaleStatistics
-from normgauge.monitor.signs.still import StandsStill
+from normgauge.monitor.signs.data import DataScale, LabelNoise
+from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, Sigma, StaleStatistics
+from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, StandsStill
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign
+from normgauge.monitor.signs.weights import Capacity, Gradients, WeightScale
 
 CAUSES: tuple[type[Sign], ...] = (
     Broken, DataScale, Momentum, LearningRate, MissingNormalizer, WeightScale, Epsilon, Gains, StaleStatistics,
@@ -29,4 +22,4 @@ LAST_CAUSES: tuple[type[Sign], ...] = (LabelNoise,)
 
 SYMPTOMS: tuple[type[Sign], ...] = (Sigma, EffectiveRate, Gradients, Capacity)
 
-__all__ = ["CAUSES", "LAST_CAUSES", "SYMPTOMS", "Sign"]
+__all__ = ["CAUSES", "LAST_CAUSES", "SYMPTOMS", "Alarm", "Place", "Seen", "Sign"]

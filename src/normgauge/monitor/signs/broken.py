@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.seen import Place, Seen
 from normgauge.monitor.sheet import Column
-from normgauge.monitor.thresholds import HALF_LIMIT, HALF_ROOM, SKIPPED
+from normgauge.monitor.signs.sign import Alarm, Place, Seen
+from normgauge.monitor.thresholds import (
+    HALF_LIMIT,
+    HALF_ROOM,
+    SKIPPED,
+)
 
 
 class Broken:

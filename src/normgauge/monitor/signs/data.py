@@ -1,14 +1,28 @@
-"""The size of the input."""
+"""The data: the size of the input, and labels blamed for a loss that jumps while nothing in the network moved."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.seen import Place, Seen
-from normgauge.monitor.signs.sign import Level
-from normgauge.monitor.thresholds import DATA_JUMP, DATA_LARGE, DATA_SMALL
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, median, relative_updates
+from normgauge.monitor.thresholds import (
+    DATA_JUMP,
+    DATA_LARGE,
+    DATA_SMALL,
+    LOSS_APART,
+    LOSS_HIGH,
+    LOSS_HIGH_SPREAD,
+    LOSS_JUMP,
+    LOSS_MATERIAL,
+    LOSS_READINGS,
+    LOSS_SPREAD,
+    LOSS_STEADY,
+    MEMORY,
+    SCALE_KEPT,
+    SETTLED,
+)
 
 
 class DataScale:
@@ -39,3 +53,82 @@ class DataScale:
                 "data (divide images by 255, or subtract the mean and divide by the standard deviation)."
             )
             yield Alarm(seen.step, "data_scale", "", sentence, size, DATA_LARGE if size > 1 else DATA_SMALL)
+
+
+Key = tuple[str, int]  # what is compared, and of which layer
+TURN: Key = ("turn", 0)
+
+
+class LabelNoise:
+    """Losses far above their level with the input, the σ and the steps before all as usual: the labels are left."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._count, self._mean, self._spread, self._start = 0, 0.0, 0.0, 0.0
+        self._high: list[tuple[int, float]] = []
+        self._levels: dict[Key, Level] = defaultdict(Level)
+        self._steady = self._was_steady = True
+        self._step = 0
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Go through every loss since the last reading; at the first high one, look whether the network moved."""
+        calm, jump = not self._high, None
+        near, self._step = seen.step - self._step <= LOSS_APART, seen.step
+        for at, loss in seen.losses:
+            self._see(at, loss)
+            jump = self._jump() or jump
+        numbers = self._numbers_of(seen)
+        if calm and (self._high or jump):
+            steady = (self._near(key, value) for key, value in numbers.items() if key != TURN)
+            self._steady = self._was_steady and all(steady)
+        if not self._high:
+            self._was_steady = self._near(TURN, numbers[TURN])  # this step shows in the loss of the next
+            for key, value in numbers.items():
+                self._levels[key].see(value)
+        if jump is None or not self._steady or not near:
+            return
+        at, before, loss = jump
+        sentence = (
+            f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while the input's size, every σ and "
+            "the steps before were as usual. Nothing that was measured changed: look at the labels of these batches."
+        )
+        yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP)
+
+    def _jump(self) -> tuple[int, float, float] | None:
+        """First step, level before and mean loss of a row of high ones, if it is long and high enough."""
+        if len(self._high) < LOSS_READINGS:
+            return None
+        loss = sum(loss for _, loss in self._high) / len(self._high)
+        rise = loss - self._mean
+        high = loss >= LOSS_JUMP * self._mean and rise >= max(LOSS_SPREAD * self._spread, LOSS_MATERIAL * self._start)
+        return (self._high[0][0], self._mean, loss) if high else None
+
+    def _see(self, at: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            return
+        away = loss - self._mean
+        high = loss > LOSS_HIGH * self._mean and away > LOSS_HIGH_SPREAD * self._spread
+        if self._count >= MEMORY and high:
+            self._high.append((at, loss))
+            if len(self._high) <= MEMORY:
+                return
+        self._high = []
+        self._count += 1
+        share = 1 / min(self._count, MEMORY)
+        self._mean += share * away
+        if self._count <= SETTLED:
+            self._start = self._mean
+        self._spread += share * (abs(away) - self._spread)
+
+    def _numbers_of(self, seen: Seen) -> dict[Key, float | None]:
+        """Input, learning rate, median relative step, every σ and every weight's norm."""
+        numbers: dict[Key, float | None] = {("sigma", row): line.get("sigma_rms") for row, line in enumerate(seen.rows)}
+        numbers |= {("weight", row): line.get("frobenius") for row, line in enumerate(seen.rows)}
+        turn = median(relative_updates(seen, self._places))
+        return {**numbers, ("input", 0): seen.given, ("rate", 0): seen.rate, TURN: turn}
+
+    def _near(self, key: Key, value: float | None) -> bool:
+        """Whether a number keeps to its level; noisy labels give longer steps too, and rates may fall."""
+        factor = self._levels[key].factor(value)
+        within = {"weight": SCALE_KEPT, "turn": LOSS_STEADY**2}.get(key[0], LOSS_STEADY)
+        return factor < within and (factor > 1 / within or key[0] in ("rate", "turn"))

@@ -1,14 +1,77 @@
-"""What every sign has: places to name, a look at each reading, and levels to compare with."""
+"""What every sign has: places to name, a look at each reading, levels to compare with, alarms to give."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from normgauge.monitor.alarms import Alarm
-from normgauge.monitor.seen import Place, Seen
+from normgauge.monitor.sheet import Row
 from normgauge.monitor.thresholds import MEMORY, SETTLED
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A warning.
+
+    Attributes:
+        step: when.
+        alarm: which kind.
+        layer: where; "" for the whole network.
+        sentence: what was seen, what it means, what to do.
+        value: the number that gave it away.
+        threshold: the number it crossed.
+    """
+
+    step: int
+    alarm: str
+    layer: str
+    sentence: str
+    value: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A layer as the watch knows it.
+
+    Attributes:
+        name: in the model.
+        role: matrix, conv, embedding, norm or vector.
+        shape: of its weight.
+        size: Frobenius norm of the weight before the first step.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...] = ()
+    size: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One reading.
+
+    Attributes:
+        step: of the reading.
+        losses: (step, loss) of every step since the reading before.
+        rows: the numbers of each layer: the columns of a line, and eps, running, batch, rate, momentum, weight_decay.
+        totals: of the reading.
+        pairs: layer to the normalizer its output goes straight into.
+        rate: the learning rate, where it is known.
+        given: root mean square of the network's input, where it is a tensor of floats.
+        half: whether the first product came out in float16.
+    """
+
+    step: int
+    losses: Sequence[tuple[int, float]]
+    rows: Sequence[Row]
+    totals: Mapping[str, float | None]
+    pairs: Mapping[int, int]
+    rate: float | None = None
+    given: float | None = None
+    half: bool = False
 
 
 class Sign(Protocol):

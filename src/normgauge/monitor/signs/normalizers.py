@@ -1,0 +1,271 @@
+"""The normalizers: one that is missing, σ against ε and its level, gains that die or decay, stale statistics."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from normgauge.monitor.sheet import Row
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen
+from normgauge.monitor.thresholds import (
+    EPS_SHARE,
+    EPS_USUAL,
+    GAMMA_DEAD,
+    GAMMA_DECAY,
+    GAMMA_JUMP,
+    GAMMA_SHRUNK,
+    GAMMA_TOUCHED,
+    SETTLED,
+    SIGMA_FACTOR,
+    STATISTICS,
+    STATISTICS_FROZEN,
+    STATISTICS_READINGS,
+    STATISTICS_STEPS,
+    STATISTICS_STILL,
+    WIRING_READINGS,
+)
+
+Gap = tuple[str, str, int]  # an existing layer beside the gap, what is missing, how many sisters have it
+
+
+class MissingNormalizer:
+    """One block of a series, or one layer in a row of normalized ones, that has no normalizer."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._gaps = list(_odd_blocks(self._places))
+        self._readings = 0
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Say what is missing, once the wiring was seen."""
+        self._readings += 1
+        if seen.step < 2:
+            return
+        if not self._gaps and self._readings <= WIRING_READINGS:
+            self._gaps = list(self._odd_layers(seen))
+        for layer, missing, sisters in self._gaps:
+            sentence = (
+                f"{layer} has no normalizer where {sisters} sister blocks have one ({missing}); what it does to the "
+                "scale of activations is passed on unchecked. Inferred from the wiring: if it is meant, ignore this; "
+                "else add it."
+            )
+            yield Alarm(seen.step, "missing_normalizer", layer, sentence, 0.0, float(sisters))
+
+    def _odd_layers(self, seen: Seen) -> Iterator[Gap]:
+        """Exactly one layer without, normalized ones before and after it, all of one role."""
+        for role in ("matrix", "conv"):
+            rows = [i for i, place in enumerate(self._places) if place.role == role]
+            paired = [i in seen.pairs for i in rows]
+            if paired.count(True) < 2:
+                continue
+            first, last = paired.index(True), len(paired) - 1 - paired[::-1].index(True)
+            inside = [i for i, has in zip(rows[first:last], paired[first:last], strict=True) if not has]
+            if len(inside) == 1:
+                yield self._places[inside[0]].name, "a normalizer straight behind it", paired.count(True)
+
+
+def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
+    """Series of numbered blocks in which all but one have a normalizer of the same name."""
+    norms: dict[tuple[str, str], set[str]] = defaultdict(set)
+    blocks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    behind: dict[tuple[str, str], int] = {}  # how many layers of a sister come before the normalizer
+    for place in places:
+        parts = place.name.split(".")
+        for k, part in enumerate(parts):
+            if not part.isdigit():
+                continue
+            series, inside = ".".join(parts[:k]), ".".join(parts[k + 1 :])
+            if place.role == "norm" and inside:
+                norms[series, inside].add(part)
+                behind[series, inside] = len(blocks[series][part])
+            elif place.role in ("matrix", "conv"):
+                blocks[series][part].append(place.name)
+    for (series, inside), having in norms.items():
+        lacking = [part for part, layers in blocks[series].items() if layers and part not in having]
+        if len(having) >= 2 and len(lacking) == 1:
+            name = ".".join(filter(None, (series, lacking[0], inside)))
+            layers = blocks[series][lacking[0]]
+            yield layers[min(behind[series, inside], len(layers) - 1)], name, len(having)
+
+
+class Epsilon:
+    """ε that decides instead of σ²."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare ε with the mean of σ² + ε."""
+        for place, row in zip(self._places, seen.rows, strict=False):
+            eps, sigma = row.get("eps", 0.0), row.get("sigma_rms", math.nan)
+            if place.role != "norm" or not sigma > 0.0 or eps < EPS_SHARE * sigma**2:
+                continue
+            share, rest = eps / sigma**2, max(sigma**2 - eps, 0.0)
+            if eps > EPS_USUAL:
+                why, kind = (
+                    "ε is far larger than usual (1e-5), and the layer hardly normalizes: lower ε",
+                    "eps_dominates",
+                )
+            else:
+                why, kind = (
+                    "what comes in is nearly constant: look at the layer in front, dead or too small",
+                    "sigma_collapse",
+                )
+            sentence = f"{place.name}: ε = {eps:.3g} makes {share:.0%} of σ² + ε, σ² itself is {rest:.2g}; {why}."
+            yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE)
+
+
+class Sigma:
+    """σ that leaves its level by a large factor.
+
+    Where a weight goes straight into the normalizer, σ/‖w‖ is compared: growing weights alone are a change of gauge.
+    """
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = {row: place for row, place in enumerate(places) if place.role == "norm"}
+        self._levels: dict[int, Level] = defaultdict(Level)
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare every normalizer."""
+        feeding = {norm: layer for layer, norm in seen.pairs.items()}
+        for row, place in self._places.items():
+            size = _free(seen.rows, row, feeding.get(row))
+            if size is None:
+                continue
+            level = self._levels[row]
+            factor = level.factor(size)
+            if 1 / SIGMA_FACTOR < factor < SIGMA_FACTOR:
+                level.see(size)
+                continue
+            collapse = factor < 1
+            what = (
+                "collapsed: what comes in hardly varies"
+                if collapse
+                else "exploded: what comes in has far outgrown its weights"
+            )
+            sentence = (
+                f"{place.name}: σ = {seen.rows[row]['sigma_rms']:.3g} is {factor:.2g} times its level (against the "
+                f"norm of the weights in front); it {what}. Look at the layers in front of it and at the input."
+            )
+            kind = "sigma_collapse" if collapse else "sigma_explosion"
+            yield Alarm(seen.step, kind, place.name, sentence, factor, 1 / SIGMA_FACTOR if collapse else SIGMA_FACTOR)
+
+
+def _free(rows: Sequence[Row], norm: int, feeding: int | None) -> float | None:
+    sigma = rows[norm].get("sigma_rms")
+    weight = None if feeding is None else rows[feeding].get("frobenius")
+    if sigma is None or not 0.0 < sigma < math.inf:
+        return None
+    return sigma / weight if weight else sigma
+
+
+class Gains:
+    """‖γ‖ of every normalizer against its level and its start."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = {row: place for row, place in enumerate(places) if place.role == "norm" and place.shape}
+        self._levels = {row: Level() for row in self._places}
+        self._starts: dict[int, float] = {}
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare every gain."""
+        left = {}
+        for row, place in self._places.items():
+            size = seen.rows[row].get("frobenius")
+            if size is None or not math.isfinite(size):
+                continue
+            factor = self._levels[row].factor(size)
+            if factor < GAMMA_DEAD:
+                yield self._dead(seen, place.name, size, self._levels[row].value)
+                continue
+            step = self._levels[row].factor(seen.rows[row].get("update", 0.0)) if self._levels[row].settled else 0.0
+            if step > GAMMA_JUMP:
+                yield self._jump(seen, place.name, step)
+            self._levels[row].see(size)
+            if self._levels[row].count == 1:
+                self._starts[row] = size
+            if row in self._starts and self._starts[row] > 0.0:
+                left[row] = size / self._starts[row]
+        yield from self._decay(seen, left)
+
+    def _dead(self, seen: Seen, name: str, size: float, level: float) -> Alarm:
+        sentence = (
+            f"{name}: ‖γ‖ fell from {level:.3g} to {size:.3g} at step {seen.step}, so nothing passes this normalizer "
+            "and no gradient reaches what lies before it. Look at what writes to γ (pruning, an optimizer group, a "
+            "loaded state)."
+        )
+        return Alarm(seen.step, "dead_normalizer", name, sentence, size / level, GAMMA_DEAD)
+
+    def _jump(self, seen: Seen, name: str, step: float) -> Alarm:
+        sentence = (
+            f"{name}: γ changed by {step:.0%} of its norm in the step at {seen.step}. It was overwritten, or zeroed "
+            "and driven back by an exploding gradient: look at what writes to γ, and at the σ behind it."
+        )
+        return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP)
+
+    def _decay(self, seen: Seen, left: dict[int, float]) -> Iterator[Alarm]:
+        """Weight decay on γ: known from the optimizer, else inferred when all of them shrink."""
+        if not left or min(level.count for level in self._levels.values()) < SETTLED:
+            return
+        worst = min(left, key=lambda row: left[row])
+        taken = max(_taken(seen.rows[row]) for row in left)
+        if taken > GAMMA_DECAY and left[worst] < GAMMA_TOUCHED:
+            how, threshold = f"weight decay takes {taken:.2%} of it each step", GAMMA_TOUCHED
+        elif len(left) >= 2 and max(left.values()) < GAMMA_SHRUNK:
+            how, threshold = "all gains shrink together, which looks like weight decay on γ (inferred)", GAMMA_SHRUNK
+        else:
+            return
+        name = self._places[worst].name
+        sentence = (
+            f"{name}: ‖γ‖ has come down to {left[worst]:.0%} of its start; {how}. The network loses its gains layer by "
+            "layer: put the parameters of normalizers in an optimizer group with weight_decay=0."
+        )
+        yield Alarm(seen.step, "gamma_decay", "", sentence, left[worst], threshold)
+
+
+def _taken(row: Row) -> float:
+    return row.get("rate", 0.0) * row.get("weight_decay", 0.0)
+
+
+class StaleStatistics:
+    """Running σ² that stand still, or that belong to other data."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._apart: dict[int, int] = defaultdict(int)
+        self._still: dict[int, int] = defaultdict(int)
+        self._last: dict[int, float] = {}
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare every normalizer that keeps statistics."""
+        for row, place in enumerate(self._places):
+            if place.role == "norm" and "running" in seen.rows[row]:
+                yield from self._one(seen, row, place.name, seen.rows[row])
+
+    def _one(self, seen: Seen, row: int, name: str, numbers: Row) -> Iterator[Alarm]:
+        running, frozen = numbers["running"], "batch" in numbers
+        batch = numbers["batch"] if frozen else numbers.get("sigma_rms", 0.0) ** 2 - numbers.get("eps", 0.0)
+        moved = frozen or running != self._last.get(row)
+        self._last[row] = running
+        self._still[row] = 0 if moved else self._still[row] + 1
+        if batch > 0.0:
+            apart = not 1 / STATISTICS < running / batch < STATISTICS and (frozen or seen.step >= STATISTICS_STEPS)
+            self._apart[row] = self._apart[row] + 1 if apart else 0
+        if self._apart[row] >= (STATISTICS_FROZEN if frozen else STATISTICS_READINGS):
+            use = (
+                "it normalizes with the running ones (eval mode while training)"
+                if frozen
+                else "evaluation will use them"
+            )
+            sentence = (
+                f"{name}: the running σ² is {running:.3g}, that of the batch {batch:.3g}; {use}. They belong to other "
+                "data or are not updated: put it in train mode, give momentum about 0.1, or recompute them."
+            )
+            yield Alarm(seen.step, "stale_statistics", name, sentence, running / batch, STATISTICS)
+        elif self._still[row] >= STATISTICS_STILL:
+            sentence = (
+                f"{name}: the running statistics have not moved in {self._still[row]} readings although it trains; "
+                f"evaluation will use σ² = {running:.3g} where the batch has {batch:.3g}. Is its momentum 0?"
+            )
+            yield Alarm(seen.step, "stale_statistics", name, sentence, float(self._still[row]), float(STATISTICS_STILL))

@@ -1,0 +1,173 @@
+"""The layers: the size of their weights and of their scale-free gradients, and how fast their product grows."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, median
+from normgauge.monitor.thresholds import (
+    CAPACITY_DECADES,
+    CAPACITY_READINGS,
+    CAPACITY_STEPS,
+    GRADIENT_EXPLODED,
+    GRADIENT_READINGS,
+    GRADIENT_VANISHED,
+    MEMORY,
+    SCALE_GREW,
+    SCALE_KEPT,
+    SCALE_LARGE,
+    SCALE_ODD,
+    SCALE_SMALL,
+)
+
+
+class WeightScale:
+    """A layer whose rows are far longer or shorter than those of the others and than 1, or that grows alone."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = {row: p for row, p in enumerate(places) if p.role in ("matrix", "conv") and p.shape}
+        self._levels = {row: Level() for row in self._places}
+        self._first = True
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare root mean square row norms, ‖W‖_F/√rows; at first also those before the first step."""
+        sizes = {row: seen.rows[row].get("frobenius", 0.0) for row in self._places}
+        if self._first:
+            self._first = False
+            yield from self._among(seen, {row: place.size for row, place in self._places.items()})
+        yield from self._among(seen, sizes)
+        yield from self._alone(seen, sizes)
+
+    def _among(self, seen: Seen, norms: Mapping[int, float]) -> Iterator[Alarm]:
+        """Those far from the others; a layer that starts at 0 is meant to."""
+        sizes = {
+            row: norm / math.sqrt(self._places[row].shape[0]) for row, norm in norms.items() if 0.0 < norm < math.inf
+        }
+        if len(sizes) < 2:
+            return
+        middle = median(list(sizes.values())) or 0.0  # of all: one odd layer among three or more does not move it far
+        for row, size in sizes.items():
+            others = middle if len(sizes) > 2 else sum(sizes.values()) - size
+            large = size > SCALE_LARGE * others and size > SCALE_ODD
+            if large or (size < SCALE_SMALL * others and size < 1 / SCALE_ODD):
+                yield self._odd(seen, row, size, others)
+
+    def _alone(self, seen: Seen, norms: Mapping[int, float]) -> Iterator[Alarm]:
+        """One that left its level while the others kept theirs."""
+        factors = {row: self._levels[row].factor(norm) for row, norm in norms.items() if math.isfinite(norm)}
+        moved = [row for row, factor in factors.items() if not 1 / SCALE_KEPT < factor < SCALE_KEPT]
+        for row, factor in factors.items():
+            if moved == [row] and factor > SCALE_GREW:
+                name = self._places[row].name
+                sentence = (
+                    f"{name}: its weights have norm {norms[row]:.3g}, {factor:.1f} times their level, while those of "
+                    "the other layers stay. Something drives this layer alone: look at its gradient and its optimizer "
+                    "group."
+                )
+                yield Alarm(seen.step, "weight_scale", name, sentence, factor, SCALE_GREW)
+            else:
+                self._levels[row].see(norms[row])
+
+    def _odd(self, seen: Seen, row: int, size: float, others: float) -> Alarm:
+        name = self._places[row].name
+        if row in seen.pairs:
+            kept = "hardly moves in proportion" if size > others else "is turned over in a few steps, and ε decides"
+            why = f"the normalizer behind it hides that from the output, but the layer {kept}"
+        else:
+            why = "no normalizer behind it evens that out: outputs and gradients are off by the same factor"
+        sentence = (
+            f"{name}: the rows of its weight have norm {size:.3g}, those of the other layers {others:.3g}; {why}. "
+            "Check its initialization, or what was loaded into it."
+        )
+        threshold = SCALE_LARGE if size > others else SCALE_SMALL
+        return Alarm(seen.step, "weight_scale", name, sentence, size / others, threshold)
+
+
+class Gradients:
+    """Explosion against a layer's own level; vanishing as a share of the network's, for all fade as a loss falls."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = {row: p for row, p in enumerate(places) if p.role in ("matrix", "conv")}
+        self._sizes: dict[int, Level] = defaultdict(Level)
+        self._shares: dict[int, Level] = defaultdict(Level)
+        self._odd: dict[int, int] = defaultdict(int)
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare every layer; the worst one is named."""
+        sizes = {row: seen.rows[row].get("scale_free_gradient", math.nan) for row in self._places}
+        sizes = {row: size for row, size in sizes.items() if math.isfinite(size)}
+        largest = max(sizes.values(), default=0.0)
+        if not largest:
+            return
+        for row, size in sizes.items():
+            up, down = self._sizes[row].factor(size), self._shares[row].factor(size / largest)
+            odd = up > GRADIENT_EXPLODED or down < GRADIENT_VANISHED
+            self._odd[row] = self._odd[row] + 1 if odd else 0
+            if not odd:
+                self._sizes[row].see(size)
+                self._shares[row].see(size / largest)
+        odd_ones = [row for row in sizes if self._odd[row] >= GRADIENT_READINGS]
+        if odd_ones:
+            yield self._say(seen, max(odd_ones, key=lambda row: self._sizes[row].factor(sizes[row])), sizes, largest)
+
+    def _say(self, seen: Seen, row: int, sizes: dict[int, float], largest: float) -> Alarm:
+        name, up = self._places[row].name, self._sizes[row].factor(sizes[row])
+        if up > GRADIENT_EXPLODED:
+            sentence = (
+                f"{name}: ‖w‖‖∇‖ = {sizes[row]:.3g} is {up:.2g} times its level, whatever the scale of the weights. "
+                "The gradient explodes there first; clip it, lower the learning rate, and look at the alarms before "
+                "this one."
+            )
+            return Alarm(seen.step, "gradient_explosion", name, sentence, up, GRADIENT_EXPLODED)
+        share = sizes[row] / largest
+        sentence = (
+            f"{name}: its share of the network's scale-free gradient fell to {share:.1e}; it was "
+            f"{self._shares[row].value:.1e}. Nothing reaches it any more: look for dead units, a γ of 0 or a saturated "
+            "layer behind it."
+        )
+        return Alarm(
+            seen.step, "gradient_vanishing", name, sentence, share, GRADIENT_VANISHED * self._shares[row].value
+        )
+
+
+class Capacity:
+    """The product of the folded gains, free of the scale in front of normalizers, over the last readings."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._readings = 0
+        self._past: deque[tuple[int, float, list[float | None]]] = deque(maxlen=MEMORY)
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare with the lowest of the last readings."""
+        total = seen.totals.get("log10_folded")
+        self._readings += 1
+        if total is None or not math.isfinite(total) or self._readings <= CAPACITY_READINGS:
+            return
+        while self._past and self._past[0][0] < seen.step - CAPACITY_STEPS:
+            self._past.popleft()
+        gains = [row.get("folded") for row in seen.rows[: len(self._places)]]
+        since, before, then = min(self._past, key=lambda past: past[1], default=(seen.step, total, gains))
+        self._past.append((seen.step, total, gains))
+        factors = sum(gain is not None for gain in gains)
+        limit = CAPACITY_DECADES * max(factors, 2)
+        if total - before <= limit:
+            return
+        layer, decades = self._fastest(gains, then)
+        sentence = (
+            f"the folded product grew by {total - before:.1f} decades between steps {since} and {seen.step}, most in "
+            f"{layer or 'no single layer'} ({decades:.1f}). The network becomes steeper far faster than training "
+            "needs: lower the learning rate, or clip the gradient."
+        )
+        yield Alarm(seen.step, "capacity_growth", layer, sentence, total - before, limit)
+
+    def _fastest(self, gains: Sequence[float | None], then: Sequence[float | None]) -> tuple[str, float]:
+        growth = [
+            (math.log10(now / old), place.name)
+            for now, old, place in zip(gains, then, self._places, strict=False)
+            if now and old
+        ]
+        decades, name = max(growth, default=(0.0, ""))
+        return name, decades
