@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from normgauge.core.certificate import Certificate, Row
+from normgauge.core.claim import Curve, Entry, Outcome
+from normgauge.core.claim import Finding as Comparison
+from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, Trace
 from normgauge.core.fields import Ends, declared
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.reading import Finding, LayerRecord, Published, Reading, Sample, Sigma, Witness
+from normgauge.core.symmetry import Symmetries, Symmetry
 
 PAGE = Path(__file__).parent / "json.md"
-RECORDS = (Reading, Finding, LayerRecord, Ends, Sigma, Sample, Witness, Proof, ProofStep, Published)
+RECORDS = {
+    **{cls.__name__: cls for cls in (Reading, Finding, LayerRecord, Ends, Sigma, Sample, Witness, Proof, ProofStep)},
+    **{cls.__name__: cls for cls in (Published, Certificate, Row, Curve, Entry, Outcome, Symmetries, Symmetry)},
+    **{cls.__name__: cls for cls in (Curvature, Eigenvalue, Trace, LayerCurvature, Density, Condition)},
+    "Comparison": Comparison,
+}
 
 
 def table(cls: type) -> str:
@@ -20,17 +30,15 @@ def table(cls: type) -> str:
     lines = ["| field | type | meaning |" + " source |" * sourced, "| --- | --- | --- |" + " --- |" * sourced]
     for field in fields:
         source = f" {', '.join(field.told.source)} |" if field.told.source else " |" * sourced
-        lines.append(f"| `{field.key}` | `{field.kind.words}` | {field.told.sentence} |{source}")
+        lines.append(f"| `{field.key}` | `{field.form.words}` | {field.told.sentence} |{source}")
     return "\n".join(lines)
 
 
 def written(page: str) -> str:
     """The page with every table fresh."""
-    for cls in RECORDS:
-        begin = f"<!-- fields of {cls.__name__} -->\n"
-        page = re.sub(
-            f"{begin}.*?\n\n", lambda _, cls=cls, begin=begin: f"{begin}{table(cls)}\n\n", page, flags=re.DOTALL
-        )
+    for name, cls in RECORDS.items():
+        begin = f"<!-- fields of {name} -->\n"
+        page = re.sub(f"{begin}.*?\n\n", (begin + table(cls) + "\n\n").replace("\\", r"\\"), page, flags=re.DOTALL)
     return page
 
 

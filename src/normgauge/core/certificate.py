@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from normgauge.core.claim import Curve
-from normgauge.core.spelled import spell, unspell
+from normgauge.core.fields import Stored, Told, plain
+from normgauge.core.spelled import spell
 from normgauge.errors import InputError, ReadingError
 
 SCHEMA = 2
@@ -44,48 +43,54 @@ class Consumed(StrEnum):
     WEIGHTS = "weights only"
 
 
+Fact = Annotated[
+    float | int | str,
+    plain(
+        "a number or a text",
+        lambda value: isinstance(value, str | int | float),
+        lambda value: value if isinstance(value, str) else spell(value),
+        lambda value: float(value) if value in ("inf", "-inf") else value,
+        "number or text",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One bound or score.
+class Row(Stored):
+    """One bound or score."""
 
-    Attributes:
-        key: a stable name for scripts, such as ``theorem20.variation``.
-        name: for people.
-        family: rows of one family stand together: ``hold-out``, ``cells``, ``feature cells``, ``capacity``,
-            ``PAC-Bayes``, ``compression``, ``disagreement``, ``score``.
-        kind: what it may be called.
-        value: the number; None where there is none.
-        confidence: 1 − δ of the whole row; None for scores.
-        consumed: what it was paid with.
-        terms: its parts by name, in the order a waterfall shows them.
-        additive: whether the terms add up to the value.
-        limit: the range of what is bounded: at or above it a bound says nothing.
-        quantity: what is bounded, such as ``error``.
-        about: which predictor it speaks about; a bound for a noisy or compressed network says nothing of this one.
-        condition: what must hold and cannot be checked from here; no bound is without one.
-        reason: why it is no bound, or vacuous, or not applicable; what to do about it.
-        needed: training samples (or hold-out samples) with which it would say something; None where unknown or none.
-        source: paper or theorem.
-        formula: in Unicode, readable raw.
-    """
-
-    key: str
-    name: str
-    family: str
-    kind: Kind
-    value: float | None = None
-    confidence: float | None = None
-    consumed: tuple[Consumed, ...] = ()
-    terms: tuple[tuple[str, float], ...] = ()
-    additive: bool = False
-    limit: float = 1.0
-    quantity: str = "error"
-    about: str = NETWORK
-    condition: str = ""
-    reason: str = ""
-    needed: int | None = None
-    source: str = ""
-    formula: str = ""
+    key: Annotated[str, Told("a stable name for scripts, such as `theorem20.variation`")]
+    name: Annotated[str, Told("for people")]
+    family: Annotated[
+        str,
+        Told(
+            "rows of one family stand together: `hold-out`, `cells`, `feature cells`, `capacity`, `PAC-Bayes`, "
+            "`compression`, `disagreement`, `score`"
+        ),
+    ]
+    kind: Annotated[Kind, Told("what it may be called: `bound`, `estimate`, `score`, `vacuous` or `not applicable`")]
+    value: Annotated[float | None, Told("the number; `null` where there is none")] = None
+    confidence: Annotated[float | None, Told("1 − δ of the whole row; `null` for scores")] = None
+    consumed: Annotated[tuple[Consumed, ...], Told("what it was paid with")] = ()
+    terms: Annotated[tuple[tuple[str, float], ...], Told("its parts by name, in the order a waterfall shows them")] = ()
+    additive: Annotated[bool, Told("whether the terms add up to the value")] = False
+    limit: Annotated[float, Told("the range of what is bounded: at or above it a bound says nothing")] = 1.0
+    quantity: Annotated[str, Told("what is bounded, such as `error`")] = "error"
+    about: Annotated[
+        str,
+        Told("which predictor it speaks about; a bound for a noisy or compressed network says nothing of this one"),
+    ] = NETWORK
+    condition: Annotated[
+        str,
+        Told("what must hold and cannot be checked from here, parts divided by `; `; no bound is without one"),
+    ] = ""
+    reason: Annotated[str, Told("why it is no bound, or vacuous, or not applicable; what to do about it")] = ""
+    needed: Annotated[
+        int | None,
+        Told("training samples (or hold-out samples) with which it would say something; `null` where unknown or none"),
+    ] = None
+    source: Annotated[str, Told("paper or theorem")] = ""
+    formula: Annotated[str, Told("in Unicode, readable raw")] = ""
 
     def __post_init__(self) -> None:
         if self.kind is Kind.NOT_APPLICABLE and not self.reason:
@@ -101,36 +106,6 @@ class Row:
     def heaviest(self) -> str:
         """The largest term: what makes a vacuous row vacuous."""
         return max(self.terms, key=lambda term: term[1])[0] if self.terms else ""
-
-    def to_json(self) -> dict[str, Any]:
-        """This row as strict JSON."""
-        return {
-            "key": self.key,
-            "name": self.name,
-            "family": self.family,
-            "kind": str(self.kind),
-            "value": spell(self.value),
-            "confidence": self.confidence,
-            "consumed": [str(c) for c in self.consumed],
-            "terms": {name: spell(value) for name, value in self.terms},
-            "additive": self.additive,
-            "limit": spell(self.limit),
-            "quantity": self.quantity,
-            "about": self.about,
-            "condition": self.condition,
-            "reason": self.reason,
-            "needed": self.needed,
-            "source": self.source,
-            "formula": self.formula,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Row:
-        """The inverse of `to_json`."""
-        plain = {**data, "kind": Kind(data["kind"]), "value": unspell(data["value"]), "limit": _number(data["limit"])}
-        plain["consumed"] = tuple(Consumed(c) for c in data["consumed"])
-        plain["terms"] = tuple((name, _number(value)) for name, value in data["terms"].items())
-        return cls(**plain)
 
 
 def promised(row: Row, **changes: Any) -> Row:
@@ -153,34 +128,28 @@ def promised(row: Row, **changes: Any) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """All rows for one network.
+class Certificate(Stored):
+    """All rows for one network."""
 
-    Attributes:
-        model: class name of the network.
-        delta: the share of failure every row allows.
-        samples: training samples; ``holdout`` and ``unlabeled`` likewise, 0 where none were given.
-        classes: of the labels.
-        rows: bounds first, as computed; the renderers order them.
-        facts: numbers measured on the way, by name: error on D, quantiles of the margin, Lipschitz constants.
-        warnings: what a reader must know before trusting any row.
-        notes: what was done, such as the mode measured in.
-        curves: small plots, such as a local constant against its radius.
-        tries: how many networks or settings were compared on these samples: every row's share of failure is δ over it.
-    """
-
-    model: str
-    delta: float
-    samples: int
-    holdout: int
-    unlabeled: int
-    classes: int
-    rows: tuple[Row, ...]
-    facts: Mapping[str, float | int | str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    tries: int = 1
+    schema: ClassVar[Annotated[int, Told(f"{SCHEMA}")]] = SCHEMA
+    model: Annotated[str, Told("class name of the network")]
+    delta: Annotated[float, Told("the share of failure every row allows")]
+    tries: Annotated[
+        int,
+        Told("how many networks or settings were compared on these samples: every row's share of failure is δ over it"),
+    ] = field(default=1, kw_only=True)
+    samples: Annotated[int, Told("training samples")]
+    holdout: Annotated[int, Told("hold-out samples, 0 where none were given")]
+    unlabeled: Annotated[int, Told("samples without labels, 0 where none were given")]
+    classes: Annotated[int, Told("of the labels")]
+    rows: Annotated[tuple[Row, ...], Told("bounds first, as computed; the renderers order them; see below")]
+    facts: Annotated[
+        Mapping[str, Fact],
+        Told("numbers measured on the way, by name: error on D, quantiles of the margin, Lipschitz constants"),
+    ] = field(default_factory=dict)
+    warnings: Annotated[tuple[str, ...], Told("what a reader must know before trusting any row")] = ()
+    notes: Annotated[tuple[str, ...], Told("what was done, such as the mode measured in")] = ()
+    curves: Annotated[tuple[Curve, ...], Told("small plots, such as a local constant against its radius")] = ()
 
     def row(self, key: str) -> Row:
         """The row of this key.
@@ -193,51 +162,16 @@ class Certificate:
                 return row
         raise InputError(f"no row {key!r}; there are {', '.join(row.key for row in self.rows)}")
 
-    def to_json(self) -> dict[str, Any]:
-        """This certificate as strict JSON."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "delta": self.delta,
-            "tries": self.tries,
-            "samples": self.samples,
-            "holdout": self.holdout,
-            "unlabeled": self.unlabeled,
-            "classes": self.classes,
-            "rows": [row.to_json() for row in self.rows],
-            "facts": {name: value if isinstance(value, str) else spell(value) for name, value in self.facts.items()},
-            "warnings": list(self.warnings),
-            "notes": list(self.notes),
-            "curves": [curve.to_json() for curve in self.curves],
-        }
-
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Certificate:
+    def from_json(cls, data: Any) -> Certificate:
         """The inverse of `to_json`; facts that are words stay words.
 
         Raises:
-            ReadingError: for another schema or missing fields.
+            ReadingError: for another schema, and for a field that is missing or of the wrong kind, which is named.
         """
         if data.get("schema") != SCHEMA:
             raise ReadingError(f"expected a certificate of schema {SCHEMA}, got {data.get('schema')!r}")
-        try:
-            plain = {
-                key: data[key] for key in ("model", "delta", "tries", "samples", "holdout", "unlabeled", "classes")
-            }
-            return cls(
-                **plain,
-                rows=tuple(Row.from_json(row) for row in data["rows"]),
-                facts={k: _number(v) if v in ("inf", "-inf") else v for k, v in data["facts"].items()},
-                warnings=tuple(data["warnings"]),
-                notes=tuple(data["notes"]),
-                curves=tuple(_curve(curve) for curve in data["curves"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ReadingError(f"this is no certificate: {type(error).__name__} {error}") from error
-
-    def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON."""
-        Path(path).write_text(json.dumps(self.to_json(), allow_nan=False, indent=1), encoding="utf-8")
+        return super(Certificate, cls).from_json(data)
 
     def text(self, *, every: bool = False) -> str:
         """What a terminal shows: one line a family, or every row."""
@@ -253,13 +187,3 @@ class Certificate:
         from normgauge.render.certificate import notebook
 
         return notebook(self)
-
-
-def _number(value: float | str) -> float:
-    return float(value)
-
-
-def _curve(data: Mapping[str, Any]) -> Curve:
-    lines = tuple((line["name"], tuple(_number(v) for v in line["y"])) for line in data["lines"])
-    x = tuple(_number(v) for v in data["x"])
-    return Curve(data["title"], data["x_label"], data["y_label"], x, lines, data["log_x"], data["log_y"])

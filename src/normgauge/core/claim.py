@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+from normgauge.core.fields import Form, Seconds, Stored, Told
 from normgauge.core.spelled import spell
 
 OWN = "normgauge"  # as a source: our own results
@@ -34,121 +36,84 @@ class Kind(StrEnum):
     SHOWN = "shown"  # a yes-or-no fact that was observed
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One comparison a check made.
+def _measured(value: float) -> float | str | None:
+    """A check that broke down may find NaN, which is no number."""
+    return None if math.isnan(value) else spell(value)
 
-    Attributes:
-        kind: what the numbers are compared for.
-        what: a few words on what was measured.
-        measured: the number found on this instance.
-        predicted: what the statement (or its correction) says it is, or is at most.
-        published: what the claim as printed says it is.
-        passed: whether the comparison came out as the verdict says.
-        error: how far it was from coming out the other way: relative, in the sense of the kind.
-    """
 
-    kind: Kind
-    what: str
-    measured: float
-    predicted: float | None
-    published: float | None
-    passed: bool
-    error: float
+def _lines(lines: Sequence[tuple[str, Sequence[float]]]) -> list[dict[str, Any]]:
+    return [{"name": name, "y": [spell(v) for v in y]} for name, y in lines]
 
-    def to_json(self) -> dict[str, Any]:
-        """This finding as strict JSON."""
-        numbers = {"measured": self.measured, "predicted": self.predicted, "published": self.published}
-        spelled = {name: None if v is not None and math.isnan(v) else spell(v) for name, v in numbers.items()}
-        error = None if math.isnan(self.error) else spell(self.error)
-        return {"kind": str(self.kind), "what": self.what, **spelled, "passed": self.passed, "error": error}
+
+def _drawn(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    return tuple((line["name"], tuple(float(v) for v in line["y"])) for line in lines)
+
+
+Measured = Annotated[float, Form("number", _measured, float)]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Finding(Stored):
+    """One comparison a check made."""
+
+    kind: Annotated[Kind, Told("what the numbers are compared for")]
+    what: Annotated[str, Told("a few words on what was measured")]
+    measured: Annotated[Measured, Told("the number found on this instance")]
+    predicted: Annotated[Measured | None, Told("what the statement (or its correction) says it is, or is at most")]
+    published: Annotated[Measured | None, Told("what the claim as printed says it is")]
+    passed: Annotated[bool, Told("whether the comparison came out as the verdict says")]
+    error: Annotated[Measured, Told("how far it was from coming out the other way: relative, in the sense of the kind")]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve(Stored):
     """A small plot a check offers: a few lines over a common axis."""
 
-    title: str
-    x_label: str
-    y_label: str
-    x: tuple[float, ...]
-    lines: tuple[tuple[str, tuple[float, ...]], ...]
-    log_x: bool = False
-    log_y: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """This plot as strict JSON."""
-        return {
-            "title": self.title,
-            "x_label": self.x_label,
-            "y_label": self.y_label,
-            "x": [spell(v) for v in self.x],
-            "lines": [{"name": name, "y": [spell(v) for v in y]} for name, y in self.lines],
-            "log_x": self.log_x,
-            "log_y": self.log_y,
-        }
+    title: Annotated[str, Told("what it shows")]
+    x_label: Annotated[str, Told("of the common axis")]
+    y_label: Annotated[str, Told("of the other")]
+    x: Annotated[tuple[float, ...], Told("where the lines are known")]
+    lines: Annotated[
+        tuple[tuple[str, tuple[float, ...]], ...],
+        Form("[object]", _lines, _drawn),
+        Told("each with its `name` and its values `y`"),
+    ]
+    log_x: Annotated[bool, Told("whether the axis is logarithmic", key="log_x")] = False
+    log_y: Annotated[bool, Told("likewise", key="log_y")] = False
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A statement of a source as the ledger has it.
+class Entry(Stored):
+    """A statement of a source as the ledger has it."""
 
-    Attributes:
-        id: such as ``T.L1``; the letter is the source.
-        source: what it is called; "normgauge" for our own results, which are no published claims.
-        at: the place there, to the equation or sentence.
-        reading: what is stated, in our words, with the meaning of its symbols.
-        verdict: what is left of it.
-        words: the printed formula or the decisive words.
-        hedged: the source says "can", "might", "suggests".
-        within: a counterexample inside the source's own assumptions.
-        instead: what is true, or the exact form, or why nothing more can be said.
-        survives: what a wrong statement leaves standing.
-        error: the root of what is wrong; entries that share it are one error.
-        published: numbers as printed at that place.
-        note: what else a reader should know.
-        experiment: the training that decides it, as ``normgauge reproduce`` knows it.
-        backs: rules and functions of this package that rest on it, by name.
-    """
-
-    id: str
-    source: str
-    at: str
-    reading: str
-    verdict: Verdict
-    words: str = ""
-    hedged: bool = False
-    within: str = ""
-    instead: str = ""
-    survives: str = ""
-    error: str = ""
-    published: tuple[str, ...] = ()
-    note: str = ""
-    experiment: str = ""
-    backs: tuple[str, ...] = ()
+    id: Annotated[str, Told("such as `T.L1`; the letter is the source")]
+    source: Annotated[str, Told('what it is called; "normgauge" for our own results, which are no published claims')]
+    at: Annotated[str, Told("the place there, to the equation or sentence")]
+    reading: Annotated[str, Told("what is stated, in our words, with the meaning of its symbols")]
+    verdict: Annotated[Verdict, Told("what is left of it")]
+    words: Annotated[str, Told("the printed formula or the decisive words")] = ""
+    hedged: Annotated[bool, Told('the source says "can", "might", "suggests"')] = False
+    within: Annotated[str, Told("a counterexample inside the source's own assumptions")] = ""
+    instead: Annotated[str, Told("what is true, or the exact form, or why nothing more can be said")] = ""
+    survives: Annotated[str, Told("what a wrong statement leaves standing")] = ""
+    error: Annotated[str, Told("the root of what is wrong; entries that share it are one error")] = ""
+    published: Annotated[tuple[str, ...], Told("numbers as printed at that place")] = ()
+    note: Annotated[str, Told("what else a reader should know")] = ""
+    experiment: Annotated[str, Told("the training that decides it, as `normgauge reproduce` knows it")] = ""
+    backs: Annotated[tuple[str, ...], Told("rules and functions of this package that rest on it, by name")] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A claim and what its check found.
-
-    Attributes:
-        claim: the statement and its verdict.
-        seed: the instances were drawn from it.
-        findings: the comparisons.
-        curves: small plots.
-        seconds: CPU time of the check.
-        problem: what went wrong where the check broke off.
-        absent: why it was not run; "" where it was.
-    """
+class Outcome(Stored):
+    """A claim and what its check found."""
 
     claim: Entry
-    seed: int = 0
-    findings: tuple[Finding, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    seconds: float = 0.0
-    problem: str = ""
-    absent: str = ""
+    seed: Annotated[int, Told("the instances were drawn from it")] = 0
+    seconds: Annotated[Seconds, Told("CPU time of the check")] = 0.0
+    problem: Annotated[str, Told("what went wrong where the check broke off")] = ""
+    absent: Annotated[str, Told("why it was not run; empty where it was")] = ""
+    findings: Annotated[tuple[Finding, ...], Told("the comparisons, see below")] = ()
+    curves: Annotated[tuple[Curve, ...], Told("small plots, see below")] = ()
 
     @property
     def ran(self) -> bool:
@@ -171,20 +136,12 @@ class Outcome:
         """This outcome as strict JSON; ``measured`` and ``predicted`` are those of the headline."""
         first = self.headline.to_json() if self.headline else {}
         return {
-            **{field.name: getattr(self.claim, field.name) for field in fields(Entry)},
-            "verdict": str(self.claim.verdict),
-            "published": list(self.claim.published),
-            "backs": list(self.claim.backs),
+            **self.claim.to_json(),
             "ran": self.ran,
             "passed": self.passed if self.ran else None,
             "predicted": first.get("predicted"),
             "measured": first.get("measured"),
-            "seed": self.seed,
-            "seconds": round(self.seconds, 4),
-            "problem": self.problem,
-            "absent": self.absent,
-            "findings": [finding.to_json() for finding in self.findings],
-            "curves": [curve.to_json() for curve in self.curves],
+            **Stored.to_json(self),
         }
 
 

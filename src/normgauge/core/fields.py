@@ -7,11 +7,12 @@ tables of docs/json.md follow from them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from types import UnionType
+from pathlib import Path
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -63,7 +64,7 @@ class Told:
         return function
 
 
-class Kind(NamedTuple):
+class Form(NamedTuple):
     """How values of a type are stored: in words, to JSON, and back; what does not fit raises `Misfit`."""
 
     words: str
@@ -76,7 +77,7 @@ class Field(NamedTuple):
 
     name: str
     key: str
-    kind: Kind
+    form: Form
     told: Told
     given: bool
 
@@ -116,7 +117,7 @@ class Stored:
 
     def to_json(self) -> dict[str, Any]:
         """As strict JSON, with decimal logarithms."""
-        told: dict[str, Any] = kind_of(type(self)).out(self)
+        told: dict[str, Any] = form_of(type(self)).out(self)
         return told
 
     @classmethod
@@ -127,10 +128,21 @@ class Stored:
             ReadingError: for a field that is missing or of the wrong kind; the first one is named.
         """
         try:
-            made: Self = kind_of(cls).into(data)
+            made: Self = form_of(cls).into(data)
         except Misfit as wrong:
             raise ReadingError(wrong.sentence(cls.__name__.lower())) from None
         return made
+
+    def save(self, path: str | Path) -> None:
+        """Write `to_json` to a file.
+
+        Raises:
+            InputError: when it cannot be written.
+        """
+        try:
+            Path(path).write_text(json.dumps(self.to_json(), allow_nan=False, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}; give a file in a folder that exists") from None
 
 
 @cache
@@ -142,11 +154,12 @@ def declared(cls: type) -> tuple[Field, ...]:
         inner = get_args(hint)[0] if constant else hint
         for told in inner.__metadata__ if get_origin(inner) is Annotated else ():
             if isinstance(told, Told):
-                found.append(Field(name, told.key or _key(name), kind_of(inner), told, not constant))
+                found.append(Field(name, told.key or _key(name), form_of(inner), told, not constant))
     for name, item in vars(cls).items():
         if isinstance(item, property) and "told" in vars(item.fget):
             returned = get_type_hints(item.fget, include_extras=True)["return"]
-            found.append(Field(name, _key(name), kind_of(returned), vars(item.fget)["told"], False))
+            told = vars(item.fget)["told"]
+            found.append(Field(name, told.key or _key(name), form_of(returned), told, False))
     return tuple(found)
 
 
@@ -154,44 +167,41 @@ def _key(name: str) -> str:
     return f"log10_{name.removeprefix('log_')}" if name.startswith("log_") else name
 
 
-def kind_of(hint: Any) -> Kind:
-    """How a type is stored; an annotation may name another kind, or the record whose fields a table has."""
+def form_of(hint: Any) -> Form:
+    """How a type is stored; an annotation may name another form, or the record whose fields a table has."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return kind_of(next((item for item in args[1:] if isinstance(item, Kind | type)), args[0]))
-    if isinstance(hint, Kind):
+        return form_of(next((item for item in args[1:] if isinstance(item, Form | type)), args[0]))
+    if isinstance(hint, Form):
         return hint
     if origin in (Union, UnionType):
-        kinds = [(arg, kind_of(arg)) for arg in args if arg is not type(None)]
-        return _maybe(_either(kinds)) if len(kinds) < len(args) else _either(kinds)
+        return _either(sorted(args, key=lambda arg: arg is not NoneType))
     if origin is tuple:
         named = get_origin(args[0]) is tuple and get_args(args[0])[0] is str
-        return _pairs(kind_of(get_args(args[0])[1])) if named else _each(kind_of(args[0]))
+        return _pairs(form_of(get_args(args[0])[1])) if named else _each(form_of(args[0]))
     if origin in (dict, Mapping):
-        return _table(kind_of(args[1]))
+        return _table(form_of(args[1]))
     if hint in PLAIN:
         return PLAIN[hint]
     return _one_of(hint) if issubclass(hint, StrEnum) else record(hint)
 
 
 @cache
-def record(cls: type) -> Kind:
+def record(cls: type) -> Form:
     """An object with the fields of ``cls``. Others are left out, or kept where ``cls`` only says what a table holds."""
     fields, table = declared(cls), is_typeddict(cls)
-    known = {field.key: field.kind.out for field in fields}
-    stored = [(field.key, field.name, field.kind.out) for field in fields]
-    read = [(field.key, field.kind.into, field.told.since > 1, field) for field in fields]
+    known = {field.key: field.form.out for field in fields}
+    stored = [(field.key, field.name, field.form.out) for field in fields]
+    read = [(field.key, field.form.into, field.told.since > 1, field) for field in fields]
 
     def out(value: Any) -> Any:
         if table:
-            return {key: known.get(key, _spelled)(item) for key, item in value.items()}
+            return {key: known[key](item) if key in known else item for key, item in value.items()}
         return {key: tell(getattr(value, name)) for key, name, tell in stored}
 
     def into(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise Misfit("an object", value)
-        old = value.get("schema") == 1
-        made = {key: _unspelled(item) for key, item in value.items() if key not in known} if table else {}
+        old = _object(value).get("schema") == 1
+        made = {key: item for key, item in value.items() if key not in known} if table else {}
         try:
             for key, take, later, field in read:
                 if key in value and not (later and old):
@@ -208,7 +218,7 @@ def record(cls: type) -> Kind:
             raise wrong.within(key) from None
         return made if table else cls(**made)
 
-    return Kind("object", out, into)
+    return Form("object", out, into)
 
 
 def plain(
@@ -217,95 +227,69 @@ def plain(
     out: Callable[[Any], Any] = lambda value: value,
     back: Callable[[Any], Any] = lambda value: value,
     words: str = "",
-) -> Kind:
-    """A kind that holds no others."""
+) -> Form:
+    """A form that holds no others."""
 
     def into(value: Any) -> Any:
         if not fits(value):
             raise Misfit(expected, value)
         return back(value)
 
-    return Kind(words or expected.removeprefix("a "), out, into)
+    return Form(words or expected.removeprefix("a "), out, into)
 
 
-def _maybe(kind: Kind) -> Kind:
-    words, out, into = kind
-    return Kind(
-        f"{words} or null",
-        lambda value: None if value is None else out(value),
-        lambda value: None if value is None else into(value),
+def _read(take: Callable[[Any], Any], items: Iterable[tuple[Any, Any]], place: str) -> list[Any]:
+    """What the items are, each by its place."""
+    done = []
+    for at, item in items:
+        try:
+            done.append(take(item))
+        except Misfit as wrong:
+            raise wrong.within(place.format(at)) from None
+    return done
+
+
+def _each(form: Form) -> Form:
+    words, out, take = form
+    listed = plain("a list", lambda value: isinstance(value, list | tuple)).into
+    return Form(
+        f"[{words}]",
+        lambda value: [out(item) for item in value],
+        lambda value: tuple(_read(take, enumerate(listed(value)), "[{}]")),
     )
 
 
-def _each(kind: Kind) -> Kind:
-    words, out, take = kind
-
-    def into(value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            raise Misfit("a list", value)
-        done: list[Any] = []
-        try:
-            for item in value:
-                done.append(take(item))
-        except Misfit as wrong:
-            raise wrong.within(f"[{len(done)}]") from None
-        return tuple(done)
-
-    return Kind(f"[{words}]", lambda value: [out(item) for item in value], into)
+def _table(form: Form) -> Form:
+    words, out, take = form
+    return Form(
+        f"{{name: {words}}}",
+        lambda value: {key: out(item) for key, item in value.items()},
+        lambda value: dict(zip(value, _read(take, _object(value).items(), "{}"), strict=True)),
+    )
 
 
-def _table(kind: Kind) -> Kind:
-    words, out, take = kind
-
-    def into(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise Misfit("an object", value)
-        done = {}
-        try:
-            for key, item in value.items():
-                done[key] = take(item)
-        except Misfit as wrong:
-            raise wrong.within(str(key)) from None
-        return done
-
-    return Kind(f"{{name: {words}}}", lambda value: {key: out(item) for key, item in value.items()}, into)
+def _pairs(form: Form) -> Form:
+    table = _table(form)
+    return Form(table.words, lambda value: table.out(dict(value)), lambda value: tuple(table.into(value).items()))
 
 
-def _pairs(kind: Kind) -> Kind:
-    table = _table(kind)
-    return Kind(table.words, lambda value: table.out(dict(value)), lambda value: tuple(table.into(value).items()))
+def _either(hints: list[Any]) -> Form:
+    """The first form whose type a value has; the last for all others."""
+    *firsts, last = [(get_origin(hint) or hint, form_of(hint)) for hint in hints]
+    types = [((list, tuple) if type_ is tuple else type_, form) for type_, form in firsts]
 
-
-def _either(kinds: list[tuple[Any, Kind]]) -> Kind:
-    """The first kind whose type a value has; the last for all others."""
-    *firsts, (_, last) = kinds
-    types = [((list, tuple) if get_origin(hint) is tuple else get_origin(hint) or hint, kind) for hint, kind in firsts]
-
-    def of(value: Any) -> Kind:
-        for type_, kind in types:
+    def of(value: Any) -> Form:
+        for type_, form in types:
             if isinstance(value, type_):
-                return kind
-        return last
+                return form
+        return last[1]
 
-    words = " or ".join(kind.words for _, kind in kinds)
-    return Kind(words, lambda value: of(value).out(value), lambda value: of(value).into(value)) if firsts else last
+    words = " or ".join(form.words for _, form in sorted((*firsts, last), key=lambda item: item[0] is NoneType))
+    return Form(words, lambda value: of(value).out(value), lambda value: of(value).into(value))
 
 
-def _one_of(words: type[StrEnum]) -> Kind:
+def _one_of(words: type[StrEnum]) -> Form:
     return plain(f"one of {', '.join(words)}", lambda value: value in list(words), str, words, "word")
-
-
-def _spelled(value: Any) -> Any:
-    """What JSON lacks spelled out, in tables of tables."""
-    if isinstance(value, Mapping):
-        return {key: _spelled(item) for key, item in value.items()}
-    return spell(value) if isinstance(value, float) else value
-
-
-def _unspelled(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _unspelled(item) for key, item in value.items()}
-    return float(value) if value in ("inf", "-inf") else value
 
 
 def _is_number(value: Any) -> bool:
@@ -316,14 +300,11 @@ def _is_spelled(value: Any) -> bool:
     return _is_number(value) or value in ("inf", "-inf")
 
 
-def _is_scope(value: Any) -> bool:
-    if not isinstance(value, str):
-        raise Misfit("a text", value)
+def _scope(value: Any) -> Scope:
     try:
-        Scope.parse(value)
+        return Scope.parse(PLAIN[str].into(value))
     except InputError:
-        return False
-    return True
+        raise Misfit("point, global or ball:RADIUS", value) from None
 
 
 def _interval(ends: Any) -> LogInterval:
@@ -332,21 +313,21 @@ def _interval(ends: Any) -> LogInterval:
 
 
 NUMBER = 'a number, "inf" or "-inf"'
-ANYTHING = Kind("anything", _spelled, _unspelled)
-PLAIN: dict[Any, Kind] = {
-    Any: ANYTHING,
+_object = plain("an object", lambda value: isinstance(value, Mapping)).into
+PLAIN: dict[Any, Form] = {
+    NoneType: plain("null", lambda value: value is None),
     str: plain("a text", lambda value: isinstance(value, str)),
     bool: plain("true or false", lambda value: isinstance(value, bool)),
     int: plain("a whole number", lambda value: type(value) is int and value >= 0),
     float: plain(NUMBER, _is_spelled, spell, unspell, "number"),
-    Scope: plain("point, global or ball:RADIUS", _is_scope, str, Scope.parse, "scope"),
-    LogInterval: Kind("enclosure", lambda value: {"lower": to_log10(value.lo), "upper": to_log10(value.hi)}, _interval),
+    Scope: Form("scope", str, _scope),
+    LogInterval: Form("enclosure", lambda value: {"lower": to_log10(value.lo), "upper": to_log10(value.hi)}, _interval),
 }
 Log = Annotated[float, plain(NUMBER, _is_spelled, to_log10, from_log10, "decades")]  # a natural logarithm in memory
 Log10 = Annotated[float, plain(NUMBER, _is_spelled, spell, unspell, "decades")]  # decimal in memory too
 Finite = Annotated[float, plain("a number", _is_number)]
 Share = Annotated[float, plain("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)]
-Seconds = Annotated[float, plain("a number", _is_number, lambda value: round(value, 3), words="seconds")]
+Seconds = Annotated[float, plain("a number", _is_number, lambda value: round(value, 4), words="seconds")]
 
 
 class Ends(TypedDict):

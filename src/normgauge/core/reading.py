@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Annotated, Any, ClassVar, TypedDict
 
 from normgauge.checker import SCHEMA, digest, graph
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared, kind_of
+from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared, form_of
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Proof
 from normgauge.core.refute import judged
@@ -100,8 +99,8 @@ class Published(TypedDict):
     ]
 
 
-OPTIONS = kind_of(Mapping[str, str | bool | Finite | None])
-PRODUCTS = kind_of(Mapping[str, Mapping[str, Log10] | Log10])  # of versions to come too
+OPTIONS = form_of(Mapping[str, str | bool | Finite | None])
+PRODUCTS = form_of(Mapping[str, Mapping[str, Log10] | Log10])  # of versions to come too
 SOURCES = {
     item.key: {"paper": item.told.source[0], "number": item.told.source[1]}
     for item in declared(Published)
@@ -479,10 +478,6 @@ class Reading(Stored):
             raise ReadingError(f"the reading's proof cannot be followed: {sentence}; was the file edited?")
         edited = reading.edited or (schema == SCHEMA and data["digest"] != digest(data))
         return judged(dataclasses.replace(reading, edited=edited))
-
-    def save(self, path: str | Path) -> None:
-        """Write the reading as JSON."""
-        Path(path).write_text(json.dumps(self.to_json(), allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Reading:

@@ -4,81 +4,54 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar
 
-from normgauge.core.spelled import spell
-
-
-@dataclass(frozen=True, slots=True)
-class Symmetry:
-    """One family of changes to the weights that leaves the function alone.
-
-    Attributes:
-        kind: ``scale``, ``shift`` or ``pair`` (what one weight gains another gives back).
-        what: in words.
-        parameters: the weights that change.
-        count: independent directions in the family.
-        exact: relative change of the output, in float64 and with ε taken out of the normalizers: rounding.
-        defect: the same with the model's own ε.
-        eval_defect: in eval mode, running statistics moved along; None for a model without them.
-        eval_alone: in eval mode, running statistics left as they are: whether eval mode shares the symmetry.
-        rows: for scales of whole rows under a normalizer: their number and the dimension they lie along.
-    """
-
-    kind: str
-    what: str
-    parameters: tuple[str, ...]
-    count: int
-    exact: float
-    defect: float
-    eval_defect: float | None = None
-    eval_alone: float | None = None
-    rows: tuple[int, int] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """This family as strict JSON."""
-        return {
-            "kind": self.kind,
-            "what": self.what,
-            "parameters": list(self.parameters),
-            "count": self.count,
-            "exact": spell(self.exact),
-            "defect": spell(self.defect),
-            "eval_defect": spell(self.eval_defect),
-            "eval_alone": spell(self.eval_alone),
-            "rows": list(self.rows) if self.rows else None,
-        }
+from normgauge.core.fields import Stored, Told
 
 
 @dataclass(frozen=True, slots=True)
-class Symmetries:
-    """All that was found.
+class Symmetry(Stored):
+    """One family of changes to the weights that leaves the function alone."""
 
-    Attributes:
-        mode: ``train`` (statistics of the batch) or ``eval``.
-        groups: the families.
-        dimension: independent directions of all families together; None where that is too much to compute.
-        weights: number of weights (and, in eval mode, running statistics) there are.
-        looked_at: how many operations of which kinds were looked at.
-        unknown: operations without a statement; nothing they touch was considered.
-        unused: weights the output does not depend on.
-        rejected: families that the equations gave and the model refused.
-        not_looked_for: moves that may exist and were not looked for, in sentences.
-        notes: what was assumed.
-        forwards: how many times the model ran.
-    """
+    kind: Annotated[str, Told("`scale`, `shift` or `pair` (what one weight gains another gives back)")]
+    what: Annotated[str, Told("in words")]
+    parameters: Annotated[tuple[str, ...], Told("the weights that change")]
+    count: Annotated[int, Told("independent directions in the family")]
+    exact: Annotated[
+        float, Told("relative change of the output, in float64 and with ε taken out of the normalizers: rounding")
+    ]
+    defect: Annotated[float, Told("the same with the model's own ε")]
+    eval_defect: Annotated[
+        float | None, Told("in eval mode, running statistics moved along; `null` for a model without them")
+    ] = None
+    eval_alone: Annotated[
+        float | None,
+        Told("in eval mode, running statistics left as they are: whether eval mode shares the symmetry"),
+    ] = None
+    rows: Annotated[
+        tuple[int, ...] | None,
+        Told("for scales of whole rows under a normalizer: their number and the dimension they lie along"),
+    ] = None
 
-    mode: str
-    groups: tuple[Symmetry, ...]
-    dimension: int | None
-    weights: int
-    looked_at: tuple[tuple[str, int], ...] = ()
-    unknown: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-    rejected: tuple[str, ...] = ()
-    not_looked_for: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    forwards: int = 0
+
+@dataclass(frozen=True, slots=True)
+class Symmetries(Stored):
+    """All that was found."""
+
+    schema: ClassVar[Annotated[int, Told("1")]] = 1
+    mode: Annotated[str, Told("`train` (statistics of the batch) or `eval`")]
+    groups: Annotated[tuple[Symmetry, ...], Told("the families, see below")]
+    dimension: Annotated[
+        int | None, Told("independent directions of all families together; `null` where that is too much to compute")
+    ]
+    weights: Annotated[int, Told("number of weights (and, in eval mode, running statistics) there are")]
+    looked_at: Annotated[tuple[tuple[str, int], ...], Told("how many operations of which kinds were looked at")] = ()
+    unknown: Annotated[tuple[str, ...], Told("operations without a statement; nothing they touch was considered")] = ()
+    unused: Annotated[tuple[str, ...], Told("weights the output does not depend on")] = ()
+    rejected: Annotated[tuple[str, ...], Told("families that the equations gave and the model refused")] = ()
+    not_looked_for: Annotated[tuple[str, ...], Told("moves that may exist and were not looked for, in sentences")] = ()
+    notes: Annotated[tuple[str, ...], Told("what was assumed")] = ()
+    forwards: Annotated[int, Told("how many times the model ran")] = 0
 
     def of(self, kind: str) -> tuple[Symmetry, ...]:
         """The families of one kind."""
@@ -104,23 +77,6 @@ class Symmetries:
         from normgauge.render.symmetry import symmetry_text
 
         return symmetry_text(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole as strict JSON."""
-        return {
-            "schema": 1,
-            "mode": self.mode,
-            "groups": [g.to_json() for g in self.groups],
-            "dimension": self.dimension,
-            "weights": self.weights,
-            "looked_at": dict(self.looked_at),
-            "unknown": list(self.unknown),
-            "unused": list(self.unused),
-            "rejected": list(self.rejected),
-            "not_looked_for": list(self.not_looked_for),
-            "notes": list(self.notes),
-            "forwards": self.forwards,
-        }
 
 
 def _words(looked_at: tuple[tuple[str, int], ...]) -> str:

@@ -138,7 +138,7 @@ def certify(
         tuple(warnings),
         tuple(notes),
         curves,
-        tries,
+        tries=tries,
     )
 
 
