@@ -34,6 +34,8 @@ ARGUMENTS: dict[Any, tuple[str, ...]] = {
     F.local_response_norm: ("size", "alpha", "beta", "k"),
     F.normalize: ("p", "dim", "eps"),
 }
+BATCH = "norm_batch."  # how the names of the rules begin that divide all samples by one spread a channel
+NORMALIZING = (BATCH, "norm_layer.", "response.", "recognise.written_out_norm")  # and of all that normalize
 EPS = 1e-5  # of torch's functions, where none is given
 SEVERAL = -99
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.certificate import Kind, Row
+from normgauge.core.interval import LogInterval
+from normgauge.core.reading import LayerRecord
 from normgauge.generalization.bounds.cells import kl_cells, tau_published, tau_variation
 from normgauge.generalization.bounds.distances import paired
 from normgauge.generalization.facts.cells import k_means, one_cell, voronoi
@@ -287,16 +289,22 @@ def kinds(slopes: Slopes, space: Space) -> dict[str, Row]:
     return {row.key: row for row in local.corollary22(space, slopes, DELTA)}
 
 
+def normalizer(kind: str, rule: str) -> LayerRecord:
+    return LayerRecord("norm", kind, rule, LogInterval(0.0, 0.0), 0, sigma={"min": 1.0, "max": 1.0})
+
+
 def test_corollary22_by_normalizer() -> None:
     space = space_of(blobs(4000))
-    batch = Slopes(1.0, 1.2, {"log10_corollary10_2": 40.0}, ("BatchNorm1d",))
+    batch = Slopes(1.0, 1.2, {"log10_corollary10_2": 40.0}, (normalizer("BatchNorm1d", "norm_batch.batch_norm"),))
     found = kinds(batch, space)
     assert found["corollary22.batch"].kind is Kind.BOUND
     assert found["corollary22.none"].kind is found["corollary22.global"].kind is Kind.NOT_APPLICABLE
     assert found["corollary22.published"].kind is Kind.VACUOUS  # looser than the folded constant, but a constant
     plain = kinds(Slopes(1.0, 1.0, {"log10_P_w": 1.0}), space)
     assert plain["corollary22.none"].kind is plain["corollary22.published"].kind is Kind.BOUND
-    layer = kinds(Slopes(1e6, 1e6, {"log10_corollary11": 0.5}, ("LayerNorm",)), space)
+    layer = kinds(
+        Slopes(1e6, 1e6, {"log10_corollary11": 0.5}, (normalizer("LayerNorm", "norm_layer.layer_norm"),)), space
+    )
     assert layer["corollary22.global"].kind is Kind.VACUOUS
     below = layer["corollary22.published"]
     assert below.kind is Kind.ESTIMATE and "below the proved one" in below.reason

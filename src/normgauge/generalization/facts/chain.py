@@ -19,6 +19,7 @@ from normgauge.errors import InputError
 from normgauge.generalization.facts.links import Affine, Link
 from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.rules.conv import conv_layer
+from normgauge.rules.normalizer import Normalizer, of_step
 from normgauge.rules.pooling import overlap, per_axis
 from normgauge.rules.shape import rerun
 from normgauge.session import Session, opened
@@ -31,7 +32,6 @@ Map = Callable[[Tensor], Tensor]
 SHAPES = (nn.Flatten, nn.Unflatten, torch.flatten, torch.reshape, Tensor.flatten, Tensor.reshape, Tensor.view)
 RELUS = (nn.ReLU, F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
 LEAKY = (nn.LeakyReLU, F.leaky_relu, F.leaky_relu_)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
 MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, F.max_pool1d, F.max_pool2d, torch.max_pool1d, torch.max_pool2d)
 AVERAGES = (nn.AvgPool1d, nn.AvgPool2d, F.avg_pool1d, F.avg_pool2d)
@@ -138,12 +138,13 @@ def _add(walk: Walk, step: Step) -> None:
     """
     target: Any = type(step.module) if step.module is not None else step.target
     data = step.inputs[0].tensor
+    form = of_step(step, data.dtype)
     if target in (nn.Linear, F.linear):
         walk.maps.append(_linear(step, data))
     elif target in CONVS:
         walk.maps.append(_conv(step, data))
-    elif target in NORMS:
-        _normalize(walk, step, data)
+    elif form is not None and form.by_channel:
+        _normalize(walk, step, form)
     elif _activates(step, target) or _reshapes(step, target) or _short_pool(step, target):
         if target in MAX_POOLS:
             _compared(walk, step)
@@ -196,23 +197,20 @@ def _conv(step: Step, data: Tensor) -> Affine:
     return Affine(step.name, layer.weight.detach(), _detached(layer.bias), layer.spec, tuple(data.shape[1:]))
 
 
-def _normalize(walk: Walk, step: Step, data: Tensor) -> None:
-    """BatchNorm in eval mode: into the map before it, or a map of its own.
+def _normalize(walk: Walk, step: Step, form: Normalizer) -> None:
+    """Stored statistics, as of BatchNorm in eval mode: into the map before them, or a map of its own.
 
     Raises:
         BrokenChainError: without running statistics.
     """
-    module = step.module
-    if module.running_var is None or module.training:
+    if form.stored is None:
         raise BrokenChainError(f"{step.name} ({step.kind}) takes statistics of the batch; samples are not apart")
-    scale = (module.running_var + module.eps).rsqrt()
-    scale = scale if module.weight is None else scale * module.weight.detach()
-    shift = -module.running_mean * scale + (0.0 if module.bias is None else module.bias.detach())
+    scale, shift = form.affine()
     before = walk.maps[-1] if walk.maps else None
     if isinstance(before, Affine) and before.weight.ndim > 1:
         walk.maps[-1] = before.folded(scale, shift)
     else:
-        walk.maps.append(Affine(step.name, scale, shift, None, tuple(data.shape[1:])))
+        walk.maps.append(Affine(step.name, scale, shift, None, tuple(step.inputs[0].tensor.shape[1:])))
 
 
 def _short_pool(step: Step, target: Any) -> bool:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.bound import Evidence
-from normgauge.core.reading import Reading
+from normgauge.core.reading import LayerRecord, Reading
 from normgauge.errors import NormgaugeError
 from normgauge.generalization.facts.sample import device_of
 from normgauge.measure import readings
+from normgauge.rules.normalizer import NORMALIZING
 
 ROOT2 = math.sqrt(2.0) * (1 + 1e-15)  # |margin(x) − margin(x')| ≤ √2 ‖f(x) − f(x')‖
 LN10 = math.log(10.0)
@@ -27,7 +28,7 @@ class Slopes:
         balanced: proved, over all inputs; inf where there is none.
         folded: proved, linear maps with their normalizers but not balanced.
         published: the constants as printed in Than 2025, by name; not all are bounds.
-        normalizers: kinds of normalization in the network.
+        normalizers: rows of the normalizers in the network.
         gap: why nothing is proved, where nothing is: the layers without a rule.
         reading: of scope global; ``point`` the one at single inputs; None where the gauge could not run.
     """
@@ -35,7 +36,7 @@ class Slopes:
     balanced: float = math.inf
     folded: float = math.inf
     published: dict[str, float] = field(default_factory=dict)
-    normalizers: tuple[str, ...] = ()
+    normalizers: tuple[LayerRecord, ...] = ()
     gap: str = ""
     reading: Reading | None = None
     point: Reading | None = None
@@ -55,12 +56,11 @@ def slopes_of(model: nn.Module, probe: Tensor) -> Slopes:
     if whole.evidence is not Evidence.PROVED:
         why = "; ".join(whole.notes) or "see ng.gauge(model, batch)"
         return Slopes(gap=f"the slope is {whole.evidence}, not proved: {why}", reading=whole, point=point)
-    kinds = (record.kind for record in whole.layers if record.sigma)
     return Slopes(
         balanced=ROOT2 * power(whole.log_upper),
         folded=ROOT2 * power(whole.log10_folded * LN10),
         published={k: ROOT2 * power(v * LN10) for k, v in whole.published.items() if isinstance(v, float)},
-        normalizers=tuple(dict.fromkeys(kinds)),
+        normalizers=tuple(record for record in whole.layers if record.rule.startswith(NORMALIZING)),
         reading=whole,
         point=point,
     )

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.modules.batchnorm import _NormBase
 
 from normgauge.errors import InputError, NormgaugeError
 from normgauge.generalization.facts.reads import refuse_unpaid, within
 from normgauge.generalization.facts.sample import device_of
 from normgauge.generalization.surrogate import duplicate
-from normgauge.rules.normalizer import of_torch
+from normgauge.rules.tried import of_module
 from normgauge.symmetry import canonical
 
 PROBES = 8  # random inputs the copy is compared on
@@ -71,16 +70,15 @@ def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: S
     probe = random_inputs(inputs)
     twin, notes = _settled(model, probe) if settle else (duplicate(model), ())
     before = _say(duplicate(model), probe)
-    frozen = _absorb(twin)
+    twin = _absorb(twin)
     mean = {name: t.detach() for name, t in twin.named_parameters()}
     for name, tensor in twin.named_buffers():
-        if name not in frozen and perturbed(name, tensor, data_free):
+        if perturbed(name, tensor, data_free):
             mean[name] = tensor.detach()
     if not mean:
         raise InputError(f"{type(model).__name__} has no weights to put noise on")
-    constants = [tensor for name, tensor in twin.named_buffers() if name in frozen]
     for batch in (probe, inputs):
-        refuse_unpaid(twin, batch, [*twin.parameters(), *constants, *mean.values()], data_free)
+        refuse_unpaid(twin, batch, [*twin.parameters(), *mean.values()], data_free)
     moved = float((_say(twin, probe) - before).abs().max() / before.abs().max().clamp(min=1e-30))
     if not moved <= AGREE:
         raise InputError(f"taking the normalizers' statistics into the weights changes the output by {moved:.2g}")
@@ -114,28 +112,34 @@ def _say(model: nn.Module, probe: Tensor) -> Tensor:
     return said.double()
 
 
-@torch.no_grad()
-def _absorb(model: nn.Module) -> set[str]:
-    """Turn running statistics into gain and offset; the names of the buffers that are constants afterwards.
+def _absorb(model: nn.Module) -> nn.Module:
+    """The same function with a gain and an offset in the place of every normalizer with stored statistics.
 
     Raises:
         InputError: for a BatchNorm that looks at its batch in eval mode too.
     """
-    done: set[str] = set()
-    for name, module in model.named_modules():
-        form = of_torch(module)
-        if form is None or form.kind not in ("batch", "instance"):
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        form = of_module(module)
+        if form is None or not form.by_channel:
             continue
         if form.stored is None:
-            if form.kind == "batch":
-                raise InputError(f"{name} normalizes by its batch in eval mode too: no function of a single input")
-            continue
-        gain, offset = form.affine()
-        assert isinstance(module, _NormBase) and module.running_mean is not None and module.running_var is not None
-        kind = module.running_mean.dtype
-        module.weight, module.bias = nn.Parameter(gain.to(kind)), nn.Parameter(offset.to(kind))
-        module.affine = True
-        module.running_mean.zero_()
-        module.running_var.fill_(1 - module.eps)  # so that the map divides by 1; some backends refuse eps = 0
-        done |= {f"{name}.running_mean".lstrip("."), f"{name}.running_var".lstrip(".")}
-    return done
+            raise InputError(f"{name} normalizes by its batch in eval mode too: no function of a single input")
+        kind = form.stored[0].dtype
+        scaled = _Scaled(*(part.to(kind) for part in form.affine()))
+        if not name:
+            return scaled
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, scaled)
+    return model
+
+
+class _Scaled(nn.Module):
+    """y = ax + c, channel by channel."""
+
+    def __init__(self, gain: Tensor, offset: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(gain), nn.Parameter(offset)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = [-1 if axis == 1 else 1 for axis in range(x.ndim)]
+        return x * self.weight.view(shape) + self.bias.view(shape)

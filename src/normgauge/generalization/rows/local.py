@@ -16,9 +16,9 @@ from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.slopes import Slopes
 from normgauge.generalization.facts.space import Space, ramps
 from normgauge.generalization.rows.cells import FORMS, LOSS, SLACK, TERM, additive_row, blank, refused
+from normgauge.rules.normalizer import BATCH
 
 COROLLARY = "Than 2025 (arXiv 2511.00958), Corollary {}"
-LOCAL = ("LayerNorm", "GroupNorm", "RMSNorm", "InstanceNorm", "layer_norm", "group_norm", "rms_norm", "instance_norm")
 NO_CENTRES = "local cells need inputs the training never saw: give unlabeled= or holdout="
 
 
@@ -60,10 +60,9 @@ class LocalCells:
 
 def corollary22(space: Space, slopes: Slopes, delta: float) -> Iterator[Row]:
     """Theorem 20 with constants of the whole network: as published, folded, and for nets without normalizers."""
-    kinds = slopes.normalizers
-    batch = any(kind.lower().startswith(("batch", "sync")) for kind in kinds)
-    local = any(kind.startswith(LOCAL) for kind in kinds)
-    named = ", ".join(kinds) or "none"
+    batch = any(record.rule.startswith(BATCH) for record in slopes.normalizers)
+    local = any(record.sigma is not None and not record.rule.startswith(BATCH) for record in slopes.normalizers)
+    named = ", ".join(dict.fromkeys(record.kind for record in slopes.normalizers)) or "none"
     yield _constant(
         space, slopes, delta, "batch", "BatchNorm folded", slopes.folded, "" if batch else "there is no BatchNorm in it"
     )
@@ -83,7 +82,7 @@ def corollary22(space: Space, slopes: Slopes, delta: float) -> Iterator[Row]:
         "none",
         "no normalizer",
         slopes.folded,
-        "" if not kinds else f"the network has normalizers: {named}",
+        "" if not slopes.normalizers else f"the network has normalizers: {named}",
     )
     yield _published(space, slopes, delta, batch, local)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from normgauge.generalization.facts.sample import device_of
-from normgauge.rules.normalizer import of_torch
+from normgauge.rules.neighbours import fed
+from normgauge.rules.normalizer import Normalizer
+from normgauge.rules.tried import of_module
 from normgauge.session import Options
 from normgauge.session import traced as recorded
-from normgauge.trace.step import Step, Trace
+from normgauge.trace.step import Trace
 from normgauge.trace.untouched import unwrap
 
 MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -38,9 +41,9 @@ def folded(model: nn.Module, inputs: Tensor) -> nn.Module:
     for module in list(twin.modules()):
         if parametrize.is_parametrized(module):
             _write_out(module)
-    for first, norm in _pairs(twin, traced(twin, inputs)):
-        _absorb(first, norm)
-        parent, _, name = next(n for n, m in twin.named_modules() if m is norm).rpartition(".")
+    for first, path, form in _pairs(twin, traced(twin, inputs)):
+        _absorb(first, form)
+        parent, _, name = path.rpartition(".")
         setattr(twin.get_submodule(parent), name, nn.Identity())
     return twin.requires_grad_(True)
 
@@ -65,29 +68,18 @@ def traced(model: nn.Module, inputs: Tensor) -> Trace:
         return recorded(model, (x,), {}, x, Options(), x.dtype)
 
 
-def _pairs(model: nn.Module, trace: Trace) -> list[tuple[nn.Module, nn.Module]]:
-    """Each linear map with the BatchNorm that alone reads its output."""
-    uses = Counter(step.path for step in trace.steps if step.module is not None)
-    found = []
-    for step in trace.steps:
-        before = step.inputs[0].step if step.module is not None and step.inputs else None
-        if before is None or not _foldable(step, before) or len(trace.consumers[step.inputs[0].index]) != 1:
-            continue
-        if uses[step.path] == uses[before.path] == 1:
-            found.append((model.get_submodule(before.path), model.get_submodule(step.path)))
-    return found
-
-
-def _foldable(step: Step, before: Step) -> bool:
-    form = of_torch(step.module)
-    fixed = form is not None and form.kind == "batch" and form.stored is not None
-    return fixed and type(before.module) in MAPS and not step.trouble
+def _pairs(model: nn.Module, trace: Trace) -> Iterator[tuple[nn.Module, str, Normalizer]]:
+    """Each linear map with the path of the module that is nothing but the BatchNorm behind it, and what that is."""
+    uses = Counter(step.path for step in trace.steps)
+    for before, step, form in fed(trace, torch.float32, lambda step: type(step.module) in MAPS):
+        alone = uses[step.path] == uses[before.path] == 1 and of_module(model.get_submodule(step.path)) is not None
+        if form.kind == "batch" and form.stored is not None and alone:
+            yield model.get_submodule(before.path), step.path, form
 
 
 @torch.no_grad()
-def _absorb(first: nn.Module, norm: nn.Module) -> None:
-    form = of_torch(norm)
-    assert isinstance(first, MAPS) and form is not None
+def _absorb(first: nn.Module, form: Normalizer) -> None:
+    assert isinstance(first, MAPS)
     scale, shift = form.affine()
     shift = shift if first.bias is None else first.bias.double() * scale + shift
     weight = first.weight.double() * scale.view(-1, *[1] * (first.weight.ndim - 1))
