@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normgauge.cli import main
-from normgauge.cli.rescaling import normalized_linears, rescaled
+from normgauge.cli.demo_networks import normalized_linears, rescaled
 from normgauge.zoo import mlp
 
 

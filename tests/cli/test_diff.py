@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from normgauge.cli import main
+from normgauge.cli.demo_networks import rescaled
 from normgauge.cli.gauge import to_json
-from normgauge.cli.rescaling import rescaled
 from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.measure import gauge

@@ -159,7 +159,7 @@ def test_ray_is_asked_for_what_the_config_says(sweep, tmp_path, monkeypatch):
 def test_a_person_sees_how_far_it_is(sweep, tmp_path, monkeypatch):
     import contextlib
 
-    from normgauge.cli import sweep as command
+    from normgauge.cli import sweep_run as command
 
     told: list[tuple[str, float]] = []
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from normgauge.errors import NormgaugeError
-from normgauge.sweep.building import builder, splits
-from normgauge.sweep.check import check_trials
+from normgauge.sweep.building import builder, check_trials, splits
 from normgauge.sweep.space import expand
 from tests.sweep.made import HEAD, config
 

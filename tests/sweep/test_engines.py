@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from normgauge.sweep.attempt import Attempt, Ended, Limits, attempt, ending
+from normgauge.sweep.attempt import Attempt, Ended, Forked, Fresh, Limits, attempt, ending, quickest
 from normgauge.sweep.child import ORPHANED
 from normgauge.sweep.drive import Folder
-from normgauge.sweep.engine import Engine
+from normgauge.sweep.engine import Engine, Local, threads_each
 from normgauge.sweep.files import LOG, read_result
-from normgauge.sweep.local import Local, threads_each
-from normgauge.sweep.processes import Forked, Fresh, quickest
 from normgauge.sweep.space import expand
 from tests.sweep.made import HEAD, config
 
@@ -71,7 +69,7 @@ def test_leaving_the_engine_ends_what_runs(tmp_path):
     (slow,) = begun(tmp_path, "30.0", key="seconds")
     with Local(1, Limits(1)) as engine:
         engine.start(slow)
-        process = engine._running[0]._process
+        process = next(iter(engine._running))._process
         assert isinstance(process, Forked)
         pid = process._process.pid
         assert pid is not None

@@ -16,8 +16,8 @@ from normgauge import store
 from normgauge.cli import main
 from normgauge.sweep.attempt import Limits
 from normgauge.sweep.drive import Folder, drive
+from normgauge.sweep.engine import Local
 from normgauge.sweep.files import CHECKPOINT
-from normgauge.sweep.local import Local
 from normgauge.sweep.space import expand
 from tests.sweep.made import HEAD, config, written
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from normgauge.sweep.draws import Draw
+from normgauge.sweep.keys import Draw
 from normgauge.sweep.space import expand, identity
 from tests.sweep.made import HEAD, config
 

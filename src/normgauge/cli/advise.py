@@ -11,16 +11,11 @@ MODEL and --batch are named as for gauge; a model given as Python code RUNS that
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-from typing import TYPE_CHECKING
 
-from normgauge.cli.output import check_targets, standard_output, write_json
-from normgauge.cli.progress import progress_bar
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
-
-if TYPE_CHECKING:
-    from normgauge.advice import Advice
+from normgauge.cli.arguments import network
+from normgauge.cli.output import check_targets, tell
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 
 HELP = "say what is wrong with a network, and what to do"
 EXAMPLES = """\
@@ -60,32 +55,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, write, and judge."""
     check_targets(args.json)
-    found = look(args)
-    if args.json is not None:
-        write_json(found.to_json(), args.json)
-    if args.json != "-":
-        with standard_output() as stream:
-            print(found, file=stream)
-    unknown = [remark.layer for remark in found.problems if remark.kind == "unknown part"]
-    if args.strict and unknown:
-        print(f"normgauge: {len(unknown)} operation(s) have no rule ({', '.join(unknown)})", file=sys.stderr)
-        return UNKNOWN
-    return PROBLEM if args.fail_on_problem and found.problems else OK
-
-
-def look(args: argparse.Namespace) -> Advice:
-    """The advice for the model named."""
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
-        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
-        model = load_model(args.model)
+    with network(args) as (model, batch, progress):
         from normgauge.advice import advise
 
-        return advise(
+        found = advise(
             model,
-            batch(),
+            batch,
             facts=not args.no_facts,
             mode=args.mode,
             input=args.input,
             output=args.output,
             progress=progress,
         )
+    tell(args.json, found.to_json, lambda stream: print(found, file=stream))
+    unknown = [remark.layer for remark in found.problems if remark.kind == "unknown part"]
+    if args.strict and unknown:
+        print(f"normgauge: {len(unknown)} operation(s) have no rule ({', '.join(unknown)})", file=sys.stderr)
+        return UNKNOWN
+    return PROBLEM if args.fail_on_problem and found.problems else OK

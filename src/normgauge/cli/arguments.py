@@ -1,41 +1,78 @@
-"""What several commands take: numbers, and the readings of a file or a reference."""
+"""What several commands take: numbers, a network with its batch, and the readings of a file or a reference."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from normgauge import reference
+from normgauge.cli.progress import Report, progress_bar
 from normgauge.core.reading import Reading
 from normgauge.core.stored import read_items
 from normgauge.errors import ReadingError
+from normgauge.loading import find_batch, load_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CODE = "file.py:function or package.module:callable"
 
 
-def finite(text: str) -> float:
-    """A finite number.
+def number(text: str, *tests: tuple[Callable[[float], bool], str]) -> float:
+    """A number that passes every test.
 
     Raises:
-        ArgumentTypeError: for anything else.
+        ArgumentTypeError: for anything else, with the words of the first test that fails.
     """
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a finite number, got {text!r}")
+    for passes, words in tests:
+        if not passes(value):
+            raise argparse.ArgumentTypeError(f"expected {words}, got {text!r}")
     return value
+
+
+def finite(text: str) -> float:
+    """A finite number."""
+    return number(text, (math.isfinite, "a finite number"))
 
 
 def positive(text: str) -> float:
-    """A finite number above zero.
+    """A finite number above zero."""
+    return number(text, (math.isfinite, "a finite number"), (lambda value: value > 0, "a positive number"))
 
-    Raises:
-        ArgumentTypeError: for anything else.
-    """
-    value = finite(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
-    return value
+
+def whole(words: str, least: int = 0, most: float = math.inf) -> Callable[[str], int]:
+    """A whole number between two ends; anything else is refused with ``words``."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number{words}, got {text!r}")
+        return int(text)
+
+    return parse
+
+
+@contextlib.contextmanager
+def users_code() -> Iterator[Report | None]:
+    """Where the user's code runs: what it prints goes to standard error, beside a bar where the work takes its time."""
+    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:
+        yield progress
+
+
+@contextlib.contextmanager
+def network(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
+    """The model and the batch that are named, and a bar for the work on them."""
+    with users_code() as progress:
+        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
+        model = load_model(args.model)
+        yield model, batch(), progress
 
 
 def readings_at(name: str) -> list[Reading]:

@@ -12,14 +12,13 @@ augmentation.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from normgauge.cli.arguments import finite, positive
-from normgauge.cli.output import check_targets, standard_output, write_json, write_text
-from normgauge.cli.progress import Report, progress_bar
+from normgauge.cli.arguments import CODE, number, positive, users_code, whole
+from normgauge.cli.output import check_targets, tell, write_text
+from normgauge.cli.progress import Report
 from normgauge.errors import InputError
 from normgauge.loading import MODEL_FORMS, load_model
 from normgauge.loading.code import find
@@ -45,7 +44,6 @@ examples:
   normgauge certify net.py:build --train net.py:train --epochs 0 --json -
       no extra training; numbers for a script
 """
-CODE = "file.py:function or package.module:callable"
 DEMOS = ("mnist", "fashion-mnist", "digits")
 LOSSES = ("ramp", "cross-entropy")
 OWN: dict[str, Any] = {
@@ -71,19 +69,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     data.add_argument("--demo", choices=DEMOS, help="the feature-space certificate on a known data set, end to end")
     data.add_argument("--data-dir", metavar="DIR", help="with --demo: folder of the data sets (NORMGAUGE_DATA)")
+    count = whole(", 0 or more")
     parser.add_argument("--delta", metavar="P", type=share, default=0.05, help="chance that a row fails (0.05)")
     parser.add_argument(
-        "--tries", metavar="K", type=counted, default=1,
+        "--tries", metavar="K", type=whole(", 1 or more", 1), default=1,
         help="networks or settings compared on these samples, this one included: delta is divided by it (1)",
     )  # fmt: skip
     parser.add_argument(
         "--radius", metavar="R", type=positive,
         help="also bound the share of inputs that are wrong or that a change of l2 length R could make wrong",
     )  # fmt: skip
-    parser.add_argument("--cells", metavar="N", type=whole, default=1, help="cells times labels, fixed in advance (1)")
+    parser.add_argument("--cells", metavar="N", type=count, default=1, help="cells times labels, fixed in advance (1)")
     parser.add_argument("--loss", choices=LOSSES, default="ramp", help="of the rows made from cells (ramp, at most 1)")
     parser.add_argument("--clip", metavar="C", type=positive, help="with cross-entropy: losses above C count as C")
-    parser.add_argument("--epochs", metavar="N", type=whole, help="a row may train for (5 if that takes seconds)")
+    parser.add_argument("--epochs", metavar="N", type=count, help="a row may train for (5 if that takes seconds)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all random draws (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - for standard output only")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
@@ -91,37 +90,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def share(text: str) -> float:
-    """A number between 0 and 1.
-
-    Raises:
-        ArgumentTypeError: for anything else.
-    """
-    value = finite(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, such as 0.05, got {text!r}")
-    return value
-
-
-def whole(text: str) -> int:
-    """A count, zero included.
-
-    Raises:
-        ArgumentTypeError: for anything else.
-    """
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number, 0 or more, got {text!r}")
-    return int(text)
-
-
-def counted(text: str) -> int:
-    """A count from one up.
-
-    Raises:
-        ArgumentTypeError: for anything else.
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, got {text!r}")
-    return int(text)
+    """A number between 0 and 1."""
+    inside = (lambda value: 0 < value < 1, "a number between 0 and 1, such as 0.05")
+    return number(text, (math.isfinite, "a finite number"), inside)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -129,20 +100,18 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     begun = time.monotonic()
     check_targets(args.json, args.html)
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
+    with users_code() as progress:
         found = _demo(args, progress) if args.demo else _certify(args, progress)
-    if args.json is not None:
-        write_json(found.to_json(), args.json)
+    from normgauge.render.certificate import html, show
+
     if args.html is not None:
-        from normgauge.render.certificate import html
-
         write_text(html(found), args.html)
-    if args.json != "-":
-        from normgauge.render.certificate import show
 
-        with standard_output() as stream:
-            show(found, stream, every=args.all)
-            stream.write(f"Took {time.monotonic() - begun:.0f} s.\n")
+    def words(stream: TextIO) -> None:
+        show(found, stream, every=args.all)
+        stream.write(f"Took {time.monotonic() - begun:.0f} s.\n")
+
+    tell(args.json, found.to_json, words)
     return 0
 
 

@@ -8,20 +8,14 @@ and the model is left as it was.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from normgauge.cli.arguments import positive
-from normgauge.cli.output import check_targets, standard_output, write_json, write_text
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.arguments import CODE, positive, users_code
+from normgauge.cli.output import check_targets, tell, write_text
 from normgauge.errors import LoadError
 from normgauge.loading import MODEL_FORMS, load_model
 from normgauge.loading.code import find, locate
-
-if TYPE_CHECKING:
-    from normgauge.core.curvature import Curvature
 
 HELP = "measure the curvature of a loss"
 EXAMPLES = """\
@@ -33,7 +27,6 @@ examples:
   normgauge curvature bert-folder --objective tokens.py:objective --data tokens.py:batches --top 3 --json -
       objective(model, batch) returns the scalar, for batches that are no pairs
 """
-CODE = "file.py:function or package.module:callable"
 PRECISIONS = ("float32", "float64")
 
 
@@ -62,24 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and write."""
     check_targets(args.json, args.html)
-    found = measure(args)
-    if args.json is not None:
-        write_json(found.to_json(), args.json)
-    if args.html is not None:
-        from normgauge.render.curvature import html
-
-        write_text(html(found), args.html)
-    if args.json != "-":
-        from normgauge.render.curvature import show
-
-        with standard_output() as stream:
-            show(found, stream)
-    return 0
-
-
-def measure(args: argparse.Namespace) -> Curvature:
-    """One measurement, with a bar where it takes its time."""
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
+    with users_code() as progress:
         loss, objective = (_callable(args.loss, "--loss"), _callable(args.objective, "--objective"))
         data = find(args.data, f"--data {args.data!r}: expected {CODE}")
         model = load_model(args.model)
@@ -87,7 +63,7 @@ def measure(args: argparse.Namespace) -> Curvature:
 
         from normgauge.hessian import curvature
 
-        return curvature(
+        found = curvature(
             model,
             loss,
             data(),
@@ -101,6 +77,12 @@ def measure(args: argparse.Namespace) -> Curvature:
             seed=args.seed,
             progress=progress,
         )
+    from normgauge.render.curvature import html, show
+
+    if args.html is not None:
+        write_text(html(found), args.html)
+    tell(args.json, found.to_json, lambda stream: show(found, stream))
+    return 0
 
 
 def _callable(spec: str | None, option: str) -> Callable[..., Any] | None:

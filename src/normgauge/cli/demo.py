@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normgauge.checker import SCHEMA
-from normgauge.cli.output import check_targets, standard_output, write_json
+from normgauge.cli.output import check_targets, tell, write_json
 from normgauge.cli.progress import progress_bar
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.errors import InputError
+from normgauge.render.console import draw
 from normgauge.render.numbers import decades, factor
+from normgauge.render.page import report
 from normgauge.render.table import Grid
 
 if TYPE_CHECKING:
@@ -49,13 +51,21 @@ def run(args: argparse.Namespace) -> int:
     with one_thread(), progress_bar() as progress:
         networks, twins = measure(args.quick, progress)
     words = verdict(networks, twins)
-    data = _to_json(networks, twins)
+    shown = {f"{n.name}, {r.scope}": r for n in networks for r in (n.point, n.everywhere)}
+    shown |= {f"BatchNorm, {t.name}, no search": t.reading for t in twins}
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        "accuracy": {n.name: n.accuracy for n in networks},
+        "output_change": {t.name: t.output_change for t in twins},
+        "labels": list(shown),
+        "readings": [reading.to_json() for reading in shown.values()],
+    }
     write_json(data, str(folder / "readings.json"))
-    _write_page(data["labels"], networks, twins, folder / "report.html", words)
-    if args.json is not None:
-        write_json(data, args.json)
-    if args.json != "-":
-        _show(networks, twins, [*words, f"Written: {folder / 'report.html'}, {folder / 'readings.json'}"])
+    title = "normgauge: five networks on digits"
+    report(list(shown.values()), folder / "report.html", labels=list(shown), title=title, lead=words)
+    told: list[str | Grid] = [*_grids(networks, twins), "", *words]
+    told.append(f"Written: {folder / 'report.html'}, {folder / 'readings.json'}")
+    tell(args.json, lambda: data, lambda stream: draw(told, stream))
     return 0
 
 
@@ -123,34 +133,6 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
         ),
         Grid("One network, the same function, three ways to write it down", moved_headers, moved, numeric),
     )
-
-
-def _show(networks: Sequence[Trained], twins: Sequence[Twin], words: Sequence[str]) -> None:
-    from normgauge.render.console import draw
-
-    with standard_output() as stream:
-        draw([*_grids(networks, twins), "", *words], stream)
-
-
-def _to_json(networks: Sequence[Trained], twins: Sequence[Twin]) -> dict[str, Any]:
-    items = [(f"{n.name}, {r.scope}", r) for n in networks for r in (n.point, n.everywhere)]
-    items += [(f"BatchNorm, {t.name}, no search", t.reading) for t in twins]
-    return {
-        "schema": SCHEMA,
-        "accuracy": {n.name: n.accuracy for n in networks},
-        "output_change": {t.name: t.output_change for t in twins},
-        "labels": [label for label, _ in items],
-        "readings": [reading.to_json() for _, reading in items],
-    }
-
-
-def _write_page(
-    labels: list[str], networks: Sequence[Trained], twins: Sequence[Twin], path: Path, words: Sequence[str]
-) -> None:
-    from normgauge.render.page import report
-
-    shown = [r for n in networks for r in (n.point, n.everywhere)] + [t.reading for t in twins]
-    report(shown, path, labels=labels, title="normgauge: five networks on digits", lead=words)
 
 
 def _folder(name: str) -> Path:

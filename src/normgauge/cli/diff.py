@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from typing import Any
 
 from normgauge import reference
 from normgauge.cli.arguments import finite, readings_at
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
-from normgauge.cli.output import check_targets, standard_output, write_json
+from normgauge.cli.output import check_targets, tell
 from normgauge.core.compare import Difference, matched
 from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
+from normgauge.render.console import draw
 from normgauge.render.difference import blocks, verdict
 from normgauge.render.verdict import alarm
 
@@ -57,15 +59,13 @@ def run(args: argparse.Namespace) -> int:
     if not differences:
         sides = [", ".join(str(reading.scope) for reading in side) for side in (a, b)]
         raise ReadingError(f"no scope in common: {args.a} has {sides[0]}, {args.b} has {sides[1]}; measure the same")
-    if args.json is not None:
-        items = [{**d.to_json(), "verdict": verdict(d)} for d in differences]
-        write_json({"schema": 1, "a": args.a, "b": args.b, "unmatched": alone, "scopes": items}, args.json)
-    if args.json != "-":
-        from normgauge.render.console import draw
+    told = [f"Only one of the two was read in scope {', '.join(alone)}."] if alone else []
 
-        told = [f"Only one of the two was read in scope {', '.join(alone)}."] if alone else []
-        with standard_output() as stream:
-            draw([*blocks(differences, (args.a, args.b), args.all), *told], stream)
+    def data() -> dict[str, Any]:
+        items = [{**d.to_json(), "verdict": verdict(d)} for d in differences]
+        return {"schema": 1, "a": args.a, "b": args.b, "unmatched": alone, "scopes": items}
+
+    tell(args.json, data, lambda stream: draw([*blocks(differences, (args.a, args.b), args.all), *told], stream))
     return judge(differences, args.fail_above)
 
 

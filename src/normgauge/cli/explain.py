@@ -7,14 +7,16 @@ named with --scope. Nothing is measured and torch is not loaded.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from functools import partial
+from typing import Any, TextIO
 
 from normgauge import reference
 from normgauge.cli.arguments import readings_at
-from normgauge.cli.output import check_targets, standard_output, write_json, write_text
+from normgauge.cli.output import check_targets, tell
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.errors import ReadingError
+from normgauge.render.console import draw
 from normgauge.render.explain import find, items
 from normgauge.render.numbers import plural
 from normgauge.render.table import Grid
@@ -46,14 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the file, tell of one layer or list them."""
     check_targets(args.json)
     reading = chosen(readings_at(args.file), args.scope, args.file)
-    if args.json is not None:
-        write_json(to_json(reading, args.layer), args.json)
-    if args.json == "-":
-        return 0
-    if args.layer is not None:
-        write_text(reading.explain(args.layer) + "\n", "-")
-    else:
-        _list(reading)
+    tell(args.json, partial(to_json, reading, args.layer), partial(show, reading, args.layer))
     return 0
 
 
@@ -83,10 +78,11 @@ def to_json(reading: Reading, layer: str | None) -> dict[str, Any]:
     return {**head, "layer": layer, "kind": record.kind, "sentences": told}
 
 
-def _list(reading: Reading) -> None:
-    from normgauge.render.console import draw
-
+def show(reading: Reading, layer: str | None, stream: TextIO) -> None:
+    """The same in words."""
+    if layer is not None:
+        stream.write(reading.explain(layer) + "\n")
+        return
     rows = tuple((record.name, record.kind) for record in reading.layers)
     title = f"{reading.model}, scope {reading.scope}: {plural(len(rows), 'layer')}"
-    with standard_output() as stream:
-        draw([Grid(title, ("layer", "kind"), rows)], stream)
+    draw([Grid(title, ("layer", "kind"), rows)], stream)

@@ -8,20 +8,20 @@ Without --scope three readings are made: at the samples, in a ball around each, 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from normgauge import reference
-from normgauge.cli.arguments import finite, positive
-from normgauge.cli.output import check_targets, standard_output, write_json, write_page
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.arguments import finite, network, positive
+from normgauge.cli.output import check_targets, tell
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS
+from normgauge.render.console import draw, show
 from normgauge.render.difference import beside
+from normgauge.render.page import report
 from normgauge.render.verdict import alarm
 
 HELP = "measure one network"
@@ -94,38 +94,12 @@ def run(args: argparse.Namespace) -> int:
     scopes = SCOPES if args.scope is None else (str(Scope.parse(args.scope)),)
     check_targets(args.json, args.html)
     others = [(name, reference.load(name)) for name in args.beside]
-    found = measure(args, scopes)
-    if args.json is not None:
-        write_json(to_json(found), args.json)
-    if args.html is not None:
-        rows = [
-            (f"{reference.title(name)}, {r.scope}", r)
-            for name, other in others
-            for r in other
-            if str(r.scope) in scopes
-        ]
-        write_page(found, args.html, beside=rows)
-    if args.json != "-":
-        from normgauge.render.console import draw, show
-
-        with standard_output() as stream:
-            show(found, stream, every=args.all)
-            if others:
-                grid = beside(found, [(reference.title(name), other) for name, other in others])
-                draw([grid, *(reference.about(name) for name, _ in others)], stream)
-    return judge(found, args.strict, args.fail_above)
-
-
-def measure(args: argparse.Namespace, scopes: tuple[str, ...]) -> list[Reading]:
-    """One reading for each scope."""
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
-        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
-        model = load_model(args.model)
+    with network(args) as (model, batch, progress):
         from normgauge.measure import readings
 
-        return readings(
+        found = readings(
             model,
-            batch(),
+            batch,
             scopes=scopes,
             mode=args.mode,
             balance=not args.no_balance,
@@ -136,6 +110,23 @@ def measure(args: argparse.Namespace, scopes: tuple[str, ...]) -> list[Reading]:
             output=args.output,
             progress=progress,
         )
+    if args.html is not None:
+        rows = [
+            (f"{reference.title(name)}, {r.scope}", r)
+            for name, other in others
+            for r in other
+            if str(r.scope) in scopes
+        ]
+        report(found, args.html, beside=rows)
+
+    def words(stream: TextIO) -> None:
+        show(found, stream, every=args.all)
+        if others:
+            grid = beside(found, [(reference.title(name), other) for name, other in others])
+            draw([grid, *(reference.about(name) for name, _ in others)], stream)
+
+    tell(args.json, lambda: to_json(found), words)
+    return judge(found, args.strict, args.fail_above)
 
 
 def to_json(found: list[Reading]) -> dict[str, Any]:

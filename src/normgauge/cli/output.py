@@ -7,11 +7,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from normgauge.core.reading import Reading
 from normgauge.errors import InputError
 
 
@@ -79,13 +78,16 @@ def write_json(data: Any, target: str) -> None:
     write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", target)
 
 
-def write_page(
-    readings: Sequence[Reading],
-    target: str,
-    labels: Sequence[str] | None = None,
-    beside: Sequence[tuple[str, Reading]] = (),
-) -> None:
-    """Write the HTML page, with the readings ``beside`` as further rows of its bracket."""
-    from normgauge.render.page import report
+def tell(target: str | None, data: Callable[[], Any], show: Callable[[TextIO], object]) -> None:
+    """What ``data`` gives as JSON to its target, where there is one; the words on standard output, unless JSON took it.
 
-    report(readings, target, labels=labels, beside=beside)
+    Args:
+        target: the file of ``--json``, ``-`` for standard output, None where it is not asked for.
+        data: what to write as JSON.
+        show: writes the words to a stream.
+    """
+    if target is not None:
+        write_json(data(), target)
+    if target != "-":
+        with standard_output() as stream:
+            show(stream)

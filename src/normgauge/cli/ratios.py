@@ -11,16 +11,15 @@ MODEL and --batch are named as for gauge; a model given as Python code RUNS that
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 
-from normgauge.cli.arguments import readings_at
-from normgauge.cli.output import check_targets, standard_output, write_json
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.arguments import network, readings_at
+from normgauge.cli.output import check_targets, tell
 from normgauge.core.bound import Scope
 from normgauge.core.ratios import Ratios, ratios
 from normgauge.errors import InputError, ReadingError
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS
+from normgauge.render.console import draw
+from normgauge.render.ratios import blocks
 
 HELP = "with normalizers against without, in what worst-case laws of training use"
 EXAMPLES = """\
@@ -60,29 +59,20 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json)
     scope = Scope.parse(args.scope or "point")
     found = measured(args, scope) if args.other is None else stored(args)
-    if args.json is not None:
-        write_json(found.to_json(), args.json)
-    if args.json != "-":
-        from normgauge.render.console import draw
-        from normgauge.render.ratios import blocks
-
-        with standard_output() as stream:
-            draw(blocks(found), stream)
+    tell(args.json, found.to_json, lambda stream: draw(blocks(found), stream))
     return 0
 
 
 def measured(args: argparse.Namespace, scope: Scope) -> Ratios:
     """The model named against itself without normalizers."""
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:  # the user's code may print
-        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
-        model = load_model(args.model)
+    with network(args) as (model, batch, progress):
         from normgauge.whatif import what_if
         from normgauge.whatif.complexity import complexity
 
         return complexity(
             what_if(
                 model,
-                batch(),
+                batch,
                 scope=scope,
                 mode=args.mode,
                 balance=False,

@@ -6,17 +6,18 @@ import argparse
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from normgauge import reference
 from normgauge.checker import SCHEMA
-from normgauge.cli.output import check_targets, write_json, write_page, write_text
+from normgauge.cli.output import check_targets, tell, write_text
 from normgauge.core.reading import Reading
 from normgauge.core.stored import items_of, read_json
 from normgauge.errors import InputError, ReadingError
 from normgauge.render.figures import FORMATS, NO_PNG, available, save
 from normgauge.render.groups import grouped
 from normgauge.render.numbers import plural
-from normgauge.render.page import body
+from normgauge.render.page import body, report
 from normgauge.render.runs import html
 from normgauge.render.runs_console import snapshot
 from normgauge.render.runs_data import Labelled
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         InputError: when options for readings stand beside runs alone.
     """
     check_targets(args.html, args.json)
-    runs, note = _runs([name for name in args.files if _is_run(Path(name))])
+    run_files = [name for name in args.files if _is_run(Path(name))]
+    runs, note = opened(run_files) if run_files else ([], "")
     found = [item for name in args.files if not _is_run(Path(name)) for item in read(Path(name))]
     labels, readings = [label for label, _ in found], [reading for _, reading in found]
     if not readings and (args.figures is not None or args.beside):
@@ -78,26 +80,23 @@ def run(args: argparse.Namespace) -> int:
         kept = [*found, *(item for run in runs for item in _last_reading(run))]
         write_text(html(runs, "normgauge report", _readings(kept, beside)), args.html)
     else:
-        write_page(readings, args.html, labels, beside)
+        report(readings, args.html, labels=labels, beside=beside)
     counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
     said = [f"{args.html}: {', '.join(counts)}", *filter(None, [note])]
     if args.figures is not None:
         said += _figures(args, readings, labels)
-    if args.json is not None:
+
+    def data() -> dict[str, Any]:
         everything = {"schema": SCHEMA, "labels": labels, "readings": [reading.to_json() for reading in readings]}
-        write_json(everything | ({"runs": [snapshot(item) for item in runs]} if runs else {}), args.json)
-    if args.json != "-":
-        write_text("\n".join(said) + "\n", "-")
+        return everything | ({"runs": [snapshot(item) for item in runs]} if runs else {})
+
+    tell(args.json, data, lambda stream: stream.writelines(f"{line}\n" for line in said))
     return 0
 
 
 def _is_run(path: Path) -> bool:
     """A folder, or a file of lines; readings are files that end in ``.json``."""
     return path.is_dir() or path.suffix == SUFFIX
-
-
-def _runs(names: list[str]) -> tuple[list[Labelled], str]:
-    return opened(names) if names else ([], "")
 
 
 def _readings(kept: Sequence[Shown], beside: Sequence[Shown]) -> str:
@@ -109,7 +108,7 @@ def _readings(kept: Sequence[Shown], beside: Sequence[Shown]) -> str:
     return f'<section class="network"><h2>{escape(name)}</h2>{shown}</section>'
 
 
-def _last_reading(item: Labelled) -> list[tuple[str, Reading]]:
+def _last_reading(item: Labelled) -> list[Shown]:
     """The last full reading in a run that can be read."""
     for record in reversed(item.run.readings):
         try:
@@ -128,14 +127,14 @@ def _figures(args: argparse.Namespace, readings: Sequence[Reading], labels: Sequ
     return said
 
 
-def compared(name: str) -> list[tuple[str, Reading]]:
+def compared(name: str) -> list[Shown]:
     """The labelled readings of a reference that comes with normgauge, or of a file."""
     if name in reference.names():
         return [(f"{reference.title(name)}, {reading.scope}", reading) for reading in reference.load(name)]
     return read(Path(name))
 
 
-def read(path: Path) -> list[tuple[str, Reading]]:
+def read(path: Path) -> list[Shown]:
     """The readings of one file, each with a label: one, or all under its key ``readings``.
 
     Raises:

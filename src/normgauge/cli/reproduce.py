@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from normgauge.cli.output import standard_output, write_json
+from normgauge.cli.output import tell
 from normgauge.core.checkout import checkout
 from normgauge.errors import InputError
+from normgauge.render.numbers import plural
 
 HELP = "draw a figure of a paper again, or train its networks anew"
 EXAMPLES = """\
@@ -51,21 +52,14 @@ def run(args: argparse.Namespace) -> int:
         listed = {
             f"{paper}/{name}": words for paper in papers(folder) for name, words in figures(folder, paper).items()
         }
-        if args.json is not None:
-            write_json({"schema": 1, "figures": listed}, args.json)
-        if args.json != "-":
-            with standard_output() as stream:
-                wide = max(map(len, listed), default=0)
-                stream.writelines(f"{name:{wide}}  {words}\n" for name, words in listed.items())
+        wide = max(map(len, listed), default=0)
+        lines = [f"{name:{wide}}  {words}\n" for name, words in listed.items()]
+        tell(args.json, lambda: {"schema": 1, "figures": listed}, lambda stream: stream.writelines(lines))
         return 0
     paper, name = _known(folder, args.name)
     told = _told(folder, paper, [name, *_options(args)])
-    if args.json is not None:
-        write_json({"schema": 1, **told}, args.json)
-    if args.json != "-":
-        with standard_output() as stream:
-            count = len(told["runs"])
-            stream.write(f"{told['words']}\nWritten: {told['figure']} ({count} run{'' if count == 1 else 's'})\n")
+    said = f"{told['words']}\nWritten: {told['figure']} ({plural(len(told['runs']), 'run')})\n"
+    tell(args.json, lambda: {"schema": 1, **told}, lambda stream: stream.write(said))
     return 0
 
 

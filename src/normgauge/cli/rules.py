@@ -7,6 +7,7 @@ from typing import Any
 
 from normgauge.cli.output import standard_output, write_json, write_text
 from normgauge.errors import InputError
+from normgauge.render.console import draw
 
 HELP = "list what is known about each layer"
 EXAMPLES = """\
@@ -69,8 +70,6 @@ def _cell(value: str | list[str]) -> str:
 
 
 def _show(entries: list[dict[str, Any]]) -> None:
-    from normgauge.render.console import draw
-
     parts: list[Any] = []
     for entry in entries:
         parts.append(f"{entry['id']}  [{', '.join(entry['targets'])}]")

@@ -8,14 +8,15 @@ the model with random factors before it is printed.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 from pathlib import Path
+from typing import TextIO
 
-from normgauge.cli.output import check_targets, standard_output, write_json
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.arguments import network
+from normgauge.cli.output import check_targets, tell
 from normgauge.errors import InputError
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_batch, load_model
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS
+from normgauge.render.console import draw
+from normgauge.render.symmetry import symmetry_blocks
 
 HELP = "find the invariances of a network"
 EXAMPLES = """\
@@ -47,28 +48,21 @@ def run(args: argparse.Namespace) -> int:
     if args.canonical is not None and Path(args.canonical).suffix != ".safetensors":
         raise InputError(f"--canonical: expected a file that ends in .safetensors, got {args.canonical}")
     check_targets(args.json, args.canonical)
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:
-        batch = find_batch(args.batch)
-        model = load_model(args.model)
+    with network(args) as (model, batch, progress):
         from normgauge.symmetry import canonical, symmetries
 
-        found = symmetries(model, batch(), mode=args.mode, output=args.output, progress=progress)
-        twin = canonical(model, batch(), output=args.output) if args.canonical else None
-    if args.json is not None:
-        write_json(found.to_json(), args.json)
+        found = symmetries(model, batch, mode=args.mode, output=args.output, progress=progress)
+        twin = canonical(model, batch, output=args.output) if args.canonical else None
     if twin is not None:
         from safetensors.torch import save_model
 
         save_model(twin.model, args.canonical)
-    if args.json != "-":
-        from normgauge.render.console import draw
-        from normgauge.render.symmetry import symmetry_blocks
 
-        with standard_output() as stream:
-            draw(symmetry_blocks(found), stream)
-            if twin is not None:
-                said = (
-                    f"canonical scales: eval output changed by {twin.eval_defect:.1e}, train by {twin.train_defect:.1e}"
-                )
-                draw([said, *(f"· {note}" for note in twin.notes)], stream)
+    def words(stream: TextIO) -> None:
+        draw(symmetry_blocks(found), stream)
+        if twin is not None:
+            said = f"canonical scales: eval output changed by {twin.eval_defect:.1e}, train by {twin.train_defect:.1e}"
+            draw([said, *(f"· {note}" for note in twin.notes)], stream)
+
+    tell(args.json, found.to_json, words)
     return 0

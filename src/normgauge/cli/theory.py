@@ -25,10 +25,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from normgauge.cli.arguments import whole
 from normgauge.cli.output import check_targets, standard_output, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.claim import Ledger, Outcome
 from normgauge.errors import InputError
+from normgauge.render.console import draw
 from normgauge.render.theory import blocks, by_source, claims_list, failures, heading, markdown
 
 if TYPE_CHECKING:
@@ -55,13 +57,12 @@ LARGEST = 10**12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    seed = whole(f" from 0 to {LARGEST - 1}", most=LARGEST - 1)  # what the generator takes
     parser.add_argument("claims", nargs="*", metavar="ID", help="the same as --claim ID")
     parser.add_argument(
         "--claim", action="append", default=[], metavar="ID", help="only this claim, or those whose id begins so"
     )
-    parser.add_argument(
-        "--seed", type=_seed, metavar="N", help="draw the instances from this seed (default: a new one)"
-    )
+    parser.add_argument("--seed", type=seed, metavar="N", help="draw the instances from this seed (default: a new one)")
     parser.add_argument("--all", action="store_true", help="and every claim in a table")
     parser.add_argument("--list", action="store_true", help="list the claims and check nothing")
     parser.add_argument("--json", metavar="FILE", help="write the outcomes as JSON; - for standard output")
@@ -117,8 +118,6 @@ def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
     if "-" in (args.json, args.html):
         sys.stderr.writelines(f"normgauge: {line}\n" for line in lost)
         return
-    from normgauge.render.console import draw
-
     again = " ".join(["normgauge theory", *(f"--claim {name}" for name in args.claim), f"--seed {seed}"])
     with standard_output() as stream:
         draw([*blocks(ledger, every=args.all or bool(args.claim)), f"The same instances again: {again}", *lost], stream)
@@ -131,24 +130,7 @@ def _list(args: argparse.Namespace, ledger: Ledger) -> int:
     if args.markdown is not None:
         write_text(markdown(ledger), args.markdown)
     if args.list and "-" not in (args.json, args.markdown):
-        from normgauge.render.console import draw
-
         with standard_output() as stream:
             groups = by_source(ledger.outcomes).items()
             draw([claims_list(heading(name, len(group)), group) for name, group in groups], stream)
     return 0
-
-
-def _seed(text: str) -> int:
-    """A whole number that the generator takes.
-
-    Raises:
-        ArgumentTypeError: for anything else.
-    """
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < LARGEST:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {LARGEST - 1}, got {text!r}")
-    return value

@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 from normgauge import checker, consistency, reference
-from normgauge.cli.output import check_targets, write_json, write_text
+from normgauge.cli.output import check_targets, tell
 from normgauge.cli.remeasure import Network
 from normgauge.core.stored import read_json
 from normgauge.errors import InputError
@@ -75,17 +75,14 @@ def run(args: argparse.Namespace) -> int:
     findings = {name: check(data, network) for name, data in files.items()}
     checked, open_ = CHECKED["file" if network is None else "again" if network.measured else "weights"]
     wrong = any(findings.values())
-    if args.json is not None:
-        told = {"verified": not wrong, "findings": findings, "checked": checked, "not_checked": open_}
-        write_json({"schema": 1, **told}, args.json)
-    if args.json != "-":
-        lines = [f"{name}: {sentence}" for name in findings for sentence in findings[name]]
-        lines += [
-            f"verified: {name}: {plural(len(checker.readings_of(data)), 'reading')}: {checked}; not checked, {open_}"
-            for name, data in files.items()
-            if not findings[name]
-        ]
-        write_text("\n".join(lines) + "\n", "-")
+    told = {"schema": 1, "verified": not wrong, "findings": findings, "checked": checked, "not_checked": open_}
+    lines = [f"{name}: {sentence}" for name in findings for sentence in findings[name]]
+    lines += [
+        f"verified: {name}: {plural(len(checker.readings_of(data)), 'reading')}: {checked}; not checked, {open_}"
+        for name, data in files.items()
+        if not findings[name]
+    ]
+    tell(args.json, lambda: told, lambda stream: stream.writelines(f"{line}\n" for line in lines))
     return int(wrong)
 
 

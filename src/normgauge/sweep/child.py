@@ -13,18 +13,19 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import nn
 
+from normgauge import store
 from normgauge.errors import LoadError, NormgaugeError
 from normgauge.measure import readings
+from normgauge.monitor import Monitor
 from normgauge.render.verdict import alarm
 from normgauge.sweep.building import builder, splits
-from normgauge.sweep.files import CHECKPOINT, LOCK, LOG, Record, Result, exclusive, read_record, write_result
-from normgauge.sweep.watched import Watched, alarm_count
+from normgauge.sweep.files import CHECKPOINT, LOCK, LOG, RUN, Record, Result, exclusive, read_record, write_result
 from normgauge.training import evaluate, train
 from normgauge.zoo import Split
 
@@ -132,6 +133,44 @@ def run_trial(place: Path, record: Record) -> Result:
     found, notes = _measured(model, test_split, settings)
     alarms = alarm_count(place) if settings["monitor"] else None
     return Result({**values, **found, "alarms": alarms}, notes, history.losses)
+
+
+class Watched:
+    """The monitor of a trial, where asked for: begun when the training says where it begins, closed at the end."""
+
+    def __init__(self, model: nn.Module, place: Path, settings: Mapping[str, Any]) -> None:
+        self.model, self.place, self.settings = model, place, settings
+        self._monitor: Monitor | None = None
+
+    def on_start(self, step: int) -> None:
+        """Open the run file: anew for a fresh training, where it stopped for a resumed one."""
+        if not self.settings["monitor"]:
+            return
+        if step == 0:
+            (self.place / RUN).unlink(missing_ok=True)  # of an attempt that had not come to its first checkpoint
+        note = {"settings": {key: str(value) for key, value in self.settings.items()}}
+        self._monitor = Monitor(self.model, self.place / RUN, resume=step or False, note=note)
+
+    def on_step(self, step: int, loss: torch.Tensor) -> None:
+        """Pass a step on."""
+        if self._monitor is not None:
+            self._monitor.step(loss=loss, lr=float(self.settings["training.lr"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._monitor is not None:
+            self._monitor.close()
+
+
+def alarm_count(place: Path) -> int | None:
+    """How many alarms the run file of a trial holds, each step, layer and kind once; None where it cannot be read."""
+    try:
+        alarms = store.read(place / RUN).alarms
+    except NormgaugeError:
+        return None
+    return len({(alarm.get("step"), alarm.get("alarm"), alarm.get("layer")) for alarm in alarms})
 
 
 def _scores(model: nn.Module, train_split: Split, test_split: Split) -> Values:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from normgauge.errors import InputError
-from normgauge.sweep.draws import DRAWS, Draw
-from normgauge.sweep.keys import KEYS, OPTIONS, Check, nearest, varied_check
+from normgauge.sweep.keys import DRAWS, KEYS, OPTIONS, Check, Draw, nearest, varied_check
 
 TABLES = ("data", "network", "training", "measure", "grid", "random", "run")
 APART = ("name", "seeds", "random.", "run.")  # keys that are no setting of a trial

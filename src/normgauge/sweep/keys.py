@@ -1,9 +1,10 @@
-"""What a sweep's config may say: every key with its kind, its default and what it means."""
+"""What a sweep's config may say: every key with its kind, its default and what it means; how a value is drawn."""
 
 from __future__ import annotations
 
 import difflib
 import math
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,49 +31,31 @@ class Key:
     what: str
 
 
-def text(value: object) -> str:
-    """A string that is not empty.
+def accepting(expected: str, passes: Callable[[Any], bool], used: Callable[[Any], Any] = lambda value: value) -> Check:
+    """A check for what ``passes``, given as it is ``used``; of anything else it says what was ``expected``."""
 
-    Raises:
-        ValueError: for anything else.
-    """
-    if isinstance(value, str) and value:
-        return value
-    raise ValueError("a text in quotes")
+    def check(value: object) -> Any:
+        if passes(value):
+            return used(value)
+        raise ValueError(expected)
+
+    return check
 
 
-def flag(value: object) -> bool:
-    """True or false.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    if isinstance(value, bool):
-        return value
-    raise ValueError("true or false")
+def plain(value: object, kind: Any = (int, float)) -> bool:
+    """A finite number, and no truth value."""
+    return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def whole(least: int) -> Check:
     """A whole number, at least ``least``."""
-
-    def check(value: object) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-            return value
-        raise ValueError(f"a whole number of at least {least}")
-
-    return check
+    return accepting(f"a whole number of at least {least}", lambda value: plain(value, int) and value >= least)
 
 
-def number(*, zero: bool) -> Check:
-    """A finite number above zero, or zero too."""
-
-    def check(value: object) -> float:
-        plain = isinstance(value, int | float) and not isinstance(value, bool)
-        if plain and math.isfinite(float(value)) and (float(value) >= 0 if zero else float(value) > 0):  # type: ignore[arg-type]
-            return float(value)  # type: ignore[arg-type]
-        raise ValueError("a number of at least 0" if zero else "a number above 0")
-
-    return check
+text = accepting("a text in quotes", lambda value: isinstance(value, str) and value != "")
+flag = accepting("true or false", lambda value: isinstance(value, bool))
+not_negative = accepting("a number of at least 0", lambda value: plain(value) and value >= 0, float)
+above_zero = accepting("a number above 0", lambda value: plain(value) and value > 0, float)
 
 
 def one_of(*names: str) -> Check:
@@ -139,10 +122,10 @@ KEYS: dict[str, Key] = {
     "network.build": Key(text, None, "a network of the zoo, or file.py:function from the config's folder"),
     "training.epochs": Key(whole(0), 10, "passes through the training data"),
     "training.batch_size": Key(whole(1), 64, "examples a step"),
-    "training.lr": Key(number(zero=False), 1e-3, "learning rate"),
+    "training.lr": Key(above_zero, 1e-3, "learning rate"),
     "training.optimizer": Key(one_of("adam", "adamw", "sgd"), "adam", "adam (L2 in the gradient), adamw or sgd"),
-    "training.weight_decay": Key(number(zero=True), 0.0, "as the optimizer takes it"),
-    "training.momentum": Key(number(zero=True), 0.9, "of sgd"),
+    "training.weight_decay": Key(not_negative, 0.0, "as the optimizer takes it"),
+    "training.momentum": Key(not_negative, 0.9, "of sgd"),
     "training.device": Key(text, "cpu", "where to train: cpu, cuda, cuda:1, mps"),
     "measure.scopes": Key(listed(scope, "scopes"), ["point"], "where the trained network is gauged"),
     "measure.samples": Key(whole(1), 64, "test examples it is gauged at"),
@@ -154,7 +137,7 @@ KEYS: dict[str, Key] = {
     "run.workers": Key(whole(1), 1, "trials at a time"),
     "run.threads": Key(whole(1), None, "threads a trial; the cores divided by the workers where not given"),
     "run.retries": Key(whole(0), 1, "how often a failed trial is tried again"),
-    "run.timeout": Key(number(zero=False), None, "seconds an attempt may take"),
+    "run.timeout": Key(above_zero, None, "seconds an attempt may take"),
     "run.keep": Key(flag, False, "keep the checkpoint of a finished trial"),
 }
 VARIED = ("data.", "network.", "training.")  # what grid and random may vary
@@ -172,3 +155,49 @@ def varied_check(key: str) -> Check | None:
     if key.startswith(OPTIONS):
         return lambda value: value
     return KEYS[key].check if key in KEYS and key.startswith(VARIED) and key != "data.data_dir" else None
+
+
+DRAWS = ("log_uniform", "uniform", "int", "choice")
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One way to draw a value.
+
+    Attributes:
+        kind: one of `DRAWS`.
+        ends: the two ends of a range (both can come for ``int``), or the values to choose from.
+    """
+
+    kind: str
+    ends: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, kind: str, given: object) -> Draw:
+        """A draw from what the config says.
+
+        Raises:
+            ValueError: says what was expected.
+        """
+        if kind == "choice":
+            if isinstance(given, list) and given:
+                return cls(kind, tuple(given))
+            raise ValueError("a list of values, not empty")
+        what = "two whole numbers, the smaller first" if kind == "int" else "two numbers, the smaller first"
+        numbers = int if kind == "int" else (int, float)
+        if not isinstance(given, list) or len(given) != 2 or not all(plain(end, numbers) for end in given):
+            raise ValueError(what)
+        if given[0] >= given[1] or (kind == "log_uniform" and given[0] <= 0):
+            raise ValueError(what + (", both above 0" if kind == "log_uniform" else ""))
+        return cls(kind, tuple(given) if kind == "int" else tuple(map(float, given)))
+
+    def value(self, stream: random.Random) -> Any:
+        """One value; floats have six digits, so that tables and folders can be read."""
+        if self.kind == "choice":
+            return self.ends[stream.randrange(len(self.ends))]
+        low, high = self.ends
+        if self.kind == "int":
+            return stream.randint(low, high)
+        if self.kind == "uniform":
+            return float(f"{stream.uniform(low, high):.6g}")
+        return float(f"{math.exp(stream.uniform(math.log(low), math.log(high))):.6g}")

@@ -9,38 +9,33 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Self
+from types import ModuleType
+from typing import Any
 
 from normgauge.errors import InputError
 from normgauge.sweep.attempt import Ended, Limits, attempt
+from normgauge.sweep.engine import Engine
 
 MOMENT = 0.2  # seconds to wait for a task to end
 
 
-class OnRay:
+class OnRay(Engine):
     """An engine of Ray tasks."""
 
     def __init__(self, workers: int, limits: Limits, address: str | None = None, gpus: float = 0.0) -> None:
-        self.workers, self.limits = workers, limits
+        super().__init__(workers, limits)
         self._ray, self._own = _connected(workers * limits.threads, address)
         # Ray must not try again by itself: attempts are counted, and each is written down.
         remote = self._ray.remote(max_retries=0, num_cpus=limits.threads, num_gpus=gpus)
         self._task: Any = remote(_attempt_there)
-        self._running: dict[Any, Path] = {}
-
-    @property
-    def free(self) -> int:
-        """How many more attempts it takes now."""
-        return self.workers - len(self._running)
 
     def start(self, place: Path) -> None:
-        """Begin an attempt at the trial of a folder."""
+        """Begin a task."""
         place = place.resolve()
         self._running[self._task.remote(str(place), self.limits.threads, self.limits.timeout)] = place
 
     def ended(self) -> list[Ended]:
-        """Those that ended since the last call; waits a moment where there are none."""
+        """Wait a moment for a task."""
         if not self._running:
             return []
         over, _ = self._ray.wait(list(self._running), num_returns=1, timeout=MOMENT)
@@ -53,15 +48,10 @@ class OnRay:
             return Ended(place, 0.0, f"Ray: {' '.join(str(failure).split())[:400]}")
         return Ended(place, seconds, error)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """Cancel them, and end a Ray that was begun here."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
-        self._running = {}
         if self._own:
             self._ray.shutdown()
 

@@ -1,0 +1,165 @@
+"""What `sweep` does: check, run what is not done, tell."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from normgauge.cli.output import check_targets, standard_output, write_json, write_text
+from normgauge.cli.progress import progress_bar
+from normgauge.errors import InputError, NormgaugeError
+from normgauge.render.console import draw
+from normgauge.render.numbers import plural
+from normgauge.render.sweep import csv_text, failures, labels, result_grid, spell
+from normgauge.render.sweep_page import View, sweep_page
+from normgauge.render.sweep_points import Outcome, measures, points
+from normgauge.render.table import Grid
+from normgauge.sweep.attempt import Limits
+from normgauge.sweep.config import Config, read_config
+from normgauge.sweep.drive import Folder, Tally, drive
+from normgauge.sweep.engine import Engine, Local, threads_each
+from normgauge.sweep.files import LOCK, exclusive, write_whole
+from normgauge.sweep.keys import nearest
+from normgauge.sweep.results import measure_names, to_json
+from normgauge.sweep.space import Trial, expand
+
+ALL_FAILED = 1
+LISTED = 40
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    """Run what the command was given.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: for options that do not go together.
+    """
+    if args.address is not None and args.engine != "ray":
+        raise InputError("--address is for --engine ray")
+    check_targets(args.json, args.html)
+    config = read_config(args.config)
+    _check_axes(args, config)
+    trials = expand(config)
+    folder = _folder(args, config, trials)
+    if args.dry_run:
+        _list_trials(config, trials, folder)
+        return 0
+    if not args.show:
+        _run_trials(args, config, trials, folder)
+    outcomes = [folder.outcome(trial) for trial in trials]
+    _tell(args, config, outcomes, _remarks(folder, trials, outcomes))
+    return ALL_FAILED if outcomes and all(outcome.status == "failed" for outcome in outcomes) else 0
+
+
+def _check_axes(args: argparse.Namespace, config: Config) -> None:
+    wrong = [key for key in args.x or () if key not in config.varied]
+    if wrong:
+        raise InputError(f"--x {wrong[0]}: this sweep does not vary it; {nearest(wrong[0], config.varied)}")
+    known = measure_names(config.shared["measure.scopes"])
+    for option, name in (("--sort", args.sort), *(("--y", name) for name in args.y or ())):
+        if name not in known:
+            raise InputError(f"{option} {name}: no such measure; {nearest(name, known)}")
+    if len(args.x or ()) > 2 or len(set(args.x or ())) != len(args.x or ()):
+        raise InputError("--x: expected one setting, or two different ones for a heat map")
+
+
+def _folder(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -> Folder:
+    """The folder of the sweep, once its trials are checked.
+
+    Raises:
+        InputError: for what cannot run.
+    """
+    from normgauge.sweep.building import check_trials, code_file  # with torch: a mistake in the config needs none
+
+    try:
+        check_trials(trials, config.folder, here=args.engine == "local")
+    except NormgaugeError as error:
+        told = str(error).replace("Give folder=...", "Give data_dir in [data]")  # as the config spells it
+        raise InputError(f"{config.path}: {told}") from None
+    code = {str(trial.settings["network.build"]): code_file(trial.settings, config.folder) for trial in trials}
+    return Folder(Path(args.out) if args.out else config.out, config.folder, code)
+
+
+def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Trial], folder: Folder) -> None:
+    retries, keep = config.run["retries"], config.run["keep"]
+    try:
+        folder.out.mkdir(parents=True, exist_ok=True)
+        busy = f"another sweep runs in {folder.out}; wait for its end, or give another folder with --out"
+        with exclusive(folder.out / LOCK, busy), progress_bar() as bar:
+
+            def report(tally: Tally) -> None:
+                if bar is not None:
+                    bar(tally.words, tally.fraction)
+
+            if any(folder.outcome(trial).status != "done" for trial in trials):
+                with _engine(args, config, trials) as engine:
+                    drive(trials, folder, engine, retries=retries, keep=keep, report=report)
+            outcomes = [folder.outcome(trial) for trial in trials]
+            write_whole(folder.out / "results.json", to_json(config, outcomes))
+            write_text(csv_text(outcomes, config.varied), str(folder.out / "results.csv"))
+    except OSError as error:
+        raise InputError(
+            f"cannot write {error.filename or folder.out}: {error.strerror}; mend it and run again"
+        ) from None
+
+
+def _engine(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -> Engine:
+    workers = args.workers or config.run["workers"]
+    limits = Limits(config.run["threads"] or threads_each(workers), config.run["timeout"])
+    if args.engine == "local":
+        return Local(workers, limits)
+    from normgauge.sweep.on_ray import OnRay
+
+    gpu = any(str(trial.settings["training.device"]).startswith("cuda") for trial in trials)
+    return OnRay(workers, limits, args.address, gpus=1.0 if gpu else 0.0)
+
+
+def _remarks(folder: Folder, trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
+    statuses = [outcome.status for outcome in outcomes]
+    told = [f"{statuses.count('done')} of {plural(len(trials), 'trial')} done, {statuses.count('failed')} failed."]
+    others, outdated = folder.others(trials), folder.outdated(trials)
+    if others:
+        told.append(f"{plural(others, 'trial')} of another config in {folder.out}: not shown here.")
+    if outdated:
+        told.append(f"{plural(outdated, 'finished trial')} used an earlier version of your file; delete to run again.")
+    return told
+
+
+def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[Outcome], told: Sequence[str]) -> None:
+    if args.html is not None:
+        write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
+    if args.json is not None:
+        write_json(to_json(config, outcomes), args.json)
+    if args.json == "-" or args.html == "-":
+        return
+    table = [result_grid(points(outcomes), config.varied, args.sort, config.name)]
+    with standard_output() as stream:
+        draw([*(table if any(o.values for o in outcomes) else []), "", *told, *failures(outcomes)], stream)
+
+
+def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[Outcome], told: Sequence[str]) -> View:
+    known = measures(outcomes)
+    shown = args.y or [name for name in known if name == "test_accuracy" or name.endswith(".log10_upper")][:2]
+    return View(
+        name=config.name,
+        keys=config.varied,
+        drawn=frozenset(config.draws),
+        sort=args.sort,
+        axes=tuple(args.x or ()),
+        shown=tuple(shown),
+        told=tuple(told),
+    )
+
+
+def _list_trials(config: Config, trials: Sequence[Trial], folder: Folder) -> None:
+    outcomes = [folder.outcome(trial) for trial in trials]
+    rows = tuple((o.id, *(spell(o.point[k]) for k in config.varied), str(o.seed), o.status) for o in outcomes[:LISTED])
+    more = f"and {len(outcomes) - LISTED} more" if len(outcomes) > LISTED else ""
+    done = sum(outcome.status == "done" for outcome in outcomes)
+    count = f"{plural(len(points(outcomes)), 'point')} × {plural(len(config.seeds), 'seed')}"
+    grid = Grid(f"Sweep {config.name}", ("trial", *labels(config.varied), "seed", "status"), rows, footer=more)
+    with standard_output() as stream:
+        draw([grid, f"{plural(len(trials), 'trial')} ({count}): {done} done, {len(trials) - done} to run."], stream)
