@@ -290,7 +290,9 @@ def kinds(slopes: Slopes, space: Space) -> dict[str, Row]:
 
 
 def normalizer(kind: str, rule: str) -> LayerRecord:
-    return LayerRecord("norm", kind, rule, LogInterval(0.0, 0.0), 0, sigma={"min": 1.0, "max": 1.0})
+    return LayerRecord(
+        name="norm", kind=kind, rule=rule, gain=LogInterval(0.0, 0.0), depth=0, sigma={"min": 1.0, "max": 1.0}
+    )
 
 
 def test_corollary22_by_normalizer() -> None:
