@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.monitor.enclosure import TrackedConv, is_pointwise, spec_of
+from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.layers import Layer
-from normgauge.monitor.proofs import Proofs
 from normgauge.spectral.conv import dense_blocks
 
 LAYERS = {
@@ -31,23 +30,23 @@ def test_ends_hold_while_the_kernel_walks(name: str) -> None:
     build, size = LAYERS[name]
     module = build()
     spec = spec_of(module, size)
-    proofs, layer = Proofs(), Layer("conv", module, "weight", "conv")
-    proofs.follow(0, layer, module.weight.detach(), None)
-    assert 0 not in proofs
-    proofs.follow(0, layer, module.weight.detach(), size)
+    enclosures, layer = Enclosures(), Layer("conv", module, "weight", "conv")
+    enclosures.follow(0, layer, module.weight.detach(), None)
+    assert 0 not in enclosures
+    enclosures.follow(0, layer, module.weight.detach(), size)
     for step in range(24):
         weight = module.weight.detach()
-        raw = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
-        lower, upper = proofs.ends(0, raw)
+        raw = {key: float(value) for key, value in enclosures[0].read(weight, None).items()}
+        lower, upper = enclosures[0].ends(raw)
         true = float(torch.linalg.matrix_norm(dense_blocks(weight.double(), spec), 2).max())
         assert lower <= true <= upper
         if step == 12:
-            proofs.renew(0, weight)  # the cheap bound
-            loose = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
-            assert true <= proofs.ends(0, loose)[1] <= 1.1 * math.sqrt(math.prod(weight.shape[2:])) * 2 * true
-            proofs.renew(0, weight)
-            tight = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
-            assert proofs.ends(0, tight)[1] <= 1.03 * true
+            enclosures[0].refresh(weight)  # the cheap bound
+            loose = {key: float(value) for key, value in enclosures[0].read(weight, None).items()}
+            assert true <= enclosures[0].ends(loose)[1] <= 1.1 * math.sqrt(math.prod(weight.shape[2:])) * 2 * true
+            enclosures[0].refresh(weight)
+            tight = {key: float(value) for key, value in enclosures[0].read(weight, None).items()}
+            assert enclosures[0].ends(tight)[1] <= 1.03 * true
         module.weight.data += 0.01 * torch.randn_like(weight)
 
 
@@ -70,27 +69,27 @@ def test_a_pointwise_convolution_is_its_matrix() -> None:
     assert not is_pointwise(nn.Conv2d(4, 4, 1, groups=2))
     assert not is_pointwise(nn.Conv2d(3, 4, 3))
     module = nn.Conv2d(3, 4, 1)
-    proofs = Proofs()
-    proofs.follow(0, Layer("conv", module, "weight", "conv"), module.weight.detach(), None)
-    assert 0 in proofs and proofs.is_cheap(0)
-    proofs.renew(0, module.weight.detach())
-    raw = {key: float(value) for key, value in proofs.read(0, module.weight.detach(), None).items()}
+    enclosures = Enclosures()
+    enclosures.follow(0, Layer("conv", module, "weight", "conv"), module.weight.detach(), None)
+    assert 0 in enclosures and enclosures[0].is_cheap
+    enclosures[0].refresh(module.weight.detach())
+    raw = {key: float(value) for key, value in enclosures[0].read(module.weight.detach(), None).items()}
     true = float(torch.linalg.matrix_norm(module.weight.detach().flatten(1).double(), 2))
-    assert proofs.ends(0, raw)[1] == pytest.approx(true, rel=0.06)
+    assert enclosures[0].ends(raw)[1] == pytest.approx(true, rel=0.06)
 
 
 def test_dead_directions_begin_anew() -> None:
     module = nn.Conv2d(1, 1, 3, padding=1)
     nn.init.zeros_(module.weight)
-    proofs = Proofs()
-    proofs.follow(0, Layer("conv", module, "weight", "conv"), module.weight.detach(), (4, 4))
+    enclosures = Enclosures()
+    enclosures.follow(0, Layer("conv", module, "weight", "conv"), module.weight.detach(), (4, 4))
     for _ in range(3):
-        raw = {key: float(value) for key, value in proofs.read(0, module.weight.detach(), None).items()}
-        assert proofs.ends(0, raw)[0] == 0.0
+        raw = {key: float(value) for key, value in enclosures[0].read(module.weight.detach(), None).items()}
+        assert enclosures[0].ends(raw)[0] == 0.0
     nn.init.ones_(module.weight)
     for _ in range(5):
-        raw = {key: float(value) for key, value in proofs.read(0, module.weight.detach(), None).items()}
-        lower, upper = proofs.ends(0, raw)
+        raw = {key: float(value) for key, value in enclosures[0].read(module.weight.detach(), None).items()}
+        lower, upper = enclosures[0].ends(raw)
     assert 0.5 < lower <= upper < math.inf
 
 
@@ -102,10 +101,10 @@ def test_half_precision_never_rounds_a_bound_down(dtype: torch.dtype) -> None:
         module = nn.Conv2d(10, 2, 1, groups=2).to(dtype)
         module.weight.data[1] = 0
         weight = module.weight.detach()
-        proofs = Proofs()
-        proofs.follow(0, Layer("conv", module, "weight", "conv"), weight, (3, 3))
-        raw = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
-        lower, upper = proofs.ends(0, raw)
+        enclosures = Enclosures()
+        enclosures.follow(0, Layer("conv", module, "weight", "conv"), weight, (3, 3))
+        raw = {key: float(value) for key, value in enclosures[0].read(weight, None).items()}
+        lower, upper = enclosures[0].ends(raw)
         assert lower <= float(weight[0].double().norm()) <= upper
 
 
@@ -113,12 +112,12 @@ def test_a_larger_input_is_followed_anew() -> None:
     torch.manual_seed(0)
     module = nn.Conv2d(2, 3, 3, padding=1)
     layer, weight = Layer("conv", module, "weight", "conv"), module.weight.detach()
-    proofs = Proofs()
+    enclosures = Enclosures()
     for size in ((3, 3), (12, 12)):
-        proofs.follow(0, layer, weight, size)
-        proofs.renew(0, weight)
-        proofs.renew(0, weight)
-        raw = {key: float(value) for key, value in proofs.read(0, weight, None).items()}
+        enclosures.follow(0, layer, weight, size)
+        enclosures[0].refresh(weight)
+        enclosures[0].refresh(weight)
+        raw = {key: float(value) for key, value in enclosures[0].read(weight, None).items()}
         true = float(torch.linalg.matrix_norm(dense_blocks(weight.double(), spec_of(module, size)), 2).max())
-        lower, upper = proofs.ends(0, raw)
+        lower, upper = enclosures[0].ends(raw)
         assert lower <= true <= upper <= 1.03 * true

@@ -6,6 +6,7 @@ A convolution is taken as the operator that runs, at the size of input it was se
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.core.rounding import UNIT, house_down, house_up
+from normgauge.monitor.layers import Layer
 from normgauge.monitor.sheet import Column, Row
 from normgauge.rules.conv import padding_pairs
 from normgauge.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
@@ -31,6 +33,15 @@ WIDTH = 0.02
 
 CHUNK = 2**18
 """Most numbers added up in working precision before the sum goes on in float64."""
+
+TARGET = 0.049
+"""Relative width above which an enclosure wants a new proof: a little under five per cent, for what rounding adds."""
+
+CHEAP = 256
+"""Order up to which a proof is taken at once when everything is asked for; larger ones keep to the budget."""
+
+DEARER = 20
+"""What the operator norm of a convolution costs in cheap bounds, about; used until one was timed."""
 
 Raw = Mapping[Column, "Tensor | float"]
 
@@ -59,6 +70,8 @@ class Tracked:
         reference: the weight whose norm was proved.
         proved: that norm from above.
         lost: the reference says no more than the Frobenius norm does: its distance is not asked for.
+        width: of the last enclosure, relative.
+        cost: seconds the next proof will take, as far as is known.
     """
 
     warm_up, most_turns = 8, 1000
@@ -67,6 +80,7 @@ class Tracked:
         self.reference = weight.detach().clone()
         self.proved: Tensor | float = math.inf
         self.lost = self._cold = True
+        self.width, self.cost = math.inf, 0.0
         self.spread, self.terms = 1.0, weight.shape[0] + weight[0].numel()
         self.unit = self.unit_of_product = torch.finfo(working(weight)).eps / 2
         self.restart()
@@ -84,20 +98,39 @@ class Tracked:
             "folded": folded,
         }
 
-    def refresh(self, weight: Tensor, cheaply: bool = False) -> None:
-        """Prove the norm of the weight as it is now, and take it as the reference."""
-        self.proved = self._prove(weight.detach(), cheaply)
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a proof may be taken in passing: a small matrix on a CPU."""
+        return min(self.reference.flatten(1).shape) <= CHEAP and self.reference.device.type == "cpu"
+
+    def refresh(self, weight: Tensor) -> float:
+        """Prove the norm of the weight as it is now, and take it as the reference.
+
+        Returns:
+            The seconds it took.
+        """
+        began = time.perf_counter()
+        proved, dearer = self._prove(weight.detach())
         self.reference.copy_(weight)
-        self.lost = False
+        self.proved, self.lost, self.width = proved, False, 0.0
+        seconds = time.perf_counter() - began
+        self.cost = dearer * seconds
+        return seconds
 
     def ends(self, raw: Row) -> tuple[float, float]:
-        """Lower and upper end of the norm from the numbers of a reading, rounding included.
+        """The enclosure that follows from the numbers of a reading, once they have been fetched."""
+        if not 0.0 < raw["found"] < math.inf:
+            self.restart()
+        lower, upper = self._rounded(raw)
+        self.width = upper / lower - 1 if lower else math.inf
+        self.lost = self.lost or raw["proved"] + self.spread * raw["drift"] > self.spread * raw["frobenius"]
+        return lower, upper
+
+    def _rounded(self, raw: Row) -> tuple[float, float]:
+        """Lower and upper end of the norm, rounding included.
 
         A sum of n terms in precision u is off by at most n·u of the sum of their sizes, in any order; so a Euclidean
         norm by n·u/2, and a product Wv by terms·u·‖W‖_F. What underflows is smaller than √entries·2⁻⁶³.
-
-        Args:
-            raw: proved, drift, frobenius and found.
 
         Returns:
             The ends; 0 and infinity where a number is not finite.
@@ -125,11 +158,11 @@ class Tracked:
         self.right = self.folded = start.to(working(self.reference))  # of the matrix, and of it with its normalizer
         self._cold = True
 
-    def _prove(self, weight: Tensor, cheaply: bool) -> Tensor | float:
-        del cheaply
+    def _prove(self, weight: Tensor) -> tuple[Tensor | float, float]:
+        """The norm from above, and how many times dearer the next proof will be."""
         proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
         self.right = right.to(self.right.dtype)
-        return proved
+        return proved, 1.0
 
     def _turned(self, weight: Tensor, scale: Tensor | None, turns: int) -> tuple[Tensor, Tensor]:
         """‖Wv‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
@@ -153,7 +186,7 @@ class TrackedConv(Tracked):
     float32 has no provable rounding).
     """
 
-    warm_up, most_turns = 3, 2
+    warm_up, most_turns, is_cheap = 3, 2, False
 
     def __init__(self, weight: Tensor, spec: ConvSpec) -> None:
         self.spec = spec
@@ -174,16 +207,18 @@ class TrackedConv(Tracked):
         self.right = torch.stack((start, start))  # plain and folded direction
         self._cold = True
 
-    def _prove(self, weight: Tensor, cheaply: bool) -> Tensor | float:
-        """The operator norm itself, in seconds for a large layer, or √taps·‖kernel as a matrix (out, in·taps)‖.
+    def _prove(self, weight: Tensor) -> tuple[Tensor | float, float]:
+        """First √taps·‖kernel as a matrix (out, in·taps)‖; then, on a CPU, the operator norm itself.
 
-        That is at most √taps too large, and nothing waits for a device: Σ_t K_t x_t = [K_1 … K_T] (x_1, …, x_T) at
-        every place, and every pixel is seen by at most T places.
+        The first is at most √taps too large, and nothing waits for a device: Σ_t K_t x_t = [K_1 … K_T] (x_1, …, x_T) at
+        every place, and every pixel is seen by at most T places. The second takes seconds for a large layer.
         """
-        if not cheaply:
-            return house_up(math.exp(conv_norm(weight.cpu(), self.spec, WIDTH).log.hi))
+        on_host = weight.device.type == "cpu"
+        if on_host and self.cost:
+            return house_up(math.exp(conv_norm(weight, self.spec, WIDTH).log.hi)), 1.0
         matrix = weight.flatten(1).double()
-        return proved_norm(matrix, first_direction((matrix.shape[1],), matrix))[0] * self.spread
+        upper, _ = proved_norm(matrix, first_direction((matrix.shape[1],), matrix))
+        return upper * self.spread, DEARER if on_host else 1.0
 
     def _turned(self, weight: Tensor, scale: Tensor | None, turns: int) -> tuple[Tensor, Tensor]:
         """‖conv v‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
@@ -198,6 +233,27 @@ class TrackedConv(Tracked):
             back = apply_adjoint(kernel, image, self.spec)
             self.right = F.normalize(back.flatten(1), dim=1).view_as(back)
         return found[0], found[1]
+
+
+class Enclosures(dict[int, Tracked]):
+    """The enclosures of a model's matrices and convolutions between readings, by row."""
+
+    def follow(self, row: int, layer: Layer, weight: Tensor, size: tuple[int, ...] | None) -> None:
+        """Follow a layer, if it can be: a convolution once the size of its input is known.
+
+        A weight of another device, type or shape, or a convolution on a larger input, is followed anew.
+        """
+        if row in self and self[row].fits(weight, size):
+            return
+        if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
+            self[row] = Tracked(weight)
+        elif layer.role == "conv" and size is not None:
+            self[row] = TrackedConv(weight, spec_of(layer.module, size))
+
+    def wanting(self) -> list[int]:
+        """Rows whose enclosure is wider than the target, widest first."""
+        wide = [(-tracked.width, row) for row, tracked in self.items() if tracked.width > TARGET]
+        return [row for _, row in sorted(wide)]
 
 
 def first_direction(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor.enclosure import TrackedConv, is_pointwise, root_of_squares, spec_of
+from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, root_of_squares, spec_of
 from normgauge.monitor.layers import Layer, is_sharded
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.optimizer import settings_of
-from normgauge.monitor.proofs import Proofs
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch, totals
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
@@ -49,7 +48,7 @@ class Instruments:
         on_error: Callable[[Exception], None],
     ) -> None:
         self.layers: list[Layer] = []
-        self.proofs = Proofs()
+        self.enclosures = Enclosures()
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._normalizers = Normalizers()
         self._norms: dict[int, Layer] = {}
@@ -73,7 +72,7 @@ class Instruments:
                     self._listener.follow(layer.module, layer.attribute, self._places, row)
         for row, weight in self._weights():
             if row >= first:
-                self.proofs.follow(row, self.layers[row], weight, None)
+                self.enclosures.follow(row, self.layers[row], weight, None)
         self._listener.attach(layers)
 
     def move(self, layers: list[Layer]) -> None:
@@ -118,10 +117,10 @@ class Instruments:
         self._read_biases(sheet)
         for row, weight in large:
             layer = self.layers[row]
-            self.proofs.follow(row, layer, weight, self._listener.sizes.get(layer.module))
-            if row in self.proofs:
+            self.enclosures.follow(row, layer, weight, self._listener.sizes.get(layer.module))
+            if row in self.enclosures:
                 scale = None if layer.normalizer is None else scales.get(layer.normalizer)
-                for column, value in self.proofs.read(row, weight, scale, turns).items():
+                for column, value in self.enclosures[row].read(weight, scale, turns).items():
                     sheet.put(sheet.layers[row], column, value)
             else:
                 sheet.put(sheet.layers[row], "frobenius", root_of_squares(_wide(weight)))
@@ -147,19 +146,21 @@ class Instruments:
 
     def narrow(self, rows: list[Row]) -> None:
         """Prove at once what is cheap and too wide, so that this reading has it; the weights are still its own."""
-        for row in self.proofs.wanting():
-            if self.proofs.is_cheap(row):
-                lower, upper = self.proofs.narrowed(row, self._weight(row))
-                rows[row] = {**rows[row], "norm_lower": lower, "norm_upper": upper}
+        for row in self.enclosures.wanting():
+            tracked = self.enclosures[row]
+            if tracked.is_cheap:
+                self.renew(row)
+                raw: Row = {name: float(value) for name, value in tracked.read(self._weight(row), None).items()}
+                rows[row]["norm_lower"], rows[row]["norm_upper"] = tracked.ends(raw)
 
     def renew(self, row: int) -> float:
         """Prove the norm of one layer anew; the seconds it took."""
-        return self.proofs.renew(row, self._weight(row))
+        return self.enclosures[row].refresh(self._weight(row))
 
     def prove_first(self, seconds: float) -> None:
         """Prove what can be proved of the initial weights in this time."""
         began = time.perf_counter()
-        for row in self.proofs.wanting():
+        for row in self.enclosures.wanting():
             if time.perf_counter() - began > seconds:
                 return
             self.renew(row)
@@ -172,7 +173,7 @@ class Instruments:
         for layer, weight in convs[:1]:
             conv = TrackedConv(weight, spec_of(layer.module, [64] * (weight.ndim - 2)))
             conv.read(weight, None)
-            conv.refresh(weight, cheaply=True)
+            conv.refresh(weight)
         self._vectors.keep([])
         fetch(self.read(), lambda sheet, seconds: None)
 
@@ -195,7 +196,7 @@ class Instruments:
         if self._deaf:
             line.pop("folded", None)  # without every σ it would not be folded
         if "found" in raw:
-            line["norm_lower"], line["norm_upper"] = self.proofs.ends(row, raw)
+            line["norm_lower"], line["norm_upper"] = self.enclosures[row].ends(raw)
         if "inverse_max" in raw:
             line["sigma_min"], line["sigma_max"] = _inverse(raw["inverse_max"]), _inverse(raw["inverse_min"])
             line["sigma_rms"] = math.sqrt(raw["square"])
@@ -242,7 +243,7 @@ class Instruments:
         small: Weights = []
         large: Weights = []
         for row, weight in self._weights():
-            alone = row in self.proofs or weight.numel() > SMALL or self.layers[row].role == "conv"
+            alone = row in self.enclosures or weight.numel() > SMALL or self.layers[row].role == "conv"
             (large if alone else small).append((row, weight))
         return small, large
 

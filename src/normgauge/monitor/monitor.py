@@ -20,7 +20,7 @@ from normgauge.monitor.journal import Journal, Sink, header_of
 from normgauge.monitor.layers import Inventory, Layer, complex_weights, find_layers, unheard_sentence
 from normgauge.monitor.optimizer import first_rate
 from normgauge.monitor.schedule import Schedule
-from normgauge.monitor.sheet import Pending, Sheet, fetch
+from normgauge.monitor.sheet import Pending, Sheet, fetch, recorded
 from normgauge.monitor.signs import Alarm, Place, Seen
 from normgauge.monitor.watch import Watch
 
@@ -152,7 +152,7 @@ class Monitor:
     def close(self) -> None:
         """Write what is still on its way and end the file; the hooks come off."""
         try:
-            self._flush()
+            self._collect(wait=True)
             self._instruments.close()
             self._journal.append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
         except Exception as error:
@@ -208,10 +208,10 @@ class Monitor:
         """Read every layer, and send for the numbers."""
         self._schedule.reads(self._number)
         if not self._team.alone:
-            self._guarded(self._flush)  # what was agreed at the reading before
+            self._guarded(self._collect, True)  # what was agreed at the reading before
             if self._team.stopped:
                 return
-        event = _event(self._instruments.device)
+        event = recorded(self._instruments.device)
         fresh = self._guarded(self._inventory.fresh, self._layers) or []
         self._layers += fresh
         self._guarded(self._team.hold, self._layers, True)
@@ -256,22 +256,14 @@ class Monitor:
         described = [layer.described() for layer in fresh]
         self._journal.append({"kind": "layers", "step": self._number, "layers": described})
 
-    def _flush(self) -> None:
-        """Hand on everything that is still on its way."""
-        while self._pending:
-            pending = self._pending.pop(0)
-            if pending.event is not None:
-                pending.event.synchronize()
-            pending.deliver()
-
     def _alarming(self) -> bool:
         """A loss at hand that is no number is looked into at once."""
         loss = self._losses[-1][1] if self._losses else 0.0
         return isinstance(loss, float) and not math.isfinite(loss)
 
-    def _collect(self) -> None:
-        """Hand on what has come from the device."""
-        while self._pending and self._pending[0].ready():
+    def _collect(self, wait: bool = False) -> None:
+        """Hand on what has come from the device, or wait for everything that is still on its way."""
+        while self._pending and self._pending[0].ready(wait):
             self._pending.pop(0).deliver()
 
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
@@ -310,8 +302,9 @@ class Monitor:
         """One proof, for the widest enclosure that the account affords."""
         if not self._team.can_prove:
             return
-        for row in self._instruments.proofs.wanting():
-            if self._schedule.proving.affords(self._instruments.proofs.cost(row)):
+        enclosures = self._instruments.enclosures
+        for row in enclosures.wanting():
+            if self._schedule.proving.affords(enclosures[row].cost):
                 self._schedule.proving.spend(self._instruments.renew(row))
                 return
 
@@ -366,11 +359,3 @@ def _at_hand(loss: Tensor | float) -> Tensor | float:
     if isinstance(loss, Tensor) and loss.device.type != "cpu":
         return loss.detach().reshape(())
     return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
-
-
-def _event(device: torch.device) -> Any:
-    if device.type != "cuda":
-        return None
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event

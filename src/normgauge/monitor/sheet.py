@@ -153,8 +153,10 @@ class Pending:
     then: Then
     begun: Any
 
-    def ready(self) -> bool:
-        """Whether the numbers have come; never waits."""
+    def ready(self, wait: bool) -> bool:
+        """Whether the numbers have come; never waits unless it is told to."""
+        if wait and self.event is not None:
+            self.event.synchronize()
         return self.event is None or bool(self.event.query())
 
     def deliver(self) -> None:
@@ -183,9 +185,16 @@ def fetch(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
         return Pending(sheet, packed.cpu(), None, then, None)
     buffer = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
     buffer.copy_(packed, non_blocking=True)
+    return Pending(sheet, buffer, recorded(packed.device), then, begun)
+
+
+def recorded(device: torch.device) -> Any:
+    """An event of a CUDA device, recorded now; None for any other device."""
+    if device.type != "cuda":
+        return None
     event = torch.cuda.Event(enable_timing=True)
     event.record()
-    return Pending(sheet, buffer, event, then, begun)
+    return event
 
 
 def described(table: Mapping[Key, tuple[str, str]]) -> dict[Key, Any]:
