@@ -75,7 +75,8 @@ def test_a_header_that_is_no_json_is_refused(tmp_path):
 
 def test_a_line_that_is_no_json_is_said_and_noted(tmp_path):
     said = []
-    writer = store.create(tmp_path / "a", header(), on_trouble=said.append)
+    writer = store.create(tmp_path / "a", header())
+    writer.on_trouble = said.append
     writer.append({"kind": "note", "step": 1, "bad": {(1, 2): 3}})
     writer.append(step(2))
     assert len(said) == 1 and "no JSON" in said[0]
@@ -189,7 +190,8 @@ FULL = """
     from normgauge import store
     from tests.store.made import header, step
     said = []
-    writer = store.create(sys.argv[1], header(), on_trouble=said.append)
+    writer = store.create(sys.argv[1], header())
+    writer.on_trouble = said.append
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (writer.path.stat().st_size + 4000, hard))
     for number in range(1, 11):
@@ -252,7 +254,8 @@ def test_no_room_for_the_header_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_deleted_folder_is_said_and_the_file_comes_back_with_it(tmp_path):
     said = []
-    writer = store.create(tmp_path / "a", header(), on_trouble=said.append)
+    writer = store.create(tmp_path / "a", header())
+    writer.on_trouble = said.append
     writer.append(step(1))
     shutil.rmtree(tmp_path / "a")
     writer.append(step(2))
@@ -277,7 +280,8 @@ def test_the_folder_may_be_relative_and_the_training_may_leave_it(tmp_path, monk
 
 def test_a_write_that_takes_a_part_is_finished_or_mended(tmp_path, monkeypatch):
     said = []
-    writer = store.create(tmp_path / "a", header(), on_trouble=said.append)
+    writer = store.create(tmp_path / "a", header())
+    writer.on_trouble = said.append
     whole, room = os.write, [50, 60, 10**6, 40, 0, 10**6]
 
     def some(descriptor: int, data: bytes) -> int:

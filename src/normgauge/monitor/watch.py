@@ -19,9 +19,7 @@ class Watch:
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._causes = [sign(places) for sign in CAUSES]
-        self._last_causes = [sign(places) for sign in LAST_CAUSES]
-        self._symptoms = [sign(places) for sign in SYMPTOMS]
+        self._signs = [[sign(places) for sign in kind] for kind in (CAUSES, LAST_CAUSES, SYMPTOMS)]
         self._shown: dict[tuple[str, str], int] = {}  # kind and layer to the last reading that showed it
         self._readings = 0
         self._cause_at = -QUIET
@@ -29,10 +27,8 @@ class Watch:
     def observe(self, seen: Seen) -> list[Alarm]:
         """The new alarms of one reading."""
         self._readings += 1
-        causes = [alarm for sign in self._causes for alarm in sign.look(seen)]
+        causes, last, symptoms = ([alarm for sign in kind for alarm in sign.look(seen)] for kind in self._signs)
         new = self._new(causes)
-        last = [alarm for sign in self._last_causes for alarm in sign.look(seen)]
-        symptoms = [alarm for sign in self._symptoms for alarm in sign.look(seen)]
         if new:
             self._cause_at = self._readings
         known = self._readings - self._cause_at < QUIET

@@ -18,14 +18,9 @@ _FORMAT = re.compile(rb'"format":\s*"' + FORMAT.encode() + rb'"')
 _CREATED = re.compile(rb'"created":\s*"([^"]*)"')
 
 
-def first_name(path: Path) -> Path:
-    """The file a run asks for: the one named, or ``run.jsonl`` in the folder named."""
-    return path if path.suffix == SUFFIX else path / (NAME + SUFFIX)
-
-
 def names(path: Path) -> Iterator[Path]:
-    """The names a new run may take, in order: ``run.jsonl``, ``run-2.jsonl``, ..."""
-    first = first_name(path)
+    """The names a new run may take, in order: the one named, or ``run.jsonl``, ``run-2.jsonl``, ... in the folder."""
+    first = path if path.suffix == SUFFIX else path / (NAME + SUFFIX)
     yield first
     for number in range(2, 100_000):
         yield first.with_name(f"{first.stem}-{number}{first.suffix}")

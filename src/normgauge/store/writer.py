@@ -19,7 +19,6 @@ from normgauge.store.numbers import number
 from normgauge.store.places import names, newest
 from normgauge.store.run import with_layers
 
-Trouble = Callable[[str], None]
 LATER = b'"layers"'  # in every line that brings layers, and in few others
 _open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
@@ -38,13 +37,13 @@ class Writer:
         on_trouble: called with a sentence, once for each spell of trouble.
     """
 
-    def __init__(self, path: Path, header: Record, descriptor: int = -1, on_trouble: Trouble | None = None) -> None:
+    def __init__(self, path: Path, header: Record, descriptor: int = -1) -> None:
         self.path = path.absolute()  # a training may change its folder
         self.header = header
         self.resumed_from: int | None = None
         self.elapsed = 0.0
         self.lost = 0
-        self.on_trouble = on_trouble
+        self.on_trouble: Callable[[str], None] | None = None
         self._descriptor = descriptor
         self._torn = False
         self._step: int | None = None
@@ -115,13 +114,12 @@ class Writer:
             self.on_trouble(f"cannot write {self.path}: {why}; the training goes on, and writing is tried again")
 
 
-def create(path: str | os.PathLike[str], header: Mapping[str, Any], *, on_trouble: Trouble | None = None) -> Writer:
+def create(path: str | os.PathLike[str], header: Mapping[str, Any]) -> Writer:
     """Begin a run file under the first free name.
 
     Args:
         path: a folder, or a name that ends in ``.jsonl``; ``run-2.jsonl`` follows where ``run.jsonl`` is taken.
         header: what the run is; kind, format, schema, run and created are filled in.
-        on_trouble: called with a sentence when lines cannot be written.
 
     Returns:
         A writer that holds the file's lock.
@@ -144,26 +142,17 @@ def create(path: str | os.PathLike[str], header: Mapping[str, Any], *, on_troubl
         if not _lock(descriptor):  # somebody took the file up in the instant before
             os.close(descriptor)
             continue
-        writer = Writer(file, filled, descriptor, on_trouble)
-        _first_write(writer, line)
-        return writer
+        return _begun(Writer(file, filled, descriptor), line)
     raise StoreError(f"no free name for a run at {path}; give another folder")
 
 
-def resume(
-    path: str | os.PathLike[str],
-    header: Mapping[str, Any],
-    *,
-    step: int | None = None,
-    on_trouble: Trouble | None = None,
-) -> Writer:
+def resume(path: str | os.PathLike[str], header: Mapping[str, Any], *, step: int | None = None) -> Writer:
     """Go on with the newest run file of a folder, or with the file named; begin one where there is none.
 
     Args:
         path: as for `create`.
         header: what the run is now; its layers must be those of the file.
         step: the step the training goes on from, where it is known; the last of the file otherwise.
-        on_trouble: called with a sentence when lines cannot be written.
 
     Returns:
         A writer that holds the file's lock.
@@ -173,7 +162,7 @@ def resume(
     """
     file = newest(path)
     if file is None:
-        return create(path, header, on_trouble=on_trouble)
+        return create(path, header)
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
     except OSError as error:
@@ -184,19 +173,17 @@ def resume(
             f"{file} is still being written by another process or monitor; close that one or give another folder"
         )
     try:
-        return _continued(file, descriptor, _filled(header), step, on_trouble)
+        return _continued(file, descriptor, _filled(header), step)
     except StoreError:
         os.close(descriptor)
         raise
 
 
-def _continued(file: Path, descriptor: int, header: Record, step: int | None, on_trouble: Trouble | None) -> Writer:
+def _continued(file: Path, descriptor: int, header: Record, step: int | None) -> Writer:
     *whole, tail = file.read_bytes().split(b"\n")
     if not whole:  # killed while its header was written: there is nothing to go on with
         os.ftruncate(descriptor, 0)
-        writer = Writer(file, header, descriptor, on_trouble)
-        _first_write(writer, _header_line(header))
-        return writer
+        return _begun(Writer(file, header, descriptor), _header_line(header))
     stored = parsed(whole[0])
     if stored is None or stored.get("format") != FORMAT:
         raise StoreError(f"{file} is no run file; give another folder or name for the run")
@@ -205,7 +192,7 @@ def _continued(file: Path, descriptor: int, header: Record, step: int | None, on
         if later is not None and later["kind"] == "layers":
             stored = with_layers(stored, later)
     _check_fits(file, stored, header)
-    writer = Writer(file, stored, descriptor, on_trouble)
+    writer = Writer(file, stored, descriptor)
     torn = len(tail) if tail and parsed(tail) is None else 0
     writer._torn = bool(tail)
     writer.resumed_from, writer.elapsed = _last([*whole, tail])
@@ -253,13 +240,14 @@ def _header_line(header: Record) -> bytes:
         raise StoreError(f"the header of the run is no JSON: {error}; give plain numbers, texts and lists") from None
 
 
-def _first_write(writer: Writer, line: bytes) -> None:
+def _begun(writer: Writer, line: bytes) -> Writer:
     try:
         writer._write(line)
     except OSError as error:
         writer._let_go()
         writer.path.unlink(missing_ok=True)
         raise StoreError(f"cannot write {writer.path}: {error.strerror}; make room or give another folder") from None
+    return writer
 
 
 def _lock(descriptor: int) -> bool:

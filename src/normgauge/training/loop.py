@@ -14,8 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from normgauge.errors import InputError
-from normgauge.training.history import Epoch, History
-from normgauge.training.resume import Run, restore, save
+from normgauge.training.resume import Epoch, History, Run, restore, save
 
 OnStart = Callable[[int], None]  # steps done before, in the run that is resumed
 OnEpoch = Callable[[Epoch], None]

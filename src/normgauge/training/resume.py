@@ -1,4 +1,7 @@
-"""Checkpoints of a training run: plain data that loads with ``weights_only=True``, written whole or not at all."""
+"""What a training run leaves behind: one record an epoch, and checkpoints, written whole or not at all.
+
+A checkpoint is plain data that loads with ``weights_only=True``.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,44 @@ import torch
 from torch import nn
 
 from normgauge.errors import LoadError
-from normgauge.training.history import Epoch, History
 
 Settings = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Means over one pass through the training data, taken while the weights changed.
+
+    Attributes:
+        number: counted from 1.
+        loss: mean cross-entropy in nats.
+        accuracy: fraction of labels that came first.
+    """
+
+    number: int
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The epochs of a run, those before a resumption included."""
+
+    epochs: tuple[Epoch, ...] = ()
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """The loss of each epoch."""
+        return tuple(epoch.loss for epoch in self.epochs)
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """The training accuracy of each epoch."""
+        return tuple(epoch.accuracy for epoch in self.epochs)
+
+    def with_epoch(self, epoch: Epoch) -> History:
+        """The history with one more epoch."""
+        return History((*self.epochs, epoch))
 
 
 @dataclass(frozen=True, slots=True)
