@@ -86,7 +86,7 @@ def compose(
         incoming = tuple(result.flows[v.index] for v in step.inputs)
         for out, transfer in zip(step.outputs, apply_rule(step, rule, incoming, ctx), strict=True):
             if diverged(out.tensor):
-                transfer = nothing_known(step, ctx, "the network's values are not finite here: it has diverged")
+                transfer = ctx.unknown(step.inputs, "the network's values are not finite here: it has diverged")
             result.transfers[out.index] = transfer
             result.flows[out.index] = settle(out.tensor, transfer, incoming, ctx)
     return result
@@ -140,10 +140,10 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         return from_nothing(step, ctx)
     if step.trouble or rule is None:
         why = step.trouble or f"no rule for {printable(step.target)}"
-        return [nothing_known(step, ctx, why)] * len(step.outputs)
+        return [ctx.unknown(step.inputs, why)] * len(step.outputs)
     if not rule.complex and has_complex(step):
         why = f"the rule {rule.id} does not cover complex numbers"
-        return [nothing_known(step, ctx, why)] * len(step.outputs)
+        return [ctx.unknown(step.inputs, why)] * len(step.outputs)
     try:
         if rule.function is copy and len(step.outputs) > 1:
             return copy_outputs(step, incoming, ctx)
@@ -151,21 +151,21 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
     except SamplesMixed:
         raise
     except NotCovered as refusal:
-        transfer = nothing_known(step, ctx, f"the rule {rule.id} does not cover this use ({refusal})")
+        transfer = ctx.unknown(step.inputs, f"the rule {rule.id} does not cover this use ({refusal})")
     except REFUSALS as error:
         if mistaken(rule, error):
             raise RuleError(
                 f"the rule {rule.id} at {step.name} ({step.kind}) raised {type(error).__name__}: {error}. "
                 "Mend the rule, or let it raise NotCovered for uses it does not cover"
             ) from error
-        transfer = nothing_known(
-            step, ctx, f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
+        transfer = ctx.unknown(
+            step.inputs, f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
         )
     if own(rule):
         check_shape(rule, step, transfer)
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)
     if bad:
-        transfer = nothing_known(step, ctx, f"the rule {rule.id} gave no number here (a diverged value?)")
+        transfer = ctx.unknown(step.inputs, f"the rule {rule.id} gave no number here (a diverged value?)")
     discrete = [not out.tensor.is_floating_point() and not out.tensor.is_complex() for out in step.outputs]
     if any(discrete) and not all(discrete):
         jump = Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), no_bound="indices are discontinuous")
@@ -230,11 +230,6 @@ def diverged(tensor: Tensor) -> bool:
     """NaN or +∞ among the values; −∞ alone is a mask."""
     data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
     return data.is_floating_point() and data.numel() > 0 and not float(data.double().amax()) < INF
-
-
-def nothing_known(step: Step, ctx: Context, why: str) -> Transfer:
-    """[0, ∞] for every input."""
-    return Transfer(tuple(Gain(ctx.full(INF)) for _ in step.inputs), unknown=why)
 
 
 def own_gain(transfer: Transfer) -> LogInterval:

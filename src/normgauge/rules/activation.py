@@ -4,155 +4,130 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.core.rounding import size_down, size_up
-from normgauge.rules.combine import entry_by_entry, methods
+from normgauge.rules.combine import entry_by_entry
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, endless, log_vector
-from normgauge.rules.registry import Family
+from normgauge.rules.registry import Family, spellings
 from normgauge.rules.worked import JUMPS, at_sample, equal, number, worst
 from normgauge.trace.step import Step, Value
 
 rules = Family("activation")
 
-Constant = Callable[[Step], float]
 DIGITS = 1e-6  # the table's constants are right to so many digits, from above
+EVERYWHERE = (-INF, INF)
+LEFT, RIGHT = -(2.0**-30), 1.0  # just before a kink, and well behind the one at 0
+FAR = 40.0  # where what approaches its supremum has arrived, in float64
 
 
-def fixed(value: float) -> Constant:
-    """A constant that no option changes."""
-    return lambda step: value
+def always(step: Step) -> bool:
+    """A constant that holds whatever the options are."""
+    return True
 
 
-def option(step: Step, position: int, name: str, default: float) -> float:
-    """An activation's parameter, from the module or the call."""
-    if step.module is not None:
-        return float(getattr(step.module, name))
-    return float(step.get(position, name, default))
+def rising(step: Step) -> bool:
+    """CELU for α > 0; exp(x/α) grows without bound otherwise."""
+    return bool(step.option(1, "alpha", 1.0) > 0)
 
 
-def gelu_constant(step: Step) -> float:
-    """1.128904… for the exact form, 1.128993… for the tanh form."""
-    form = step.module.approximate if step.module is not None else step.kwargs.get("approximate", "none")
-    return 1.1289934 if form == "tanh" else 1.1289045
+def hardly_switched(step: Step) -> bool:
+    """Softplus for β > 0, unless its switch to the identity at a low threshold is a visible jump."""
+    return bool(step.option(1, "beta", 1.0) > 0 and step.option(2, "threshold", 20.0) >= 20)
 
 
-def prelu_constant(step: Step) -> float:
-    """max(1, |a|)."""
-    return max(1.0, prelu_slope(step))
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What is known of an elementwise function φ.
+
+    Attributes:
+        names: what torch calls it: module, function and method, in place or not.
+        constant: sup|φ'|, rounded up in the last digit shown; where ``slopes`` are listed, the larger of this and them.
+        attained: points at one of which |φ'| reaches its supremum, or comes within float64 of it.
+        span: range of φ.
+        origin: |φ(0)|, which shifts the length of a row; divided by |β| where the first option is called that.
+        text: how the constant depends on the options, or which form of the function this is.
+        slopes: options whose size is a slope: (position, name, default).
+        holds: whether there is a constant for these options.
+    """
+
+    names: str
+    constant: float = 1.0
+    attained: tuple[float, ...] = (RIGHT,)
+    span: tuple[float, float] = EVERYWHERE
+    origin: float = 0.0
+    text: str = ""
+    slopes: tuple[tuple[int, str, float | None], ...] = ()
+    holds: Callable[[Step], bool] = always
+
+    def steepest(self, step: Step) -> tuple[float, str]:
+        """The constant for the options of a step, and in words what it is the constant of."""
+        sizes = [
+            float(torch.as_tensor(step.option(*slope), dtype=torch.float64).detach().abs().max())
+            for slope in self.slopes
+        ]
+        value = max(self.constant, *sizes) if sizes else self.constant
+        if sizes:
+            return value, f"{step.kind} = {self.text} = max(1, {', '.join(map(number, sizes))})"
+        return value, f"{step.kind} ({self.text})" if self.text else step.kind
+
+    def start(self, step: Step) -> float:
+        """|φ(0)| for the options of a step."""
+        return self.origin / abs(step.option(1, "beta", 1.0)) if "Softplus" in self.names else self.origin
 
 
-def prelu_slope(step: Step) -> float:
-    """The largest |a|."""
-    weight = step.module.weight if step.module is not None else step.get(1, "weight")
-    return float(weight.detach().abs().max())
-
-
-def rrelu_constant(step: Step) -> float:
-    """max(1, |lower|, |upper|), whatever slope is drawn."""
-    return max(1.0, *map(abs, rrelu_slopes(step)))
-
-
-def rrelu_slopes(step: Step) -> tuple[float, float]:
-    """The ends of the interval slopes are drawn from."""
-    return option(step, 1, "lower", 1 / 8), option(step, 2, "upper", 1 / 3)
-
-
-def elu_constant(step: Step) -> float:
-    """max(1, α)."""
-    return max(1.0, abs(option(step, 1, "alpha", 1.0)))
-
-
-def slope_constant(step: Step) -> float:
-    """max(1, |negative slope|)."""
-    return max(1.0, abs(option(step, 1, "negative_slope", 0.01)))
-
-
-def softplus_constant(step: Step) -> float:
-    """1; ∞ where the switch to the identity at a low threshold is a visible jump, or β ≤ 0."""
-    beta, threshold = option(step, 1, "beta", 1.0), option(step, 2, "threshold", 20.0)
-    return 1.0 if beta > 0 and threshold >= 20 else INF
-
-
-def celu_constant(step: Step) -> float:
-    """1 for α > 0; exp(x/α) grows without bound otherwise."""
-    return 1.0 if option(step, 1, "alpha", 1.0) > 0 else INF
-
-
-def softplus_origin(step: Step) -> float:
-    """Softplus(0) = ln 2 / β."""
-    return math.log(2) / abs(option(step, 1, "beta", 1.0))
-
-
-# activations whose constant is max(1, |options|)
-FORMULAS: list[tuple[tuple[str, ...], str, Callable[[Step], list[float]]]] = [
-    (("elu",), "max(1, |α|)", lambda step: [abs(option(step, 1, "alpha", 1.0))]),
-    (("leakyrelu", "leaky_relu"), "max(1, |a|)", lambda step: [abs(option(step, 1, "negative_slope", 0.01))]),
-    (("prelu",), "max(1, |a|)", lambda step: [prelu_slope(step)]),
-    (("rrelu",), "max(1, |lower|, |upper|)", lambda step: list(map(abs, rrelu_slopes(step)))),
-]
-
-# |φ(0)| of the few activations that do not vanish at 0; it shifts the length of a row
-ORIGIN: dict[str, Constant] = {
-    **dict.fromkeys(("Sigmoid", "sigmoid", "sigmoid_", "Hardsigmoid", "hardsigmoid"), fixed(0.5)),
-    **dict.fromkeys(("LogSigmoid", "logsigmoid", "log_sigmoid"), fixed(math.log(2))),
-    **dict.fromkeys(("Softplus", "softplus"), softplus_origin),
-    "cos": fixed(1.0),
-}
-
-# uppers are rounded up in the last digit shown; the range is (low, high) of the output, None when unbounded
-TABLE: list[tuple[Constant, tuple[float, float] | None, tuple[object, ...]]] = [
-    (
-        fixed(1.0),
-        (0.0, INF),
-        (nn.ReLU, F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_, F.relu_),
+GELU = Activation("GELU gelu", 1.1289045, (2**0.5,), (-0.1701, INF), text="erf form")
+GELU_TANH = replace(GELU, constant=1.1289934, attained=(1.4185040,), text="tanh form")
+SILU = Activation("SiLU silu", 1.099840, (2.3993573,), (-0.2785, INF))
+MISH = Activation("Mish mish", 1.088499, (1.4905712,), (-0.3089, INF))
+TABLE = [
+    Activation("ReLU relu relu_", span=(0.0, INF)),
+    Activation("ReLU6 relu6", span=(0.0, 6.0)),
+    Activation("Tanh tanh tanh_", 1.0, (0.0,), (-1.0, 1.0)),
+    Activation("Softsign softsign", 1.0, (0.0,), (-1.0, 1.0)),
+    Activation("Softplus softplus", 1.0, (FAR,), (0.0, INF), math.log(2), holds=hardly_switched),
+    Activation("LogSigmoid logsigmoid", 1.0, (-FAR,), (-INF, 0.0), math.log(2)),
+    Activation("Tanhshrink tanhshrink", 1.0, (FAR,)),
+    Activation("Softshrink softshrink"),
+    Activation("sin", 1.0, (0.0,), (-1.0, 1.0)),
+    Activation("cos", 1.0, (math.pi / 2,), (-1.0, 1.0), 1.0),
+    Activation("atan arctan asinh", 1.0, (0.0,)),
+    Activation("erf", 1.128379168, (0.0,), (-1.0, 1.0)),
+    Activation("Sigmoid sigmoid sigmoid_", 0.25, (0.0,), (0.0, 1.0), 0.5),
+    Activation("Hardsigmoid hardsigmoid", 0.1666666717, (0.0,), (0.0, 1.0), 0.5),  # ⅙ as float32 has it, as in torch
+    Activation("Hardswish hardswish", 1.5, (3.0 + LEFT,), (-0.375, INF)),
+    SILU,
+    MISH,
+    Activation("SELU selu selu_", 1.758100, (LEFT,), (-1.758100, INF)),
+    GELU,
+    Activation("ELU elu elu_", 1.0, (RIGHT, LEFT), text="max(1, |α|)", slopes=((1, "alpha", 1.0),)),
+    Activation("CELU celu celu_", holds=rising),
+    Activation(
+        "LeakyReLU leaky_relu leaky_relu_", 1.0, (RIGHT, LEFT),
+        text="max(1, |a|)", slopes=((1, "negative_slope", 0.01),),
     ),
-    (fixed(1.0), (0.0, 6.0), (nn.ReLU6, F.relu6)),
-    (fixed(1.0), (-1.0, 1.0), (nn.Tanh, torch.tanh, torch.Tensor.tanh, torch.tanh_, torch.Tensor.tanh_, F.tanh)),
-    (fixed(1.0), (-1.0, 1.0), (nn.Softsign, F.softsign)),
-    (softplus_constant, (0.0, INF), (nn.Softplus, F.softplus)),
-    (fixed(1.0), (-INF, 0.0), (nn.LogSigmoid, F.logsigmoid)),
-    (fixed(1.0), None, (nn.Tanhshrink, F.tanhshrink)),
-    (fixed(1.0), None, (nn.Softshrink, F.softshrink)),
-    (fixed(1.0), (-1.0, 1.0), (torch.sin, torch.Tensor.sin, torch.cos, torch.Tensor.cos)),
-    (fixed(1.0), None, (torch.atan, torch.Tensor.atan, torch.arctan, torch.asinh, torch.Tensor.asinh)),
-    (fixed(1.128379168), (-1.0, 1.0), (torch.erf, torch.Tensor.erf)),
-    (
-        fixed(0.25),
-        (0.0, 1.0),
-        (nn.Sigmoid, torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.sigmoid_, torch.Tensor.sigmoid_),
+    Activation(
+        "RReLU rrelu rrelu_", 1.0, (RIGHT, LEFT),
+        text="max(1, |lower|, |upper|)", slopes=((1, "lower", 1 / 8), (2, "upper", 1 / 3)),
     ),
-    (fixed(0.1666666717), (0.0, 1.0), (nn.Hardsigmoid, F.hardsigmoid)),  # ⅙ as float32 has it: torch's own derivative
-    (fixed(1.5), (-0.375, INF), (nn.Hardswish, F.hardswish)),
-    (fixed(1.099840), (-0.2785, INF), (nn.SiLU, F.silu)),
-    (fixed(1.088499), (-0.3089, INF), (nn.Mish, F.mish)),
-    (fixed(1.758100), (-1.758100, INF), (nn.SELU, F.selu, torch.selu, torch.selu_, F.selu_)),
-    (gelu_constant, (-0.1701, INF), (nn.GELU, F.gelu)),
-    (elu_constant, None, (nn.ELU, F.elu, F.elu_)),
-    (celu_constant, None, (nn.CELU, F.celu, torch.celu, torch.celu_, F.celu_)),
-    (slope_constant, None, (nn.LeakyReLU, F.leaky_relu, F.leaky_relu_)),
-    (rrelu_constant, None, (nn.RReLU, F.rrelu, torch.rrelu, F.rrelu_)),
-    (prelu_constant, None, (nn.PReLU, F.prelu, torch.prelu, torch.Tensor.prelu)),
-]
-CONSTANTS = {target: (constant, span) for constant, span, targets in TABLE for target in targets}
+    Activation("PReLU prelu", 1.0, (RIGHT, LEFT), text="max(1, |a|)", slopes=((1, "weight", None),)),
+]  # fmt: skip
+ACTIVATIONS = {target: row for row in TABLE for target in spellings(*row.names.split())}
 
 
-def constant_of(step: Step) -> tuple[float, tuple[float, float] | None]:
-    """The table's entry for a step (for a subclass, its ancestor's)."""
-    if step.target in CONSTANTS:
-        entry = CONSTANTS[step.target]
-    else:
-        entry = next(CONSTANTS[a] for a in step.target.__mro__ if a in CONSTANTS)
-    return entry[0](step), entry[1]
+def activation_of(step: Step) -> Activation:
+    """The table's row for a step (for a subclass, its ancestor's)."""
+    targets = step.target.__mro__ if step.module is not None else (step.target,)
+    row = next(ACTIVATIONS[target] for target in targets if target in ACTIVATIONS)
+    return GELU_TANH if row is GELU and step.option(1, "approximate", "none") == "tanh" else row
 
 
 def elementwise(
     value: float,
-    span: tuple[float, float] | None,
+    span: tuple[float, float],
     flow: Flow,
     ctx: Context,
     length: int = 1,
@@ -164,13 +139,17 @@ def elementwise(
         reach = size_up(value * flow.peak) + origin
         low, high = -reach, reach
         norm = size_up(value * flow.norm) + origin * math.sqrt(length)
-    if span is not None:
-        low, high = low.clamp_min(span[0]), high.clamp_max(span[1])
-    gain = Gain(ctx.log(value), math.log(value) - DIGITS if value and ctx.scope.kind == "global" else -INF, Diagonal())
-    return Transfer((gain,), row=value * flow.row, norm=norm, low=low, high=high)
+    attained = math.log(value) - DIGITS if value and ctx.scope.kind == "global" else -INF
+    return Transfer(
+        (Gain(ctx.log(value), attained, Diagonal()),),
+        row=value * flow.row,
+        norm=norm,
+        low=low.clamp_min(span[0]),
+        high=high.clamp_max(span[1]),
+    )
 
 
-@rules.add(*CONSTANTS, claim="T.D4")
+@rules.add(*ACTIVATIONS, claim="T.D4")
 def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Elementwise activation.
 
@@ -182,17 +161,15 @@ def activation(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
             x, at βx = 20, its values jump by 10⁻¹⁰ of their size, which counts as rounding.
     Source: maximum of the derivative.
     """
-    value, span = constant_of(step)
-    if value == INF:
-        return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} with these parameters")
-    names = [t.__name__ for t in step.target.__mro__] if step.module is not None else [step.kind]
-    origin = next((ORIGIN[name](step) for name in names if name in ORIGIN), 0.0)
-    shape = step.outputs[0].tensor.shape
-    found = elementwise(value, span, incoming[0], ctx, shape[-1] if shape else 1, origin)
-    return replace(found, worked=equal(f"sup|φ'| of {_spelled(step, names)}", found.gains[0].log))
+    row, shape = activation_of(step), step.outputs[0].tensor.shape
+    if not row.holds(step):
+        return ctx.unknown(incoming, f"{step.kind} with these parameters")
+    value, what = row.steepest(step)
+    found = elementwise(value, row.span, incoming[0], ctx, shape[-1] if shape else 1, row.start(step))
+    return replace(found, worked=equal(f"sup|φ'| of {what}", found.gains[0].log))
 
 
-@rules.add(*methods("abs", "__abs__", "neg", "__neg__"), claim="T.D4", complex=True)
+@rules.add(*spellings("abs", "__abs__", "neg", "__neg__"), claim="T.D4", complex=True)
 def modulus(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Modulus, of real or complex entries, and change of sign.
 
@@ -208,30 +185,8 @@ def modulus(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return Transfer((gain,), row=flow.row, norm=flow.norm, low=low, high=high, worked=worked)
 
 
-def _spelled(step: Step, names: list[str]) -> str:
-    """An activation and the options its constant depends on: the formula with them put in, where there is one."""
-    for kinds, formula, options in FORMULAS:
-        if any(name.lower().rstrip("_") in kinds for name in names):
-            values = ", ".join(number(value) for value in options(step))
-            return f"{step.kind} = {formula} = max(1, {values})"
-    if any(name.lower() == "gelu" for name in names):
-        return f"{step.kind} ({'tanh' if gelu_constant(step) > 1.12895 else 'erf'} form)"
-    return step.kind
-
-
 @rules.add(
-    nn.Hardtanh,
-    F.hardtanh,
-    F.hardtanh_,
-    torch.clamp,
-    torch.Tensor.clamp,
-    torch.clip,
-    torch.Tensor.clip,
-    torch.Tensor.clamp_,
-    torch.clamp_min,
-    torch.Tensor.clamp_min,
-    torch.clamp_max,
-    torch.Tensor.clamp_max,
+    *spellings("Hardtanh", "hardtanh", "hardtanh_", "clamp", "clip", "clamp_", "clamp_min", "clamp_max"),
     claim="X.clamp",
 )
 def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
@@ -260,7 +215,7 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return replace(found, worked=equal(text, found.gains[0].log))
 
 
-@rules.add(torch.maximum, torch.minimum, torch.Tensor.maximum, torch.Tensor.minimum, claim="X.maximum")
+@rules.add(*spellings("maximum", "minimum"), claim="X.maximum")
 def maximum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Larger or smaller of two tensors, entry by entry.
 
@@ -281,41 +236,9 @@ FLAT = {  # where each of these steps jumps
 
 
 @rules.add(
-    nn.Hardshrink,
-    F.hardshrink,
-    torch.Tensor.hardshrink,
-    nn.Threshold,
-    F.threshold,
-    F.threshold_,  # type: ignore[attr-defined]
-    torch.round,
-    torch.Tensor.round,
-    torch.floor,
-    torch.Tensor.floor,
-    torch.ceil,
-    torch.Tensor.ceil,
-    torch.sign,
-    torch.Tensor.sign,
-    torch.argmax,
-    torch.Tensor.argmax,
-    torch.gt,
-    torch.Tensor.gt,
-    torch.Tensor.__gt__,
-    torch.lt,
-    torch.Tensor.lt,
-    torch.Tensor.__lt__,
-    torch.ge,
-    torch.Tensor.ge,
-    torch.Tensor.__ge__,
-    torch.le,
-    torch.Tensor.le,
-    torch.Tensor.__le__,
-    torch.eq,
-    torch.Tensor.eq,
-    torch.Tensor.__eq__,
-    torch.ne,
-    torch.Tensor.ne,
-    torch.Tensor.__ne__,
-    torch.heaviside,
+    *spellings("Hardshrink", "hardshrink", "Threshold", "threshold", "threshold_", "heaviside", "argmax"),
+    *spellings("round", "floor", "ceil", "sign", "gt", "__gt__", "lt", "__lt__", "ge", "__ge__", "le", "__le__"),
+    *spellings("eq", "__eq__", "ne", "__ne__"),
     claim="X.jump",
 )
 def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
@@ -331,7 +254,7 @@ def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         zero, flat = ctx.full(0.0), ctx.full(-INF)
         return Transfer((Gain(flat),), radius=zero, row=zero, worked=equal(f"{step.kind} is flat at the samples", flat))
     if step.kind == "threshold" or isinstance(step.module, nn.Threshold):
-        limit, fill = (option(step, 1, "threshold", 0.0), option(step, 2, "value", 0.0))
+        limit, fill = (step.option(1, "threshold", 0.0), step.option(2, "value", 0.0))
         if limit == fill:  # x if x > t else t: a shifted ReLU
             found = elementwise(1.0, (limit, INF), incoming[0], ctx, origin=None)
             return replace(found, worked=equal(f"sup|φ'| of max(x, {number(limit)})", found.gains[0].log))
@@ -345,7 +268,7 @@ def _jumps(step: Step, flow: Flow) -> bool:
     if not flow.covers or len(step.inputs) > 1:
         return False
     if "hardshrink" in step.kind.lower():
-        return option(step, 1, "lambd", 0.5) > 0
+        return step.option(1, "lambd", 0.5) > 0
     return step.kind in FLAT or "threshold" in step.kind.lower()
 
 
@@ -360,7 +283,7 @@ def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, e
     return Transfer((Gain(log, form=Diagonal()),), row=row, low=low, high=high, worked=worked)
 
 
-@rules.add(torch.exp, torch.Tensor.exp, torch.Tensor.exp_, claim="X.range")
+@rules.add(*spellings("exp", "exp_"), claim="X.range")
 def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Exponential.
 
@@ -375,17 +298,7 @@ def exponential(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     return endless(transfer, "exp of an input that is not bounded above", flow.covers)
 
 
-@rules.add(
-    torch.log,
-    torch.Tensor.log,
-    torch.sqrt,
-    torch.Tensor.sqrt,
-    torch.rsqrt,
-    torch.Tensor.rsqrt,
-    torch.reciprocal,
-    torch.Tensor.reciprocal,
-    claim="X.range",
-)
+@rules.add(*spellings("log", "sqrt", "rsqrt", "reciprocal"), claim="X.range")
 def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Logarithm, square root and reciprocals.
 
@@ -397,7 +310,7 @@ def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     return steep(step.kind, incoming[0])
 
 
-@rules.add(torch.log1p, torch.Tensor.log1p, claim="X.range")
+@rules.add(*spellings("log1p"), claim="X.range")
 def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """log(1 + x).
 
@@ -425,7 +338,7 @@ def steep(kind: str, flow: Flow) -> Transfer:
     return endless(found, f"{kind} of an input that is not bounded away from 0", flow.covers)
 
 
-@rules.add(torch.square, torch.Tensor.square, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, claim="X.range")
+@rules.add(*spellings("square", "pow", "__pow__"), claim="X.range")
 def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Power with a constant exponent.
 
@@ -437,12 +350,12 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     flow = incoming[0]
     exponent = 2.0 if step.kind == "square" else step.get(1, "exponent")
     if isinstance(exponent, Value | Tensor) or not isinstance(step.get(0, "input"), Value):
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a power that is not a plain number")
+        return ctx.unknown(incoming, "a power that is not a plain number")
     p = float(exponent)
     if p < 1 or (p != int(p) and bool((flow.low < 0).any())):
         if p in (0.5, -0.5, -1.0):
             return steep({0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p], flow)
-        return Transfer((Gain(ctx.full(INF)),), unknown=f"the power {p:g}")
+        return ctx.unknown(incoming, f"the power {p:g}")
     slope = size_up(p * flow.peak.pow(p - 1))
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)
     high = flow.peak.pow(p) if p == int(p) and int(p) % 2 == 0 else flow.high.sign() * flow.high.abs().pow(p)

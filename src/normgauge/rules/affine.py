@@ -51,12 +51,9 @@ def linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Raises:
         SamplesMixed: when the samples lie on the last axis.
     """
-    if step.module is not None:
-        weight, bias = step.module.weight, step.module.bias
-    else:
-        weight, bias = step.get(1, "weight"), step.get(2, "bias")
+    weight, bias = step.option(1, "weight"), step.option(2, "bias")
     if isinstance(weight, Value) or isinstance(bias, Value) or not isinstance(step.get(0, "input"), Value):
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a weight that depends on the input")
+        return ctx.unknown(incoming, "a weight that depends on the input")
     ctx.keep_apart(incoming[0], step.inputs[0].tensor, (-1,), step.kind)
     if weight.ndim == 1:
         weight = weight[None]
@@ -75,7 +72,7 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Raises:
         SamplesMixed: when the samples lie on the last axis, or on different axes of the two branches.
     """
-    weight = step.module.weight if step.module is not None else step.get(2, "weight")
+    weight = step.option(2, "weight")
     first, second = step.get(0, "input1"), step.get(1, "input2")
     for value, flow in zip(step.inputs, incoming, strict=True):
         ctx.keep_apart(flow, value.tensor, (-1,), step.kind)

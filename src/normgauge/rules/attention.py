@@ -269,7 +269,7 @@ def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     blocks = arrange(step)
     if isinstance(blocks, str):
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=blocks)
+        return ctx.unknown(incoming, blocks)
     if ctx.samples > 1 and (
         step.outputs[0].tensor.ndim < 3
         or any(f.axis % v.tensor.ndim for f, v in zip(incoming, step.inputs, strict=True))

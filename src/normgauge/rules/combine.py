@@ -22,23 +22,12 @@ from normgauge.rules.flow import (
     endless,
     log_vector,
 )
-from normgauge.rules.registry import Family
+from normgauge.rules.registry import Family, spellings
 from normgauge.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
 from normgauge.spectral.dense import to_double
 from normgauge.trace.step import Step, Value
 
 rules = Family("combine")
-
-
-def methods(*names: str) -> list[Any]:
-    """The functions and tensor methods of these names, once each."""
-    found: list[Any] = []
-    for name in names:
-        for space in (torch, torch.Tensor):
-            function = getattr(space, name, None)
-            if callable(function) and function not in found:
-                found.append(function)
-    return found
 
 
 def shape_of(operand: Any) -> torch.Size:
@@ -82,7 +71,7 @@ def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands:
 
 
 @rules.add(
-    *methods(
+    *spellings(
         "add",
         "add_",
         "sub",
@@ -112,7 +101,7 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     operands = (step.args[0], step.get(1, "other"))
     alpha = step.kwargs.get("alpha", 1)
     if isinstance(alpha, complex):
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown="a complex alpha")
+        return ctx.unknown(incoming, "a complex alpha")
     alpha = float(alpha)
     scales = [alpha, 1.0] if step.kind == "rsub" else [1.0, alpha]
     out = step.outputs[0].tensor
@@ -184,7 +173,7 @@ def _row_length(data: Tensor, out: Tensor) -> float:
 
 
 @rules.add(
-    *methods("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
+    *spellings("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
     operator.mul,
     claim="X.multiply",
     complex=True,
@@ -309,7 +298,7 @@ def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
 
 
 @rules.add(
-    *methods("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"),
+    *spellings("div", "div_", "divide", "true_divide", "__truediv__", "__rtruediv__", "__itruediv__"),
     operator.truediv,
     claim="X.divide",
     complex=True,
@@ -388,7 +377,7 @@ def after_reduction(step: Step, flow: Flow, ctx: Context, axes: tuple[int, ...],
     return axis if kept else axis - sum(d < axis for d in axes)
 
 
-@rules.add(*methods("sum", "mean"), claim="X.reduce", complex=True)
+@rules.add(*spellings("sum", "mean"), claim="X.reduce", complex=True)
 def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Sum or mean over axes.
 
@@ -427,7 +416,7 @@ def entry_by_entry(step: Step, incoming: tuple[Flow, ...], ctx: Context, operand
     return Transfer(gains, disjoint=True, axis=axis, worked=worked)
 
 
-@rules.add(*methods("amax", "amin", "max", "min"), claim="X.reduce")
+@rules.add(*spellings("amax", "amin", "max", "min"), claim="X.reduce")
 def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Largest or smallest entry over axes.
 
@@ -446,7 +435,7 @@ def reduce_extreme(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tran
     return Transfer((Gain(ctx.full(0.0)),), low=flow.low, high=flow.high, axis=axis, worked=worked)
 
 
-@rules.add(*methods("norm", "std", "var"), torch.linalg.norm, torch.linalg.vector_norm, claim="X.reduce")
+@rules.add(*spellings("norm", "std", "var"), torch.linalg.norm, torch.linalg.vector_norm, claim="X.reduce")
 def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Euclidean length or standard deviation over axes.
 
@@ -469,7 +458,7 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         correction = step.kwargs.get("correction")
         correction = int(unbiased) if correction is None else correction
         if n <= correction:
-            return Transfer((Gain(ctx.full(INF)),), unknown=f"a deviation of {n} entries with correction {correction}")
+            return ctx.unknown(incoming, f"a deviation of {n} entries with correction {correction}")
         value = 1 / math.sqrt(n - correction)
         text = f"1/√(n − {number(correction)}) = 1/√{number(n - correction)}"
     else:

@@ -14,6 +14,7 @@ from normgauge.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed,
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import sized, within
 from normgauge.spectral.conv import ConvSpec, apply, conv_norm
+from normgauge.spectral.conv_operator import per_axis
 from normgauge.spectral.enclosure import Enclosure
 from normgauge.trace.step import Step, Value
 
@@ -36,12 +37,6 @@ class Layer(NamedTuple):
     spec: ConvSpec
 
 
-def spread_out(value: Any, axes: int) -> tuple[int, ...]:
-    """One integer per spatial axis, from torch's int or sequence."""
-    items = tuple(value) if isinstance(value, Sequence) else (value,)
-    return tuple(int(v) for v in (items * axes if len(items) == 1 else items))
-
-
 def padding_pairs(padding: Any, weight: Tensor, dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """(left, right) per axis; 'same' puts the odd pixel on the right, as torch does."""
     axes = weight.ndim - 2
@@ -50,36 +45,28 @@ def padding_pairs(padding: Any, weight: Tensor, dilation: tuple[int, ...]) -> tu
     if padding == "same":
         totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
         return tuple((t // 2, t - t // 2) for t in totals)
-    return tuple((p, p) for p in spread_out(padding, axes))
+    return tuple((p, p) for p in per_axis(padding, axes))
 
 
 def conv_layer(step: Step, data: Tensor) -> Layer | str:
     """Weight, bias and layout of a convolution step, or why it is not one."""
     module: Any = step.module
-    if module is not None:
-        weight, bias = module.weight, module.bias
-        options = (module.stride, module.padding, module.dilation, module.groups)
-        mode = module.padding_mode
-    else:
-        weight, bias, mode = step.get(1, "weight"), step.get(2, "bias"), "zeros"
-        stride, padding = step.get(3, "stride", 1), step.get(4, "padding", 0)
-        if "transpose" in step.kind:
-            options = (stride, padding, step.get(7, "dilation", 1), step.get(6, "groups", 1))
-        else:
-            options = (stride, padding, step.get(5, "dilation", 1), step.get(6, "groups", 1))
+    transposed = isinstance(module, TRANSPOSED) or (module is None and "transpose" in step.kind)
+    weight, bias, groups = step.option(1, "weight"), step.option(2, "bias"), step.option(6, "groups", 1)
+    mode: Any = "zeros" if module is None else module.padding_mode
     if isinstance(weight, Value) or isinstance(bias, Value) or len(step.inputs) != 1:
         return "a kernel that depends on the input"
     axes = weight.ndim - 2
-    stride, dilation = spread_out(options[0], axes), spread_out(options[2], axes)
-    pairs = padding_pairs(options[1], weight, dilation)
+    stride = per_axis(step.option(3, "stride", 1), axes)
+    dilation = per_axis(step.option(7 if transposed else 5, "dilation", 1), axes)
+    pairs = padding_pairs(step.option(4, "padding", 0), weight, dilation)
     size = tuple(data.shape[-axes:])
     extra: tuple[int, ...] = ()
-    transposed = isinstance(module, TRANSPOSED) or (module is None and "transpose" in step.kind)
     if transposed:  # whatever output_size or output_padding said, the output shows
         out = step.outputs[0].tensor.shape[-axes:]
-        plain = ConvSpec(size, stride, pairs, dilation, options[3], True).output_size(weight)
+        plain = ConvSpec(size, stride, pairs, dilation, groups, True).output_size(weight)
         extra = tuple(o - p for o, p in zip(out, plain, strict=True))
-    spec = ConvSpec(size, stride, pairs, dilation, int(options[3]), transposed, extra, mode)
+    spec = ConvSpec(size, stride, pairs, dilation, groups, transposed, extra, mode)
     return Layer(weight, bias, spec)
 
 
@@ -174,12 +161,12 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     data = step.inputs[0].tensor
     layer = conv_layer(step, data)
     if isinstance(layer, str):
-        return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=layer)
+        return ctx.unknown(incoming, layer)
     channel = data.ndim - 1 - layer.spec.axes
     if ctx.samples > 1 and (channel == 0 or incoming[0].axis % data.ndim != 0):
         raise SamplesMixed(f"{step.kind} over the samples' axis")
     if not computes(layer, step):
-        return Transfer((Gain(ctx.full(INF)),), unknown=f"{step.kind} does not compute the convolution by its weight")
+        return ctx.unknown(incoming, f"{step.kind} does not compute the convolution by its weight")
     found = enclosed(layer, ctx)
     norm = found.log
     low, high = reach(layer, incoming[0])

@@ -7,7 +7,7 @@ global), so a whole batch is measured at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -194,6 +194,10 @@ class Context:
     def log(self, value: float) -> Tensor:
         """log(value) a sample, rounded outwards; log 0 = −inf."""
         return self.full(log_outward(value))
+
+    def unknown(self, inputs: Sized, why: str) -> Transfer:
+        """Nothing is known of a step with these inputs: [0, ∞], with the reason."""
+        return Transfer(tuple(Gain(self.full(INF)) for _ in range(len(inputs))), unknown=why)
 
     def keep_apart(self, flow: Flow, tensor: Tensor, axes: Iterable[int], what: str) -> None:
         """Refuse to measure samples one by one where a step works along ``axes`` and one of them holds the samples.

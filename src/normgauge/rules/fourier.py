@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from normgauge.core.rounding import size_up
-from normgauge.rules.combine import methods
 from normgauge.rules.flow import Context, Flow, Gain, Transfer
-from normgauge.rules.registry import Family
+from normgauge.rules.registry import Family, spellings
 from normgauge.rules.worked import equal
 from normgauge.trace.step import Step
 
@@ -86,8 +85,8 @@ def transform(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 @rules.add(
-    *methods("real", "imag", "conj", "conj_physical", "view_as_real", "view_as_complex"), *GETTERS,
-    *methods("to", "type", "type_as", "cfloat", "cdouble"),
+    *spellings("real", "imag", "conj", "conj_physical", "view_as_real", "view_as_complex"), *GETTERS,
+    *spellings("to", "type", "type_as", "cfloat", "cdouble"),
     claim="X.fourier", complex=True,
 )  # fmt: skip
 def part(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
@@ -100,7 +99,7 @@ def part(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     data, flow, out = step.inputs[0].tensor, incoming[0], step.outputs[0].tensor
     if not out.is_floating_point() and not out.is_complex():
-        return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=f"a cast to {out.dtype}")
+        return ctx.unknown(incoming, f"a cast to {out.dtype}")
     pairs = step.kind == "view_as_complex"
     if pairs:
         ctx.keep_apart(flow, data, (-1,), step.kind)

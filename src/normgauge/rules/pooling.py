@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +12,10 @@ from torch import Tensor, nn
 from normgauge.core.interval import LogInterval
 from normgauge.core.rounding import STEPS, house_down, house_up, log_root, log_root_below, size_up
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer
-from normgauge.rules.registry import Family
+from normgauge.rules.registry import Family, spellings
 from normgauge.rules.shape import rerun
 from normgauge.rules.worked import equal, sized, within
+from normgauge.spectral.conv_operator import per_axis
 from normgauge.spectral.dense import dense_norm
 from normgauge.trace.step import Step
 
@@ -25,36 +24,9 @@ rules = Family("pooling")
 CHUNK = 4_000_000  # most entries of a batch of unit vectors pushed through a layer at once
 
 
-def named(*names: str) -> list[Any]:
-    """The modules and functions of these names in torch.nn, torch.nn.functional and torch, once each."""
-    found: list[Any] = []
-    for name in names:
-        for space in (nn, F, torch):
-            target = getattr(space, name, None)
-            if callable(target) and target not in found:
-                found.append(target)
-    return found
-
-
 def each(stem: str, ending: str = "") -> list[str]:
     """The names of a layer in one, two and three dimensions."""
     return [f"{stem}{d}d{ending}" for d in (1, 2, 3)]
-
-
-def refuse(incoming: tuple[Flow, ...], ctx: Context, why: str) -> Transfer:
-    """[0, ∞], with the reason."""
-    return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=why)
-
-
-def option(step: Step, position: int, name: str, default: Any = None) -> Any:
-    """A layer's option, from the module or the call."""
-    return getattr(step.module, name) if step.module is not None else step.get(position, name, default)
-
-
-def per_axis(value: Any, axes: int) -> list[Any]:
-    """One entry per spatial axis."""
-    items = list(value) if isinstance(value, Sequence) else [value]
-    return items * axes if len(items) == 1 else items
 
 
 def spatial(step: Step) -> int:
@@ -92,7 +64,7 @@ def counted(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer
     return Transfer((gain,), low=flow.low, high=flow.high, worked=worked)
 
 
-@rules.add(*named(*each("MaxPool"), *each("max_pool"), *each("max_pool", "_with_indices")), claim="X.pool.max")
+@rules.add(*spellings(*each("MaxPool"), *each("max_pool"), *each("max_pool", "_with_indices")), claim="X.pool.max")
 def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Max pooling.
 
@@ -104,18 +76,18 @@ def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     axes = spatial(step)
     keep_apart(step, incoming[0], ctx, axes)
-    kernel = per_axis(option(step, 1, "kernel_size"), axes)
-    stride = per_axis(option(step, 2, "stride") or kernel, axes)
-    padding, dilation = (per_axis(option(step, i, n, d), axes) for i, n, d in ((3, "padding", 0), (4, "dilation", 1)))
+    kernel = per_axis(step.option(1, "kernel_size"), axes)
+    stride = per_axis(step.option(2, "stride") or kernel, axes)
+    padding, dilation = (per_axis(step.option(i, n, d), axes) for i, n, d in ((3, "padding", 0), (4, "dilation", 1)))
     inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
     found = [overlap(*line) for line in zip(inputs, outputs, kernel, stride, padding, dilation, strict=True)]
     if min(least for _, least in found) == 0:
-        return refuse(incoming, ctx, "a pooling window that holds nothing but padding")
+        return ctx.unknown(incoming, "a pooling window that holds nothing but padding")
     return counted(incoming[0], ctx, axes, [most for most, _ in found])
 
 
 @rules.add(
-    *named(*each("AdaptiveMaxPool"), *each("adaptive_max_pool"), *each("adaptive_max_pool", "_with_indices")),
+    *spellings(*each("AdaptiveMaxPool"), *each("adaptive_max_pool"), *each("adaptive_max_pool", "_with_indices")),
     claim="X.pool.max",
 )
 def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
@@ -137,7 +109,7 @@ def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> T
     return counted(incoming[0], ctx, axes, windows)
 
 
-@rules.add(*named(*each("LPPool"), *each("lp_pool")), claim="X.pool.max")
+@rules.add(*spellings(*each("LPPool"), *each("lp_pool")), claim="X.pool.max")
 def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Power-average pooling, (Σ xᵖ)^(1/p) over each window.
 
@@ -148,11 +120,11 @@ def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     axes = spatial(step)
     keep_apart(step, incoming[0], ctx, axes)
-    power, ceil = float(option(step, 1, "norm_type")), option(step, 4, "ceil_mode", False)
+    power, ceil = float(step.option(1, "norm_type")), step.option(4, "ceil_mode", False)
     if ceil or not (power == INF or (power >= 2 and power % 2 == 0)):
-        return refuse(incoming, ctx, f"power-average pooling with p = {power:g}" + (" and ceil_mode" if ceil else ""))
-    kernel = per_axis(option(step, 2, "kernel_size"), axes)
-    stride = per_axis(option(step, 3, "stride") or kernel, axes)
+        return ctx.unknown(incoming, f"power-average pooling with p = {power:g}" + (" and ceil_mode" if ceil else ""))
+    kernel = per_axis(step.option(2, "kernel_size"), axes)
+    stride = per_axis(step.option(3, "stride") or kernel, axes)
     inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
     lines = zip(inputs, outputs, kernel, stride, strict=True)
     windows = [overlap(n, m, k, s, 0, 1)[0] for n, m, k, s in lines]
@@ -196,7 +168,7 @@ def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -
         ctx.cache[key] = (*line_matrices(step, axes), step)
     matrices, flat, scale = ctx.cache[key][:3]
     if scale == 0 or not math.isfinite(scale):
-        return refuse(incoming, ctx, "a resizing that maps a constant image to zero")
+        return ctx.unknown(incoming, "a resizing that maps a constant image to zero")
     norm = LogInterval.one()
     for matrix in matrices:
         norm = norm * dense_norm(matrix).log
@@ -223,7 +195,7 @@ def weighted_range(matrices: list[Tensor], flat: Tensor, scale: float, flow: Flo
 
 
 @rules.add(
-    *named(*each("AvgPool"), *each("avg_pool"), *each("AdaptiveAvgPool"), *each("adaptive_avg_pool")),
+    *spellings(*each("AvgPool"), *each("avg_pool"), *each("AdaptiveAvgPool"), *each("adaptive_avg_pool")),
     claim="X.pool.average",
 )
 def avg_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
@@ -260,10 +232,10 @@ def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     keep_apart(step, flow, ctx, 2)
-    patches = math.prod(per_axis(option(step, 2, "kernel_size"), 2))
+    patches = math.prod(per_axis(step.option(2, "kernel_size"), 2))
     count = int(rerun(step, [torch.ones(1, patches, data.shape[-1], dtype=torch.float64)])[0].max().round())
     if count == 0:
-        return refuse(incoming, ctx, "a fold that keeps nothing")
+        return ctx.unknown(incoming, "a fold that keeps nothing")
     reach = count * flow.peak
     gain = Gain(ctx.log(math.sqrt(count)), log_root_below(count))
     worked = equal(f"√(most patches over one pixel) = √{count}", gain.log)

@@ -148,16 +148,12 @@ def einsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         operands = tuple(operands[0])
     equation = str(step.args[0]).replace(" ", "")
     if len(operands) != 2 or not isinstance(step.args[0], str):
-        return _refused(incoming, ctx, f"einsum {equation}")
+        return ctx.unknown(incoming, f"einsum {equation}")
     equation = spelled_out(equation, tuple(o.tensor.ndim if isinstance(o, Value) else o.ndim for o in operands))  # type: ignore[arg-type]
     product = build(operands, equation, list(incoming))
     if product.trouble:
-        return _refused(incoming, ctx, f"einsum {equation}: {product.trouble}")
+        return ctx.unknown(incoming, f"einsum {equation}: {product.trouble}")
     return transfer_of(product, ctx)
-
-
-def _refused(incoming: tuple[Flow, ...], ctx: Context, why: str) -> Transfer:
-    return Transfer(tuple(Gain(ctx.full(INF)) for _ in incoming), unknown=why)
 
 
 @rules.add(torch.cumsum, torch.Tensor.cumsum, torch.Tensor.cumsum_, claim="X.cumsum")

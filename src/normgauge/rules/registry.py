@@ -191,6 +191,19 @@ def make_rule(
     )
 
 
+def spellings(*names: str) -> list[Any]:
+    """Every module, function and tensor method that torch has under these names, once each."""
+    found: list[Any] = []
+    for name in names:
+        for space in (
+            (torch.Tensor,) if name.startswith("__") else (nn, F, torch, torch.Tensor)
+        ):  # torch.__eq__ is not ours
+            target = getattr(space, name, None)
+            if callable(target) and target not in found:
+                found.append(target)
+    return found
+
+
 def printable(target: Any) -> str:
     """``torch.nn.Linear``, ``torch.nn.functional.relu``, ``torch.Tensor.T``."""
     if isinstance(target, type):

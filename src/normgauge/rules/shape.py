@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from normgauge.core.rounding import log_root, log_root_below
 from normgauge.rules.flow import Context, Flow, Gain, Move, SamplesMixed, Transfer
-from normgauge.rules.registry import Family
+from normgauge.rules.registry import Family, spellings
 from normgauge.rules.worked import JUMPS, equal
 from normgauge.spectral.dense import to_double
 from normgauge.trace.step import Step, Value, tensors_in
@@ -38,18 +38,6 @@ NAMES = """
     __getitem__ __setitem__ zero_ fill_ copy_
 """.split()  # noqa: SIM905 (a list of 90 strings would be harder to read)
 GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data"))
-
-
-def functions() -> list[Any]:
-    """Every spelling torch has for the names above, once."""
-    found: list[Any] = []
-    for space in (torch, torch.Tensor, F):
-        for name in NAMES:
-            function = space.__dict__.get(name) if space is torch.Tensor else getattr(space, name, None)
-            function = getattr(torch.Tensor, name, None) if function is None and space is torch.Tensor else function
-            if callable(function) and function not in found:
-                found.append(function)
-    return [*found, F.pad, *GETTERS]
 
 
 def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
@@ -154,7 +142,7 @@ def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> in
     raise SamplesMixed("a reshuffle that does not keep samples apart")
 
 
-@rules.add(*MODULES, *functions(), overlay, recast, claim="X.copies", complex=True)
+@rules.add(*MODULES, *spellings(*NAMES), F.pad, *GETTERS, overlay, recast, claim="X.copies", complex=True)
 def copy(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Copying of entries: views, permutations, slices, padding, concatenation, stacking, masking, in-place writes.
 
@@ -178,7 +166,7 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
         return [found] * len(step.outputs)
     refused = _refusal(step)
     if refused:
-        return [Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=refused)] * len(step.outputs)
+        return [ctx.unknown(incoming, refused)] * len(step.outputs)
     tables = labels(step)
     return [_copied(step, tables[v.position if len(tables) > 1 else 0], incoming, ctx, v) for v in step.outputs]
 
@@ -202,10 +190,10 @@ def _whole(tensor: Tensor) -> bool:
 def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Context, output: Value) -> Transfer:
     out = output.tensor
     if table[0].shape != out.shape:
-        return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown="copying that could not be replayed")
+        return ctx.unknown(incoming, "copying that could not be replayed")
     if not _replays(step, table, out):
         why = "copying that does not replay (memory read in another layout?)"
-        return Transfer(tuple(Gain(ctx.full(math.inf)) for _ in incoming), unknown=why)
+        return ctx.unknown(incoming, why)
     gains: list[Gain] = []
     row, norm, axis, most = [], [], None, 0
     low, high = ctx.full(math.inf), ctx.full(-math.inf)

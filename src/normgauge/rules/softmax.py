@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +21,7 @@ def axis_of(step: Step, ndim: int) -> int:
     """The axis a softmax runs along, non-negative; torch's old rule where none was given."""
     if isinstance(step.module, nn.Softmax2d):
         return ndim - 3
-    module: Any = step.module
-    dim = module.dim if module is not None else step.get(1, "dim")
+    dim = step.option(1, "dim")
     if dim is None:
         return 0 if ndim in (0, 1, 3) else 1
     return int(dim) % max(ndim, 1)
@@ -179,8 +177,7 @@ def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: stationary points of s²(1 + A²(1−s)²) on [0, 1]; every output entry has its own pair of inputs.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
-    module: Any = step.module
-    dim = (module.dim if module is not None else step.get(1, "dim", -1)) % data.ndim
+    dim = step.option(1, "dim", -1) % data.ndim
     ctx.keep_apart(flow, data, (dim,), step.kind)
     square = flow.peak.square()
     s = (3 - (1 - 8 / square).clamp_min(0.0).sqrt()) / 4

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -98,6 +99,12 @@ class ConvSpec:
             transposed=False,
             output_padding=(),
         )
+
+
+def per_axis(value: Any, axes: int) -> tuple[Any, ...]:
+    """One entry per spatial axis, from torch's single number or sequence."""
+    items = tuple(value) if isinstance(value, Sequence) else (value,)
+    return items * axes if len(items) == 1 else items
 
 
 def check_weight(weight: Tensor, spec: ConvSpec) -> None:

@@ -64,6 +64,10 @@ class Step:
             return self.args[position]
         return self.kwargs.get(name, default)
 
+    def option(self, position: int, name: str, default: Any = None) -> Any:
+        """A layer's option, from the module or the call."""
+        return getattr(self.module, name) if self.module is not None else self.get(position, name, default)
+
     @property
     def kind(self) -> str:
         """Class or function name."""

@@ -20,9 +20,10 @@ from normgauge.generalization.facts.links import Affine, Link
 from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.rules.conv import conv_layer
 from normgauge.rules.normalizer import Normalizer, of_step
-from normgauge.rules.pooling import overlap, per_axis
+from normgauge.rules.pooling import overlap
 from normgauge.rules.shape import rerun
 from normgauge.session import Session, opened
+from normgauge.spectral.conv_operator import per_axis
 from normgauge.trace.step import Step
 
 TRACED = 8  # samples in the batch that is traced, and in the one that is compared
@@ -236,7 +237,7 @@ def _short_pool(step: Step, target: Any) -> bool:
 def _option(step: Step, position: int, name: str, default: Any) -> list[int]:
     """An option of a pool, one number an axis."""
     given = getattr(step.module, name, default) if step.module is not None else step.get(position, name, default)
-    return per_axis(default if given is None or given == [] else given, step.inputs[0].tensor.ndim - 2)
+    return list(per_axis(default if given is None or given == [] else given, step.inputs[0].tensor.ndim - 2))
 
 
 def _detached(tensor: Any) -> Tensor | None:
