@@ -204,9 +204,8 @@ class Instruments:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
             size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
             line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
-        eps = getattr(layer.module, "eps", None) if layer.role == "norm" else None
-        if isinstance(eps, float):
-            line["eps"] = eps
+        if layer.role == "norm":
+            line["eps"] = float(layer.form.least)
         if rate is not None and layer.normalizer is not None and "frobenius" in raw:
             groups = groups_of(self.layers[layer.normalizer])
             line["effective_lr"] = _inverse(raw["frobenius"] ** 2 / (rate * groups)) if rate else 0.0

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
+from normgauge.rules.normalizer import Normalizer
 from normgauge.rules.tried import of_module
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
@@ -63,6 +63,21 @@ class Layer:
             return whole(parameter.detach())
         with torch.no_grad():
             return whole(getattr(self.module, self.attribute).detach())
+
+    @property
+    def form(self) -> Normalizer:
+        """What a normalizer is."""
+        found = of_module(self.module)
+        assert found is not None  # its role says so
+        return found
+
+    @property
+    def gain(self) -> Tensor | None:
+        """γ of a normalizer: its weight, or what is made of that."""
+        gamma = self.form.gamma
+        if gamma is None or self.held is not None or gamma is self.module._parameters.get(self.attribute or ""):
+            return self.weight
+        return whole(gamma.detach())
 
     @property
     def gradient(self) -> Tensor | None:
@@ -215,7 +230,10 @@ def _identity(layer: Layer) -> int | None:
 
 def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
     if is_norm(module):
-        yield Layer(path, module, "weight" if isinstance(_weight(module), Tensor) else None, "norm")
+        gamma = of_module(module).gamma  # type: ignore[union-attr]
+        gains = [name for name, parameter in module.named_parameters(recurse=False) if parameter is gamma]
+        named = "weight" if isinstance(getattr(module, "weight", None), Tensor) else next(iter(gains), None)
+        yield Layer(path, module, named, "norm")
         return
     if isinstance(module, parametrize.ParametrizationList):
         return  # its parameters are those of the owner's weight
@@ -244,10 +262,6 @@ def by_channel(module: nn.Module) -> bool:
     return form is not None and form.kind == "batch"
 
 
-def _weight(module: nn.Module) -> object:
-    return getattr(module, "weight", None)
-
-
 def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
     if isinstance(module, CONVS) and weight.ndim > 2:
         return "conv"
@@ -259,8 +273,8 @@ def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
 def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
     """Which σ are not those of the step, which operator norms are not known, and why."""
     norms = [layer for layer in silent if layer.role == "norm"]
-    kept = [layer.name for layer in norms if _runs(layer.module)]
-    lacking = [layer.name for layer in norms if not _runs(layer.module)]
+    kept = [layer.name for layer in norms if layer.form.running is not None]
+    lacking = [layer.name for layer in norms if layer.form.running is None]
     convs = [layer.name for layer in silent if layer.role == "conv"]
     parts = [f"no σ of {_listed(lacking)}"] if lacking else []
     parts += [f"no operator norm of {_listed(convs)}, whose input was not seen"] if convs else []
@@ -271,10 +285,6 @@ def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
 
 def _fits(old: Layer, new: Layer) -> bool:
     return old.attribute == new.attribute and old.role == new.role and old.shape == new.shape
-
-
-def _runs(module: nn.Module) -> bool:
-    return isinstance(module, _NormBase) and module.running_var is not None
 
 
 def _listed(names: Sequence[str]) -> str:

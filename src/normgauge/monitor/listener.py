@@ -175,10 +175,8 @@ class Listener:
 def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
     """1/√(σ² + ε) as this pass used it: saved by autograd, from stored statistics, or computed from the input."""
     form = of_torch(module, given.dtype) or of_module(module)
-    if form is not None and form.stored is not None and of_torch(module) is None:
-        form = of_module(module, given)  # its statistics as they are now
     if form is not None and form.stored is not None:
-        return torch.rsqrt(form.stored[1] + form.eps)
+        return form.below(form.stored[1]).reciprocal()
     node = _behind(output.grad_fn)
     if node is not None and node.name().startswith(SAVING):
         saved = getattr(node, "_saved_result2", None)

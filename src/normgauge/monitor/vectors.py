@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from normgauge.monitor.layers import Layer, by_channel
+from normgauge.monitor.layers import Layer
 from normgauge.monitor.listener import Listener, Spread
 from normgauge.monitor.sheet import Sheet
-from normgauge.rules.tried import of_module
+from normgauge.rules.normalizer import Normalizer
 
 LONG = 4096
 """Mean length of parts above which each gets a sum of its own."""
@@ -128,13 +128,14 @@ class Normalizers:
         Returns:
             |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
         """
+        forms = {row: layer.form for row, layer in layers.items()}
         for row, layer in layers.items():
-            variance = getattr(layer.module, "running_var", None)
-            if isinstance(variance, Tensor) and by_channel(layer.module):
-                sheet.put(sheet.layers[row], "running", variance.mean())
+            form = forms[row]
+            if form.kind == "batch" and form.running is not None:
+                sheet.put(sheet.layers[row], "running", form.running[1].mean())
             if layer.module in listener.frozen:
                 sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
-        heard = {row: listener.spreads.get(layer.module) or running(layer.module) for row, layer in layers.items()}
+        heard = {row: listener.spreads.get(layer.module) or running(forms[row]) for row, layer in layers.items()}
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:
             return {}
@@ -149,8 +150,8 @@ class Normalizers:
         sheet.put_column(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
         scales: dict[int, Tensor] = {}
         for place, row in enumerate(rows):
-            worst = heard[row].inverse[-1] if by_channel(layers[row].module) else steepest[place]  # type: ignore[union-attr]
-            gamma = layers[row].weight
+            worst = heard[row].inverse[-1] if forms[row].kind == "batch" else steepest[place]  # type: ignore[union-attr]
+            gamma = layers[row].gain
             scales[row] = worst if gamma is None else _scale(gamma, worst)
             sheet.put(sheet.layers[row], "gain", scales[row].max())
             if gamma is not None:
@@ -158,19 +159,17 @@ class Normalizers:
         return scales
 
 
-def running(module: nn.Module) -> Spread | None:
+def running(form: Normalizer) -> Spread | None:
     """The running statistics, where no pass was heard (a compiled model) and there are some."""
-    variance = getattr(module, "running_var", None)
-    form = of_module(module)
-    return None if variance is None or form is None else Spread([torch.rsqrt(variance + form.eps)])
+    return None if form.running is None else Spread([form.below(form.running[1]).reciprocal()])
 
 
 def groups_of(layer: Layer) -> int:
     """How many scale-free groups a normalizer makes of the rows in front of it."""
-    form = of_module(layer.module)
-    if form is not None and form.kind in ("batch", "instance"):
+    form = layer.form
+    if form.kind in ("batch", "instance"):
         return int(layer.module.num_features if form.gamma is None else form.gamma.numel())  # type: ignore[arg-type]
-    return 1 if form is None else form.count
+    return form.count
 
 
 def _one(spread: Spread | None) -> Tensor:

@@ -86,6 +86,11 @@ class Normalizer:
             return 1
         return self.dims[0] if len(self.dims) == 1 else SEVERAL
 
+    @property
+    def least(self) -> float:
+        """ε as it stands beside a variance: the square of one that stands beside its root."""
+        return self.eps if self.where == "inside" else self.eps**2
+
     def spread_out(self, vector: Tensor, ndim: int) -> Tensor:
         """A gain or shift in a shape that broadcasts to values of so many axes."""
         if self.axis == SEVERAL or vector.ndim != 1:

@@ -42,7 +42,8 @@ class Recipe:
         """The normalizer with the tensors that the module has now."""
         own = {}
         for part, (name, more) in self.names.items():
-            tensor = getattr(module, name).reshape(-1)
+            tensor = getattr(module, name)
+            tensor = tensor if tensor.ndim == 1 else tensor.reshape(-1)
             own[part] = tensor + more if more else tensor
         running = (own["mean"], own["variance"]) if self.form.running is not None else None
         return replace(self.form, gamma=own.get("gamma"), beta=own.get("beta"), running=running)
@@ -58,10 +59,11 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
         module: torch's own or anybody's; a copy of it is run.
         example: what it is given; without it, random values of usual shapes around its channels are tried.
     """
-    found = of_torch(module, torch.float32 if example is None else example.dtype)
+    own = _own(module)
+    given = example if example is not None else next(iter(own.values()), None)
+    found = of_torch(module, torch.float32 if given is None else given.dtype)
     if found is not None or type(module).__module__.startswith("torch.") or any(module.children()):
         return found
-    own = _own(module)
     if any(t.numel() != max(t.shape, default=1) for t in own.values()) or (example is None and not own):
         return None
     settings = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, int | float | str)))
@@ -97,10 +99,10 @@ def _usual(wide: int) -> Iterator[Tensor]:
 
 def _alone(module: nn.Module, x: Tensor) -> Recipe | None:
     """The only normalizer among the steps of a module, the others moving entries or multiplying by its own weights."""
-    twin = _twin(module)
-    own = {name: tensor.detach() for name, tensor in _own(twin).items()}
+    given = x.detach().double().cpu()
     try:
-        given = x.detach().double().to(next((t.device for t in own.values()), x.device))
+        twin = _twin(module)
+        own = {name: tensor.detach() for name, tensor in _own(twin).items()}
         with torch.random.fork_rng():
             first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
         same = first.output is not None and first.output.tensor.shape == given.shape
@@ -126,14 +128,16 @@ def _own(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _twin(module: nn.Module) -> nn.Module:
-    """A copy in float64 whose tensors all differ, without the hooks, which would run and are somebody's."""
+    """A copy in float64 with whole tensors that all differ, without hooks, which would run and are somebody's."""
     bare = object.__new__(type(module))
     bare.__dict__ = {k: type(v)() if "_hooks" in k and isinstance(v, dict) else v for k, v in vars(module).items()}
-    twin, draw = copy.deepcopy(bare).double(), torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for tensor in _own(twin).values():
-            tensor.copy_(0.5 + torch.rand(tensor.shape, generator=draw, dtype=torch.float64))
-    return twin
+    draw = torch.Generator().manual_seed(1)
+    for table, kind in (("_parameters", nn.Parameter), ("_buffers", Tensor.detach)):
+        bare.__dict__[table] = dict(vars(module)[table])
+        for name, tensor in bare.__dict__[table].items():
+            if tensor is not None and tensor.is_floating_point():
+                bare.__dict__[table][name] = kind(0.5 + torch.rand(tensor.shape, generator=draw, dtype=torch.float64))
+    return copy.deepcopy(bare)
 
 
 def _seen_from(given: Tensor, moved: Tensor, form: Normalizer | None) -> Normalizer | None:
