@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from normgauge.core.certificate import Certificate
-from normgauge.render.certificate import html
+from normgauge.render.certificate_page import html
 from tests.browser.conftest import Watched
 from tests.browser.test_reading import assert_legible
 from tests.made_certificates import ATTACK, EMPTY, FULL, NOTHING, hostile

@@ -12,10 +12,22 @@ from html import escape
 import pytest
 
 from normgauge.core.certificate import GUESSING, Certificate, Consumed, Kind, Row
-from normgauge.render.certificate import BEST, blocks, html, notebook, show, text
+from normgauge.render.certificate import (
+    BAR,
+    BEST,
+    LIMIT,
+    bar,
+    blocks,
+    by_class,
+    face,
+    family_grids,
+    listed,
+    text,
+    waterfall,
+)
 from normgauge.render.certificate_families import EXPLAINED, SPEAKING, families, ordered, speaker
-from normgauge.render.certificate_steps import TOTAL, stacked, steps, track
-from normgauge.render.certificate_table import BAR, LIMIT, bar, by_class, face, family_grids, listed, waterfall
+from normgauge.render.certificate_page import html, notebook
+from normgauge.render.certificate_plot import TOTAL, limited, stacked, steps, track
 from normgauge.render.certificate_words import (
     ONE_AT_A_TIME,
     adds_up,
@@ -28,6 +40,7 @@ from normgauge.render.certificate_words import (
     shown,
     why,
 )
+from normgauge.render.console import draw
 from normgauge.render.table import Grid
 from tests.made_certificates import (
     ATTACK,
@@ -230,7 +243,7 @@ def test_every_family_gets_one_line_and_all_of_them_fit_a_small_terminal():
     assert lines["compression"][0] == "·" and lines["compression"][2].startswith("the network depends on all")
     assert "All 20 rows (4 scores)" in grid.footer
     stream = io.StringIO()
-    show(FULL, stream, width=80)
+    draw(blocks(FULL), stream, 80)
     printed = stream.getvalue().splitlines()
     assert len(printed) <= 32 and all(len(line) <= 80 for line in printed)
     assert printed[0].startswith("Promise: ")
@@ -267,7 +280,7 @@ def test_an_even_waterfall_is_stacked_and_a_wide_one_starts_at_the_left():
     assert not any(step.culprit for step in found)
     wide = steps(PUBLISHED)
     assert all(step.start == 0 for step in wide) and [step.culprit for step in wide] == [False, True, False, False]
-    assert not track(PUBLISHED).even and track(FEATURE).even
+    assert track(PUBLISHED).logarithmic and not track(FEATURE).logarithmic
     assert [step.culprit for step in steps(NEARLY)] == [False, True, False, False]
     small = steps(summed("s", "s", "f", {"one": 0.6, "other": 0.7}))
     assert [step.culprit for step in small] == [False, True, False]  # neither alone, so the larger
@@ -277,7 +290,7 @@ def test_an_even_waterfall_is_stacked_and_a_wide_one_starts_at_the_left():
 
 
 def test_an_axis_holds_the_limit_unless_it_is_far():
-    assert track(FEATURE).limited and track(PUBLISHED).limited and not track(DISAGREE).limited
+    assert limited(FEATURE) and limited(PUBLISHED) and not limited(DISAGREE)
     axis = track(PUBLISHED)
     assert 0 < axis.at(0.003) < axis.at(0.086) < axis.at(1.0) < axis.at(327.0) < axis.at(math.inf) == 1.0
     assert axis.at(0.0) == 0.0 == axis.at(1e-9)
@@ -296,7 +309,7 @@ def test_bars_of_characters():
     assert "far from 100 %" in waterfall(DISAGREE).footer and "logarithmic" in waterfall(ENDLESS).footer
     tiny = steps(summed("t", "t", "f", {"a": 1e-9, "b": 0.9, "c": 0.0}))
     axis = track(summed("t", "t", "f", {"a": 1e-9, "b": 0.9, "c": 0.0}))
-    assert bar(tiny[0], axis).startswith("█") and "█" not in bar(tiny[2], axis)  # there, and not there
+    assert bar(tiny[0], axis, True).startswith("█") and "█" not in bar(tiny[2], axis, True)  # there, and not there
 
 
 def test_the_waterfalls_shown_are_of_different_families():
@@ -323,7 +336,7 @@ def test_a_terminal_without_rich_gets_plain_columns(monkeypatch):
 
 def test_a_narrow_terminal_loses_no_number():
     stream = io.StringIO()
-    show(FULL, stream, width=60, every=True)
+    draw(blocks(FULL, every=True), stream, 60)
     joined = stream.getvalue()
     assert all(shown(row) in joined for row in FULL.rows if row.kind not in (Kind.NOT_APPLICABLE, Kind.SCORE))
 
@@ -336,7 +349,7 @@ def test_no_width_crops_what_a_row_says():
     row = summed("g", "g", "PAC-Bayes", {"loss": 0.135, "divergence": 0.784}, consumed=(*CLOPPER.consumed, FREE))
     for width in range(60, 180):
         stream = io.StringIO()
-        show(certificate(replace(row, **named)), stream, width=width, every=True)
+        draw(blocks(certificate(replace(row, **named)), every=True), stream, width)
         table = stream.getvalue().partition("PAC-Bayes\n")[2].partition("Where")[0]
         assert table.count("%") == 3, width  # value, confidence, largest term
 

@@ -11,9 +11,8 @@ from itertools import pairwise
 import pytest
 
 from normgauge.core.certificate import Kind
-from normgauge.render.certificate import html, notebook
-from normgauge.render.certificate_page import anchor, details
-from normgauge.render.certificate_plot import described, drawn_rows, overview, sides, stack, told
+from normgauge.render.certificate_page import anchor, details, html, notebook
+from normgauge.render.certificate_plot import described, drawn_rows, overview, share_ticks, sides, stack, told
 from normgauge.render.certificate_words import shown
 from normgauge.render.svg import NARROW, WIDE
 from tests.made_certificates import (
@@ -91,7 +90,7 @@ def test_the_two_sides_meet_at_the_limit(shares):
     assert axis.at(1.0) == pytest.approx(320.0)
     assert all(100 <= axis.at(share) <= 500 for share in shares) and axis.at(0.0) == 100
     assert axis.at(0.5) < 320 < axis.at(2.0)
-    ticks = list(axis.ticks())
+    ticks = share_ticks(axis)
     assert 3 <= len(ticks) <= 9 and any(words == "100 %" for _, words in ticks)
     assert all(after[0] > before[0] for before, after in pairwise(ticks))
 

@@ -9,7 +9,7 @@ import pytest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
-from normgauge.render.console import show, text
+from normgauge.render.console import blocks, draw, text
 from tests.made import layer, reading
 
 
@@ -51,7 +51,7 @@ def test_the_bracket_names_upper_lower_gap_and_owner(drawn_by):
 
 def test_several_scopes_give_labelled_totals_with_the_point_first(drawn_by):
     stream = io.StringIO()
-    show(scopes(), stream, width=120)
+    draw(blocks(scopes()), stream, 120)
     totals = [line for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
     assert [line.split("  ")[0] for line in totals] == [
         "at most, at the samples",
@@ -69,7 +69,7 @@ def test_several_scopes_give_labelled_totals_with_the_point_first(drawn_by):
 
 def test_a_note_shared_by_the_scopes_is_told_once(drawn_by):
     stream = io.StringIO()
-    show(scopes(), stream, width=120)
+    draw(blocks(scopes()), stream, 120)
     assert stream.getvalue().count("Dropout is off") == 1
 
 
@@ -87,7 +87,7 @@ def test_published_names_the_renderer_does_not_know_are_shown_as_they_are(drawn_
 
 def test_the_totals_say_what_was_found_in_each_scope(drawn_by):
     stream = io.StringIO()
-    show(scopes(), stream, width=120)
+    draw(blocks(scopes()), stream, 120)
     found = [line.split()[-1] for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
     assert found == ["17.8", "17.8", "31.6", "·"]
 
@@ -127,7 +127,7 @@ def test_a_reading_without_layers_prints(drawn_by):
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
 def test_no_number_is_cut_off_on_a_narrow_terminal(width):
     stream = io.StringIO()
-    show(scopes(), stream, width=width)
+    draw(blocks(scopes()), stream, width)
     shown = stream.getvalue()
     for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "root mean square σ", "0.50"):
         assert word in shown
@@ -146,6 +146,6 @@ def test_a_terminal_gets_colour_and_a_file_does_not(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = Terminal()
-    show(scopes(), terminal)
+    draw(blocks(scopes()), terminal)
     assert "\x1b[1m" in terminal.getvalue()
     assert "\x1b" not in text(reading())

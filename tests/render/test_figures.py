@@ -9,10 +9,10 @@ import pytest
 from normgauge.core.spelled import LN10
 from normgauge.errors import InputError, ReadingError
 from normgauge.render.bracket import Row, bracket
+from normgauge.render.document import DARK, LIGHT, NOTEBOOK, document, figure_css
 from normgauge.render.figures import available, save, standalone
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import NARROW, WIDE
-from normgauge.render.theme import DARK, LIGHT, NOTEBOOK, figure_css, page_css
 from normgauge.render.waterfall import waterfall
 from tests.made import layer, reading
 from tests.render.networks import SIGMA, deep, endless, hostile, residual, scopes
@@ -215,7 +215,7 @@ def test_nothing_to_draw_is_refused(tmp_path):
 def test_every_theme_has_every_colour():
     assert set(LIGHT) == set(DARK) == set(NOTEBOOK)
     assert "var(" not in figure_css() and "var(" not in figure_css(NOTEBOOK, ".x")
-    assert all(f"--{name}:" in page_css() for name in LIGHT)
+    assert all(f"--{name}:" in document("", "", "") for name in LIGHT)
 
 
 def test_a_drawing_alone_keeps_its_content():

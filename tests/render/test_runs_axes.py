@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from normgauge.render.runs_axes import axis
-from normgauge.render.runs_plots import DOTTED, STRIP, TOP, Curve, Plot, figure
+from normgauge.render.runs_curves import DOTTED, STRIP, TOP, Curve, Plot, figure, upright
 
 WIDE = re.compile(r'<svg[^>]* class="fig wide".*?</svg>')
 
@@ -32,14 +31,14 @@ def drawn(pairs: list[tuple[int, float]], decades: bool = True) -> str:
     ids=["near", "wide", "not asked", "zero", "negative", "not finite", "none"],
 )
 def test_the_axis_is_logarithmic_where_positive_values_span_more_than_a_hundred(values, allowed, logarithmic):
-    assert axis(values, 200.0, 0.0, allowed).logarithmic == logarithmic
+    assert upright(values, 200.0, 0.0, allowed).logarithmic == logarithmic
 
 
 def test_decades_are_evenly_apart_and_zero_is_at_the_bottom():
-    up = axis([0.0, 0.01, 10.0], 200.0, 0.0, True)
-    assert up.at(0.01) - up.at(0.1) == pytest.approx(up.at(1.0) - up.at(10.0)) and up.at(0.0) == up.bottom == 200.0
-    assert [words for _, words in up.ticks(6)] == ["0.01", "0.1", "1", "10"]
-    assert [words for _, words in axis([0.0, 1.0], 200.0, 0.0, True).ticks(5)][:2] == ["0", "0.5"]
+    up = upright([0.0, 0.01, 10.0], 200.0, 0.0, True)
+    assert up.at(0.01) - up.at(0.1) == pytest.approx(up.at(1.0) - up.at(10.0)) and up.at(0.0) == up.start == 200.0
+    assert [words for _, words in up.ticks(6)] == ["0", "0.01", "0.1", "1", "10"]
+    assert [words for _, words in upright([0.0, 1.0], 200.0, 0.0, True).ticks(5)][:2] == ["0", "0.5"]
 
 
 def test_a_logarithmic_axis_is_said():

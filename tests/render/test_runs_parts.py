@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normgauge import store
-from normgauge.render import runs_png
+from normgauge.render import runs_heat
+from normgauge.render.numbers import enclosure, log_enclosure
 from normgauge.render.runs_console import blocks, headline, small_line, snapshot
 from normgauge.render.runs_data import (
     both_ends,
@@ -28,7 +29,6 @@ from normgauge.render.runs_data import (
     thin_band,
     warned,
 )
-from normgauge.render.runs_ends import enclosure, log_enclosure
 from normgauge.render.runs_heat import heat_maps
 from normgauge.render.runs_table import decades, rows, spark, spelled, worst
 from tests.store.made import alarm, header, step, written
@@ -141,8 +141,8 @@ def decoded(address: str) -> tuple[int, int, bytes]:
 
 
 def test_a_picture_is_a_png_of_its_cells():
-    assert decoded(runs_png.picture([b"\x01\x02\x03", b"\x00\xff\x05"])) == (3, 2, b"\x00\x01\x02\x03\x00\x00\xff\x05")
-    shades = [sum(runs_png.palette()[3 * i : 3 * i + 3]) for i in range(1, 255)]
+    assert decoded(runs_heat.picture([b"\x01\x02\x03", b"\x00\xff\x05"])) == (3, 2, b"\x00\x01\x02\x03\x00\x00\xff\x05")
+    shades = [sum(runs_heat.palette()[3 * i : 3 * i + 3]) for i in range(1, 255)]
     assert shades == sorted(shades)  # darker is smaller, also without colours
 
 

@@ -11,15 +11,14 @@ from normgauge.render import svg
 @pytest.mark.parametrize("span", [1e-6, 0.3, 1.0, 7.0, 123.0, 1e5])
 @pytest.mark.parametrize("most", [5, 7])
 def test_ticks_are_few_round_and_inside(span, most):
-    axis = svg.Scale(-0.4 * span, 0.6 * span, 0, 100)
-    values = svg.ticks(axis, most)
+    values = svg.steps(-0.4 * span, 0.6 * span, most)
     assert 2 <= len(values) <= most + 1 and 0.0 in values
-    assert all(axis.low <= v <= axis.high for v in values)
+    assert all(-0.4 * span <= v <= 0.6 * span for v in values)
 
 
 def test_a_scale_holds_zero_and_every_finite_value_and_puts_infinities_at_its_edges():
-    axis = svg.scale([2.0, 5.0, math.inf, -math.inf], 300, 100)
-    assert axis.low < 0 and axis.high > 5
+    axis = svg.level_axis([2.0, 5.0, math.inf, -math.inf], 300, 100)
+    assert axis.knots[0][0] < 0 and axis.knots[-1][0] > 5
     assert axis.at(math.inf) == 100 and axis.at(-math.inf) == 300
     assert 100 < axis.at(5.0) < axis.at(0.0) < 300
 
@@ -58,4 +57,4 @@ def test_exponents_are_raised_and_what_follows_comes_down_again():
 
 
 def test_everything_written_is_escaped():
-    assert "<b>" not in svg.text(0, 0, "<b>") and "<b>" not in svg.drawing(1, 1, "wide", "<b>", [])
+    assert "<b>" not in svg.text(0, 0, "<b>") and "<b>" not in svg.drawing((1, 1), "wide", "<b>")

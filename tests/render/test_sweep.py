@@ -14,9 +14,8 @@ import pytest
 
 from normgauge.render import sweep
 from normgauge.render.svg import NARROW, WIDE
-from normgauge.render.sweep_page import View, sweep_page
-from normgauge.render.sweep_plot import chart, heat_map, setting_axis
-from normgauge.render.sweep_points import Outcome, Point, measures, points, ranked
+from normgauge.render.sweep import Outcome, Point, measures, points, ranked
+from normgauge.render.sweep_page import View, chart, heat_map, setting_places, sweep_page
 
 NORM, LR = "network.options.norm", "training.lr"
 
@@ -153,12 +152,11 @@ def test_a_chart_of_nothing_is_nothing():
 
 
 def test_axes_place_numbers_by_size_and_names_side_by_side():
-    linear, logarithmic = setting_axis([1, 2, 4], 0, 100), setting_axis([1, 10, 100], 0, 100)
-    assert linear.at(2) - linear.at(1) == pytest.approx((linear.at(4) - linear.at(2)) / 2)
-    assert logarithmic.at(10) - logarithmic.at(1) == pytest.approx(logarithmic.at(100) - logarithmic.at(10))
-    names = setting_axis(["b", "a", True], 0, 90)
-    assert [names.at(value) for value in ("b", "a", True)] == [15, 45, 75]
-    assert setting_axis([[64, 10], [64, 8, 10]], 0, 100).at([64, 8, 10]) == 75
+    linear, logarithmic = setting_places([1, 2, 4], 0, 100), setting_places([1, 10, 100], 0, 100)
+    assert linear["2"] - linear["1"] == pytest.approx((linear["4"] - linear["2"]) / 2)
+    assert logarithmic["10"] - logarithmic["1"] == pytest.approx(logarithmic["100"] - logarithmic["10"])
+    assert setting_places(["b", "a", True], 0, 90) == {"b": 15, "a": 45, "true": 75}
+    assert setting_places([[64, 10], [64, 8, 10]], 0, 100)["64-8-10"] == 75
 
 
 def test_a_heat_map_has_a_cell_a_pair_and_is_darkest_where_the_measure_is_largest(outcomes):

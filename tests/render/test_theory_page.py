@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from normgauge.core.claim import Curve, Ledger, Verdict
-from normgauge.render.theory_axes import axis
+from normgauge.render.svg import axis
 from normgauge.render.theory_page import theory_page
 from normgauge.render.theory_plots import curve_plot
 from tests.made_claims import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from normgauge.render.sweep_points import Outcome
+from normgauge.render.sweep import Outcome
 from normgauge.sweep.config import Config, read_config
 
 HEAD = """

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from normgauge.core.spelled import spell
+from normgauge.render.markup import clean
 
 SCHEMA = 1
 
@@ -101,7 +102,7 @@ class Advice:
         lines += [f"  {i}. [{r.kind}] {r.sentence}" for i, r in enumerate(self.problems, 1)]
         if self.facts:
             lines += ["facts"] + [f"  - {r.sentence}" for r in self.facts]
-        return "\n".join(lines + [f"note: {note}" for note in self.notes])
+        return clean("\n".join(lines + [f"note: {note}" for note in self.notes]))
 
     def to_json(self) -> dict[str, Any]:
         """The advice as JSON has it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -25,6 +24,7 @@ from normgauge.cli import (
     verify,
     watch,
 )
+from normgauge.cli.output import complain
 from normgauge.errors import NormgaugeError
 from normgauge.version import __version__
 
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except NormgaugeError as error:
-        print(f"normgauge: {' '.join(str(error).split())}", file=sys.stderr)
+        complain(" ".join(str(error).split()))
         return 1
     except KeyboardInterrupt:
         return 130

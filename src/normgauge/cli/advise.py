@@ -11,10 +11,9 @@ MODEL and --batch are named as for gauge; a model given as Python code RUNS that
 from __future__ import annotations
 
 import argparse
-import sys
 
 from normgauge.cli.arguments import network
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.output import check_targets, complain, tell
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 
 HELP = "say what is wrong with a network, and what to do"
@@ -70,6 +69,6 @@ def run(args: argparse.Namespace) -> int:
     tell(args.json, found.to_json, lambda stream: print(found, file=stream))
     unknown = [remark.layer for remark in found.problems if remark.kind == "unknown part"]
     if args.strict and unknown:
-        print(f"normgauge: {len(unknown)} operation(s) have no rule ({', '.join(unknown)})", file=sys.stderr)
+        complain(f"{len(unknown)} operation(s) have no rule ({', '.join(unknown)})")
         return UNKNOWN
     return PROBLEM if args.fail_on_problem and found.problems else OK

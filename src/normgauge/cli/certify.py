@@ -102,13 +102,15 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html)
     with users_code() as progress:
         found = _demo(args, progress) if args.demo else _certify(args, progress)
-    from normgauge.render.certificate import html, show
+    from normgauge.render.certificate import blocks
+    from normgauge.render.certificate_page import html
+    from normgauge.render.console import draw
 
     if args.html is not None:
         write_text(html(found), args.html)
 
     def words(stream: TextIO) -> None:
-        show(found, stream, every=args.all)
+        draw(blocks(found, args.all), stream)
         stream.write(f"Took {time.monotonic() - begun:.0f} s.\n")
 
     tell(args.json, found.to_json, words)

@@ -77,11 +77,12 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             progress=progress,
         )
-    from normgauge.render.curvature import html, show
+    from normgauge.render.console import draw
+    from normgauge.render.curvature import blocks, html
 
     if args.html is not None:
         write_text(html(found), args.html)
-    tell(args.json, found.to_json, lambda stream: show(found, stream))
+    tell(args.json, found.to_json, lambda stream: draw(blocks(found), stream))
     return 0
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from typing import Any
 
 from normgauge import reference
 from normgauge.cli.arguments import finite, readings_at
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.output import check_targets, complain, tell
 from normgauge.core.compare import Difference, matched
 from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
@@ -75,10 +74,10 @@ def judge(differences: list[Difference], limit: float | None) -> int:
         f"{name}: {alarm(r)}" for d in differences for name, r in (("A", d.a), ("B", d.b)) if r.log_refuted is not None
     ]
     if wrong:
-        print(f"normgauge: {' '.join(wrong)}", file=sys.stderr)
+        complain(" ".join(wrong))
         return REFUTED
     grown = [d for d in differences if limit is not None and d.growth / LN10 > limit]
     for d in grown:
         shown = "has no finite value any more" if math.isinf(d.growth) else f"grew by {d.growth / LN10:.4g} decades"
-        print(f"normgauge: the upper bound, scope {d.a.scope}, {shown}; allowed are {limit:g}", file=sys.stderr)
+        complain(f"the upper bound, scope {d.a.scope}, {shown}; allowed are {limit:g}")
     return ABOVE if grown else OK

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from typing import Any, TextIO
 
 from normgauge import reference
 from normgauge.cli.arguments import finite, network, positive
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.output import check_targets, complain, tell
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
-from normgauge.render.console import draw, show
+from normgauge.render.console import blocks, draw
 from normgauge.render.difference import beside
 from normgauge.render.page import report
 from normgauge.render.verdict import alarm
@@ -120,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         report(found, args.html, beside=rows)
 
     def words(stream: TextIO) -> None:
-        show(found, stream, every=args.all)
+        draw(blocks(found, args.all), stream)
         if others:
             grid = beside(found, [(reference.title(name), other) for name, other in others])
             draw([grid, *(reference.about(name) for name, _ in others)], stream)
@@ -139,16 +138,16 @@ def judge(found: list[Reading], strict: bool, limit: float | None) -> int:
     """The exit code, with one line on standard error where it is not 0."""
     refuted = [alarm(reading) for reading in found if reading.log_refuted is not None]
     if refuted:
-        print(f"normgauge: {' '.join(refuted)}", file=sys.stderr)
+        complain(" ".join(refuted))
         return REFUTED
     unknown = {f.name: f.why for reading in found for f in reading.unknown}
     if strict and unknown:
         listing = "; ".join(f"{name}: {why}" for name, why in unknown.items())
-        print(f"normgauge: nothing is known of {len(unknown)} part(s) ({listing})", file=sys.stderr)
+        complain(f"nothing is known of {len(unknown)} part(s) ({listing})")
         return UNKNOWN
     last = found[-1]  # the widest scope: the one asked for, or global
     if limit is not None and last.log_upper / LN10 > limit:
         shown = "infinite" if math.isinf(last.log_upper) else f"10^{last.log_upper / LN10:.4g}"
-        print(f"normgauge: the upper bound, scope {last.scope}, is {shown}, above 10^{limit:g}", file=sys.stderr)
+        complain(f"the upper bound, scope {last.scope}, is {shown}, above 10^{limit:g}")
         return ABOVE
     return OK

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from normgauge.errors import InputError
+from normgauge.render.markup import clean
 
 
 @contextlib.contextmanager
@@ -57,6 +58,11 @@ def _try_open(path: Path) -> None:
         path.resolve().unlink()  # of a link that led nowhere, what it leads to
 
 
+def complain(sentence: str) -> None:
+    """Say what is wrong, on one line of standard error; nothing in it can steer the terminal."""
+    print(f"normgauge: {clean(sentence)}", file=sys.stderr)
+
+
 def write_text(text: str, target: str) -> None:
     """Write to a file, or to standard output for ``-``.
 
@@ -65,7 +71,7 @@ def write_text(text: str, target: str) -> None:
     """
     if target == "-":
         with standard_output() as stream:
-            stream.write(text)
+            stream.write(clean(text))
         return
     try:
         Path(target).write_text(text, encoding="utf-8")
@@ -75,7 +81,8 @@ def write_text(text: str, target: str) -> None:
 
 def write_json(data: Any, target: str) -> None:
     """Write strict JSON to a file, or to standard output for ``-``."""
-    write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", target)
+    text = json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n"
+    write_text(clean(text), target)  # spelled as JSON spells it: the same data
 
 
 def tell(target: str | None, data: Callable[[], Any], show: Callable[[TextIO], object]) -> None:

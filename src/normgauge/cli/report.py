@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from normgauge.cli.output import check_targets, tell, write_text
 from normgauge.core.reading import Reading
 from normgauge.core.stored import items_of, read_json
 from normgauge.errors import InputError, ReadingError
+from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, available, save
 from normgauge.render.groups import grouped
+from normgauge.render.markup import Markup
 from normgauge.render.numbers import plural
 from normgauge.render.page import body, report
 from normgauge.render.runs import html
@@ -99,13 +100,13 @@ def _is_run(path: Path) -> bool:
     return path.is_dir() or path.suffix == SUFFIX
 
 
-def _readings(kept: Sequence[Shown], beside: Sequence[Shown]) -> str:
+def _readings(kept: Sequence[Shown], beside: Sequence[Shown]) -> Markup:
     """Readings as they follow runs on a page; a single one needs its name, several bring theirs."""
     if not kept:
-        return ""
+        return Markup()
     name = kept[0][0] if len(kept) == 1 else "Readings"
     shown = body(grouped([reading for _, reading in kept], [label for label, _ in kept]), (), beside)
-    return f'<section class="network"><h2>{escape(name)}</h2>{shown}</section>'
+    return section(name, shown, class_="network")
 
 
 def _last_reading(item: Labelled) -> list[Shown]:

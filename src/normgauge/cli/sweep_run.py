@@ -11,9 +11,8 @@ from normgauge.cli.progress import progress_bar
 from normgauge.errors import InputError, NormgaugeError
 from normgauge.render.console import draw
 from normgauge.render.numbers import plural
-from normgauge.render.sweep import csv_text, failures, labels, result_grid, spell
+from normgauge.render.sweep import Outcome, csv_text, failures, labels, measures, points, result_grid, spell
 from normgauge.render.sweep_page import View, sweep_page
-from normgauge.render.sweep_points import Outcome, measures, points
 from normgauge.render.table import Grid
 from normgauge.sweep.attempt import Limits
 from normgauge.sweep.config import Config, read_config

@@ -21,12 +21,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import secrets
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from normgauge.cli.arguments import whole
-from normgauge.cli.output import check_targets, standard_output, write_json, write_text
+from normgauge.cli.output import check_targets, complain, standard_output, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.claim import Ledger, Outcome
 from normgauge.errors import InputError
@@ -116,7 +115,8 @@ def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
     """What was found, unless standard output is taken; what failed stands last, on standard error where it is."""
     lost = failures(ledger)
     if "-" in (args.json, args.html):
-        sys.stderr.writelines(f"normgauge: {line}\n" for line in lost)
+        for line in lost:
+            complain(line)
         return
     again = " ".join(["normgauge theory", *(f"--claim {name}" for name in args.claim), f"--seed {seed}"])
     with standard_output() as stream:

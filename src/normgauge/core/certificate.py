@@ -184,6 +184,6 @@ class Certificate(Stored):
 
     def _repr_html_(self) -> str:
         """The table a notebook shows."""
-        from normgauge.render.certificate import notebook
+        from normgauge.render.certificate_page import notebook
 
         return notebook(self)

@@ -440,9 +440,9 @@ class Reading(Stored):
         return text(self)
 
     def _repr_html_(self) -> str:
-        from normgauge.render.notebook import fragment
+        from normgauge.render.panel import notebook
 
-        return fragment(self)
+        return notebook(self)
 
     def explain(self, name: str) -> str:
         """Everything known about the layer called ``name``, in words.

@@ -1,38 +1,42 @@
-"""A certificate as text for a terminal, as a fragment for a notebook and as one self-contained HTML page."""
+"""A certificate as text for a terminal: a line a family, or all rows by family and what the best are made of."""
 
 from __future__ import annotations
 
-import io
-from typing import TextIO
+from collections.abc import Mapping, Sequence
 
-from normgauge.core.certificate import NETWORK, Certificate, Row
-from normgauge.render.certificate_page import html, notebook
-from normgauge.render.certificate_steps import stacked
-from normgauge.render.certificate_table import by_class, face, family_grids, listed, waterfall
-from normgauge.render.certificate_words import MEANINGS, head, sentences
-from normgauge.render.console import WIDTH, Block, draw
+from normgauge.core.certificate import NETWORK, Certificate, Kind, Row
+from normgauge.render.certificate_families import HOLDOUT, families, leading, speaker
+from normgauge.render.certificate_plot import Step, limited, stacked, steps, track, value
+from normgauge.render.certificate_words import (
+    MEANINGS,
+    amount,
+    conditions,
+    confidence,
+    head,
+    marks,
+    numbered,
+    paid,
+    quoted,
+    sentences,
+    shown,
+    why,
+    worst,
+)
+from normgauge.render.console import GAP, Block, as_text
+from normgauge.render.numbers import ABSENT, plural
+from normgauge.render.svg import Axis
+from normgauge.render.table import Grid
 
-__all__ = ["blocks", "html", "notebook", "show", "text"]
 BEST = 3  # rows whose terms are drawn, of different families
+LINE = 80  # letters of a line of the face
+BAR = 44  # characters
+LIMIT = "│"
+PER_CLASS = "holdout.per_class"
 
 
 def text(c: Certificate, *, every: bool = False) -> str:
     """What ``print`` shows; ``every``: all rows."""
-    stream = io.StringIO()
-    show(c, stream, every=every, width=WIDTH)
-    return stream.getvalue().rstrip("\n")
-
-
-def show(c: Certificate, stream: TextIO, *, every: bool = False, width: int | None = None) -> None:
-    """Write a certificate to a terminal.
-
-    Args:
-        c: what to write.
-        stream: where to.
-        every: all rows with every reason, not one line a family.
-        width: of the terminal; its own where None.
-    """
-    draw(blocks(c, every), stream, width)
+    return as_text(blocks(c, every))
 
 
 def blocks(c: Certificate, every: bool = False) -> list[Block]:
@@ -56,3 +60,111 @@ def _telling(c: Certificate) -> list[Row]:
     for row in stacked([row for row in c.rows if row.about == NETWORK]):
         first.setdefault(row.family, row)
     return list(first.values())[:BEST]
+
+
+def face(c: Certificate) -> Grid:
+    """One line a family: the row that speaks for it, or why it says nothing."""
+    numbers = conditions(c)
+    lines = [(family, *said(rows, numbers)) for family, rows in families(c.rows).items() if family != "score"]
+    lines[1:1] = [("worst class", *said([row], numbers)[:2], row.reason) for row in _per_class(c)]
+    headers = ("family", "at most", "if", "by which row, or why not")
+    room = LINE - sum(max(len(line[i]) for line in (headers, *lines)) + GAP for i in range(3))
+    count = sum(row.kind is Kind.SCORE for row in c.rows)
+    scores = f" ({plural(count, 'score')})" if count else ""
+    footer = f"vacuous: true, says nothing. All {len(c.rows)} rows{scores}: --all, text(every=True)"
+    return Grid(head(c), headers, tuple((*line[:3], cut(line[3], room)) for line in lines), frozenset({1}), footer)
+
+
+def said(rows: Sequence[Row], numbers: Mapping[str, int]) -> tuple[str, str, str]:
+    """What a family says: a number, the conditions it rests on, and the row it stands in, or why there is none."""
+    first = speaker(rows)
+    if first is None:
+        return ABSENT if rows[0].kind is Kind.NOT_APPLICABLE else str(rows[0].kind), "", rows[0].reason
+    if first.kind is Kind.VACUOUS:
+        return str(first.kind), "", why(first)
+    said_already = first.quantity == "error" or first.name.lower().startswith(first.quantity)
+    told = first.name if said_already else f"{first.quantity}: {first.name}"
+    told = f"{told}: {first.reason}" if first.family == HOLDOUT and first.reason else told
+    told = told if first.about == NETWORK else f"not this network: {first.about}"
+    return shown(first), marks(first, numbers).replace(", ", ""), told
+
+
+def listed(c: Certificate, every: bool = False) -> list[str]:
+    """The conditions by their numbers: those of the lines of the face that the promise does not tell, or all."""
+    face_rows = [row for row in (*quoted(c), *leading(c.rows), *_per_class(c)) if row is not None]
+    used = numbered(c.rows if every else face_rows)
+    told = numbered([row for row in quoted(c)[:1] if row is not None])
+    return [
+        f"({number}) only if {clause}"
+        for clause, number in conditions(c).items()
+        if clause in used and (every or clause not in told)
+    ]
+
+
+def _per_class(c: Certificate) -> list[Row]:
+    return [row for row in c.rows if row.key == PER_CLASS and row.terms]
+
+
+def family_grids(c: Certificate) -> list[Grid]:
+    """One table a family, with every row."""
+    numbers = conditions(c)
+    return [_family(family, rows, numbers) for family, rows in families(c.rows).items()]
+
+
+def _family(family: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Grid:
+    headers = ["row", "kind", "value", "confidence", "paid with", "why"]
+    cells = [[row.name, kind(row), shown(row), confidence(row), paid(row), why(row, True, numbers)] for row in rows]
+    if any(row.about != NETWORK for row in rows):
+        headers.insert(5, "about")
+        for line, row in zip(cells, rows, strict=True):
+            line.insert(5, "" if row.about == NETWORK else row.about)
+    return Grid(family[:1].upper() + family[1:], tuple(headers), tuple(map(tuple, cells)), frozenset({2, 3}))
+
+
+def by_class(c: Certificate) -> list[Grid]:
+    """The bound of each class, where there is one for all of them together."""
+    return [
+        Grid(
+            f"{row.name}: all of them at once, with {confidence(row)} confidence",
+            ("class", "at most"),
+            tuple((name, amount(value, row.quantity, up=True)) for name, value in row.terms),
+            frozenset({1}),
+        )
+        for row in _per_class(c)
+    ]
+
+
+def kind(row: Row) -> str:
+    """The kind as a word that stands out without colour: only what is promised is in capitals."""
+    return row.kind.upper() if row.kind is Kind.BOUND else str(row.kind)
+
+
+def cut(words: str, most: int) -> str:
+    """The words on one line of so many letters.
+
+    >>> cut("a reason that is too long", 12)
+    'a reason th…'
+    """
+    line = " ".join(words.split())
+    return line if len(line) <= most else line[: most - 1].rstrip(" ,;:") + "…"
+
+
+def waterfall(row: Row) -> Grid:
+    """What a row is made of, term by term, with the limit as an upright line."""
+    axis, limit = track(row), limited(row)
+    lines = tuple((step.name, value(row, step), bar(step, axis, limit)) for step in steps(row))
+    footer = f"far from {worst(row)}, the worst possible"
+    if limit:
+        footer = f"{LIMIT} is {worst(row)}: from there on a row says nothing"
+    footer += "; logarithmic, each term from the left" if axis.logarithmic else ""
+    return Grid(f"Where {shown(row)} comes from: {row.name}", ("term", "adds", ""), lines, frozenset({1}), footer)
+
+
+def bar(step: Step, axis: Axis, limit: bool) -> str:
+    """A bar of characters; the limit is drawn through it."""
+    low, high = sorted(round(BAR * axis.at(share)) for share in (step.start, step.end))
+    high = max(high, low + 1) if step.value else high  # a term that is there is seen
+    drawn = ["█" if low <= place < high else " " for place in range(BAR + 1)]
+    if limit:
+        drawn[round(BAR * axis.at(1.0))] = LIMIT
+    return "".join(drawn).rstrip()

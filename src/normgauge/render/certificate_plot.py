@@ -1,20 +1,18 @@
-"""Pictures of a certificate: every bound on one axis, and the terms of one of them."""
+"""Pictures of a certificate: every bound on one axis, and the terms of one of them, which a terminal draws as well."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from normgauge.core.certificate import NETWORK, Kind, Row
 from normgauge.render import svg
 from normgauge.render.certificate_families import ordered
-from normgauge.render.certificate_steps import TOTAL, Step, Track, is_even, steps, track
-from normgauge.render.certificate_words import called, confidence, shown, term, worst
+from normgauge.render.certificate_words import adds_up, called, confidence, shown, term, worst
+from normgauge.render.markup import Content, Markup, words
 from normgauge.render.numbers import plural
-from normgauge.render.parts import words
-from normgauge.render.svg import Scale, Shape
+from normgauge.render.svg import Axis, Shape
 
 TOP, FOOT, EDGE = 34.0, 24.0, 6.0
 NAMES, VALUES = 360.0, 84.0  # columns left and right of a wide picture
@@ -26,36 +24,77 @@ KEY = (
     ("other", "vacuous: says nothing"),
     ("line balanced", "the worst possible value"),
 )
+EVEN = 4.0  # totals up to so many times the limit are drawn on an even axis
+FAR = 0.25  # totals below this share of the limit are drawn without it
+FAINTEST = 1e-6  # shares of the limit below this sit at the start of a logarithmic axis
+TOTAL = "total"
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """Shares of the limit to pixels: two logarithmic scales that meet at the limit.
+class Step:
+    """One bar, in shares of the limit: from 1 on a row says nothing.
 
-    One scale for both would squeeze what is promised into a corner as soon as a row is wrong by twenty decades.
+    Attributes:
+        name: of the term; ``total`` for the last bar.
+        value: of the term.
+        start: where the bar begins; 0 on a logarithmic axis, which has no place for sums.
+        end: where it ends.
+        culprit: this term alone reaches the limit, or it is the largest of a row that says nothing.
     """
 
-    below: Scale
-    above: Scale
-
-    def at(self, share: float) -> float:
-        """The pixel of a share of the limit."""
-        log = math.log10(share) if share > 0 else -math.inf
-        return (self.below if log <= 0 else self.above).at(log)
-
-    def ticks(self) -> Iterator[tuple[float, str]]:
-        """Pixel and words of whole decades."""
-        for power in _decades(self.below, 4):
-            yield self.below.at(power), f"{100 * 10**power:g} %"
-        for power in _decades(self.above, 3):
-            if power > 0:
-                yield self.above.at(power), f"10^{power:g}"
+    name: str
+    value: float
+    start: float
+    end: float
+    culprit: bool = False
 
 
-def _decades(scale: Scale, most: int) -> list[float]:
-    step = max(1, math.ceil((scale.high - scale.low) / most))
-    count = math.floor(max(abs(scale.low), abs(scale.high)) / step)
-    return [k * step for k in range(-count, count + 1) if scale.low <= k * step <= scale.high]
+def stacked(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose terms add up to them, best first."""
+    told = (Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE)
+    return ordered([row for row in rows if row.kind in told and len(row.terms) > 1 and adds_up(row)])
+
+
+def is_even(row: Row) -> bool:
+    """Whether the terms can be seen on an even axis together with the limit."""
+    size = sum(abs(value) for _, value in row.terms)
+    return math.isfinite(size) and size <= EVEN * row.limit
+
+
+def steps(row: Row) -> list[Step]:
+    """The terms on top of each other, or each from the start where they span decades; the last bar is the total."""
+    even, level = is_even(row), 0.0
+    found = []
+    for name, value in row.terms:
+        culprit = value >= row.limit or (row.kind is Kind.VACUOUS and name == row.heaviest)
+        start = level if even else 0.0
+        found.append(Step(name, value, start / row.limit, (start + value) / row.limit, culprit))
+        level += value
+    total = level if row.value is None else row.value
+    return [*found, Step(TOTAL, total, 0.0, total / row.limit)]
+
+
+def limited(row: Row) -> bool:
+    """Whether the limit has a place on the axis of a row's bars: not where they would be hairs beside it."""
+    return not (is_even(row) and 0 < max(_ends(row)) < FAR)
+
+
+def track(row: Row) -> Axis:
+    """The axis of a row's bars, shares of the limit to places between 0 and 1."""
+    ends = [*_ends(row), 1.0] if limited(row) else _ends(row)
+    if is_even(row):
+        return Axis(((min(0.0, *ends), 0.0), (1.04 * max(ends), 1.0)))
+    logs = [math.log10(share) for share in ends if share > FAINTEST]
+    return Axis(((min(logs) - 0.5, 0.0), (max(logs) + 0.5, 1.0)), logarithmic=True)
+
+
+def _ends(row: Row) -> list[float]:
+    return [place for step in steps(row) for place in (step.start, step.end) if math.isfinite(place)]
+
+
+def value(row: Row, step: Step) -> str:
+    """The number of a bar."""
+    return shown(row) if step.name == TOTAL else term(row, step.value)
 
 
 def drawn_rows(rows: Sequence[Row]) -> list[Row]:
@@ -63,21 +102,28 @@ def drawn_rows(rows: Sequence[Row]) -> list[Row]:
     return ordered([row for row in rows if row.kind in (Kind.BOUND, Kind.VACUOUS)])
 
 
-def overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> str:
+def overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
     """Every bound and vacuous row as a bar: the truth may be anywhere in it. Empty without rows."""
     shown_rows = drawn_rows(rows)
     if not shown_rows:
-        return ""
+        return Markup()
     height = 22.0 if shape.wide else ROW
     left, right = (NAMES, shape.width - VALUES) if shape.wide else (EDGE, shape.width - EDGE)
     axis = sides([_share(row) for row in shown_rows], left, right)
     floor = TOP + height * len(shown_rows)
-    parts = list(_ground(axis, floor, shape.width))
-    for index, row in enumerate(shown_rows):
-        parts += _bar(row, axis, TOP + height * index, shape)
     used = {tone(row) for row in shown_rows} | {"line balanced"}
-    swatches, taken = svg.legend([e for e in KEY if e[0] in used], floor + FOOT, EDGE, shape.width - EDGE)
-    return svg.drawing(shape.width, floor + FOOT + taken + 4, shape.name, described(shown_rows), [*parts, *swatches])
+    limit = axis.at(1.0)
+    return svg.drawing(
+        (shape.width, floor + FOOT),
+        shape.name,
+        described(shown_rows),
+        svg.uprights(share_ticks(axis), TOP, floor, shape.width - 2),
+        svg.line(limit, TOP - 16, limit, floor, "balanced"),
+        svg.text(limit - 6, TOP - 8, "← says something", "tiny", "end"),
+        svg.text(limit + 6, TOP - 8, "says nothing →", "tiny"),
+        [_bar(row, axis, TOP + height * index, shape) for index, row in enumerate(shown_rows)],
+        key=[entry for entry in KEY if entry[0] in used],
+    )
 
 
 def described(rows: Sequence[Row]) -> str:
@@ -86,12 +132,24 @@ def described(rows: Sequence[Row]) -> str:
     return f"{plural(bounds, 'bound')} and {len(rows) - bounds} vacuous rows on a logarithmic axis."
 
 
-def sides(shares: Sequence[float], left: float, right: float) -> Sides:
-    """An axis that holds every finite share, with the limit at the same place in every certificate."""
+def sides(shares: Sequence[float], left: float, right: float) -> Axis:
+    """A logarithmic axis that holds every finite share, with the limit at the same place in every certificate.
+
+    One scale for both sides would squeeze what is promised into a corner as soon as a row is wrong by twenty decades.
+    """
     logs = [math.log10(share) for share in shares if share > 0 and math.isfinite(share)]
     low, high = min([-1.0, *logs]) - 0.4, max([1.0, *logs]) * 1.06
     middle = left + LEFT_SHARE * (right - left)
-    return Sides(Scale(low, 0.0, left, middle), Scale(0.0, high, middle, right))
+    return Axis(((low, left), (0.0, middle), (high, right)), logarithmic=True)
+
+
+def share_ticks(axis: Axis) -> list[tuple[float, str]]:
+    """Pixel and words of whole decades, few on each side of the limit."""
+    low, high = axis.knots[0][0], axis.knots[-1][0]
+    below, above = max(1, math.ceil(-low / 4)), max(1, math.ceil(high / 3))
+    shares = [(power, f"{100 * 10.0**power:g} %") for power in range(-below * int(-low / below), 1, below)]
+    limits = [(power, f"10^{power}") for power in range(above, math.floor(high) + 1, above)]
+    return [(axis.pixel(power), words) for power, words in [*shares, *limits]]
 
 
 def tone(row: Row) -> str:
@@ -105,39 +163,20 @@ def _share(row: Row) -> float:
     return math.inf if row.value is None else row.value / row.limit
 
 
-def _ground(axis: Sides, floor: float, width: float) -> Iterator[str]:
-    """Grid, numbers and the limit."""
-    limit, last = axis.at(1.0), -math.inf
-    for x, number in axis.ticks():
-        yield svg.line(x, TOP, x, floor, "grid")
-        half = svg.text_width(number, 12) / 2
-        if x - half > last and x + half <= width - 2:
-            yield svg.text(x, floor + 15, number, "tiny", "middle")
-            last = x + half + 6
-    yield svg.line(limit, TOP - 16, limit, floor, "balanced")
-    yield svg.text(limit - 6, TOP - 8, "← says something", "tiny", "end")
-    yield svg.text(limit + 6, TOP - 8, "says nothing →", "tiny")
-
-
-def _bar(row: Row, axis: Sides, top: float, shape: Shape) -> Iterator[str]:
-    start, end = axis.below.start, axis.at(_share(row))
-    middle = top + (11 if shape.wide else 26)
-    yield f'<g class="bar"><title>{escape(told(row))}</title>'
-    yield svg.box(0, top, shape.width, 22 if shape.wide else ROW, "hit")
-    yield svg.box(start, middle - THICK / 2, end - start, THICK, tone(row))
-    if _share(row) == math.inf:
-        yield svg.arrow(end, middle, 1, 0, "other")
-    number = svg.text_width(shown(row)) + 12
-    baseline = middle + 4 if shape.wide else top + 15
-    room = NAMES - 2 * EDGE if shape.wide else shape.width - 2 * EDGE - number
-    yield svg.text(EDGE, baseline, _label(row, room), "tiny halo")
-    yield svg.text(shape.width - EDGE, baseline, shown(row), "ink halo" if row.kind is Kind.BOUND else "halo", "end")
-    yield "</g>"
-
-
-def _label(row: Row, room: float) -> str:
-    """Family and name, or the name alone where there is no room for both."""
-    return called(row) if svg.text_width(called(row)) <= room else svg.fit(row.name, room)
+def _bar(row: Row, axis: Axis, top: float, shape: Shape) -> Markup:
+    start, end = axis.start, axis.at(_share(row))
+    middle, baseline = (top + 11, top + 15) if shape.wide else (top + 26, top + 15)
+    room = NAMES - 2 * EDGE if shape.wide else shape.width - 2 * EDGE - svg.text_width(shown(row)) - 12
+    name = called(row) if svg.text_width(called(row)) <= room else svg.fit(row.name, room)
+    return svg.group(
+        told(row),
+        svg.box(0, top, shape.width, 22 if shape.wide else ROW, "hit"),
+        svg.box(start, middle - THICK / 2, end - start, THICK, tone(row)),
+        svg.arrow(end, middle, 1, 0, "other") if _share(row) == math.inf else None,
+        svg.text(EDGE, baseline, name, "tiny halo"),
+        svg.text(shape.width - EDGE, baseline, shown(row), "ink halo" if row.kind is Kind.BOUND else "halo", "end"),
+        class_="bar",
+    )
 
 
 def told(row: Row) -> str:
@@ -146,46 +185,44 @@ def told(row: Row) -> str:
     return f"{called(row)}: {row.kind}, {row.quantity} of {row.about} at most {shown(row)}{sure}"
 
 
-def stack(row: Row) -> str:
+def stack(row: Row) -> Markup:
     """The terms of a row, one bar each, then their sum; the limit is a dashed line."""
     axis, found = track(row), steps(row)
     floor = TOP + ROW * len(found)
-    parts = list(_limit(axis, floor, worst(row)))
-    for index, step in enumerate(found):
-        parts += _step(row, step, axis, TOP + ROW * index)
-    label = f"Terms of {row.name}: " + ", ".join(f"{s.name} {_number(row, s)}" for s in found)
     aside = "" if row.about == NETWORK else ", not about this network"
-    caption = f"{called(row)}: {shown(row)}{aside}"
-    caption += "" if is_even(row) else ", logarithmic, each term from the left"
-    drawn = svg.drawing(MINI, floor + 6, "mini", label, parts)
-    return f"<figure><figcaption>{words(caption)}</figcaption>{drawn}</figure>"
+    scale = ", logarithmic, each term from the left" if axis.logarithmic else ""
+    drawn = svg.drawing(
+        (MINI, floor + 6),
+        "mini",
+        f"Terms of {row.name}: " + ", ".join(f"{step.name} {value(row, step)}" for step in found),
+        _limit(row, axis, floor),
+        [_step(row, step, axis, TOP + ROW * index) for index, step in enumerate(found)],
+    )
+    return svg.figure(words(f"{called(row)}: {shown(row)}{aside}{scale}"), drawn)
 
 
-def _limit(axis: Track, floor: float, limit: str) -> Iterator[str]:
-    if not axis.limited:
-        yield svg.text(EDGE, 14, f"far from {limit}, the worst possible", "tiny")
-        return
+def _limit(row: Row, axis: Axis, floor: float) -> Content:
+    if not limited(row):
+        return svg.text(EDGE, 14, f"far from {worst(row)}, the worst possible", "tiny")
     x = place(axis, 1.0)
-    anchor, shift = ("end", -5.0) if x > MINI / 2 else ("start", 5.0)
-    yield svg.line(x, TOP - 16, x, floor, "balanced")
-    yield svg.text(x + shift, 14, f"says nothing from {limit} on", "tiny", anchor)
+    anchor, shift = ("end", -5.0) if x > MINI / 2 else (None, 5.0)
+    told = svg.text(x + shift, 14, f"says nothing from {worst(row)} on", "tiny", anchor)
+    return svg.line(x, TOP - 16, x, floor, "balanced"), told
 
 
-def place(axis: Track, share: float) -> float:
+def place(axis: Axis, share: float) -> float:
     """The pixel of a share in a small picture."""
     return EDGE + (MINI - VALUES - 2 * EDGE) * axis.at(share)
 
 
-def _step(row: Row, step: Step, axis: Track, top: float) -> Iterator[str]:
+def _step(row: Row, step: Step, axis: Axis, top: float) -> Content:
     low, high = sorted((place(axis, step.start), place(axis, step.end)))
     kind = "other" if step.name == TOTAL else "weight" if step.culprit else "norm"
-    yield svg.box(low, top + 20, high - low, THICK, kind)
-    if math.isinf(step.end):
-        yield svg.arrow(high, top + 20 + THICK / 2, 1, 0, kind)
-    number = _number(row, step)
-    yield svg.text(EDGE, top + 15, svg.fit(step.name, MINI - 4 * EDGE - svg.text_width(number)), "tiny halo")
-    yield svg.text(MINI - EDGE, top + 15, number, "ink halo" if step.culprit else "halo", "end")
-
-
-def _number(row: Row, step: Step) -> str:
-    return shown(row) if step.name == TOTAL else term(row, step.value)
+    number = value(row, step)
+    name = svg.fit(step.name, MINI - 4 * EDGE - svg.text_width(number))
+    return (
+        svg.box(low, top + 20, high - low, THICK, kind),
+        svg.arrow(high, top + 20 + THICK / 2, 1, 0, kind) if math.isinf(step.end) else None,
+        svg.text(EDGE, top + 15, name, "tiny halo"),
+        svg.text(MINI - EDGE, top + 15, number, "ink halo" if step.culprit else "halo", "end"),
+    )

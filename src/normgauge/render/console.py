@@ -1,14 +1,16 @@
-"""Readings as text for a terminal: with rich where it is installed, in plain columns where it is not."""
+"""Text and tables on a terminal, with rich where it is installed, in plain columns where it is not; readings too."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TextIO
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from normgauge.core.reading import Reading
-from normgauge.render import table, verdict
-from normgauge.render.numbers import plural
+from normgauge.render import verdict
+from normgauge.render.layertable import layers
+from normgauge.render.markup import clean
+from normgauge.render.numbers import ABSENT, factor, plural, power, where
 from normgauge.render.table import Grid
 
 if TYPE_CHECKING:
@@ -18,18 +20,23 @@ WIDTH = 120
 NAME_WIDTH, KIND_WIDTH = 24, 12  # where a narrow terminal begins to fold text
 GAP = 3  # characters between columns
 Block = str | Grid
+PRODUCTS = {  # under names people know; the keys of the JSON form stay as they are
+    "P_w": "P_w = Π ‖W‖ (spectral norms)",
+    "P_w_frobenius": "Π ‖W‖_F (Frobenius norms)",
+    "prod_l2": "Π ‖γ/σ‖₂",
+    "prod_inv_sigma, min": "Π 1/σ (smallest σ)",
+    "prod_inv_sigma, rms": "Π 1/σ (root mean square σ)",
+    "prod_inv_sigma, max": "Π 1/σ (largest σ)",
+    "theorem9": "P_w · Π normalizers' gains (Theorem 9)",
+    "corollary10_2": "P_w · (largest ‖1/σ‖₂)^K, K normalizers (Corollary 10.2)",
+    "corollary11": "P_w · Π largest 1/σ, without γ (Corollary 11)",
+    "lemma3_sum": "P_w · Π sums over groups (Lemma 3)",
+}
 
 
 def text(reading: Reading, every: bool = False) -> str:
     """One reading as the text that ``print(reading)`` shows."""
-    stream = io.StringIO()
-    show([reading], stream, every=every, width=WIDTH)
-    return stream.getvalue().rstrip("\n")
-
-
-def show(readings: Sequence[Reading], stream: TextIO, *, every: bool = False, width: int | None = None) -> None:
-    """Write readings of one network, one for each scope, the first in full."""
-    draw(blocks(readings, every), stream, width)
+    return as_text(blocks([reading], every))
 
 
 def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
@@ -38,28 +45,69 @@ def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
     alarms = [verdict.alarm(reading) for reading in readings if reading.log_refuted is not None]
-    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", table.totals(readings)]
+    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", totals(readings)]
     if first.layers:
-        parts.append(table.layers(first, every))
-        parts.append("")
+        parts += [layers(first, every), ""]
     told = set(alarms)  # scopes share most of their notes
     for reading in readings:
         sentences = [sentence for sentence in verdict.verdict(reading) if sentence not in told]
         told.update(sentences)
         parts.append(f"{reading.scope}: {verdict.gap_line(reading)}")
         parts.extend(f"  {sentence}" for sentence in sentences)
-    balance = verdict.balance_sentence(first)
-    if balance:
-        parts.append(balance)
+    parts += filter(None, [verdict.balance_sentence(first)])
     if first.gauges:
         parts.append("Minimised over: " + "; ".join(first.gauges) + ".")
     if first.published:
-        parts.append(table.published(first))
+        parts.append(published(first.published))
     return parts
 
 
+def totals(readings: Sequence[Reading]) -> Grid:
+    """One labelled upper bound for each scope beside the slope found there, and the largest slope found."""
+    rows = [
+        (f"at most, {where(r.scope)}", str(r.scope), power(r.log_upper), verdict.known(r), factor(r.log_lower))
+        for r in readings
+    ]
+    found = max(readings, key=lambda r: r.log_lower)
+    rows.append(("at least, the largest slope found", str(found.scope), power(found.log_lower), "observed", ABSENT))
+    headers = ("", "scope", "factor", "evidence", "found there")
+    return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))
+
+
+def published(products: Mapping[str, Any]) -> Grid:
+    """The papers' products, labelled as what they are, in decades; those without a name here are shown as they are."""
+    named = []
+    for key, value in products.items():
+        name = key.removeprefix("log10_")
+        ends = value.items() if isinstance(value, Mapping) else [("", value)]
+        named += [(f"{name}, {end}" if end else name, number) for end, number in ends]
+    title = "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them"
+    rows = tuple((PRODUCTS.get(name, name), _decimal(number)) for name, number in named)
+    return Grid(title, ("quantity", "log10"), rows, frozenset({1}))
+
+
+def _decimal(value: Any) -> str:
+    if isinstance(value, float | int):
+        return f"{value:.2f}"
+    return ABSENT if value is None else str(value)
+
+
+def as_text(parts: Sequence[Block]) -> str:
+    """Blocks as plain text, as wide as usual."""
+    stream = io.StringIO()
+    draw(parts, stream, WIDTH)
+    return stream.getvalue().rstrip("\n")
+
+
 def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> None:
-    """Draw blocks on a stream."""
+    """Draw blocks on a stream; nothing in them can steer the terminal.
+
+    Args:
+        parts: sentences and tables.
+        stream: where to.
+        width: of the terminal; its own where None.
+    """
+    parts = [clean(part) if isinstance(part, str) else _cleaned(part) for part in parts]
     try:
         from rich.console import Console
     except ImportError:
@@ -85,6 +133,11 @@ def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> No
         if part.footer:
             console().print(part.footer, style="dim")
     stream.write(buffer.getvalue())
+
+
+def _cleaned(grid: Grid) -> Grid:
+    headers, *rows = (tuple(map(clean, row)) for row in (grid.headers, *grid.rows))
+    return Grid(clean(grid.title), headers, tuple(rows), grid.numeric, clean(grid.footer))
 
 
 def _least(grid: Grid) -> list[int]:
@@ -129,7 +182,7 @@ def _rich(grid: Grid, size: int) -> Table:
 
 def _plain(grid: Grid) -> str:
     lines = [grid.headers, *grid.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(grid.headers))]
+    widths = _longest(grid)
     drawn = [
         "  ".join(
             cell.rjust(size) if i in grid.numeric else cell.ljust(size)

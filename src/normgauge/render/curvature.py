@@ -1,34 +1,30 @@
-"""A curvature measurement as a console table and as one self-contained HTML page."""
+"""A curvature measurement: tables for a terminal, and one self-contained page with the spectrum drawn."""
 
 from __future__ import annotations
 
-import io
-from html import escape
-from typing import TextIO
+import math
 
 from normgauge.core.curvature import Curvature, Eigenvalue, Trace
-from normgauge.render.console import WIDTH, Block, draw
-from normgauge.render.curvature_plot import spectrum
+from normgauge.render import svg
+from normgauge.render.console import Block, as_text
+from normgauge.render.document import document, paragraphs, section
+from normgauge.render.markup import Content, Markup, markup, tag
 from normgauge.render.numbers import ABSENT, plural
-from normgauge.render.page import document
-from normgauge.render.parts import html_table, words
-from normgauge.render.svg import NARROW, WIDE
-from normgauge.render.table import Grid
+from normgauge.render.svg import Axis, Shape
+from normgauge.render.table import Grid, html_table
 
 MEANING = "residual: an eigenvalue is at most that far away; error: what is expected of it, an estimate"
 BLOCKS = "trace ± standard error and largest eigenvalue of each layer's own block; the rest of the network held fixed"
+CAPTION = "Eigenvalues found, and the density of all of them where it was asked for; logarithmic upwards"
+TOP, TICK = 16.0, 26.0
+POINTS = 240
+DECADES = 7.0  # shown below the peak of the density
+WIDTH = 0.006  # of a Gaussian, as a share of the axis
 
 
 def text(found: Curvature) -> str:
     """What ``print`` shows."""
-    stream = io.StringIO()
-    show(found, stream, width=WIDTH)
-    return stream.getvalue().rstrip("\n")
-
-
-def show(found: Curvature, stream: TextIO, *, width: int | None = None) -> None:
-    """Write a measurement to a terminal."""
-    draw(blocks(found), stream, width)
+    return as_text(blocks(found))
 
 
 def blocks(found: Curvature) -> list[Block]:
@@ -94,18 +90,57 @@ def layer_grid(found: Curvature) -> Grid:
 
 def html(found: Curvature) -> str:
     """The page as a string."""
-    opening = "".join(f'<p class="verdict">{words(sentence)}</p>' for sentence in sentences(found))
-    figure = "".join(spectrum(found, shape) for shape in (WIDE, NARROW))
-    caption = "Eigenvalues found, and the density of all of them where it was asked for; logarithmic upwards"
-    body = (
-        opening
-        + f"<section><h2>Spectrum</h2><figure><figcaption>{escape(caption)}</figcaption>{figure}</figure>"
-        + f"{html_table(eigenvalue_grid(found))}<p>{escape(MEANING)}.</p></section>"
-        + f"<section><h2>Totals</h2>{html_table(total_grid(found))}</section>"
-        + (f"<section><h2>Layers</h2>{html_table(layer_grid(found))}</section>" if found.layers else "")
-        + f"<section><h2>Cost</h2><p>Hessian-vector products: {escape(_spent(found))}.</p></section>"
+    body = markup(
+        paragraphs(sentences(found), "verdict"),
+        section(
+            "Spectrum",
+            svg.figure(CAPTION, svg.both(lambda shape: spectrum(found, shape))),
+            html_table(eigenvalue_grid(found)),
+            tag("p", f"{MEANING}."),
+        ),
+        section("Totals", html_table(total_grid(found))),
+        section("Layers", html_table(layer_grid(found)) if found.layers else None),
+        section("Cost", tag("p", f"Hessian-vector products: {_spent(found)}.")),
     )
     return document("Curvature of the loss", head(found), body)
+
+
+def spectrum(found: Curvature, shape: Shape = svg.WIDE) -> Markup:
+    """Draw the density (where it is known) over the eigenvalues found, single ones as ticks."""
+    largest, smallest = [value.value for value in found.eigenvalues], found.smallest.value
+    nodes = [] if found.density is None else [v for v, w in found.density.points() if w > 0]
+    left, right = shape.left + 8, shape.width - 12
+    across = svg.axis([*largest, smallest, *nodes, 0.0], left, right)
+    floor = TOP + (shape.height if found.density is not None else 30.0)
+    ticks = [(f"λ{i + 1} = {value:.6g}", value, "found solid") for i, value in enumerate(largest)]
+    ticks.append((f"smallest: {smallest:.6g}", smallest, "balanced solid"))
+    key = [("tick found solid", "largest eigenvalues"), ("tick balanced solid", "smallest found")]
+    ends = f"{min(*largest, smallest):.3g} to {max(*largest, smallest):.3g}"
+    return svg.drawing(
+        (shape.width, floor + 44),
+        shape.name,
+        f"Spectrum of {found.parameters} eigenvalues from {ends}.",
+        svg.line(left, floor, right, floor, "zero"),
+        svg.uprights(across.ticks(9 if shape.wide else 5), TOP, floor, shape.width, 34),
+        _density(found, across, floor),
+        (
+            svg.group(told, svg.line(across.at(value), floor - TICK / 2, across.at(value), floor + TICK / 2, kind))
+            for told, value, kind in ticks
+        ),
+        key=[*key, *([] if found.density is None else [("line reached", "density of all, log10")])],
+        left=left,
+    )
+
+
+def _density(found: Curvature, across: Axis, floor: float) -> Content:
+    if found.density is None:
+        return None
+    (low, _), (high, _) = across.knots
+    at = [low + (high - low) * i / (POINTS - 1) for i in range(POINTS)]
+    heights = [math.log10(max(y * (high - low), 1e-300)) for y in found.density.curve(at, WIDTH * (high - low))]
+    up = Axis(((max(heights) - DECADES, floor), (max(heights), TOP + 4)))
+    places = ((across.at(x), up.at(y)) for x, y in zip(at, heights, strict=True))
+    return svg.path(places, "reached"), svg.text(across.start - 4, TOP + 8, "log10", "tiny", "end")
 
 
 def _cells(value: Eigenvalue) -> tuple[str, str, str]:

@@ -9,14 +9,13 @@ from operator import attrgetter
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
+from normgauge.render.console import PRODUCTS, Block
 from normgauge.render.numbers import ABSENT, decades, factor, power, where
-from normgauge.render.published import called
 from normgauge.render.table import Grid
 from normgauge.render.verdict import alarm, known
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
-Block = str | Grid
 
 
 def verdict(difference: Difference) -> list[str]:
@@ -149,7 +148,7 @@ def _lone(change: Change, status: str) -> str:
 
 def published(difference: Difference) -> Grid:
     """The gauge-dependent products of both."""
-    rows = tuple((called(name), *_cells(change)) for name, change in difference.published.items())
+    rows = tuple((PRODUCTS.get(name, name), *_cells(change)) for name, change in difference.published.items())
     title = f"Published quantities, scope {difference.a.scope}: gauge-dependent"
     return Grid(title, ("quantity", "A", "B", "change"), rows, frozenset({1, 2, 3}))
 

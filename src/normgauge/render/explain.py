@@ -9,6 +9,7 @@ import textwrap
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.errors import ReadingError
+from normgauge.render.markup import clean
 from normgauge.render.numbers import factor, power, where
 from normgauge.render.verdict import alarm
 
@@ -25,7 +26,7 @@ def explain(reading: Reading, name: str) -> str:
     """
     record = find(reading, name)
     told = (_item(label, text) for label, text in items(reading, record))
-    return "\n".join([f"{_titled(record)}: {_grounds(record)}", *told])
+    return clean("\n".join([f"{_titled(record)}: {_grounds(record)}", *told]))
 
 
 def items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:

@@ -15,10 +15,11 @@ from types import ModuleType
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError, ReadingError
 from normgauge.render.bracket import Row, bracket
+from normgauge.render.document import LIGHT, figure_css
+from normgauge.render.markup import tag
 from normgauge.render.numbers import where
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
-from normgauge.render.theme import LIGHT, figure_css
 from normgauge.render.waterfall import waterfall
 
 FORMATS = ("svg", "png")
@@ -82,10 +83,9 @@ def standalone(drawing: str) -> str:
     """A drawing as a file of its own: size, background and colours written in."""
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
     assert found is not None  # every drawing comes from svg.drawing
-    size = f'width="{found[1]}" height="{found[2]}"'
-    ground = f'<rect width="100%" height="100%" fill="{LIGHT["bg"]}"/>'
     head, body = drawing.split(">", 1)
-    return f"{head} {size}><style>{figure_css()}</style>{ground}{body}\n"
+    ground = tag("rect", width="100%", height="100%", fill=LIGHT["bg"])
+    return f'{head} width="{found[1]}" height="{found[2]}">{tag("style", figure_css())}{ground}{body}\n'
 
 
 def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str, str]]:

@@ -1,93 +1,107 @@
-"""The page's table of layers: every layer a row, repeated blocks under one summary row."""
+"""Every layer a row: on a terminal the most active ones, on the page all, repeated blocks under one summary row."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.render.blocks import Fold, folds
 from normgauge.render.levels import tone
+from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import decades, plural, sigma_range
+from normgauge.render.table import Attributes, Grid, html_table
 
-HEADERS = ("#", "layer", "kind", "gain", "folded", "balanced", "cumulative", "reached", "slack", "σ", "note")
-MEANINGS = {
-    "gain": "most the layer alone can stretch a change",
-    "folded": "its share when folded with its neighbours",
-    "balanced": "its share in the balanced bound",
-    "cumulative": "bound from the input to here, layer by layer",
-    "reached": "what the steepest direction found had grown to by here",
-    "slack": "what the gain allows over what the layer did to that direction",
-    "σ": "smallest and largest √(variance + ε)",
+LOGS: dict[str, tuple[str, Callable[[LayerRecord], float | None]]] = {
+    "gain": ("most the layer alone can stretch a change", attrgetter("gain.hi")),
+    "folded": ("its share when folded with its neighbours", attrgetter("log_folded")),
+    "balanced": ("its share in the balanced bound", attrgetter("log_balanced")),
+    "cumulative": ("bound from the input to here, layer by layer", attrgetter("log_cumulative")),
+    "reached": ("what the steepest direction found had grown to by here", attrgetter("log_reached")),
+    "slack": ("what the gain allows over what the layer did to that direction", attrgetter("log_slack")),
 }
+SIGMA = "smallest and largest √(variance + ε)"
+SHORT = 4  # columns of them on a terminal
+SUMMED = 3  # columns that add up over the layers of a block
+TOP_ROWS = 30
+MEANING = (  # one line of 120 columns
+    "gain: what the layer alone allows; folded, balanced: its share of those bounds; cumulative: from the input to here"
+)
 LONG, TAIL = 36, 16  # a name longer than this is cut on the screen, its last parts are kept
-TEXT_COLUMNS = frozenset({"layer", "kind", "note"})
 
 
-def layer_table(reading: Reading, key: str) -> str:
+def layers(reading: Reading, every: bool = False) -> Grid:
+    """One row a layer, in the order of execution; the most active ones of a long network unless ``every``."""
+    shown = reading.layers if every else _most_active(reading.layers)
+    rows = tuple((r.name, r.kind, *_numbers(r)[:SHORT], sigma_range(r.sigma), r.note) for r in shown)
+    hidden = len(reading.layers) - len(rows)
+    cut = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)\n"
+    headers = ("layer", "kind", *list(LOGS)[:SHORT], "σ", "note")
+    title = f"Layers, scope {reading.scope}: log10 of what each does"
+    return Grid(title, headers, rows, frozenset(range(2, 7)), (cut if hidden else "") + MEANING).without_empty()
+
+
+def _numbers(record: LayerRecord) -> list[str]:
+    return [decades(log(record)) for _, log in LOGS.values()]
+
+
+def _most_active(records: Sequence[LayerRecord]) -> Sequence[LayerRecord]:
+    def activity(record: LayerRecord) -> float:
+        shares = [record.gain.hi, *(s for s in (record.log_folded, record.log_balanced) if s is not None)]
+        return math.inf if record.note else max(abs(s) for s in shares)
+
+    kept = {id(r) for r in sorted(records, key=activity, reverse=True)[:TOP_ROWS]}
+    return [r for r in records if id(r) in kept]
+
+
+def layer_table(reading: Reading, key: str) -> Markup:
     """The table as HTML; the page's script makes it sortable, filterable and foldable.
 
     Args:
         reading: whose layers.
         key: rows have the ids ``{key}0``, ``{key}1``, ...
     """
-    heads = "".join(_head(name) for name in HEADERS)
-    rows = "".join(_rows(reading.layers, key))
-    label = escape(f"Layers, scope {reading.scope}")
-    return (
-        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table class="layers">'
-        f"<caption>{plural(len(reading.layers), 'layer')} in the order of execution, log10</caption>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    heads = {
+        "#": "",
+        "layer": "",
+        "kind": "",
+        **{name: told for name, (told, _) in LOGS.items()},
+        "σ": SIGMA,
+        "note": "",
+    }
+    cells, rows = zip(*_rows(reading.layers, key), strict=True)
+    title = f"{plural(len(reading.layers), 'layer')} in the order of execution, log10"
+    return html_table(
+        Grid(title, tuple(heads), cells, frozenset({0, *range(3, len(heads) - 1)})),
+        label=f"Layers, scope {reading.scope}",
+        named=1,
+        heads=[{"title": told or None} for told in heads.values()],
+        rows=rows,
+        class_="layers",
     )
 
 
-def _head(name: str) -> str:
-    told = f' title="{MEANINGS[name]}"' if name in MEANINGS else ""
-    kind = "" if name in TEXT_COLUMNS else ' class="n"'
-    return f'<th scope="col"{kind}{told}>{name}</th>'
-
-
-def _rows(records: Sequence[LayerRecord], key: str) -> Iterator[str]:
+def _rows(records: Sequence[LayerRecord], key: str) -> Iterator[tuple[tuple[str, ...], Attributes]]:
     starts = {fold.start: (index, fold) for index, fold in enumerate(folds(records))}
     inside, stop = "", 0
     for place, record in enumerate(records):
         if place in starts:
             index, fold = starts[place]
-            inside, stop = f' data-in="{index}"', fold.stop
-            yield _summary(records, fold, index)
-        yield _row(record, place, key, inside if place < stop else "")
-
-
-def _row(record: LayerRecord, place: int, key: str, inside: str) -> str:
-    numbers = (
-        decades(record.gain.hi),
-        decades(record.log_folded),
-        decades(record.log_balanced),
-        decades(record.log_cumulative),
-        decades(record.log_reached),
-        decades(record.log_slack),
-        sigma_range(record.sigma),
-    )
-    return (
-        f'<tr id="{key}{place}" class="{tone(record)}" data-rule="{escape(record.rule)}" '
-        f'data-tip="{escape(tip(record))}"{inside}><td>{place + 1}</td>{_name(record.name)}'
-        f"<td>{escape(record.kind)}</td>{_cells(numbers)}<td>{escape(record.note)}</td></tr>"
-    )
+            inside, stop = str(index), fold.stop
+            yield _summary(records, fold), {"class": "fold", "data-fold": inside}
+        cells = (str(place + 1), _name(record.name), record.kind, *_numbers(record), sigma_range(record.sigma))
+        told = {"class": tone(record), "data-rule": record.rule, "data-tip": tip(record)}
+        yield (*cells, record.note), {"id": f"{key}{place}", **told, "data-in": inside if place < stop else None}
 
 
 def _name(name: str) -> str:
     """The cell with a row's name; of a long one the style sheet cuts the head, since the end tells layers apart."""
     if len(name) <= LONG:
-        return f'<th scope="row">{escape(name)}</th>'
+        return markup(name)
     dot = name.find(".", len(name) - TAIL, -1)
     at = len(name) - TAIL if dot < 0 else dot
-    head, tail = escape(name[:at]), escape(name[at:])
-    return f'<th scope="row" title="{escape(name)}"><span class="head">{head}</span><span>{tail}</span></th>'
-
-
-def _cells(numbers: Sequence[str]) -> str:
-    return "".join(f"<td>{escape(number)}</td>" for number in numbers)
+    return tag("span", tag("span", name[:at], class_="head"), tag("span", name[at:]), title=name)
 
 
 def tip(record: LayerRecord) -> str:
@@ -96,22 +110,13 @@ def tip(record: LayerRecord) -> str:
     return "\n".join(line for line in (record.worked, rule, record.note) if line)
 
 
-def _summary(records: Sequence[LayerRecord], fold: Fold, index: int) -> str:
+def _summary(records: Sequence[LayerRecord], fold: Fold) -> tuple[str, ...]:
     members = records[fold.start : fold.stop]
-    numbers = (
-        _sum([r.gain.hi for r in members]),
-        _sum([r.log_folded for r in members]),
-        _sum([r.log_balanced for r in members]),
-        decades(members[-1].log_cumulative),
-        decades(members[-1].log_reached),
-        "",  # slacks of branches side by side do not add up to anything
-    )
+    sums = [_sum([log(r) for r in members]) for _, log in list(LOGS.values())[:SUMMED]]
+    numbers = [*sums, *_numbers(members[-1])[SUMMED:-1], "", ""]  # neither slacks of branches side by side nor σ add up
     blocks = f"{fold.count} blocks of {plural(len(members) // fold.count, 'layer')}"
     told = f"{blocks}; gains and shares are sums, slacks do not add up"
-    return (
-        f'<tr class="fold" data-fold="{index}"><td>{fold.start + 1}</td>{_name(fold.label)}'
-        f"<td>×{fold.count}</td>{_cells(numbers)}<td></td><td>{told}</td></tr>"
-    )
+    return (str(fold.start + 1), _name(fold.label), f"×{fold.count}", *numbers, told)
 
 
 def _sum(logs: Sequence[float | None]) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from normgauge.core.reading import Reading
-from normgauge.errors import InputError, ReadingError
-from normgauge.render import parts
-from normgauge.render.bracket import Row
+from normgauge.errors import ReadingError
+from normgauge.render.bracket import Row, bracket
+from normgauge.render.document import document, facts, paragraphs, section, write_page
 from normgauge.render.glossary import TERMS
 from normgauge.render.groups import Group, grouped
-from normgauge.render.numbers import plural, where
-from normgauge.render.overview import overview
-from normgauge.render.panel import panel
-from normgauge.render.theme import asset, page_css
-
-STYLED = frozenset({"runs", "theory", "certificate"})  # scripts with a style sheet of the same name
+from normgauge.render.markup import Markup, markup, tag
+from normgauge.render.numbers import decades, factor, plural, power, where
+from normgauge.render.panel import panel, rules
+from normgauge.render.svg import both, figure
+from normgauge.render.table import Grid, html_table
+from normgauge.render.verdict import alarm, known
 
 
 def report(
@@ -53,13 +51,7 @@ def report(
         raise ReadingError("a report needs at least one reading, got none")
     if labels is not None and len(labels) != len(items):
         raise ReadingError(f"expected one label for each of {len(items)} readings, got {len(labels)}")
-    page = Path(path)
-    content = html(grouped(items, labels), title, lead, beside)
-    try:
-        page.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {page}: {error.strerror}; give a file in a folder that exists") from None
-    return page
+    return write_page(html(grouped(items, labels), title, lead, beside), path)
 
 
 def html(
@@ -69,51 +61,22 @@ def html(
     return document(title, _subtitle(groups), body(groups, lead, beside))
 
 
-def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()) -> str:
+def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()) -> Markup:
     """Everything between heading and end."""
     extra = [Row(label, reading, "beside") for label, reading in beside]
+    used = rules([reading for group in groups for reading in group.readings])
+    back = (
+        tag("details", tag("summary", tag("h2", "Rules used")), used, class_="part") if used else None,
+        section("Glossary", facts(TERMS)),
+    )
     if len(groups) == 1:
-        opening = f'<p class="verdict">{parts.words(" ".join(lead))}</p>' if lead else ""
-        shown = opening + _group(groups[0], "g0", extra, 2, opened=True)
-    else:
-        shown = overview(groups, extra, lead) + "".join(
-            f'<section class="network" id="g{i}"><h2>{escape(group.label)}</h2>'
-            f"{_group(group, f'g{i}', [], 3, opened=False)}</section>"
-            for i, group in enumerate(groups)
-        )
-    everything = [reading for group in groups for reading in group.readings]
-    return shown + _back_matter(everything)
-
-
-def document(title: str, subtitle: str, content: str, assets: Sequence[str] = ("page",), connect: str = "") -> str:
-    """A whole page around its content: style, script and a content policy that allows these two and nothing else.
-
-    Args:
-        title: the heading.
-        subtitle: what stands beside it.
-        content: of the page, as HTML.
-        assets: names of the scripts it runs, one after the other; those in ``STYLED`` bring a style sheet.
-        connect: where the scripts may ask for new content; nowhere if it is empty.
-    """
-    style = page_css() + "".join(asset(f"{name}.css") for name in assets if name in STYLED)
-    script = "\n".join(asset(f"{name}.js") for name in assets)
-    policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        f"{f'connect-src {connect}; ' if connect else ''}base-uri 'none'; form-action 'none'"
+        opening = paragraphs([" ".join(lead)] if lead else [], "verdict")
+        return markup(opening, _group(groups[0], "g0", extra, 2, opened=True), back)
+    networks = (
+        section(group.label, _group(group, f"g{i}", [], 3, opened=False), class_="network", id=f"g{i}")
+        for i, group in enumerate(groups)
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head><body>"
-        f'<a class="skip" href="#main">Skip to the reading</a><header><h1>{escape(title)}</h1>'
-        f"<p>{escape(subtitle)}</p></header>"
-        f'<main id="main">{content}</main><script>{script}</script></body></html>\n'
-    )
-
-
-def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return markup(overview(groups, extra, lead), networks, back)
 
 
 def _subtitle(groups: Sequence[Group]) -> str:
@@ -125,25 +88,78 @@ def _subtitle(groups: Sequence[Group]) -> str:
     return f"{name}, mode {first.mode}, {plural(len(first.layers), 'layer')}, {plural(len(first.samples), 'sample')}"
 
 
-def _group(group: Group, key: str, extra: Sequence[Row], level: int, *, opened: bool) -> str:
+def _group(group: Group, key: str, extra: Sequence[Row], level: int, *, opened: bool) -> Markup:
     several = len(group.readings) > 1
 
     def rows(shown: Reading) -> list[Row]:
         own = [Row(where(r.scope), r, "now" if several and r is shown else "") for r in group.readings]
         return [*own, *extra]
 
-    return (
-        '<div class="group">'
-        + "".join(
-            panel(reading, rows(reading), f"{key}s{i}", level, opened=opened, heading=several)
-            for i, reading in enumerate(group.readings)
-        )
-        + "</div>"
+    panels = (
+        panel(reading, rows(reading), f"{key}s{i}", level, opened=opened, heading=several)
+        for i, reading in enumerate(group.readings)
+    )
+    return tag("div", panels, class_="group")
+
+
+def overview(groups: Sequence[Group], extra: Sequence[Row], lead: Sequence[str] = ()) -> Markup:
+    """Several networks side by side: what sets them apart in two sentences, one bracket, one table.
+
+    Args:
+        groups: the networks; the section of the i-th has the id ``g{i}``.
+        extra: rows of the bracket beside theirs.
+        lead: what to say first, in place of `compared`.
+    """
+    named = [
+        (f"{group.label}, {reading.scope}" if len(group.readings) > 1 else group.label, reading, i)
+        for i, group in enumerate(groups)
+        for reading in group.readings
+    ]
+    firsts = {id(group.readings[0]) for group in groups if len(group.readings) > 1}
+    rows = [*(Row(name, reading, "now" if id(reading) in firsts else "") for name, reading, _ in named), *extra]
+    refuted = [f"{name}: {alarm(reading)}" for name, reading, _ in named if reading.log_refuted is not None]
+    return tag(
+        "section",
+        tag("h2", "Side by side", class_="first"),
+        paragraphs(refuted, "warn"),
+        paragraphs([" ".join(lead) or compared(groups)], "verdict"),
+        figure("Where the truth lies", both(lambda shape: bracket(rows, shape))),
+        html_table(_totals(named)),
     )
 
 
-def _back_matter(readings: Sequence[Reading]) -> str:
-    used = parts.rules(readings)
-    terms = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(words)}</dd></div>" for term, words in TERMS)
-    rules = f'<details class="part"><summary><h2>Rules used</h2></summary>{used}</details>' if used else ""
-    return f'{rules}<section><h2>Glossary</h2><dl class="facts">{terms}</dl></section>'
+def compared(groups: Sequence[Group]) -> str:
+    """Which network is held tightest, which loosest, and where the steepest slope was found."""
+    scopes = {group.readings[0].scope for group in groups}
+    found = max(((g, r) for g in groups for r in g.readings), key=lambda pair: pair[1].log_lower)
+    steepest = f"The steepest slope found is {factor(found[1].log_lower)}, in {found[0].label} {where(found[1].scope)}."
+    if len(scopes) > 1:
+        return f"{plural(len(groups), 'network')}, measured in different scopes. {steepest}"
+    ranked = sorted(groups, key=lambda group: group.readings[0].log_upper)
+    low, high = ranked[0], ranked[-1]
+    place = where(low.readings[0].scope)
+    bounds = [factor(group.readings[0].log_upper) for group in (low, high)]
+    if math.isinf(high.readings[0].log_upper):
+        bounds[1] = "no finite bound"
+    return (
+        f"Of {plural(len(groups), 'network')}, {low.label} has the smallest bound {place}, {bounds[0]}, and "
+        f"{high.label} the largest, {bounds[1]}. {steepest}"
+    )
+
+
+def _totals(named: Sequence[tuple[str, Reading, int]]) -> Grid:
+    rows = tuple(
+        (
+            tag("a", name, href=f"#g{i}"),
+            reading.mode,
+            str(reading.scope),
+            power(reading.log_lower),
+            power(reading.log_upper),
+            decades(reading.log_folded),
+            "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}",
+            known(reading),
+        )
+        for name, reading, i in named
+    )
+    headers = ("reading", "mode", "scope", "at least (found)", "at most", "log10 folded", "gap, decades", "evidence")
+    return Grid("Totals: what was found, and what is at most possible", headers, rows, frozenset({3, 4, 5, 6}))

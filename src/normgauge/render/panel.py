@@ -1,21 +1,40 @@
-"""One reading on the page: its verdict, its figures, and everything behind them."""
+"""One reading on the page or in a notebook: its verdict, its figures, and everything behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from html import escape
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from normgauge.core.reading import Reading
-from normgauge.render import parts, verdict
+from normgauge.core.bound import Evidence
+from normgauge.core.reading import Finding, Reading
+from normgauge.core.spelled import LN10
+from normgauge.render import verdict
 from normgauge.render.bracket import Row, bracket
-from normgauge.render.layertable import layer_table
-from normgauge.render.numbers import where
+from normgauge.render.console import published
+from normgauge.render.document import facts, fragment, paragraphs
+from normgauge.render.layertable import layer_table, layers
+from normgauge.render.markup import Content, Markup, markup, tag, words
+from normgauge.render.numbers import decades, factor, plural, power, where
 from normgauge.render.sigma import sigma_ranges
-from normgauge.render.svg import NARROW, WIDE
+from normgauge.render.svg import both, figure
+from normgauge.render.table import Grid, bare_table, html_table
 from normgauge.render.waterfall import waterfall
 
+SHOWN = 8
+PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
+EVIDENCE = {
+    Evidence.PROVED: "proved: holds for all inputs of the scope, in exact arithmetic on the stored weights",
+    Evidence.COMPUTED: "computed: holds up to the rounding of float64, which is not enclosed",
+    Evidence.ESTIMATED: "estimated: a proof was possible only in part, see the notes",
+    Evidence.OBSERVED: "observed on actual inputs only",
+    Evidence.REFUTED: "refuted: a slope was found above it, so it is wrong and taken back",
+    Evidence.UNKNOWN: "unknown: a step has no bound, or the trace is not the model; nothing is proved",
+}
+MODES = {"eval": "eval: as it predicts", "train": "train: the map of the whole batch, with the batch's own statistics"}
 
-def panel(reading: Reading, rows: Sequence[Row], key: str, level: int, *, opened: bool, heading: bool) -> str:
+
+def panel(reading: Reading, rows: Sequence[Row], key: str, level: int, *, opened: bool, heading: bool) -> Markup:
     """A reading in full.
 
     Args:
@@ -26,55 +45,139 @@ def panel(reading: Reading, rows: Sequence[Row], key: str, level: int, *, opened
         opened: the parts below the figures are open.
         heading: it is one of several scopes and says which.
     """
-    title = _title(reading, key, level) if heading else ""
-    below = level + 1 if heading else level
-    inner = "".join(
-        f'<details class="part"{" open" if opened else ""}><summary><h{below}>{escape(name)}</h{below}></summary>'
-        f"{content}</details>"
+    below = f"h{level + 1 if heading else level}"
+    parts = (
+        tag("details", tag("summary", tag(below, name)), content, class_="part", open=opened)
         for name, content in _parts(reading, f"{key}-")
         if content
     )
-    kind = "panel scoped" if heading else "panel"
-    named = f' aria-labelledby="{key}"' if heading else ""
-    return f'<section class="{kind}"{named}>{title}{_opening(reading)}{_figures(reading, rows, key)}{inner}</section>'
-
-
-def _title(reading: Reading, key: str, level: int) -> str:
-    """The scope in words, and in fewer words for its tab."""
-    full = where(reading.scope).capitalize()
-    short = full.removesuffix(" of the samples")
-    return (
-        f'<h{level} class="scope" id="{key}" data-tab="{escape(short)}" data-scope="{escape(str(reading.scope))}">'
-        f"{escape(full)}</h{level}>"
+    drawn = (
+        figure("Gain by depth", both(lambda shape: waterfall(reading, shape, f"{key}-"))),
+        figure("Where the truth lies", both(lambda shape: bracket(rows, shape))) if rows else None,
+    )
+    return tag(
+        "section",
+        _title(reading, key, level) if heading else None,
+        _opening(reading),
+        tag("div", drawn, class_="top"),
+        parts,
+        class_="panel scoped" if heading else "panel",
+        aria_labelledby=key if heading else None,
     )
 
 
-def _opening(reading: Reading) -> str:
+def _title(reading: Reading, key: str, level: int) -> Markup:
+    """The scope in words, and in fewer words for its tab."""
+    full = where(reading.scope).capitalize()
+    short = full.removesuffix(" of the samples")
+    return tag(f"h{level}", full, class_="scope", id=key, data_tab=short, data_scope=str(reading.scope))
+
+
+def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
-    warned = "".join(f'<p class="warn">{parts.words(sentence)}</p>' for sentence in troubles)
     told = f"{verdict.upper_sentence(reading)} {verdict.bracket_sentence(reading)}"
-    refuted = "" if reading.log_refuted is None else f'<p class="warn">{parts.words(verdict.alarm(reading))}</p>'
-    return f'{refuted}<p class="verdict">{parts.words(told)}</p>{warned}'
+    return paragraphs(verdict.opening(reading), "warn"), paragraphs([told], "verdict"), paragraphs(troubles, "warn")
 
 
-def _figures(reading: Reading, rows: Sequence[Row], key: str) -> str:
-    drawn = figure("Gain by depth", *(waterfall(reading, shape, f"{key}-") for shape in (WIDE, NARROW)))
-    beside = figure("Where the truth lies", *(bracket(rows, shape) for shape in (WIDE, NARROW))) if rows else ""
-    return f'<div class="top">{drawn}{beside}</div>'
+def notebook(reading: Reading) -> Markup:
+    """The reading as HTML that may stand among other output: verdict, waterfall and the most active layers."""
+    told = [*verdict.opening(reading), verdict.upper_sentence(reading), verdict.bracket_sentence(reading)]
+    grid = layers(reading)
+    table = tag("details", tag("summary", grid.title), bare_table(grid), tag("p", grid.footer))
+    head = f", mode {reading.mode}, scope {reading.scope}. {' '.join(told)}"
+    return fragment(
+        tag("p", tag("b", reading.model), head),
+        (tag("p", sentence) for sentence in verdict.trouble_sentences(reading)),
+        waterfall(reading),
+        table if reading.layers else None,
+    )
 
 
-def figure(caption: str, wide: str, narrow: str) -> str:
-    """Both shapes of a figure, of which the style sheet shows one."""
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{wide}{narrow}</figure>" if wide else ""
+def _parts(reading: Reading, key: str) -> Iterator[tuple[str, Markup]]:
+    yield "Notes", paragraphs([*reading.notes, *filter(None, [verdict.balance_sentence(reading)])])
+    yield "Layers", layer_table(reading, key) if reading.layers else Markup()
+    yield "σ by layer", figure("", both(lambda shape: sigma_ranges(reading, shape, key)))
+    yield "Most sensitive samples", samples(reading)
+    yield "Losses", losses(reading)
+    products = html_table(published(reading.published)) if reading.published else Markup()
+    yield "Published products: they depend on the gauge", products
+    yield "What was assumed", facts(_facts(reading))
 
 
-def _parts(reading: Reading, key: str) -> Iterator[tuple[str, str]]:
-    notes = [*reading.notes, *filter(None, [verdict.balance_sentence(reading)])]
-    yield "Notes", "".join(f"<p>{parts.words(note)}</p>" for note in notes)
-    yield "Layers", layer_table(reading, key) if reading.layers else ""
-    drawn = figure("", *(sigma_ranges(reading, shape, key) for shape in (WIDE, NARROW)))
-    yield "σ by layer", drawn.replace("<figcaption></figcaption>", "")
-    yield "Most sensitive samples", parts.samples(reading)
-    yield "Losses", parts.losses(reading)
-    yield "Published products: they depend on the gauge", parts.products(reading)
-    yield "What was assumed", parts.assumed(reading)
+def samples(reading: Reading) -> Markup:
+    """The most sensitive samples, with their pictures where there are any."""
+    ranked = sorted(reading.samples, key=lambda s: -float(s.get("log10_lower") or 0.0))[:SHOWN]
+    if not ranked:
+        return Markup()
+    count = plural(len(reading.samples), "sample")
+    told = f"All {count}, the steepest slope found first."
+    if len(reading.samples) > SHOWN:
+        told = f"The {SHOWN} of {count} with the steepest slopes found."
+    return markup(tag("p", told) if len(ranked) > 1 else None, tag("ul", map(_card, ranked), class_="cards"))
+
+
+def _card(sample: Mapping[str, Any]) -> Markup:
+    name, picture = f"sample {sample.get('index', '')}", sample.get("picture")
+    shown = isinstance(picture, str) and PICTURE.fullmatch(picture)
+    bounds = [
+        (tag("br"), f"{end} ", words(factor(float(sample[key]) * LN10)))
+        for end, key in (("found", "log10_lower"), ("at most", "log10_upper"))
+        if sample.get(key) is not None
+    ]
+    return tag("li", tag("img", src=picture, alt=name) if shown else None, tag("b", name), bounds)
+
+
+def losses(reading: Reading) -> Markup:
+    """Constants of usual losses in the input."""
+    rows = tuple((name, decades(value * LN10)) for name, value in reading.loss.items())
+    title = "How fast a loss of one sample can change with the input: upper bound times the loss's own constant"
+    return html_table(Grid(title, ("loss", "log10"), rows, frozenset({1}))) if rows else Markup()
+
+
+def rules(readings: Sequence[Reading]) -> Markup:
+    """Formula, validity and source of every rule used."""
+    texts = {name: text for reading in readings for name, text in reading.rules.items()}
+    items = [
+        tag(
+            "div",
+            tag("dt", name),
+            tag("dd", text.get("formula", ""), class_="formula"),
+            (tag("dd", f"{key}: {text[key]}") for key in ("holds", "source") if text.get(key)),
+            data_rule=name,
+        )
+        for name, text in sorted(texts.items())
+    ]
+    return tag("dl", items, class_="rules") if items else Markup()
+
+
+def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "network", [reading.model]
+    yield "mode", [MODES.get(reading.mode, reading.mode)]
+    yield "scope", [f"{reading.scope}: {where(reading.scope)}"]
+    yield "measured", [f"from {reading.input_name} to the output, {plural(len(reading.samples), 'sample')}"]
+    yield "upper bound", [EVIDENCE[reading.evidence], *verdict.conditions(reading)]
+    yield "found slope", _witness(reading)
+    moved = reading.displacement
+    yield "output moves by", [] if moved is None else [f"at most {power(moved)} while the input stays in the ball"]
+    yield "minimised over", reading.gauges
+    yield "unknown", _named(reading.unknown)
+    yield "unbounded", _named(reading.unbounded)
+    yield "no bound found", _named(reading.no_bound)
+    yield "notes", reading.notes
+    yield "CPU seconds", [", ".join(f"{part} {spent:.2g}" for part, spent in reading.seconds.items())]
+    yield "traced in", [reading.precision] if reading.precision else []
+    yield "weights", [reading.weights] if reading.weights else []
+    yield "normgauge", [reading.version]
+
+
+def _witness(reading: Reading) -> list[str]:
+    seen = reading.witness
+    if seen is None:
+        return ["observed on actual inputs"]
+    return [
+        f"observed {seen.where}: the input moved by {seen.input_change:.3g} and the output by {seen.output_change:.3g}"
+    ]
+
+
+def _named(findings: Sequence[Finding]) -> list[str]:
+    return [f"{finding.name}: {finding.why}" for finding in findings]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 from normgauge.core.ratios import LAWS, LayerRatio, Ratios
-from normgauge.render.console import draw
+from normgauge.render.console import Block, as_text
 from normgauge.render.difference import signed
 from normgauge.render.numbers import decades, factor, plural
 from normgauge.render.table import Grid
@@ -20,9 +18,9 @@ SCALE = (
 )
 
 
-def blocks(found: Ratios) -> list[str | Grid]:
+def blocks(found: Ratios) -> list[Block]:
     """The verdict, the table, the laws, and what all of it does not say."""
-    parts: list[str | Grid] = [f"A: {found.a}", f"B: {found.b}", "", *verdict(found), table(found), laws()]
+    parts: list[Block] = [f"A: {found.a}", f"B: {found.b}", "", *verdict(found), table(found), laws()]
     if any(layer.scale_free for layer in found.layers):
         parts.append(SCALE)
     return [*parts, MEANING, *found.notes]
@@ -71,6 +69,4 @@ def laws() -> Grid:
 
 def text(found: Ratios) -> str:
     """All of it as plain text."""
-    stream = io.StringIO()
-    draw(blocks(found), stream)
-    return stream.getvalue().rstrip("\n")
+    return as_text(blocks(found))

@@ -1,25 +1,27 @@
-"""Runs as one self-contained page: is the training healthy, which layer if not, and everything behind that."""
+"""Runs as one self-contained page: is the training healthy, which layer if not, and everything behind that.
+
+The page of runs that still grow has the same sections, exchanged as they change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 
-from normgauge.errors import InputError, StoreError
-from normgauge.render import parts
+from normgauge.errors import StoreError
+from normgauge.render.document import document, facts, listing, write_page
+from normgauge.render.markup import Content, Markup, markup, tag, words
 from normgauge.render.numbers import plural
-from normgauge.render.page import document
-from normgauge.render.runs_curves import curves
+from normgauge.render.runs_curves import COLOURS, curves
 from normgauge.render.runs_data import Labelled, called, labelled, noted, span, warned
 from normgauge.render.runs_heat import heat_maps
-from normgauge.render.runs_plots import COLOURS
 from normgauge.render.runs_table import layer_table
 from normgauge.render.runs_verdict import healthy, sentences
-from normgauge.render.table import Grid
+from normgauge.render.table import Grid, html_table
 from normgauge.store import Run
 
 LISTED = 60
+TITLE = "normgauge watch"
 NOTED = 2  # notes on the first screen
 TERMS = (
     ("folded product", "The product over layers of the norm of a linear map together with the normalizer behind it. "
@@ -55,27 +57,34 @@ def report_runs(runs: Sequence[Run], path: str | Path, *, title: str = "normgaug
     """
     if not runs:
         raise StoreError("a page of runs needs at least one run, got none")
-    page = Path(path)
-    try:
-        page.write_text(html(labelled(runs), title), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {page}: {error.strerror}; give a file in a folder that exists") from None
-    return page
+    return write_page(html(labelled(runs), title), path)
 
 
-def html(items: Sequence[Labelled], title: str, after: str = "") -> str:
+def html(items: Sequence[Labelled], title: str, after: Content = None) -> str:
     """The page as a string.
 
     Args:
         items: the runs.
         title: heading of the page.
-        after: HTML that follows, such as readings.
+        after: what follows, such as readings.
     """
-    return document(title, subtitle(items), body(items) + after, ("page", "runs"))
+    return document(title, subtitle(items), markup(_sections(pieces(items)), after), ("page", "runs"))
+
+
+def live_page(shown: Mapping[str, str], beside: str, version: str, state: str) -> str:
+    """The whole page as it is first sent; its script asks the server it came from for more, and nobody else."""
+    line = tag("p", state, class_="live", id="live", data_version=version)
+    return document(TITLE, beside, markup(line, _sections(shown)), ("page", "runs", "live"), "'self'")
+
+
+def _sections(shown: Mapping[str, str]) -> Markup:
+    return markup(tag("section", content, id=key, data_piece=True) for key, content in shown.items())
 
 
 def subtitle(items: Sequence[Labelled]) -> str:
     """What is shown, in a few words."""
+    if not items:
+        return "no run yet"
     if len(items) > 1:
         return f"{plural(len(items), 'run')} side by side"
     header = items[0].run.header
@@ -84,51 +93,53 @@ def subtitle(items: Sequence[Labelled]) -> str:
     return f"{items[0].label}: {name}, {plural(len(header['layers']), 'layer')}, {header.get('device', '')}"
 
 
-def body(items: Sequence[Labelled]) -> str:
-    """Everything between heading and end."""
-    return "".join(f'<section id="{key}" data-piece>{content}</section>' for key, content in pieces(items).items())
+def pieces(items: Sequence[Labelled], waiting: str = "") -> dict[str, Markup]:
+    """The sections by their ids, all of them at any time, so that a page opened early can be filled later.
 
-
-def pieces(items: Sequence[Labelled]) -> dict[str, str]:
-    """The sections by their ids; a live page exchanges those that changed."""
+    Args:
+        items: the runs; a live page exchanges the sections that changed.
+        waiting: what to say while there is none.
+    """
     return {
-        "piece-verdict": _verdict(items),
-        "piece-curves": curves(items),
+        "piece-verdict": _verdict(items) if items else tag("p", waiting, class_="verdict"),
+        "piece-curves": curves(items) if items else Markup(),
         "piece-maps": _maps(items),
         "piece-layers": _layers(items),
-        "piece-notes": _notes(items),
+        "piece-notes": _notes(items) if items else Markup(),
     }
 
 
-def _swatch(index: int) -> str:
-    return f'<span class="swatch c{index % COLOURS}" aria-hidden="true"></span>'
+def _swatch(index: int) -> Markup:
+    return tag("span", class_=f"swatch c{index % COLOURS}", aria_hidden="true")
 
 
-def _verdict(items: Sequence[Labelled]) -> str:
+def _verdict(items: Sequence[Labelled]) -> Markup:
+    several = len(items) > 1
     told = []
     for i, item in enumerate(items):
-        name = f"{_swatch(i)}<b>{escape(item.label)}</b>: " if len(items) > 1 else ""
-        good = healthy(item)
-        state = f'<span class="badge {"good" if good else "bad"}">{"no alarm" if good else "look here"}</span>'
-        told.append(f'<p class="verdict">{state} {name}{parts.words(" ".join(sentences(item)))}</p>')
-        told.append(_noted(item, NOTED if len(items) == 1 else 1))
-    return "".join(told) + _alarms(items)
+        name = (_swatch(i), tag("b", item.label), ": ") if several else None
+        badge = ("no alarm", "badge good") if healthy(item) else ("look here", "badge bad")
+        state = tag("span", badge[0], class_=badge[1])
+        told.append(tag("p", state, " ", name, words(" ".join(sentences(item))), class_="verdict"))
+        told.append(_noted(item, 1 if several else NOTED))
+    return markup(told, _alarms(items))
 
 
-def _noted(item: Labelled, most: int) -> str:
+def _noted(item: Labelled, most: int) -> Markup:
     """The latest notes, where nobody has to look for them."""
     found = noted(item.run)
     if not found:
-        return ""
-    more = f' <a href="#piece-notes">{len(found) - most} more below</a>' if len(found) > most else ""
-    return f'<p class="noted"><span class="badge note">note</span> {escape(" ".join(found[-most:]))}{more}</p>'
+        return Markup()
+    link = tag("a", f"{len(found) - most} more below", href="#piece-notes")
+    more = (" ", link) if len(found) > most else None
+    return tag("p", tag("span", "note", class_="badge note"), " ", " ".join(found[-most:]), more, class_="noted")
 
 
-def _alarms(items: Sequence[Labelled]) -> str:
+def _alarms(items: Sequence[Labelled]) -> Markup:
     found = [(item.label, group) for item in items for group in warned(item.run)]
     found.sort(key=lambda pair: pair[1].first)
     if not found:
-        return ""
+        return Markup()
     rows = tuple(
         (f"{w.first:,}", called(w.layer) or "the network", w.alarm, w.sentence, str(w.times), f"{w.last:,}", label)
         for label, w in found[:LISTED]
@@ -137,28 +148,28 @@ def _alarms(items: Sequence[Labelled]) -> str:
     headers = ("step", "layer", "alarm", "what", "times", "last", "run")
     kept = len(headers) if len(items) > 1 else len(headers) - 1
     grid = Grid(f"Alarms{more}", headers[:kept], tuple(row[:kept] for row in rows), frozenset({4, 5}))
-    return f'<div class="alarms">{parts.html_table(grid)}</div>'
+    return tag("div", html_table(grid), class_="alarms")
 
 
-def _maps(items: Sequence[Labelled]) -> str:
-    drawn = "".join(
-        f'<div class="choice" data-name="{escape(title)}"><h3>{escape(title)}</h3>{figures}</div>'
+def _maps(items: Sequence[Labelled]) -> Markup:
+    drawn = [
+        tag("div", tag("h3", title), figures, class_="choice", data_name=title)
         for title, figures in heat_maps(items, span(items))
+    ]
+    return markup(tag("h2", "Layers over time"), tag("div", drawn, class_="choices", id="maps")) if drawn else Markup()
+
+
+def _layers(items: Sequence[Labelled]) -> Markup:
+    several = len(items) > 1
+    tables = [layer_table(item, f"r{i}-", len(items)) for i, item in enumerate(items)]
+    return markup(
+        (tag("h2", (_swatch(i), f"Layers of {items[i].label}") if several else "Layers"), table)
+        for i, table in enumerate(tables)
+        if table
     )
-    return f'<h2>Layers over time</h2><div class="choices" id="maps">{drawn}</div>' if drawn else ""
 
 
-def _layers(items: Sequence[Labelled]) -> str:
-    tables = []
-    for i, item in enumerate(items):
-        table = layer_table(item, f"r{i}-", len(items))
-        if table:
-            name = f"Layers of {escape(item.label)}" if len(items) > 1 else "Layers"
-            tables.append(f"<h2>{_swatch(i) if len(items) > 1 else ''}{name}</h2>{table}")
-    return "".join(tables)
-
-
-def _notes(items: Sequence[Labelled]) -> str:
+def _notes(items: Sequence[Labelled]) -> Markup:
     told = []
     for item in items:
         name = f"{item.label}: " if len(items) > 1 else ""
@@ -166,7 +177,4 @@ def _notes(items: Sequence[Labelled]) -> str:
         found = noted(item.run)
         told += [f"{name}{plural(len(found) - LISTED, 'earlier note')} left out."] if len(found) > LISTED else []
         told += [f"{name}{sentence}" for sentence in found[-LISTED:]]
-    listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in told)
-    notes = f"<h2>Notes</h2><ul>{listed}</ul>" if told else ""
-    terms = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(words)}</dd></div>" for term, words in TERMS)
-    return f'{notes}<h2>Words</h2><dl class="facts">{terms}</dl>'
+    return markup((tag("h2", "Notes"), listing(told)) if told else None, tag("h2", "Words"), facts(TERMS))

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from normgauge.render.console import Block
-from normgauge.render.numbers import plural
+from normgauge.render.numbers import log_enclosure, plural
 from normgauge.render.runs_data import Labelled, Pairs, called, losses, noted, total_evidence, warned
-from normgauge.render.runs_ends import log_enclosure
-from normgauge.render.runs_table import COLUMNS, decades, rows, short, spelled, worst
+from normgauge.render.runs_table import COLUMNS, rows, short, spelled, trend, worst
 from normgauge.render.runs_verdict import healthy, sentences
 from normgauge.render.table import Grid
 from normgauge.store.numbers import number
@@ -92,8 +91,7 @@ def _layers(items: Sequence[Labelled], several: bool) -> Grid:
     lines = []
     for item in items:
         for row in worst(rows(item), max(WORST // len(items), 3)):
-            change = "·" if row.change is None else decades(row.change)
-            own = (*spelled(row), change, small_line(row.trend, 12), row.alarms)
+            own = (*spelled(row), trend(row), small_line(row.trend, 12), row.alarms)
             lines.append((row.name, *([item.label] if several else []), *own))
     headers = ("layer", *(["run"] if several else []), *(name for _, name in COLUMNS), "decades", "trend", "alarms")
     first = 2 if several else 1

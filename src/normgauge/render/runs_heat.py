@@ -1,18 +1,22 @@
-"""Every layer over time as one map a quantity and run: what changes, where and when, at a glance."""
+"""Every layer over time as one map a quantity and run: what changes, where and when, at a glance.
+
+A map is a PNG of one byte a cell: too many cells to draw one by one.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from html import escape
 
 from normgauge.render import svg
+from normgauge.render.markup import Content, Markup, markup, tag
+from normgauge.render.runs_curves import steps_axis
 from normgauge.render.runs_data import Labelled, called, cells, chosen, evidence, warned
-from normgauge.render.runs_png import ABSENT, LEVELS, NOT_FINITE, picture
-from normgauge.render.svg import Scale, Shape
+from normgauge.render.svg import Shape
 
 QUANTITIES = (
     ("norm_lower", "norm, lower end"),
@@ -22,27 +26,15 @@ QUANTITIES = (
     ("update_ratio", "update / weight"),
 )
 BINS, ROWS, CELLS = 140, 256, 24_000
-WIDE = Shape("wide", 960, 0, 170, 14, 0)
-NARROW = Shape("narrow", 380, 0, 96, 8, 0)
+WIDE = Shape("wide", 960, 0, 170, 14)
+NARROW = Shape("narrow", 380, 0, 96, 8)
 TOP, FOOT = 8.0, 22.0
+ABSENT, NOT_FINITE, LEVELS = 0, 255, 254
+RAMP = ((38, 38, 94), (33, 102, 136), (52, 158, 133), (160, 200, 90), (250, 230, 80))
+WARNING = (220, 40, 120)
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
-    """The cells of one run.
-
-    Attributes:
-        names: of the rows.
-        rows: a byte a cell.
-        alarms: step and row of each alarm; no row where its layer is not on the map.
-    """
-
-    names: Sequence[str]
-    rows: Sequence[bytes]
-    alarms: Sequence[tuple[int, int | None]]
-
-
-def heat_maps(runs: Sequence[Labelled], span: tuple[int, int]) -> Iterator[tuple[str, str]]:
+def heat_maps(runs: Sequence[Labelled], span: tuple[int, int]) -> Iterator[tuple[str, Markup]]:
     """Title and figures of each quantity that any run has: one map a run, on one scale."""
     for column, title in QUANTITIES:
         values = [(item, _values(item, column, span)) for item in runs]
@@ -50,8 +42,7 @@ def heat_maps(runs: Sequence[Labelled], span: tuple[int, int]) -> Iterator[tuple
         if logs:
             ends = (min(logs), max(logs)) if max(logs) > min(logs) else (min(logs) - 0.5, max(logs) + 0.5)
             known = f"{title} ({evidence(runs[0].run, column.replace('update_ratio', 'update'))})"
-            drawn = "".join(_figure(item, rows, ends, span, known) for item, rows in values if rows)
-            yield known, drawn + _key(ends)
+            yield known, markup((_figure(item, rows, ends, span, known) for item, rows in values if rows), _key(ends))
 
 
 def _values(item: Labelled, column: str, span: tuple[int, int]) -> list[tuple[str, list[float | None]]]:
@@ -103,57 +94,71 @@ def _figure(
     ends: tuple[float, float],
     span: tuple[int, int],
     title: str,
-) -> str:
+) -> Markup:
     names = [name for name, _ in rows]
     pixels = [bytes(_level(value, *ends) for value in row) for _, row in rows]
     place = {name: i for i, name in enumerate(names)}
     alarms = [(w.first, place.get(w.layer)) for w in warned(item.run)]
-    shown = Map(names, pixels, alarms)
-    data = {
-        "names": list(map(called, names)),
-        "bins": len(pixels[0]),
-        "low": round(ends[0], 4),
-        "high": round(ends[1], 4),
-    }
-    told = escape(json.dumps({**data, "first": span[0], "last": span[1]}, ensure_ascii=False))
-    packed = base64.b64encode(b"".join(pixels)).decode()
+    scale = {"low": round(ends[0], 4), "high": round(ends[1], 4), "first": span[0], "last": span[1]}
+    data = {"names": list(map(called, names)), "bins": len(pixels[0]), **scale}
     address = picture(pixels)
-    drawn = "".join(_drawing(shown, shape, span, address, f"{title}, {item.label}") for shape in (WIDE, NARROW))
-    return (
-        f'<figure class="heat" data-map="{told}" data-cells="{packed}"><figcaption>{escape(item.label)}</figcaption>'
-        f"{drawn}</figure>"
-    )
+
+    def drawing(shape: Shape) -> Markup:
+        height = min(max(420 / len(names), 2.0), 15.0)
+        across, ticks = steps_axis(span, shape)
+        low = TOP + height * len(names)
+        size = {"width": across.end - across.start, "height": low - TOP}
+        return svg.drawing(
+            (shape.width, low + FOOT),
+            shape.name,
+            f"{title}, {item.label}: {len(names)} layers over steps {span[0]} to {span[1]}.",
+            tag("image", class_="cells", href=address, x=shape.left, y=TOP, preserveAspectRatio="none", **size),
+            (
+                svg.text(shape.left - 5, TOP + height * (i + 0.5) + 4, svg.fit(names[i], shape.left - 8), "tiny", "end")
+                for i in range(0, len(names), math.ceil(13 / height))
+            ),
+            (_alarm(across.at(step), row, height, low) for step, row in alarms),
+            svg.uprights(ticks, low, low, shape.width),
+        )
+
+    packed = base64.b64encode(b"".join(pixels)).decode()
+    told = json.dumps(data, ensure_ascii=False)
+    return svg.figure(item.label, drawing(WIDE), drawing(NARROW), class_="heat", data_map=told, data_cells=packed)
 
 
-def _drawing(shown: Map, shape: Shape, span: tuple[int, int], address: str, label: str) -> str:
-    height = min(max(420 / len(shown.names), 2.0), 15.0)
-    across = Scale(*span, shape.left, shape.width - shape.right)
-    low = TOP + height * len(shown.names)
-    parts = [
-        f'<image class="cells" href="{address}" x="{shape.left:g}" y="{TOP:g}" width="{across.end - across.start:g}" '
-        f'height="{low - TOP:.1f}" preserveAspectRatio="none"/>'
-    ]
-    every = math.ceil(13 / height)
-    for i in range(0, len(shown.names), every):
-        name = svg.fit(shown.names[i], shape.left - 8)
-        parts.append(svg.text(shape.left - 5, TOP + height * (i + 0.5) + 4, name, "tiny", "end"))
-    for step, row in shown.alarms:
-        x = across.at(step)
-        if row is not None:
-            parts.append(svg.arrow(x, TOP + height * (row + 0.5), 0.9, 0, "alarmed"))
-        parts.append(svg.line(x, TOP, x, low, "alarm"))
-    for value in svg.ticks(across, 7 if shape.wide else 4):
-        if value == round(value) and across.at(value) < across.end - 12:
-            parts.append(svg.text(across.at(value), low + 15, f"{value:,.0f}", "tiny", "middle"))
-    said = f"{label}: {len(shown.names)} layers over steps {span[0]} to {span[1]}."
-    return svg.drawing(shape.width, low + FOOT, shape.name, said, parts)
+def _alarm(x: float, row: int | None, height: float, low: float) -> Content:
+    """An upright line, with an arrow at the row of its layer where that is on the map."""
+    arrow = None if row is None else svg.arrow(x, TOP + height * (row + 0.5), 0.9, 0, "alarmed")
+    return arrow, svg.line(x, TOP, x, low, "alarm")
 
 
-def _key(ends: tuple[float, float]) -> str:
+def _key(ends: tuple[float, float]) -> Markup:
     """The scale of colours with its two ends."""
-    ramp = picture([bytes(range(1, LEVELS + 1))])
+    ramp = tag("img", src=picture([bytes(range(1, LEVELS + 1))]), alt="from dark to light")
     low, high = (f"{10**end:.3g}" for end in ends)
-    return (
-        f'<p class="ramp">{low} <img src="{ramp}" alt="from dark to light"> {high}, logarithmic; '
-        "pink is not finite, empty was not measured; ▸ marks an alarm.</p>"
-    )
+    told = "logarithmic; pink is not finite, empty was not measured; ▸ marks an alarm."
+    return tag("p", f"{low} ", ramp, f" {high}, {told}", class_="ramp")
+
+
+def palette() -> bytes:
+    """Red, green, blue of each level: 0 for no value, then the ramp, then what is not finite."""
+    colours = [(128, 128, 128)]
+    for level in range(LEVELS):
+        place = level / (LEVELS - 1) * (len(RAMP) - 1)
+        left = min(int(place), len(RAMP) - 2)
+        share = place - left
+        colours.append(tuple(round(a + (b - a) * share) for a, b in zip(RAMP[left], RAMP[left + 1], strict=True)))  # type: ignore[arg-type]
+    return bytes(value for colour in (*colours, WARNING) for value in colour)
+
+
+def picture(rows: Sequence[bytes]) -> str:
+    """The rows, each a byte a cell, as a ``data:`` address."""
+    size = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)
+    raw = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
+    chunks = ((b"IHDR", size), (b"PLTE", palette()), (b"tRNS", b"\0"), (b"IDAT", raw), (b"IEND", b""))
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in chunks)
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

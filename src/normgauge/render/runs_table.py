@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
-from normgauge.render.numbers import ABSENT, plural
+from normgauge.render.markup import Markup, markup, tag
+from normgauge.render.numbers import ABSENT, enclosure, plural
 from normgauge.render.runs_data import Labelled, Pairs, cells, evidence, warned
-from normgauge.render.runs_ends import enclosure
+from normgauge.render.svg import Axis
+from normgauge.render.table import Grid, html_table
 
 COLUMNS = (
     ("norm_lower", "norm"),  # shown with its upper end, which has slack between two proofs
@@ -105,7 +106,7 @@ def spelled(row: Row) -> list[str]:
     return [enclosure(row.values[0], row.norm_upper), *(short(value) for value in row.values[1:])]
 
 
-def layer_table(item: Labelled, key: str, crowd: int = 1) -> str:
+def layer_table(item: Labelled, key: str, crowd: int = 1) -> Markup:
     """The table as HTML; the page's script makes it sortable.
 
     Args:
@@ -116,54 +117,51 @@ def layer_table(item: Labelled, key: str, crowd: int = 1) -> str:
     count = len(item.run.layers)
     found = rows(item, POINTS if count * crowd < 800 else FEWER)
     if not found:
-        return ""
+        return Markup()
     shown = found if count <= MOST else sorted(worst(found, MOST), key=lambda row: row.place)
-    heads = [("#", ""), ("layer", ""), ("kind", ""), *((n, evidence(item.run, _stored(c))) for c, n in COLUMNS)]
-    heads += [("trend, decades", "of σ for a normalizer, of the norm's lower end for the others"), ("alarms", "")]
-    head = "".join(
-        f'<th scope="col"{"" if i in (1, 2, len(heads) - 1) else " class=n"}>{escape(name)}'
-        f"{f' <small>{escape(more)}</small>' if more and i < 9 else ''}</th>"
-        for i, (name, more) in enumerate(heads)
-    )
+    known = (evidence(item.run, "update" if column == "update_ratio" else column) for column, _ in COLUMNS)
+    measured = [markup(name, " ", tag("small", told)) for (_, name), told in zip(COLUMNS, known, strict=True)]
+    heads = ("#", "layer", "kind", *measured, "trend, decades", "alarms")
     cut = f"; the {MOST} with alarms or the largest changes are shown" if count > MOST else ""
-    title = f"{plural(count, 'layer')} at step {item.last:,}{cut}"
-    body = "".join(_row(row, key) for row in shown)
-    return (
-        f'<div class="scroll" role="region" aria-label="{escape(f"Layers of {item.label}")}" tabindex="0">'
-        f'<table class="sorted" id="{key}table"><caption>{escape(title)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    cells = tuple(
+        (
+            str(row.place + 1),
+            markup(row.name),
+            row.kind,
+            *spelled(row),
+            markup(f"{trend(row)} ", spark(row.trend)),
+            row.alarms,
+        )
+        for row in shown
+    )
+    return html_table(
+        Grid(f"{plural(count, 'layer')} at step {item.last:,}{cut}", heads, cells, frozenset({0, *range(3, 10)})),
+        label=f"Layers of {item.label}",
+        named=1,
+        rows=[
+            {"id": f"{key}{row.place}", "class": "open" if row.alarms else TONES.get(row.role, "weight")}
+            for row in shown
+        ],
+        class_="sorted",
+        id=f"{key}table",
     )
 
 
-def _stored(column: str) -> str:
-    return "update" if column == "update_ratio" else column
+def trend(row: Row) -> str:
+    """By how many decades a layer's main quantity changed."""
+    return ABSENT if row.change is None else decades(row.change)
 
 
-def _row(row: Row, key: str) -> str:
-    numbers = "".join(f'<td class="n">{value}</td>' for value in spelled(row))
-    change = ABSENT if row.change is None else decades(row.change)
-    tone = "open" if row.alarms else TONES.get(row.role, "weight")
-    return (
-        f'<tr id="{key}{row.place}" class="{tone}"><td class="n">{row.place + 1}</td>'
-        f'<th scope="row">{escape(row.name)}</th><td>{escape(row.kind)}</td>{numbers}'
-        f'<td class="n">{change} {spark(row.trend)}</td><td>{escape(row.alarms)}</td></tr>'
-    )
-
-
-def spark(pairs: Pairs) -> str:
+def spark(pairs: Pairs) -> Markup:
     """A small line without axes, on a logarithmic scale where all is positive."""
     fine = [(s, v) for s, v in pairs if math.isfinite(v)]
     if len(fine) < 2:
-        return ""
+        return Markup()
     logs = [(s, math.log10(v)) for s, v in fine] if min(v for _, v in fine) > 0 else fine
     low, high = min(v for _, v in logs), max(v for _, v in logs)
     middle, half = (low + high) / 2, max((high - low) / 2, 0.02)  # a flat line looks flat
-    first, width = logs[0][0], max(logs[-1][0] - logs[0][0], 1)
-    points = " ".join(
-        f"{(s - first) / width * SPARK_WIDTH:.0f},{(1 - (v - middle) / half) * (SPARK_HEIGHT / 2 - 1) + 1:.1f}"
-        for s, v in logs
-    )
-    return (
-        f'<svg class="spark" viewBox="0 0 {SPARK_WIDTH:g} {SPARK_HEIGHT:g}" aria-hidden="true">'
-        f'<polyline points="{points}"/></svg>'
-    )
+    across = Axis(((logs[0][0], 0.0), (max(logs[-1][0], logs[0][0] + 1), SPARK_WIDTH)))
+    up = Axis(((middle - half, SPARK_HEIGHT - 1), (middle + half, 1.0)))
+    places = " ".join(f"{across.at(s):.0f},{up.at(v):.1f}" for s, v in logs)
+    view = f"0 0 {SPARK_WIDTH:g} {SPARK_HEIGHT:g}"
+    return tag("svg", tag("polyline", points=places), class_="spark", viewBox=view, aria_hidden="true")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from normgauge.render.numbers import plural
+from normgauge.render.numbers import log_enclosure, plural
 from normgauge.render.runs_data import Labelled, called, losses, total_evidence, warned
-from normgauge.render.runs_ends import log_enclosure
 from normgauge.store.numbers import number
 
 MOVED = 0.1  # decades below which a total is said to stay where it is

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.render import svg
+from normgauge.render.markup import Markup
 from normgauge.render.numbers import plural, where
-from normgauge.render.svg import Scale, Shape
+from normgauge.render.svg import Axis, Shape
 
 TOP, ROW, WIDEST = 24.0, 22.0, 18.0
 KEY = (("norm", "smallest to largest σ"), ("line balanced solid", "root mean square"), ("line floor-mark", "√ε"))
@@ -24,7 +24,7 @@ def normalizers(reading: Reading) -> list[tuple[int, LayerRecord, Mapping[str, f
     ]
 
 
-def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
+def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Markup:
     """Draw one range bar a normalizer, from smallest to largest σ, in the order of execution; empty without any.
 
     Args:
@@ -34,14 +34,21 @@ def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> st
     """
     found = normalizers(reading)
     if not found:
-        return ""
+        return Markup()
     values = [v for _, _, s in found for v in (*(_log(s, e) for e in ("min", "rms", "max")), _root_eps(s))]
-    axis = svg.scale([v for v in values if v is not None], TOP + shape.height * 0.8, TOP)
-    bottom = axis.start + ROW
-    parts = [*_grid(axis, shape), *_bars(found, axis, shape, key), *_names([r for _, r, _ in found], shape, bottom - 6)]
-    swatches, taken = svg.legend(KEY, bottom + 4, shape.left, shape.width - 4)
-    label = f"σ of {plural(len(found), 'normalizer')} by depth, {where(reading.scope)}."
-    return svg.drawing(shape.width, bottom + taken + 6, shape.name, label, [*parts, *swatches])
+    up = svg.level_axis([v for v in values if v is not None], TOP + shape.height * 0.8, TOP)
+    bottom = up.start + ROW
+    return svg.drawing(
+        (shape.width, bottom + 4),
+        shape.name,
+        f"σ of {plural(len(found), 'normalizer')} by depth, {where(reading.scope)}.",
+        svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - 8, "soft"),
+        svg.text(2, 12, "log10 σ", "soft"),
+        _bars(found, up, shape, key),
+        _names([r for _, r, _ in found], shape, bottom - 6),
+        key=KEY,
+        left=shape.left,
+    )
 
 
 def _positive(sigma: Mapping[str, float], end: str) -> bool:
@@ -57,40 +64,36 @@ def _root_eps(sigma: Mapping[str, float]) -> float | None:
     return None if eps is None else eps / 2
 
 
-def _grid(axis: Scale, shape: Shape) -> Iterator[str]:
-    for value in svg.ticks(axis, 7 if shape.wide else 6):
-        y = axis.at(value)
-        yield svg.line(shape.left, y, shape.width - 8, y, "zero" if value == 0 else "grid")
-        yield svg.text(shape.left - 5, y + 4, f"{value:g}", "soft", "end")
-    yield svg.text(2, 12, "log10 σ", "soft")
-
-
 def _bars(
-    found: Sequence[tuple[int, LayerRecord, Mapping[str, float]]], axis: Scale, shape: Shape, key: str
-) -> Iterator[str]:
+    found: Sequence[tuple[int, LayerRecord, Mapping[str, float]]], up: Axis, shape: Shape, key: str
+) -> Iterator[Markup]:
     room = (shape.width - shape.left - 8) / len(found)
     thick = min(max(room * 0.6, 1.0), WIDEST)
     for index, (place, record, sigma) in enumerate(found):
         left = shape.left + room * index
-        x, middle = left + (room - thick) / 2, left + room / 2
-        ends = [v for v in (_log(sigma, "max"), _log(sigma, "min")) if v is not None]
-        top, low = axis.at(ends[0]), axis.at(ends[-1])
-        told = f"{record.name} ({record.kind}): σ " + ", ".join(f"{k} {v:.3g}" for k, v in sigma.items())
-        yield f'<g class="bar" data-row="{escape(key)}{place}"><title>{escape(told)}</title>'
-        yield svg.box(left, TOP, room, axis.start - TOP, "hit") + svg.box(x, top, thick, low - top, "norm")
-        for value, kind in ((_log(sigma, "rms"), "balanced solid"), (_root_eps(sigma), "floor-mark")):
-            if value is not None:
-                half = thick * (0.5 if kind != "floor-mark" else 0.8)
-                yield svg.line(middle - half, axis.at(value), middle + half, axis.at(value), kind)
-        yield "</g>"
+        middle = left + room / 2
+        ends = [up.at(v) for v in (_log(sigma, "max"), _log(sigma, "min")) if v is not None]
+        marks = ((_log(sigma, "rms"), 0.5, "balanced solid"), (_root_eps(sigma), 0.8, "floor-mark"))
+        yield svg.group(
+            f"{record.name} ({record.kind}): σ " + ", ".join(f"{k} {v:.3g}" for k, v in sigma.items()),
+            svg.box(left, TOP, room, up.start - TOP, "hit"),
+            svg.box(middle - thick / 2, ends[0], thick, ends[-1] - ends[0], "norm"),
+            (
+                svg.line(middle - thick * half, up.at(value), middle + thick * half, up.at(value), kind)
+                for value, half, kind in marks
+                if value is not None
+            ),
+            class_="bar",
+            data_row=f"{key}{place}",
+        )
 
 
-def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[str]:
+def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[Markup]:
     """The normalizers' names wherever there is room."""
     room = (shape.width - shape.left - 8) / len(records)
     free = 0.0
     for index, record in enumerate(records):
-        middle, half = shape.left + room * (index + 0.5), svg.text_width(record.name, 12) / 2
+        middle, half = shape.left + room * (index + 0.5), svg.text_width(record.name, svg.TINY) / 2
         start = max(middle - half, shape.left)
         if start >= free and start + 2 * half <= shape.width:
             yield svg.text(start, y, record.name, "tiny")

@@ -1,4 +1,4 @@
-"""The few SVG elements the figures are made of, and the arithmetic of axes and labels.
+"""The grammar of all figures: one axis, its grid, and the few marks that are put on it.
 
 The figures are drawn by hand rather than by a plotting library: nothing to install, a few kilobytes each, colours that
 follow the page's theme, bars that can be hovered and focused, and text that stays text for a screen reader.
@@ -7,15 +7,19 @@ follow the page's theme, bars that can be hovered and focused, and text that sta
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from itertools import groupby, pairwise
+
+from normgauge.render.markup import Content, Markup, markup, powers, tag
 
 FONT = 13.0
+TINY = 12.0  # of the words at an axis
 RAISED = 4  # pixels an exponent stands above its base
-POWER = re.compile(r"(?<=\b10)\^(-?\d+(?:\.\d+)?)")
 NARROW_LETTERS, WIDE_LETTERS = frozenset("ijltf.,:;'|!()[]· "), frozenset("mwMW@%…−")
+ROOM = 0.06  # of the values' range, left free at both ends of an axis
+PLAIN = 3  # decades on both sides of 1 that are written out
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Shape:
     height: float
     left: float
     right: float
-    bars: int
+    bars: int = 0
 
     @property
     def wide(self) -> bool:
@@ -49,77 +53,209 @@ NARROW = Shape("narrow", 380, 160, 32, 98, 80)
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
-    """Values to pixels; what lies outside, infinities above all, sits at the edge."""
+class Axis:
+    """Values to pixels, straight between knots; what lies outside, infinities above all, sits at the edge.
 
-    low: float
-    high: float
-    start: float
-    end: float
+    Attributes:
+        knots: values, or their decimal logs, with their pixels; values ascend.
+        logarithmic: which of the two.
+        least: where ticks begin; below it, on a logarithmic axis, there is a gap and then zero.
+    """
+
+    knots: tuple[Point, ...]
+    logarithmic: bool = False
+    least: float = -math.inf
+
+    @property
+    def start(self) -> float:
+        """The pixel of the lowest value."""
+        return self.knots[0][1]
+
+    @property
+    def end(self) -> float:
+        """The pixel of the highest value."""
+        return self.knots[-1][1]
 
     def at(self, value: float) -> float:
-        """The pixel of ``value``."""
-        inside = min(max(value, self.low), self.high)
-        return self.start + (self.end - self.start) * (inside - self.low) / (self.high - self.low)
+        """The pixel of a value; zero has none on a logarithmic axis and sits at its start."""
+        if self.logarithmic:
+            value = math.log10(value) if value > 0 else -math.inf
+        return self.pixel(value)
+
+    def pixel(self, place: float) -> float:
+        """The pixel of a value, or of its decimal log on a logarithmic axis."""
+        for (low, start), (high, end) in pairwise(self.knots):
+            if place <= high:
+                return start + (end - start) * (max(place, low) - low) / (high - low)
+        return self.end
+
+    def ticks(self, most: int = 7, spell: Callable[[float], str] = "{:.6g}".format) -> list[tuple[float, str]]:
+        """Pixel and words of round values, about ``most``: whole decades on a logarithmic axis that spans any, zero."""
+        values = [value for value in steps(self.knots[0][0], self.knots[-1][0], most) if value >= self.least]
+        if self.logarithmic:
+            values, spell = [value for value in values if value == round(value)] or values, _decade
+        zero = [(self.start, "0")] if self.least > self.knots[0][0] else []
+        return [*zero, *((self.pixel(value), spell(value)) for value in values)]
 
 
-def scale(values: Sequence[float], start: float, end: float) -> Scale:
-    """A scale that holds zero and every finite value, with a little room, and more on the side of an infinite one."""
+def _decade(power: float) -> str:
+    """A power of ten in words.
+
+    >>> _decade(-2.0), _decade(50.0)
+    ('0.01', '10^50')
+    """
+    return f"{10**power:.4g}" if abs(power) <= PLAIN else f"10^{power:g}"
+
+
+def steps(low: float, high: float, most: int) -> list[float]:
+    """Round values between two ends, at most ``most`` and one."""
+    unit = 10 ** math.floor(math.log10(high - low))
+    step = next(unit * k for k in (0.1, 0.2, 0.5, 1, 2, 5, 10) if (high - low) / (unit * k) <= most)
+    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def axis(values: Iterable[float], start: float, end: float, *, logarithmic: bool = False) -> Axis:
+    """An axis that holds every finite value, with a little room; a logarithmic one has a place for zero, apart."""
+    fine = [value for value in values if math.isfinite(value)]
+    positive = [value for value in fine if value > 0]
+    logarithmic = logarithmic and bool(positive)
+    shown = [math.log10(value) for value in positive] if logarithmic else fine
+    low, high = min(shown, default=0.0), max(shown, default=1.0)
+    room = ROOM * (high - low) or 0.1 * abs(high) or 0.5
+    gap = 0.2 * max(high - low, 1.0) if logarithmic and len(positive) < len(fine) else 0.0
+    return Axis(((low - room - gap, start), (high + room, end)), logarithmic, low - room)
+
+
+def level_axis(values: Sequence[float], start: float, end: float) -> Axis:
+    """An axis of decades that holds zero and every finite value, with more room on the side of an infinite one."""
     finite = [v for v in (*values, 0.0) if math.isfinite(v)]
-    pad = 0.06 * max(max(finite) - min(finite), 0.5)
+    room = ROOM * max(max(finite) - min(finite), 0.5)
     below, above = (5 if infinite in values else 1 for infinite in (-math.inf, math.inf))
-    return Scale(min(finite) - below * pad, max(finite) + above * pad, start, end)
+    return Axis(((min(finite) - below * room, start), (max(finite) + above * room, end)))
 
 
-def ticks(axis: Scale, most: int = 7) -> list[float]:
-    """Round values along an axis, at most ``most`` of them."""
-    span = axis.high - axis.low
-    unit = 10 ** math.floor(math.log10(span))
-    step = next(unit * k for k in (0.1, 0.2, 0.5, 1, 2, 5, 10) if span / (unit * k) <= most)
-    return [k * step for k in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1)]
+def levels(ticks: Iterable[tuple[float, str]], left: float, right: float, kind: str = "tiny") -> list[Markup]:
+    """Level lines across a plot, with their words left of it."""
+    return [
+        markup(line(left, y, right, y, _ground(told)), text(left - 5, y + 4, told, kind, "end")) for y, told in ticks
+    ]
 
 
-def drawing(width: float, height: float, kind: str, label: str, parts: Sequence[str]) -> str:
-    """A whole figure; ``label`` is what a screen reader says."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fig {kind}" viewBox="0 0 {width:g} {height:g}" role="group" '
-        f'aria-label="{escape(label)}">' + "".join(parts) + "</svg>"
-    )
+def uprights(
+    ticks: Iterable[tuple[float, str]], top: float, floor: float, edge: float, below: float = 15.0
+) -> list[Markup]:
+    """Upright lines, none where top is floor; under them their words, inside the edge and wherever there is room."""
+    parts, free = [], 0.0
+    for x, told in ticks:
+        parts += [line(x, top, x, floor, _ground(told))] if top < floor else []
+        half = text_width(told, TINY) / 2
+        middle = min(x, edge - half)
+        if middle - half >= free:
+            parts.append(text(middle, floor + below, told, "tiny", "middle"))
+            free = middle + half + 6
+    return parts
 
 
-def text(x: float, y: float, content: str, kind: str = "soft", anchor: str = "start") -> str:
-    """A line of text, with powers of ten raised as on the page."""
-    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{place}>{_raised(content)}</text>'
+def _ground(told: str) -> str:
+    return "zero" if told == "0" else "grid"
 
 
-def _raised(content: str) -> str:
-    """Escaped, with the exponents of ``10^1.5`` as superscripts; ``baseline-shift`` is not drawn by every browser."""
-    first, *rest = POWER.split(content)
-    shown = escape(first)
-    for exponent, after in zip(rest[::2], rest[1::2], strict=True):
-        shown += f'<tspan class="sup" dy="-{RAISED}">{exponent}</tspan>'
-        shown += f'<tspan dy="{RAISED}">{escape(after)}</tspan>' if after else ""
-    return shown
+def drawing(
+    size: Point, kind: str, label: str, *parts: Content, key: Sequence[tuple[str, str]] = (), left: float = 4.0
+) -> Markup:
+    """A whole figure.
+
+    Args:
+        size: width and height, without the key.
+        kind: its class.
+        label: what a screen reader says.
+        parts: of it.
+        key: kinds and words of the legend under it.
+        left: where the legend begins.
+    """
+    width, height = size
+    swatches, taken = legend(key, height, left, width - 4) if key else ([], 0.0)
+    view = {"viewBox": f"0 0 {width:g} {height + taken + 4 * bool(key):g}", "role": "group", "aria-label": label}
+    return tag("svg", parts, swatches, xmlns="http://www.w3.org/2000/svg", class_=f"fig {kind}", **view)
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+def figure(caption: str, *drawings: str, **attributes: str | float | None) -> Markup:
+    """Drawings of one thing, of which the style sheet shows the one that fits; nothing where there are none."""
+    head = tag("figcaption", caption) if caption else None
+    return tag("figure", head, drawings, **attributes) if any(drawings) else Markup()
+
+
+def both(draw: Callable[[Shape], str]) -> Markup:
+    """A drawing wide and narrow."""
+    return markup(draw(WIDE), draw(NARROW))
+
+
+def text(x: float, y: float, content: str, kind: str = "soft", anchor: str | None = None) -> Markup:
+    """A line of text, with powers of ten raised as on the page; ``baseline-shift`` is not drawn by every browser."""
+    first, raised = powers(content)
+    spans = [
+        (tag("tspan", power, class_="sup", dy=-RAISED), tag("tspan", after, dy=RAISED) if after else None)
+        for power, after in raised
+    ]
+    return tag("text", first, spans, class_=kind, x=float(x), y=float(y), text_anchor=anchor)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
     """A straight line."""
-    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+    return tag("line", class_=kind, x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2))
 
 
-def box(x: float, y: float, width: float, height: float, kind: str) -> str:
+def box(x: float, y: float, width: float, height: float, kind: str, **more: str | float | None) -> Markup:
     """A rectangle, at least a hair wide and high."""
-    return (
-        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{max(height, 1.5):.1f}"/>'
-    )
+    size = {"width": max(float(width), 0.5), "height": max(float(height), 1.5)}
+    return tag("rect", class_=kind, x=float(x), y=float(y), **size, **more)
 
 
-def arrow(x: float, y: float, dx: float, dy: float, kind: str = "open") -> str:
+def dot(x: float, y: float, kind: str, radius: float = 2.5, told: str | None = None, **more: str) -> Markup:
+    """A point; ``told`` where it is hovered."""
+    title = tag("title", told) if told else None
+    return tag("circle", title, class_=kind, cx=float(x), cy=float(y), r=radius, **more)
+
+
+def group(told: str, *parts: Content, **attributes: str | None) -> Markup:
+    """Marks that belong together, and what they say where they are hovered."""
+    return tag("g", tag("title", told), parts, **attributes)
+
+
+def path(points: Iterable[Point], kind: str, name: str = "polyline", told: str | None = None) -> Markup:
+    """A line through points, or what it encloses where it is a ``polygon``."""
+    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return tag(name, tag("title", told) if told else None, class_=kind, points=places)
+
+
+def arrow(x: float, y: float, dx: float, dy: float, kind: str = "open") -> Markup:
     """A triangle that points off the edge: this goes on to infinity."""
     tip, side = 8.0, 5.0
-    points = [(x + tip * dx, y + tip * dy), (x - side * dy, y + side * dx), (x + side * dy, y - side * dx)]
-    return f'<polygon class="{kind}" points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in points)}"/>'
+    corners = [(x + tip * dx, y + tip * dy), (x - side * dy, y + side * dx), (x + side * dy, y - side * dx)]
+    return path(corners, kind, "polygon")
+
+
+def curve(points: Sequence[Point], at: tuple[Axis, Axis], style: str, dotted: int, told: str | None = None) -> Markup:
+    """A line through the points, broken where one is not finite.
+
+    Args:
+        points: of it.
+        at: the axes.
+        style: its colour, or that and more.
+        dotted: fewer points than this are marked one by one, so that a line over a gap is seen to be one.
+        told: where it is hovered.
+    """
+    across, up = at
+    finite = groupby(points, key=lambda point: all(map(math.isfinite, point)))
+    pieces = [[(across.at(x), up.at(y)) for x, y in piece] for fine, piece in finite if fine]
+    colour = style.split()[0]
+    return markup(
+        (
+            path(piece, f"curve {style}", told=told),
+            [dot(*place, f"dot {colour}") for place in piece] if len(points) < dotted or len(piece) == 1 else None,
+        )
+        for piece in pieces
+    )
 
 
 def text_width(content: str, size: float = FONT) -> float:
@@ -151,23 +287,23 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return places
 
 
-def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: float) -> tuple[list[str], float]:
+def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: float) -> tuple[list[Markup], float]:
     """Swatches with words, in as many lines as needed; also the height taken.
 
     A kind that begins with ``line`` is drawn as a level line, one that begins with ``tick`` as an upright one.
     """
     parts, x, row = [], left, 0
-    for kind, words in entries:
-        needed = 18 + text_width(words, 12) + 14
+    for kind, told in entries:
+        needed = 18 + text_width(told, TINY) + 14
         if x > left and x + needed > right:
             x, row = left, row + 1
         middle = y + 20 * row + 9
-        if kind.startswith("line"):
+        if kind.startswith("line "):
             parts.append(line(x, middle, x + 13, middle, kind.removeprefix("line ")))
-        elif kind.startswith("tick"):
+        elif kind.startswith("tick "):
             parts.append(line(x + 6.5, middle - 7, x + 6.5, middle + 7, kind.removeprefix("tick ")))
         else:
             parts.append(box(x, middle - 5, 13, 10, kind))
-        parts.append(text(x + 18, middle + 4, words, "key"))
+        parts.append(text(x + 18, middle + 4, told, "key"))
         x += needed
     return parts, 20.0 * (row + 1)

@@ -1,20 +1,40 @@
-"""A sweep as one self-contained HTML page: the table, plots and what failed."""
+"""A sweep as one self-contained HTML page: the table, plots of a measure against settings, and what failed.
+
+Seeds are dots with the line of their means; a measure against two settings is a heat map.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import combinations
+from typing import Any
 
+from normgauge.render import svg
+from normgauge.render.document import document, listing, paragraphs, section
+from normgauge.render.markup import Markup, markup
 from normgauge.render.numbers import plural
-from normgauge.render.page import document
-from normgauge.render.parts import html_table, words
-from normgauge.render.sweep import failures, result_grid, title
-from normgauge.render.sweep_plot import both_shapes, chart, heat_map, plottable
-from normgauge.render.sweep_points import Outcome, points
+from normgauge.render.svg import WIDE, Axis, Shape
+from normgauge.render.sweep import (
+    Outcome,
+    average,
+    failures,
+    figure,
+    is_share,
+    points,
+    result_grid,
+    settings_words,
+    spell,
+    title,
+)
+from normgauge.render.table import html_table
 
 MOST_PLOTS = 4
+TOP, BOTTOM = 14.0, 46.0
+LOG_FROM = 20.0  # a range of positive settings that spans this factor gets a logarithmic axis
+MOST_CELLS = 16  # values of a setting in a heat map
+ROW = 34.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,51 +63,143 @@ class View:
 def sweep_page(outcomes: Sequence[Outcome], view: View) -> str:
     """The page as a string."""
     found = points(outcomes)
-    opening = "".join(f'<p class="verdict">{words(sentence)}</p>' for sentence in view.told)
-    table = html_table(result_grid(found, view.keys, view.sort, view.name)) if found else ""
-    figures = "".join(_figures(outcomes, view, measure) for measure in view.shown)
-    notes = [f"{o.id}: {note}" for o in outcomes for note in o.notes]
-    body = (
-        opening
-        + f"<section><h2>Results</h2>{table}</section>"
-        + (f"<section><h2>Plots</h2>{figures}</section>" if figures else "")
-        + _listed("Failed trials", failures(outcomes))
-        + _listed("Notes", notes)
+    table = html_table(result_grid(found, view.keys, view.sort, view.name)) if found else Markup()
+    body = markup(
+        paragraphs(view.told, "verdict"),
+        section("Results", table),
+        section("Plots", (_figure(outcomes, view, axes, measure) for measure in view.shown for axes in _wanted(view))),
+        section("Failed trials", listing(failures(outcomes))),
+        section("Notes", listing([f"{o.id}: {note}" for o in outcomes for note in o.notes])),
     )
     subtitle = f"{plural(len(found), 'point')}, {plural(len(outcomes), 'trial')}"
     return document(f"Sweep {view.name}", subtitle, body)
 
 
-def _figures(outcomes: Sequence[Outcome], view: View, measure: str) -> str:
-    if len(view.axes) == 2:
-        wanted: list[tuple[str, ...]] = [(view.axes[0], view.axes[1])]
-    elif view.axes:
-        wanted = [view.axes]
-    else:
-        pairs = [pair for pair in combinations(view.keys, 2) if not set(pair) & view.drawn]
-        wanted = [(key,) for key in view.keys[:MOST_PLOTS]] + list(pairs[:1])
-    return "".join(_figure(outcomes, view, axes, measure) for axes in wanted)
+def _wanted(view: View) -> list[tuple[str, ...]]:
+    """The settings of each plot: those asked for, or each alone and the first two that were not drawn at random."""
+    if view.axes:
+        return [view.axes]
+    pairs = [pair for pair in combinations(view.keys, 2) if not set(pair) & view.drawn]
+    return [*((key,) for key in view.keys[:MOST_PLOTS]), *pairs[:1]]
 
 
-def _figure(outcomes: Sequence[Outcome], view: View, axes: tuple[str, ...], measure: str) -> str:
-    if len(axes) == 2:
-        drawn = both_shapes(heat_map, outcomes, axes, measure)
-    else:
-        drawn = both_shapes(chart, outcomes, axes[0], measure, joined=axes[0] not in view.drawn)
-    if not drawn:
-        return ""
-    caption = f"{title(measure)} by {' and '.join(axes)}"
+def _figure(outcomes: Sequence[Outcome], view: View, axes: tuple[str, ...], measure: str) -> Markup:
+    def draw(shape: Shape) -> Markup:
+        if len(axes) == 2:
+            return heat_map(outcomes, (axes[0], axes[1]), measure, shape)
+        return chart(outcomes, axes[0], measure, shape, joined=axes[0] not in view.drawn)
+
     others = [key for key in view.keys if key not in axes]
-    told = f"; a mean is over seeds and over {', '.join(others)}" if others else "; a mean is over seeds"
-    left_out = sum(measure in o.values for o in outcomes) - len(plottable(outcomes, axes, measure))
-    told += (
-        f"; {plural(left_out, 'value')} that {'is' if left_out == 1 else 'are'} not finite left out" if left_out else ""
+    over = f" and over {', '.join(others)}" if others else ""
+    absent = sum(measure in o.values for o in outcomes) - len(plottable(outcomes, axes, measure))
+    left_out = (
+        f"; {plural(absent, 'value')} that {'is' if absent == 1 else 'are'} not finite left out" if absent else ""
     )
-    return f"<figure><figcaption>{escape(caption + told)}</figcaption>{drawn}</figure>"
+    return svg.figure(f"{title(measure)} by {' and '.join(axes)}; a mean is over seeds{over}{left_out}", svg.both(draw))
 
 
-def _listed(heading: str, lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<section><h2>{escape(heading)}</h2><ul>{items}</ul></section>"
+def setting_places(values: Sequence[Any], start: float, end: float) -> dict[str, float]:
+    """The pixel of each value of a setting as it is spelled: numbers by their size, anything else side by side."""
+    distinct = list({spell(value): value for value in values}.values())
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if not numeric or len(distinct) < 2:
+        step = (end - start) / len(distinct)
+        return {spell(value): start + step * (i + 0.5) for i, value in enumerate(distinct)}
+    ordered = sorted(distinct)
+    logarithmic = ordered[0] > 0 and ordered[-1] / ordered[0] >= LOG_FROM
+    low, high = (math.log10(value) if logarithmic else value for value in (ordered[0], ordered[-1]))
+    along = Axis(((low, start + 24), (high, end - 24)), logarithmic)
+    return {spell(value): along.at(value) for value in ordered}
+
+
+def plottable(outcomes: Sequence[Outcome], keys: Sequence[str], measure: str) -> list[Outcome]:
+    """The outcomes that have the settings and a finite measure."""
+    return [
+        o for o in outcomes if math.isfinite(o.values.get(measure, math.nan)) and all(key in o.point for key in keys)
+    ]
+
+
+def chart(outcomes: Sequence[Outcome], key: str, measure: str, shape: Shape = WIDE, *, joined: bool = True) -> Markup:
+    """A measure against one setting; "" where there is nothing to draw.
+
+    Args:
+        outcomes: the trials.
+        key: the setting along x.
+        measure: what stands along y.
+        shape: wide or narrow.
+        joined: draw the line of the means; a random draw has one trial a value, and no line.
+
+    Returns:
+        The drawing.
+    """
+    shown = plottable(outcomes, (key,), measure)
+    if not shown:
+        return Markup()
+    left, right, floor = shape.left + 26, shape.width - 12, TOP + shape.height
+    across = setting_places([o.point[key] for o in shown], left, right)
+    up = svg.axis([o.values[measure] for o in shown], floor, TOP)
+    ticks = up.ticks(6, lambda value: f"{100 * value:.6g}%" if is_share(measure) else f"{value:.6g}")
+    seeds = [(across[spell(o.point[key])], o.values[measure], settings_words(o)) for o in shown]
+    means = {x: average([value for at, value, _ in seeds if at == x]) for x in across.values()}
+    named = f"{title(measure)} against {key}, {len(shown)} trials"
+    room = (right - left) / min(len(across), 4)
+    return svg.drawing(
+        (shape.width, floor + BOTTOM),
+        shape.name,
+        named,
+        svg.levels(ticks, left, right),
+        svg.uprights([(x, svg.fit(name, room)) for name, x in across.items()], floor, floor, shape.width, 20),
+        svg.path([(x, up.at(mean)) for x, mean in means.items() if mean is not None], "reached") if joined else None,
+        [
+            svg.dot(x, up.at(y), "norm", 4.0, f"{told}: {title(measure)} {figure(y, measure)}", fill_opacity=".6")
+            for x, y, told in seeds
+        ],
+        svg.text((left + right) / 2, floor + 38, svg.fit(key, right - left), "soft", "middle"),
+    )
+
+
+def heat_map(outcomes: Sequence[Outcome], keys: tuple[str, str], measure: str, shape: Shape = WIDE) -> Markup:
+    """The mean of a measure for every pair of two settings; "" where there are too many values or none."""
+    shown = plottable(outcomes, keys, measure)
+    columns, rows = (_distinct([o.point[key] for o in shown]) for key in keys)
+    if not shown or max(len(columns), len(rows)) > MOST_CELLS:
+        return Markup()
+    cells: dict[tuple[str, ...], list[float]] = {}
+    for o in shown:
+        cells.setdefault(tuple(spell(o.point[key]) for key in keys), []).append(o.values[measure])
+    means = {place: average(values) or 0.0 for place, values in cells.items()}
+    low, high = min(means.values()), max(means.values())
+    left = min(max(svg.text_width(r, svg.TINY) for r in rows) + 16, shape.width / 3)
+    size = (shape.width - left - 8) / len(columns)
+    top = TOP + 28
+
+    def cell(column: str, row: str) -> Markup:
+        mean, x, y = means[column, row], left + size * columns.index(column), top + ROW * rows.index(row)
+        share = (mean - low) / (high - low) if high > low else 0.5
+        told = figure(mean, measure)
+        number = svg.text(x + size / 2, y + ROW / 2 + 4, told, "ink tiny", "middle")
+        # at most half opaque: the number on it must stay readable in light and dark
+        ground = svg.box(x + 1, y + 1, size - 2, ROW - 2, "norm", fill_opacity=f"{0.06 + 0.44 * share:.2f}")
+        return markup(ground, number if svg.text_width(told, svg.TINY) < size else None)
+
+    return svg.drawing(
+        (shape.width, top + ROW * len(rows) + 8),
+        shape.name,
+        f"{title(measure)} by {keys[0]} and {keys[1]}",
+        svg.text(4, TOP, svg.fit(f"{keys[1]} ↓   {keys[0]} →", shape.width - 8), "tiny"),
+        [
+            svg.text(left - 6, top + ROW * (j + 0.5) + 4, svg.fit(r, left - 8), "tiny", "end")
+            for j, r in enumerate(rows)
+        ],
+        [cell(column, row) for row in rows for column in columns if (column, row) in means],
+        [
+            svg.text(left + size * (i + 0.5), TOP + 22, svg.fit(c, size), "tiny", "middle")
+            for i, c in enumerate(columns)
+        ],
+    )
+
+
+def _distinct(values: Sequence[Any]) -> list[str]:
+    found = {spell(value): value for value in values}
+    numeric = all(isinstance(value, int | float) for value in found.values())
+    return sorted(found, key=lambda name: found[name]) if numeric else list(found)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 from normgauge.core.symmetry import Symmetries, Symmetry, size
-from normgauge.render.console import WIDTH, Block, draw
+from normgauge.render.console import Block, as_text
 from normgauge.render.table import Grid
 
 MEANING = {
@@ -19,9 +17,7 @@ COLUMNS = "exact: change of the output with ε taken out of the normalizers, rel
 
 def symmetry_text(found: Symmetries) -> str:
     """The whole as plain text."""
-    stream = io.StringIO()
-    draw(symmetry_blocks(found), stream, WIDTH)
-    return stream.getvalue().rstrip("\n")
+    return as_text(symmetry_blocks(found))
 
 
 def symmetry_blocks(found: Symmetries) -> list[Block]:

@@ -1,25 +1,23 @@
-"""The rows of a reading's tables, as strings; console and page only draw them."""
+"""What a table is, and its forms on a page, in a notebook and in Markdown; `console` draws it on a terminal."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from normgauge.core.reading import LayerRecord, Reading
-from normgauge.render import published as products
-from normgauge.render.numbers import ABSENT, decades, factor, power, sigma_range, where
-from normgauge.render.verdict import known
+from normgauge.render.markup import Content, Markup, tag, words
+from normgauge.render.numbers import ABSENT
 
-TOP_ROWS = 30
-MEANING = (  # one line of 120 columns
-    "gain: what the layer alone allows; folded, balanced: its share of those bounds; cumulative: from the input to here"
-)
+MARKS = ("\\", "|", "*", "_", "<", "[", "]", "~")  # what Markdown reads
+Attributes = Mapping[str, str | float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table to draw: headers, rows of the same length, and which columns hold numbers."""
+    """A table to draw: headers, rows of the same length, and which columns hold numbers.
+
+    A cell is words, or an element where only a page is to show it.
+    """
 
     title: str
     headers: tuple[str, ...]
@@ -27,84 +25,73 @@ class Grid:
     numeric: frozenset[int] = frozenset()
     footer: str = ""
 
-
-def totals(readings: Sequence[Reading]) -> Grid:
-    """One labelled upper bound for each scope beside the slope found there, and the largest slope found."""
-    rows = [
-        (
-            "at most, " + where(r.scope),
-            str(r.scope),
-            power(r.log_upper),
-            known(r),
-            factor(r.log_lower),
+    def without_empty(self) -> Grid:
+        """The grid without the columns in which nothing stands."""
+        kept = [i for i in range(len(self.headers)) if any(row[i] not in ("", ABSENT) for row in self.rows)]
+        return replace(
+            self,
+            headers=tuple(self.headers[i] for i in kept),
+            rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
+            numeric=frozenset(new for new, old in enumerate(kept) if old in self.numeric),
         )
-        for r in readings
+
+
+def html_table(
+    grid: Grid,
+    *,
+    label: str = "",
+    named: int = 0,
+    heads: Sequence[Attributes] = (),
+    rows: Sequence[Attributes] = (),
+    **attributes: str | None,
+) -> Markup:
+    """A grid as an HTML table with a scrollbar of its own where the screen is narrow.
+
+    Args:
+        grid: what to draw.
+        label: what a screen reader calls it; its title where empty.
+        named: the column that names the row.
+        heads: attributes of the headers.
+        rows: attributes of the rows.
+        attributes: of the table.
+    """
+
+    def cell(column: int, content: str) -> Markup:
+        numeric = "n" if column in grid.numeric else None
+        return tag("th", words(content), scope="row") if column == named else tag("td", words(content), class_=numeric)
+
+    top = [
+        tag("th", head, scope="col", class_="n" if i in grid.numeric else None, **more)
+        for i, (head, more) in enumerate(zip(grid.headers, heads or [{}] * len(grid.headers), strict=True))
     ]
-    found = max(readings, key=lambda r: r.log_lower)
-    rows.append(
-        ("at least, the largest slope found", str(found.scope), power(found.log_lower), "observed", ABSENT),
-    )
-    return Grid(
-        "How much a small change of the input can grow",
-        ("", "scope", "factor", "evidence", "found there"),
-        tuple(rows),
-        frozenset({2, 4}),
-    )
+    body = [
+        tag("tr", (cell(i, content) for i, content in enumerate(cells)), **more)
+        for cells, more in zip(grid.rows, rows or [{}] * len(grid.rows), strict=True)
+    ]
+    inside = (tag("caption", grid.title), tag("thead", tag("tr", top)), tag("tbody", body))
+    region = {"role": "region", "aria-label": label or grid.title, "tabindex": "0"}
+    return tag("div", tag("table", inside, **attributes), class_="scroll", **region)
 
 
-def layers(reading: Reading, every: bool = False) -> Grid:
-    """One row a layer, in the order of execution; the most active ones of a long network unless ``every``."""
-    shown = reading.layers if every else _most_active(reading.layers)
-    rows = tuple(
-        (
-            r.name,
-            r.kind,
-            decades(r.gain.hi),
-            decades(r.log_folded),
-            decades(r.log_balanced),
-            decades(r.log_cumulative),
-            sigma_range(r.sigma),
-            r.note,
-        )
-        for r in shown
-    )
-    hidden = len(reading.layers) - len(rows)
-    cut = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)\n"
-    headers = ("layer", "kind", "gain", "folded", "balanced", "cumulative", "σ", "note")
-    title = f"Layers, scope {reading.scope}: log10 of what each does"
-    return _without_empty(Grid(title, headers, rows, frozenset(range(2, 7)), (cut if hidden else "") + MEANING))
+def bare_table(grid: Grid) -> Markup:
+    """A table without anything a page would have to know of, for a notebook."""
+    kinds = ["ng-n" if i in grid.numeric else None for i in range(len(grid.headers))]
+
+    def line(name: str, cells: Sequence[str]) -> Content:
+        return tag("tr", (tag(name, words_, class_=kind) for words_, kind in zip(cells, kinds, strict=True)))
+
+    return tag("table", tag("thead", line("th", grid.headers)), tag("tbody", (line("td", row) for row in grid.rows)))
 
 
-def _without_empty(grid: Grid) -> Grid:
-    """The grid without the columns in which nothing stands."""
-    kept = [i for i in range(len(grid.headers)) if any(row[i] not in ("", ABSENT) for row in grid.rows)]
-    return Grid(
-        grid.title,
-        tuple(grid.headers[i] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in grid.rows),
-        frozenset(new for new, old in enumerate(kept) if old in grid.numeric),
-        grid.footer,
-    )
+def markdown_table(grid: Grid) -> list[str]:
+    """The lines of a table in Markdown."""
+    drawn = ["| " + " | ".join(map(markdown_words, row)) + " |" for row in (grid.headers, *grid.rows)]
+    return [drawn[0], "|" + " --- |" * len(grid.headers), *drawn[1:]]
 
 
-def published(reading: Reading) -> Grid:
-    """The papers' products, labelled as what they are."""
-    rows = tuple(products.rows(reading.published))
-    return Grid(
-        "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them",
-        ("quantity", "log10"),
-        rows,
-        frozenset({1}),
-    )
-
-
-def _most_active(records: Sequence[LayerRecord]) -> list[LayerRecord]:
-    if len(records) <= TOP_ROWS:
-        return list(records)
-
-    def activity(record: LayerRecord) -> float:
-        shares = [record.gain.hi, *(s for s in (record.log_folded, record.log_balanced) if s is not None)]
-        return math.inf if record.note else max(abs(s) for s in shares)
-
-    kept = {id(r) for r in sorted(records, key=activity, reverse=True)[:TOP_ROWS]}
-    return [r for r in records if id(r) in kept]
+def markdown_words(text: str) -> str:
+    """Plain words on one line: signs that Markdown would read are escaped."""
+    shown = " ".join(text.split())
+    for sign in MARKS:
+        shown = shown.replace(sign, f"\\{sign}")
+    return shown

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from normgauge.core.claim import OWN, Entry, Finding, Kind, Ledger, Outcome, Verdict
 from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, plural
-from normgauge.render.table import Grid
+from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
@@ -273,13 +273,13 @@ def markdown(ledger: Ledger) -> str:
         "",
         counted(ledger),
         "",
-        *_table(counts_grid(ledger)),
+        *markdown_table(counts_grid(ledger)),
         "",
-        *(f"* {_cell(source)}" for source in ledger.sources),
+        *(f"* {markdown_words(source)}" for source in ledger.sources),
         "",
         "## Errors that reach furthest",
         "",
-        *(f"* **{entry.id}** {_cell(sentence(entry))}" for entry in foremost(ledger)),
+        *(f"* **{entry.id}** {markdown_words(sentence(entry))}" for entry in foremost(ledger)),
         "",
         "## Every independent error",
         "",
@@ -288,7 +288,7 @@ def markdown(ledger: Ledger) -> str:
         lines += _error(entries)
     for name, group in by_source(ledger.outcomes).items():
         grid = claims_list(heading(name, len(group)), group)
-        folded = ["<details><summary>All of them</summary>", "", *_table(grid), "", "</details>"]
+        folded = ["<details><summary>All of them</summary>", "", *markdown_table(grid), "", "</details>"]
         lines += [f"## {grid.title}", "", *folded, ""]
     return "\n".join(lines)
 
@@ -298,21 +298,8 @@ def _error(entries: Sequence[Entry]) -> list[str]:
     places = [f"{entry.id}: {entry.source}, {entry.at}" for entry in entries]
     told = [("the same error", "; ".join(places[1:]))] if len(places) > 1 else []
     return [
-        f"### {_cell(places[0])}",
+        f"### {markdown_words(places[0])}",
         "",
-        *(f"* {name}: {_cell(words)}" for name, words in [*error_facts(entries[0]), *told]),
+        *(f"* {name}: {markdown_words(words)}" for name, words in [*error_facts(entries[0]), *told]),
         "",
     ]
-
-
-def _table(grid: Grid) -> list[str]:
-    drawn = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (grid.headers, *grid.rows)]
-    return [drawn[0], "|" + " --- |" * len(grid.headers), *drawn[1:]]
-
-
-def _cell(text: str) -> str:
-    """Plain words: signs that Markdown would read are escaped."""
-    shown = " ".join(text.split())
-    for sign in ("\\", "|", "*", "_", "<", "[", "]", "~"):
-        shown = shown.replace(sign, f"\\{sign}")
-    return shown

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Iterator
 
 from normgauge.core.claim import Entry, Ledger, Outcome, Verdict
 from normgauge.render import theory
+from normgauge.render.document import document, facts, section
+from normgauge.render.markup import Markup, markup, tag, words
 from normgauge.render.numbers import plural
-from normgauge.render.page import document
-from normgauge.render.parts import html_table
-from normgauge.render.parts import words as raised
+from normgauge.render.table import html_table
 from normgauge.render.theory_plots import curve_plot
 
 ASSETS = ("page", "theory")
@@ -27,86 +26,76 @@ TERMS = (
 
 def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
     """The page as a string."""
-    lost = "".join(f'<p class="warn">{escape(line)}</p>' for line in theory.failures(ledger))
-    several = len(ledger.outcomes) > 1
-    body = (
-        f'<p class="verdict">{words(theory.counted(ledger))}</p><p>{words(theory.checked(ledger))}</p>{lost}'
-        f"{_tally(theory.published(ledger.outcomes)) + _errors(ledger) if several else ''}"
-        f'<div id="claims">{"".join(_sources(ledger.outcomes))}</div>'
-        f"<section><h2>Claims by source and verdict</h2>{html_table(theory.counts_grid(ledger))}</section>"
-        f"<section><h2>Words</h2>{_list(TERMS)}</section>"
+    body = markup(
+        tag("p", words(theory.counted(ledger)), class_="verdict"),
+        tag("p", words(theory.checked(ledger))),
+        (tag("p", line, class_="warn") for line in theory.failures(ledger)),
+        (_tally(ledger), _errors(ledger)) if len(ledger.outcomes) > 1 else None,
+        tag("div", _sources(ledger), id="claims"),
+        section("Claims by source and verdict", html_table(theory.counts_grid(ledger))),
+        section("Words", facts(TERMS)),
     )
     seconds = sum(outcome.seconds for outcome in ledger.outcomes)
     return document(title, f"checked in {seconds:.3g} CPU seconds", body, ASSETS)
 
 
-def words(text: str) -> str:
-    """A sentence as HTML with powers of ten raised, also those with a true minus sign."""
-    return raised(text.replace("10^−", "10^-"))
-
-
-def _tally(outcomes: Sequence[Outcome]) -> str:
+def _tally(ledger: Ledger) -> Markup:
     """Each verdict with its count."""
-    counts = Counter(outcome.claim.verdict for outcome in outcomes)
-    items = "".join(f"<li>{badge(verdict)} <b>{counts[verdict]}</b></li>" for verdict in Verdict if counts[verdict])
-    return f'<ul class="tally">{items}</ul>'
+    counts = Counter(outcome.claim.verdict for outcome in theory.published(ledger.outcomes))
+    items = (tag("li", badge(verdict), " ", tag("b", str(counts[verdict]))) for verdict in Verdict if counts[verdict])
+    return tag("ul", items, class_="tally")
 
 
-def badge(verdict: Verdict) -> str:
+def badge(verdict: Verdict) -> Markup:
     """The verdict as a coloured word."""
-    return f'<span class="badge v-{verdict.name.lower()}">{verdict}</span>'
+    return tag("span", str(verdict), class_=f"badge v-{verdict.name.lower()}")
 
 
-def _errors(ledger: Ledger) -> str:
+def _errors(ledger: Ledger) -> Markup:
     """Those that matter in a sentence each, then every root in full."""
     if not ledger.errors:
-        return ""
-    first = "".join(f"<li>{_link(entry)} {words(theory.sentence(entry))}</li>" for entry in theory.foremost(ledger))
-    rest = "".join(
-        f"<article><h3>{' '.join(map(_link, entries))} {words(f'{entries[0].source}, {entries[0].at}')}</h3>"
-        f"{_list(theory.error_facts(entries[0]))}</article>"
+        return Markup()
+    first = (tag("li", _link(entry), " ", words(theory.sentence(entry))) for entry in theory.foremost(ledger))
+    rest = (
+        tag(
+            "article",
+            tag("h3", ((_link(entry), " ") for entry in entries), words(f"{entries[0].source}, {entries[0].at}")),
+            facts(theory.error_facts(entries[0])),
+        )
         for entries in ledger.errors.values()
     )
-    head = plural(len(ledger.errors), "independent error")
-    return f'<section class="errors"><h2>{head}</h2><ol>{first}</ol>{rest}</section>'
+    return section(plural(len(ledger.errors), "independent error"), tag("ol", first), rest, class_="errors")
 
 
-def _link(entry: Entry) -> str:
-    return f'<a href="#{escape(_anchor(entry))}">{escape(entry.id)}</a>'
+def _link(entry: Entry) -> Markup:
+    return tag("a", entry.id, href=f"#{_anchor(entry)}")
 
 
 def _anchor(entry: Entry) -> str:
     return entry.id.replace(" ", "-")
 
 
-def _sources(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _sources(ledger: Ledger) -> Iterator[Markup]:
     """Folded, since hundreds of claims are no page to read; a single claim is open."""
-    opened = " open" if len(outcomes) == 1 else ""
-    for name, group in theory.by_source(outcomes).items():
-        claims = "".join(claim(outcome, opened) for outcome in group)
-        head = f"<summary><h2>{escape(theory.heading(name, len(group)))}</h2></summary>"
-        yield f'<details class="paper"{opened}>{head}{claims}</details>'
+    opened = len(ledger.outcomes) == 1
+    for name, group in theory.by_source(ledger.outcomes).items():
+        head = tag("summary", tag("h2", theory.heading(name, len(group))))
+        yield tag("details", head, (claim(outcome, opened) for outcome in group), class_="paper", open=opened)
 
 
-def claim(outcome: Outcome, opened: str = "") -> str:
+def claim(outcome: Outcome, opened: bool = False) -> Markup:
     """One claim: a line to see, the rest to open."""
     entry, kind = outcome.claim, "good" if outcome.passed else "bad" if outcome.ran else "read"
-    summary = (
-        f"<h3>{escape(entry.id)}</h3> {badge(entry.verdict)} "
-        f'<span class="said">{words(entry.reading)}</span> '
-        f'<span class="state {kind}">{escape(theory.state(outcome).partition(":")[0])}</span>'
+    plots = markup(curve_plot(curve) for curve in outcome.curves)
+    inside = (
+        facts([("source", f"{entry.source}, {entry.at}"), *theory.facts(outcome)]),
+        tag("div", plots, class_="minis") if plots else None,
+        html_table(theory.findings_grid(outcome)) if outcome.findings else None,
     )
-    plots = "".join(curve_plot(curve) for curve in outcome.curves)
-    table = html_table(theory.findings_grid(outcome)) if outcome.findings else ""
-    inside = _list([("source", f"{entry.source}, {entry.at}"), *theory.facts(outcome)])
-    inside += (f'<div class="minis">{plots}</div>' if plots else "") + table
-    return (
-        f'<details class="claim" id="{escape(_anchor(entry))}" data-verdict="{entry.verdict}" '
-        f'data-paper="{escape(entry.source)}"{opened}><summary>{summary}</summary>'
-        f'<div class="inside">{inside}</div></details>'
+    summary = tag(
+        "summary",
+        (tag("h3", entry.id), " ", badge(entry.verdict), " ", tag("span", words(entry.reading), class_="said"), " "),
+        tag("span", theory.state(outcome).partition(":")[0], class_=f"state {kind}"),
     )
-
-
-def _list(pairs: Sequence[tuple[str, str]]) -> str:
-    rows = "".join(f"<div><dt>{escape(term)}</dt><dd>{words(told)}</dd></div>" for term, told in pairs)
-    return f'<dl class="facts">{rows}</dl>'
+    told = {"id": _anchor(entry), "data-verdict": str(entry.verdict), "data-paper": entry.source}
+    return tag("details", summary, tag("div", inside, class_="inside"), class_="claim", **told, open=opened)

@@ -18,8 +18,12 @@ def verdict(reading: Reading) -> list[str]:
 
     A refuted bound is said before anything else.
     """
-    told = [upper_sentence(reading), bracket_sentence(reading), *trouble_sentences(reading)]
-    return [alarm(reading), *told] if reading.log_refuted is not None else told
+    return [*opening(reading), upper_sentence(reading), bracket_sentence(reading), *trouble_sentences(reading)]
+
+
+def opening(reading: Reading) -> list[str]:
+    """What must be said before anything else: that the bound is refuted, where it is."""
+    return [] if reading.log_refuted is None else [alarm(reading)]
 
 
 def alarm(reading: Reading) -> str:

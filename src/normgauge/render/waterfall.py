@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
@@ -12,8 +11,9 @@ from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import svg
 from normgauge.render.levels import Bar, bars, product
+from normgauge.render.markup import Content, Markup
 from normgauge.render.numbers import decades, plural, where
-from normgauge.render.svg import Scale, Shape
+from normgauge.render.svg import Axis, Shape
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
 MOST_RUNS = 8  # enough names under the plot
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
         return f"{self.name} {self.number}" if self.level < math.inf else f"{self.number} {self.name}"
 
 
-def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
+def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Markup:
     """Draw the waterfall; empty without layers.
 
     One bar a layer, from the largest level of its inputs to the level at its output. Dashed: the balanced bound.
@@ -57,26 +57,30 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> str:
         key: bars carry ``data-row="{key}{position}"``, the id of their row in the page's table.
     """
     if not reading.layers:
-        return ""
+        return Markup()
     drawn = bars(reading, shape.bars)
     marks = _marks(reading)
     reached = [None if r.log_reached is None else r.log_reached / LN10 for r in reading.layers]
     values = [v for bar in drawn for v in (bar.start, bar.end)] + [v for _, _, v, _ in marks]
-    axis = svg.scale([*values, *(v for v in reached if v is not None)], TOP + shape.height, TOP)
+    up = svg.level_axis([*values, *(v for v in reached if v is not None)], TOP + shape.height, TOP)
     bottom = TOP + shape.height + ROW
-    parts = [
-        *_ground(reading, axis, shape),
-        *_grid(axis, shape),
-        *_bars(drawn, axis, shape, key),
-        _reached(reached, axis, shape),
-        *_levels(marks, axis, shape),
-        *_names(reading.layers, shape, bottom - 6),
-    ]
     shown = {bar.tone for bar in drawn} | {"truth endless" if reading.log_upper == math.inf else "truth"}
     shown |= {"floor"} if reading.log_lower > -math.inf else set()
     shown |= {"line reached"} if any(value is not None for value in reached) else set()
-    swatches, taken = svg.legend([e for e in KEY if e[0] in shown], bottom + 4, shape.left, shape.width - 4)
-    return svg.drawing(shape.width, bottom + taken + 6, shape.name, describe(reading), [*parts, *swatches])
+    return svg.drawing(
+        (shape.width, bottom + 4),
+        shape.name,
+        describe(reading),
+        _ground(reading, up, shape),
+        svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - shape.right, "soft"),
+        svg.text(2, 12, "log10 of the growth since the input", "soft"),
+        [_bar(bar, len(reading.layers), up, shape, key) for bar in drawn],
+        _reached(reached, up, shape),
+        _levels(marks, up, shape),
+        _names(reading.layers, shape, bottom - 6),
+        key=[entry for entry in KEY if entry[0] in shown],
+        left=shape.left,
+    )
 
 
 def describe(reading: Reading) -> str:
@@ -99,44 +103,36 @@ def _marks(reading: Reading) -> list[Mark]:
     ]
 
 
-def _ground(reading: Reading, axis: Scale, shape: Shape) -> Iterator[str]:
+def _ground(reading: Reading, up: Axis, shape: Shape) -> Content:
     """Shade what was reached, and the band above it in which the truth lies."""
     x, width = shape.left, shape.width - shape.left - shape.right
-    top, floor = axis.at(reading.log_upper / LN10), axis.at(reading.log_lower / LN10)
-    if reading.log_lower != -math.inf:
-        yield svg.box(x, floor, width, axis.start - floor, "floor")
-    yield svg.box(x, top, width, floor - top, "truth")
-
-
-def _grid(axis: Scale, shape: Shape) -> Iterator[str]:
-    for value in svg.ticks(axis, 7 if shape.wide else 6):
-        y = axis.at(value)
-        yield svg.line(shape.left, y, shape.width - shape.right, y, "zero" if value == 0 else "grid")
-        yield svg.text(shape.left - 5, y + 4, f"{value:g}", "soft", "end")
-    yield svg.text(2, 12, "log10 of the growth since the input", "soft")
+    top, floor = up.at(reading.log_upper / LN10), up.at(reading.log_lower / LN10)
+    sure = svg.box(x, floor, width, up.start - floor, "floor") if reading.log_lower != -math.inf else None
+    return sure, svg.box(x, top, width, floor - top, "truth")
 
 
 def _place(shape: Shape, count: int, index: float) -> float:
     return shape.left + (shape.width - shape.left - shape.right) * index / count
 
 
-def _bars(drawn: Sequence[Bar], axis: Scale, shape: Shape, key: str) -> Iterator[str]:
-    layers = sum(len(bar.records) for bar in drawn)
-    for bar in drawn:
-        left = _place(shape, layers, bar.first)
-        room = _place(shape, layers, bar.first + len(bar.records)) - left
-        thick = min(max(room * 0.78, 1.0), WIDEST)
-        top, bottom = sorted((axis.at(bar.start), axis.at(bar.end)))
-        x = left + (room - thick) / 2
-        row = f' data-row="{escape(key)}{bar.first}"' if len(bar.records) == 1 else ""
-        yield f'<g class="bar"{row}><title>{escape(told(bar))}</title>'
-        yield svg.box(left, TOP, room, shape.height, "hit") + svg.box(x, top, thick, bottom - top, bar.tone)
-        if bar.end == math.inf:
-            yield svg.arrow(x + thick / 2, top, 0, -1)
-        elif room > SEEN:  # the end of a bar, drawn on to the next: a fall and a rise must not look alike
-            until = min(x + room, shape.width - shape.right)
-            yield svg.line(x, axis.at(bar.end), until, axis.at(bar.end), "step")
-        yield "</g>"
+def _bar(bar: Bar, layers: int, up: Axis, shape: Shape, key: str) -> Markup:
+    left = _place(shape, layers, bar.first)
+    room = _place(shape, layers, bar.first + len(bar.records)) - left
+    thick = min(max(room * 0.78, 1.0), WIDEST)
+    top, bottom = sorted((up.at(bar.start), up.at(bar.end)))
+    x, end = left + (room - thick) / 2, None
+    if bar.end == math.inf:
+        end = svg.arrow(x + thick / 2, top, 0, -1)
+    elif room > SEEN:  # the end of a bar, drawn on to the next: a fall and a rise must not look alike
+        end = svg.line(x, up.at(bar.end), min(x + room, shape.width - shape.right), up.at(bar.end), "step")
+    return svg.group(
+        told(bar),
+        svg.box(left, TOP, room, shape.height, "hit"),
+        svg.box(x, top, thick, bottom - top, bar.tone),
+        end,
+        class_="bar",
+        data_row=f"{key}{bar.first}" if len(bar.records) == 1 else None,
+    )
 
 
 def told(bar: Bar) -> str:
@@ -148,37 +144,33 @@ def told(bar: Bar) -> str:
     return f"{len(bar.records)} layers, {first.name} to {last.name}: {levels}"
 
 
-def _reached(reached: Sequence[float | None], axis: Scale, shape: Shape) -> str:
-    points = " ".join(
-        f"{_place(shape, len(reached), index + 0.5):.1f},{axis.at(value):.1f}"
-        for index, value in enumerate(reached)
-        if value is not None
-    )
-    halo = f'<polyline class="reached halo" points="{points}"/>'  # so that the line shows on a bar as well
-    return f'{halo}<polyline class="reached" points="{points}"/>' if points else ""
+def _reached(reached: Sequence[float | None], up: Axis, shape: Shape) -> Content:
+    places = [(_place(shape, len(reached), i + 0.5), up.at(v)) for i, v in enumerate(reached) if v is not None]
+    kinds = ("reached halo", "reached") if places else ()  # a halo, so that the line shows on a bar as well
+    return [svg.path(places, kind) for kind in kinds]
 
 
-def _levels(marks: Sequence[Mark], axis: Scale, shape: Shape) -> Iterator[str]:
+def _levels(marks: Sequence[Mark], up: Axis, shape: Shape) -> Iterator[Content]:
     """Levels across the plot, named at the right; names are moved apart where levels are close."""
     ordered = sorted(marks, key=lambda mark: -mark.level)
     gap, edge = (17.0 if shape.wide else 31.0), shape.width - shape.right
     low = TOP + shape.height - (0 if shape.wide else 14)
-    places = svg.spread([axis.at(mark.level) for mark in ordered], gap, TOP + 2, low)
+    places = svg.spread([up.at(mark.level) for mark in ordered], gap, TOP + 2, low)
     for mark, y in zip(ordered, places, strict=True):
-        level = axis.at(mark.level)
+        level = up.at(mark.level)
         if mark.level == math.inf:  # an arrow off the top: a line would look like a bound
-            yield svg.line(edge, axis.at(ordered[-1].level), edge, level, "endless")
+            yield svg.line(edge, up.at(ordered[-1].level), edge, level, "endless")
             yield svg.arrow(edge, level, 0, -1, "endless")
         else:
-            yield svg.line(shape.left, level, edge, level, mark.kind) if mark.kind != "product" else ""
+            yield svg.line(shape.left, level, edge, level, mark.kind) if mark.kind != "product" else None
             yield svg.line(edge + 1, level, edge + 9, y, f"{mark.kind} lead")
         if shape.wide:
             yield svg.text(edge + 13, y + 4, mark.words, "ink" if mark.kind == "balanced" else "soft")
         else:
-            yield svg.text(edge + 11, y + 2, mark.number, "ink") + svg.text(edge + 11, y + 15, mark.name, "tiny")
+            yield svg.text(edge + 11, y + 2, mark.number, "ink"), svg.text(edge + 11, y + 15, mark.name, "tiny")
 
 
-def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[str]:
+def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[Markup]:
     """Names of layers, or of the modules they belong to, wherever there is room; the first and the last anyway."""
     runs, modules = _runs(records)
     taken: list[tuple[float, float]] = []
@@ -187,7 +179,7 @@ def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[s
         if run[0]:
             yield svg.line(left, y - 14, left, y - 10, "zero")
         for words in _called(records[run[0]], modules[run[0]] if len(run) > 1 else ""):
-            if svg.text_width(words, 12) + 8 <= right - left:
+            if svg.text_width(words, svg.TINY) + 8 <= right - left:
                 yield svg.text((left + right) / 2, y, words, "tiny", "middle")
                 taken.append((left, right))
                 break
@@ -207,12 +199,12 @@ def _outer(records: Sequence[LayerRecord], runs: Sequence[Sequence[int]], module
     return [records[run[0]].name if len(run) == 1 else modules[run[0]] for run in (runs[0], runs[-1])]
 
 
-def _ends(names: Sequence[str], taken: Sequence[tuple[float, float]], shape: Shape, y: float) -> Iterator[str]:
+def _ends(names: Sequence[str], taken: Sequence[tuple[float, float]], shape: Shape, y: float) -> Iterator[Markup]:
     """First and last name, shortened, where they are not drawn yet and something of them fits."""
     left, right = shape.left, shape.width - shape.right
     middle = (left + right) / 2
     rooms = [(taken[0][0] if taken else middle) - left, right - (taken[-1][1] if taken else middle)]
-    for name, room, x, anchor in zip(names, rooms, (left, right), ("start", "end"), strict=False):
+    for name, room, x, anchor in zip(names, rooms, (left, right), (None, "end"), strict=False):
         shown = svg.fit(name, room - 6)
         if room > LEAST_NAME and (shown == name or len(shown) >= 5):
             yield svg.text(x, y, shown, "tiny", anchor)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from normgauge.render.sweep_points import Outcome
+from normgauge.render.sweep import Outcome
 from normgauge.sweep.attempt import Ended
 from normgauge.sweep.engine import Engine
 from normgauge.sweep.files import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from normgauge.render.sweep_points import Outcome, Point, measures, points
+from normgauge.render.sweep import Outcome, Point, measures, points
 from normgauge.sweep.config import Config
 from normgauge.sweep.files import SCHEMA, spelled
 from normgauge.version import __version__

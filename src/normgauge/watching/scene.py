@@ -8,8 +8,8 @@ from pathlib import Path
 
 from normgauge.errors import StoreError
 from normgauge.render.numbers import plural
+from normgauge.render.runs_curves import COLOURS
 from normgauge.render.runs_data import Labelled, labelled
-from normgauge.render.runs_plots import COLOURS
 from normgauge.store import Collector, Follower, find
 
 LOOK = 2.0  # seconds between two looks for new files

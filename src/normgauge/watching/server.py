@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from normgauge.errors import InputError
-from normgauge.render.live import heading, live_page, sections
+from normgauge.render.runs import live_page, pieces, subtitle
 from normgauge.render.runs_console import headline
 from normgauge.watching.scene import Scene
 
@@ -86,10 +86,10 @@ class Studio:
         items = self.scene.items()
         self._scene_version = self.scene.version
         self._count += 1
-        for key, content in sections(items, self.scene.waiting()).items():
+        for key, content in pieces(items, self.scene.waiting()).items():
             if self._drawn.get(key, ("", 0))[0] != content or key not in self._drawn:
                 self._drawn[key] = (content, int(self._count))
-        self._beside = heading(items)
+        self._beside = subtitle(items)
         self._state = f"Following {headline(items)}." if items else self.scene.waiting()
         self._cost = time.monotonic() - begun
         self._next = begun + min(SHARE * self._cost, PATIENCE)

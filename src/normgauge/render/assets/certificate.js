@@ -20,7 +20,7 @@
     };
     const state = { column: -1, down: false };
     const arrange = () => {
-      const told = (row) => row.cells[state.column].dataset.sort ?? row.cells[state.column].textContent;
+      const told = (row) => (row.cells[state.column].querySelector("[data-sort]")?.dataset.sort ?? row.cells[state.column].textContent);
       const missing = (row) => Number(told(row) === "·");
       const sorted = state.column < 0 ? inOrder : [...inOrder].sort(
         (a, b) => missing(a) - missing(b) || (state.down ? -1 : 1) * order(told(a), told(b)));
