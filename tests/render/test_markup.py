@@ -110,6 +110,7 @@ def test_no_command_passes_a_name_to_the_terminal(tmp_path, capsys):
         ["explain", str(saved), f"{STEER}0"],
         ["explain", str(saved), f"{STEER}0", "--json", "-"],
         ["diff", str(saved), str(saved)],
+        ["verify", str(saved)],
         ["report", str(saved), "--html", str(page)],
         ["report", str(saved), "--html", str(page), "--json", "-"],
     ):

@@ -71,7 +71,7 @@ def write_text(text: str, target: str) -> None:
     """
     if target == "-":
         with standard_output() as stream:
-            stream.write(clean(text))
+            stream.write(text)
         return
     try:
         Path(target).write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from normgauge.errors import InputError, ReadingError
 from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, available, save
 from normgauge.render.groups import grouped
-from normgauge.render.markup import Markup
+from normgauge.render.markup import Markup, clean
 from normgauge.render.numbers import plural
 from normgauge.render.page import body, report
 from normgauge.render.runs import html
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         everything = {"schema": SCHEMA, "labels": labels, "readings": [reading.to_json() for reading in readings]}
         return everything | ({"runs": [snapshot(item) for item in runs]} if runs else {})
 
-    tell(args.json, data, lambda stream: stream.writelines(f"{line}\n" for line in said))
+    tell(args.json, data, lambda stream: stream.writelines(f"{clean(line)}\n" for line in said))
     return 0
 
 

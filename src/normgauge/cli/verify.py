@@ -17,6 +17,7 @@ from normgauge.cli.remeasure import Network
 from normgauge.core.stored import read_json
 from normgauge.errors import InputError
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
+from normgauge.render.markup import clean
 from normgauge.render.numbers import plural
 
 HELP = "check saved readings, with the network or without"
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         for name, data in files.items()
         if not findings[name]
     ]
-    tell(args.json, lambda: told, lambda stream: stream.writelines(f"{line}\n" for line in lines))
+    tell(args.json, lambda: told, lambda stream: stream.writelines(f"{clean(line)}\n" for line in lines))
     return int(wrong)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from normgauge.cli.output import standard_output, write_json, write_text
 from normgauge.render.console import draw
+from normgauge.render.markup import clean
 from normgauge.render.runs_console import blocks, headline, snapshot
 from normgauge.watching.scene import Scene, opened
 
@@ -59,7 +60,7 @@ def _serve(scene: Scene, port: int, browse: bool) -> None:
     scene.refresh()  # a file that is no run is refused before a browser is opened
 
     def ready(address: str) -> None:
-        write_text(f"{address}\n{scene.waiting() or 'Open this address.'} Ctrl-C ends.\n", "-")
+        write_text(f"{address}\n{clean(scene.waiting()) or 'Open this address.'} Ctrl-C ends.\n", "-")
         if browse:
             import webbrowser
 
