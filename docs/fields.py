@@ -1,4 +1,4 @@
-"""Writes the tables of docs/json.md from the declarations of the fields."""
+"""Writes the tables of docs/json.md and docs/runs.md from the declarations of the fields."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from pathlib import Path
 from normgauge.core.certificate import Certificate, Row
 from normgauge.core.claim import Curve, Entry, Outcome
 from normgauge.core.claim import Finding as Comparison
+from normgauge.core.compare import Change, LayerChange
 from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, Trace
 from normgauge.core.fields import Ends, declared
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.reading import Finding, LayerRecord, Published, Reading, Sample, Sigma, Witness
 from normgauge.core.symmetry import Symmetries, Symmetry
+from normgauge.monitor.signs.sign import Alarm
+from normgauge.store.lines import Header, StepLine
 
-PAGE = Path(__file__).parent / "json.md"
-RECORDS = {
-    **{cls.__name__: cls for cls in (Reading, Finding, LayerRecord, Ends, Sigma, Sample, Witness, Proof, ProofStep)},
-    **{cls.__name__: cls for cls in (Published, Certificate, Row, Curve, Entry, Outcome, Symmetries, Symmetry)},
-    **{cls.__name__: cls for cls in (Curvature, Eigenvalue, Trace, LayerCurvature, Density, Condition)},
-    "Comparison": Comparison,
-}
+PAGES = [Path(__file__).parent / name for name in ("json.md", "runs.md")]
+ALL = (
+    *(Reading, Finding, LayerRecord, Ends, Sigma, Sample, Witness, Proof, ProofStep, Published, LayerChange, Change),
+    *(Certificate, Row, Curve, Entry, Outcome, Symmetries, Symmetry),
+    *(Curvature, Eigenvalue, Trace, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
+)
+RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}
 
 
 def table(cls: type) -> str:
@@ -43,4 +46,5 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")

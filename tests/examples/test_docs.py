@@ -45,8 +45,9 @@ def test_the_table_of_rules_is_fresh():
     assert page("rules.md") == markdown(list_rules()), "run `make docs`"
 
 
-def test_the_tables_of_the_contract_are_fresh():
-    assert page("json.md") == runpy.run_path(str(DOCS / "fields.py"))["written"](page("json.md")), "run `make docs`"
+@pytest.mark.parametrize("name", ["json.md", "runs.md"])
+def test_the_tables_of_fields_are_fresh(name):
+    assert page(name) == runpy.run_path(str(DOCS / "fields.py"))["written"](page(name)), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", WITH_CODE)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 from normgauge.core.attribution import attribute
 from normgauge.core.bound import Evidence
+from normgauge.core.fields import Form, Log, Stored, Told
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10, spell, to_log10
 
@@ -19,47 +20,40 @@ GAUGE = 0.5 * LN10  # how far a product of norms must move before its gauge is b
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Stored):
     """A logarithm in A and in B; None on a side that does not have it."""
 
-    a: float | None
-    b: float | None
+    a: Annotated[Log | None, Told("in A")]
+    b: Annotated[Log | None, Told("in B")]
 
     @property
-    def by(self) -> float | None:
+    @Told("B − A", key="change")
+    def by(self) -> Log | None:
         """B − A; 0 between equal infinities, None where a side is missing."""
         if self.a is None or self.b is None:
             return None
         return 0.0 if self.a == self.b else self.b - self.a
 
-    def to_json(self) -> dict[str, Any]:
-        """With decimal logarithms."""
-        return {"a": to_log10(self.a), "b": to_log10(self.b), "change": to_log10(self.by)}
-
 
 @dataclass(frozen=True, slots=True)
-class LayerChange:
-    """One layer in both readings, matched by name.
+class LayerChange(Stored):
+    """One layer in both readings, matched by name."""
 
-    Attributes:
-        name: module path.
-        kinds: class or function name in A and in B; empty on the side that lacks it.
-        status: added, removed, kind changed or kept.
-        gain: the layer's own constant.
-        folded: its share after folding.
-        balanced: its share in the balanced bound.
-        sigma: log of a normalizer's smallest √(variance + ε).
-        share: its part in the change of the upper bound; None where that cannot be said.
-    """
-
-    name: str
-    kinds: tuple[str, str]
-    status: str
-    gain: Change
-    folded: Change
-    balanced: Change
-    sigma: Change
-    share: float | None = None
+    name: Annotated[str, Told("module path")]
+    kinds: Annotated[
+        tuple[str, str],
+        Form("{a, b}", lambda kinds: {"a": kinds[0], "b": kinds[1]}, lambda kinds: (kinds["a"], kinds["b"])),
+        Told("class or function name in A and in B; empty on the side that lacks it", key="kind"),
+    ]
+    status: Annotated[str, Told("`added`, `removed`, `kind changed` or `kept`")]
+    gain: Annotated[Change, Told("the layer's own constant", key="log10_gain")]
+    folded: Annotated[Change, Told("its share after folding", key="log10_folded")]
+    balanced: Annotated[Change, Told("its share in the balanced bound", key="log10_balanced")]
+    sigma: Annotated[Change, Told("a normalizer's smallest √(variance + ε)", key="log10_sigma_min")]
+    share: Annotated[
+        Log | None,
+        Told("its part in the change of the upper bound; `null` where that cannot be said", key="log10_share"),
+    ] = None
 
     @property
     def size(self) -> float:
@@ -67,19 +61,6 @@ class LayerChange:
         moves = [self.share] if self.share is not None else [c.by for c in (self.gain, self.folded, self.balanced)]
         size = max((abs(m) for m in moves if m is not None), default=0.0)
         return max(size, abs(self.gain.b or self.gain.a or 0.0)) if self.status in (ADDED, REMOVED) else size
-
-    def to_json(self) -> dict[str, Any]:
-        """With decimal logarithms."""
-        return {
-            "name": self.name,
-            "kind": {"a": self.kinds[0], "b": self.kinds[1]},
-            "status": self.status,
-            "log10_gain": self.gain.to_json(),
-            "log10_folded": self.folded.to_json(),
-            "log10_balanced": self.balanced.to_json(),
-            "log10_sigma_min": self.sigma.to_json(),
-            "log10_share": to_log10(self.share),
-        }
 
 
 @dataclass(frozen=True, slots=True)

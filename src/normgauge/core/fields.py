@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -211,7 +212,7 @@ def record(cls: type) -> Form:
                 elif table:
                     continue
                 else:
-                    item = field.told.absent
+                    item = copy(field.told.absent)
                 if field.given:
                     made[field.name] = item
         except Misfit as wrong:

@@ -9,8 +9,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+from normgauge.core.fields import Seconds, Told
 from normgauge.store.numbers import SIX
 
 FORMAT = "normgauge-run"
@@ -20,6 +21,47 @@ Record = dict[str, Any]
 # made once: json.dumps with options makes an encoder for every call
 _dump = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=str).encode
 _quoted = lru_cache(maxsize=64)(_dump)
+
+
+class Header(TypedDict):
+    """The first line: what the run is."""
+
+    format: Annotated[str, Told(f"`{FORMAT}`", absent=None)]
+    schema: Annotated[int, Told(f"{SCHEMA}; another is read as far as it is known", absent=None)]
+    run: Annotated[str, Told("32 hexadecimal digits of its own")]
+    created: Annotated[str, Told("date and time, as ISO 8601 has them")]
+    versions: Annotated[Mapping[str, str], Told("of `normgauge`, `torch` and `python`")]
+    device: Annotated[str, Told("where the parameters are", absent=None)]
+    world: Annotated[int, Told("how many processes train together", absent=None)]
+    model: Annotated[Mapping[str, str | int], Told("its `name` and the number of its `parameters`")]
+    layers: Annotated[
+        tuple[Mapping[str, str | tuple[int, ...] | int | None], ...],
+        Told(
+            "each with its `name`, `type`, `role`, `shape`, number of `parameters`, and what it is `tied` to; in the "
+            "order of every column",
+            absent=(),
+        ),
+    ]
+    columns: Annotated[Mapping[str, Mapping[str, str]], Told("for each its `evidence`, and `what` it is")]
+    totals: Annotated[Mapping[str, Mapping[str, str]], Told("likewise")]
+    config: Annotated[
+        Mapping[str, str | bool | float | None], Told("how the monitor was set; `user`: what you gave", absent=None)
+    ]
+
+
+class StepLine(TypedDict):
+    """A step that was read."""
+
+    step: Annotated[int, Told("its number")]
+    time: Annotated[Seconds, Told("since the run began; resumptions go on counting")]
+    lr: Annotated[float | None, Told("learning rate")]
+    totals: Annotated[Mapping[str, float | None], Told("over all layers, as the header describes them")]
+    loss: Annotated[float | None, Told("at this step")]
+    loss_mean: Annotated[float | None, Told("over the steps since the line before")]
+    loss_max: Annotated[float | None, Told("likewise")]
+    columns: Annotated[
+        Mapping[str, tuple[float | None, ...]], Told("as the header describes them, a number for each of its layers")
+    ]
 
 
 def encoded(record: Mapping[str, Any]) -> bytes:
@@ -49,7 +91,7 @@ def _value(key: str, value: Any) -> str:
         return _columns(value)
     if type(value) is float and math.isfinite(value):
         return SIX % value
-    return _dump(value if key == "fresh" else _spelled(value, rounded=True))
+    return _dump(_spelled(value, rounded=True))
 
 
 def _columns(columns: Mapping[str, Sequence[float | None]]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from normgauge.core.fields import REQUIRED, declared
 from normgauge.errors import StoreError
-from normgauge.store.lines import FORMAT, SCHEMA, Record, parsed
+from normgauge.store.lines import FORMAT, SCHEMA, Header, Record, parsed
 from normgauge.store.numbers import number
 from normgauge.store.places import newest
 
@@ -243,7 +244,8 @@ class Collector:
         if header.get("schema") != SCHEMA:
             said = f"the file has schema {header.get('schema')!r} and this normgauge knows {SCHEMA}"
             self._problems.append(f"{said}: what it knows is shown")
-        lacking = [key for key in ("run", "created", "versions", "model", "columns", "totals") if key not in header]
+        required = [field.key for field in declared(Header) if field.told.absent is REQUIRED]
+        lacking = [key for key in required if key not in header]
         if lacking:
             self._problems.append(f"the header lacks {', '.join(lacking)}")
         if not header.get("layers"):

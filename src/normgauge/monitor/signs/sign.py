@@ -5,31 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from normgauge.core.fields import Told
 from normgauge.monitor.sheet import Row
 from normgauge.monitor.thresholds import MEMORY, SETTLED
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A warning.
+    """A warning."""
 
-    Attributes:
-        step: when.
-        alarm: which kind.
-        layer: where; "" for the whole network.
-        sentence: what was seen, what it means, what to do.
-        value: the number that gave it away.
-        threshold: the number it crossed.
-    """
-
-    step: int
-    alarm: str
-    layer: str
-    sentence: str
-    value: float
-    threshold: float
+    step: Annotated[int, Told("when")]
+    alarm: Annotated[str, Told("which kind")]
+    layer: Annotated[str, Told("where; empty for the whole network")]
+    sentence: Annotated[str, Told("what was seen, what it means, what to do")]
+    value: Annotated[float, Told("the number that gave it away")]
+    threshold: Annotated[float, Told("the number it crossed")]
 
 
 @dataclass(frozen=True, slots=True)
