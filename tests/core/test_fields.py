@@ -144,6 +144,8 @@ def test_a_field_of_a_layer_is_named_where_it_is_declared_and_where_it_is_comput
     fields = set[object]().union(*keys.values())
     places: dict[str, list[str]] = {name: [] for name in hard}
     for path in sorted(SOURCE.rglob("*.py")):
+        if path.parent.name == "advice":
+            continue  # the numbers of a remark have names of their own, sigma and depth among them
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             listed = fields.intersection(names(node))
             if len(listed) > 1:  # one alone may be another thing of that name
