@@ -39,7 +39,7 @@ def judge(case: Case) -> dict[str, Any]:
     model, batches = drawn(case)
     right = truth(model, batches, case.mode)
     with analysed(model, batches[0], case.mode) as found:
-        said = report(found, case.mode, None)
+        said = report(found, case.mode)
         kept = [g for g in found.generators if (g.what, g.parameters) in {(s.what, s.parameters) for s in said.groups}]
         worst = max((change(right, tangents(g, found.trial.state)) for g in kept), default=0.0)
     spent, forward = timed(model, batches[0], case.mode)

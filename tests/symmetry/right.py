@@ -34,7 +34,7 @@ def checked(model: nn.Module, batches: Sequence[Any], mode: str = "train") -> tu
     """What is found, after every direction of it was seen to be in the null space; and the truth."""
     right = truth(model, batches, mode)
     with analysed(model, batches[0], mode) as found:
-        said = report(found, mode, None)
+        said = report(found, mode)
         kept = {(g.what, g.parameters) for g in said.groups}
         for generator in found.generators:
             if (generator.what, generator.parameters) in kept:

@@ -13,7 +13,7 @@ import normgauge as ng
 from normgauge.errors import InputError
 from normgauge.symmetry import ScaleFree, scale_free
 from normgauge.symmetry.find import analysed
-from normgauge.symmetry.torus import Torus, eliminate
+from normgauge.symmetry.labels import Torus, eliminate
 from normgauge.symmetry.verify import random_move
 
 
@@ -47,7 +47,7 @@ def test_elimination_against_dense_linear_algebra():
     for _ in range(30):
         matrix = torch.randint(-2, 3, (5, 8), generator=draw).double()
         rows = [{j + 1: float(v) for j, v in enumerate(row)} for row in matrix.tolist()]
-        solved = eliminate(rows)
+        solved = eliminate(row.items() for row in rows)
         free = [j for j in range(1, 9) if j not in solved]
         assert len(free) == 8 - int(torch.linalg.matrix_rank(matrix))
         for chosen in free:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from normgauge.symmetry.find import Analysis, analysed
 from normgauge.symmetry.generators import Generator, State
-from normgauge.symmetry.normed import computed, write_back
+from normgauge.symmetry.normed import with_computed, write_back
 from normgauge.symmetry.rescaling import Exponents, both_ways
 from normgauge.symmetry.verify import EXACT, random_move, relative
 from normgauge.trace.untouched import unwrap
@@ -89,8 +89,7 @@ def settled(found: Analysis, kept: list[Generator]) -> tuple[dict[str, Tensor], 
     if left:
         notes.append("left as they are: " + "; ".join(dict.fromkeys(left)))
     normed = found.labels.normed
-    whole = {**state, **{name: computed(state, *parts) for name, parts in normed.items()}}
-    moved, negative = rescaled(found, whole)
+    moved, negative = rescaled(found, with_computed(state, normed))
     state.update({name: t for name, t in moved.items() if name not in normed})
     for name, tensor in moved.items():
         if name in normed:

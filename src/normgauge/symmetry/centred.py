@@ -7,17 +7,16 @@ multiples take back a shift of β itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from normgauge.symmetry.generators import Generator, State, put, taken
-from normgauge.symmetry.graph import Graph, Node, Value
-from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import Normal, centres, mean_dims, moves, normalization, replay
+from normgauge.symmetry.graph import Node, Value
+from normgauge.symmetry.labels import Labels, table
+from normgauge.symmetry.operations import Normal, mean_dims, moves, normalization, replay
 from normgauge.symmetry.sites import bias_behind, reading, readings
-from normgauge.symmetry.torus import table
 
 Placed = tuple[str, Tensor]
 
@@ -34,16 +33,13 @@ class Centred:
     def moved(self, node: Node, value: Value) -> list[Centred]:
         """After a copy, view or cut."""
         entries, groups = (replay(node, {value.index: t}) for t in (self.entry, self.group))
-        return [Centred(e, g, self.size, self.alone) for e, g in zip(entries, groups, strict=True)]
+        return [replace(self, entry=e, group=g) for e, g in zip(entries, groups, strict=True)]
 
     def averaged(self, node: Node) -> Centred | None:
         """After a mean over positions: sums stay zero if every position has the same channels in its groups."""
-        dims = [d % self.entry.ndim for d in node.arg(1) or range(self.entry.ndim)]
-        entry, group = (
-            self.entry.movedim(dims, list(range(len(dims)))),
-            self.group.movedim(dims, list(range(len(dims)))),
-        )
-        entry, group = entry.flatten(0, len(dims) - 1), group.flatten(0, len(dims) - 1)
+        dims = mean_dims(node, self.entry.ndim)
+        first = list(range(len(dims)))
+        entry, group = (t.movedim(dims, first).flatten(0, len(dims) - 1) for t in (self.entry, self.group))
         if bool((entry != entry[:1]).any()) or bool((group < 0).any()) or not _same_sets(group):
             return None
         shape, kept = node.outputs[0].shape, group[0].unique(return_counts=True)[1]
@@ -67,44 +63,20 @@ def _same_sets(groups: Tensor) -> bool:
     )
 
 
-def kernel_shifts(graph: Graph, labels: Labels) -> list[Generator]:
-    """w − mean(w): a weight that is centred before it is used may be shifted as far as the mean reaches."""
-    families = []
-    reads = readings(graph, labels)
-    for node in graph.nodes:
-        found = labels.rearranged(node.args[0]) if centres(node) else None
-        if found is None or reads[found[0]] != 2:
-            continue
-        name, places = found
-        dims = mean_dims(node.args[1].node, places.ndim)
-        rest = [1 if d in dims else n for d, n in enumerate(places.shape)]
-
-        def move(
-            state: State, numbers: Tensor, name: str = name, places: Tensor = places, rest: list[int] = rest
-        ) -> dict[str, Tensor]:
-            return {name: put(state, name, places, taken(state, name, places) + numbers.reshape(rest))}
-
-        what = "shift that is taken off before the weight is used"
-        families.append(Generator("shift", what, (name,), torch.Size(rest).numel(), move))
-    return families
-
-
-def reader_shifts(graph: Graph, labels: Labels, state: State) -> list[Generator]:
+def reader_shifts(labels: Labels, state: State) -> list[Generator]:
     """The families of every matrix that reads a centred value."""
     families = []
-    for node in graph.nodes:
+    for node in labels.graph.nodes:
         normal = normalization(node)
         if normal is None or normal.frozen or not normal.centres or normal.kind == "batch":
             continue
         carried = {node.outputs[0].index: _start(node, normal)}
-        for reader in graph.nodes:
+        for reader in labels.graph.nodes:
             active = [v for v in dict.fromkeys(reader.inputs) if v.index in carried]
             if len(active) != 1 or reader.index <= node.index:
                 continue
             value, centred = active[0], carried[active[0].index]
-            centred = Centred(
-                centred.entry, centred.group, centred.size, centred.alone and len(graph.readers(value)) == 1
-            )
+            centred = replace(centred, alone=centred.alone and len(labels.graph.readers(value)) == 1)
             if moves(reader):
                 results: list[Centred | None] = [*centred.moved(reader, value)]
             elif reader.op == "native_dropout":
@@ -113,7 +85,7 @@ def reader_shifts(graph: Graph, labels: Labels, state: State) -> list[Generator]
                 results = [centred.averaged(reader)]
             else:
                 results = []
-                family = _family(graph, labels, state, normal, reader, value, centred)
+                family = _family(labels, state, normal, reader, value, centred)
                 families += [family] if family else []
             carried.update({o.index: c for o, c in zip(reader.outputs, results, strict=False) if c is not None})
     return families
@@ -132,7 +104,7 @@ def _start(node: Node, normal: Normal) -> Centred:
 
 
 def _family(
-    graph: Graph, labels: Labels, state: State, normal: Normal, reader: Node, value: Value, centred: Centred
+    labels: Labels, state: State, normal: Normal, reader: Node, value: Value, centred: Centred
 ) -> Generator | None:
     """What one matrix may add to its rows; None where something is in the way."""
     found = reading(labels, reader, value) if reader.op in ("mm", "addmm", "convolution") else None
@@ -141,22 +113,21 @@ def _family(
     channels = reader.op == "convolution"
     if channels and (reader.args[8] != 1 or (any(reader.args[4]) and normal.bias is not None)):
         return None
-    entry = centred.entry.movedim(1, -1).flatten(0, -2) if channels else centred.entry
-    group = centred.group.movedim(1, -1).flatten(0, -2) if channels else centred.group
+    entry, group = (t.movedim(1, -1).flatten(0, -2) if channels else t for t in (centred.entry, centred.group))
     if bool((entry != entry[:1]).any()) or bool((group < 0).any()) or not _same_sets(group):
         return None
     local = torch.unique(group[0], return_inverse=True)[1]
     if bool((torch.bincount(local) != centred.size).any()):
         return None
-    gain, shift = (labels.rearranged(v) if v is not None else None for v in (normal.weight, normal.bias))
+    gain, shift = (labels.rearranged(v) for v in (normal.weight, normal.bias))
     if (normal.weight is not None and gain is None) or (normal.bias is not None and shift is None):
         return None
     name, matrix = found
     rows = Rows(name, matrix.flatten(2).movedim(2, 0) if channels else matrix[None], local, entry[0], gain, shift)
-    behind = bias_behind(graph, labels, reader)
+    behind = bias_behind(labels, reader)
     if shift is None or behind is not None:
         return rows.family(behind)
-    lonely = centred.alone and readings(graph, labels)[shift[0]] == 1
+    lonely = centred.alone and readings(labels)[shift[0]] == 1
     return rows.balanced(state) if lonely and not channels and int(local.max()) == 0 else None
 
 

@@ -6,41 +6,38 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.errors import InputError
-from normgauge.symmetry.centred import kernel_shifts, reader_shifts
-from normgauge.symmetry.frozen import mean_shifts
+from normgauge.symmetry.centred import reader_shifts
 from normgauge.symmetry.generators import Generator, dimension
 from normgauge.symmetry.graph import Graph, record
 from normgauge.symmetry.groups import ScaleFree
-from normgauge.symmetry.labels import Labels
+from normgauge.symmetry.labels import Labels, Solution
 from normgauge.symmetry.mixing import mixings
-from normgauge.symmetry.normed import length_scales, with_normed
+from normgauge.symmetry.normed import length_scales, with_held, with_normed
 from normgauge.symmetry.operations import MOVING, guards, normalization
-from normgauge.symmetry.recurrent import bias_pairs, write_out
 from normgauge.symmetry.rescaling import rescalings
-from normgauge.symmetry.rotating import rotations
+from normgauge.symmetry.rotating import rotations, turnings
 from normgauge.symmetry.scales import label
-from normgauge.symmetry.shifting import bias_shifts, weight_shifts
+from normgauge.symmetry.shifting import bias_pairs, bias_shifts, kernel_shifts, mean_shifts, weight_shifts
 from normgauge.symmetry.sites import used_again
-from normgauge.symmetry.spectral import with_held
-from normgauge.symmetry.torus import Solution
-from normgauge.symmetry.turning import turnings
-from normgauge.symmetry.verify import EXACT, Trial, random_move
-from normgauge.trace.inputs import Call, check_finite, make_call, named_tensors, pick_output
-from normgauge.trace.untouched import cast_tree, iterates, untouched, unwrap
+from normgauge.symmetry.verify import EXACT, Trial, random_move, runner, write_out
+from normgauge.trace.inputs import check_finite, make_call, named_tensors
+from normgauge.trace.untouched import cast_tree, untouched, unwrap
 
 MOST_SAMPLES = 8  # enough to check a symmetry; more would only take time
 Progress = Callable[[str, float], None]
+
+
+def silent(stage: str, fraction: float) -> None:
+    """Say nothing of how far it is."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,6 @@ class Analysis:
 
     trial: Trial
     evaluated: Trial | None
-    graph: Graph
     labels: Labels
     solution: Solution
     generators: list[Generator]
@@ -81,8 +77,8 @@ def symmetries(
     Raises:
         InputError: for a mode that is none, or a batch the model cannot run on.
     """
-    with analysed(model, batch, mode, output, progress) as found:
-        return report(found, mode, progress)
+    with analysed(model, batch, mode, output, progress or silent) as found:
+        return report(found, mode, progress or silent)
 
 
 def scale_free(model: nn.Module, batch: Any) -> list[ScaleFree]:
@@ -105,7 +101,7 @@ def analysed(
     batch: Any,
     mode: str,
     output: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     strict: bool = False,
 ) -> Iterator[Analysis]:
     """Lend the model out, run it once and derive all families from the graph; ``strict`` as for `label`.
@@ -121,61 +117,60 @@ def analysed(
     check_memory(model)
     frozen = {m for m in model.modules() if model.training and not m.training}
     device = torch.device("cpu")  # wherever the model lives: float64 and whole numbers are at home here
-    if progress:
-        progress("run", 0.0)
+    progress("run", 0.0)
     with untouched(model, torch.float64, device, False, call.native):
         write_out(model)
-        call = cast_call(call, device)
+        args, kwargs = cast_tree((call.args, call.kwargs), torch.float64, device)
+        call = replace(call, args=args, kwargs=kwargs)
         notes: list[str] = []
-        runs = {m: _runner(model, call, output, m, frozen, notes) for m in ("train", "eval")}
+        runs = {m: runner(model, call, output, m, frozen, notes) for m in ("train", "eval")}
         live = moving(model)
         state = {name: tensor.detach().clone() for name, tensor in live.items()}
         given = [t for _, t in named_tensors((call.args, call.kwargs))]
-        graph = record_checked(runs[mode], live, given)
+        graph = record(runs[mode], live, given)
         trial = Trial(runs[mode], live, state, frozenset(n.call for n in graph.nodes if guards(graph, n)))
         trial.fill(state)
-        if progress:
-            progress("equations", 0.3)
+        progress("equations", 0.3)
         labels = label(graph, strict)
         solution = labels.torus.solve()
         eps = epsilons(model, live)
         generators = [
             *rescalings(labels, solution, eps),
-            *bias_shifts(graph, labels),
+            *bias_shifts(labels),
             *bias_pairs(model, live),
-            *weight_shifts(graph, labels),
-            *reader_shifts(graph, labels, state),
-            *kernel_shifts(graph, labels),
-            *mean_shifts(graph, labels, eps),
-            *mixings(graph, labels),
-            *rotations(graph, labels),
-            *turnings(graph, labels),
+            *weight_shifts(labels),
+            *reader_shifts(labels, state),
+            *kernel_shifts(labels),
+            *mean_shifts(labels, eps),
+            *mixings(labels),
+            *rotations(labels),
+            *turnings(labels),
         ]
         generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, state)
         generators, left_out = with_held(generators, labels.held, state)
         evaluated = (
             Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
         )
-        yield Analysis(trial, evaluated, graph, labels, solution, generators, eps, tuple(notes), tuple(left_out))
+        yield Analysis(trial, evaluated, labels, solution, generators, eps, tuple(notes), tuple(left_out))
 
 
-def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
+def report(found: Analysis, mode: str, progress: Progress = silent) -> Symmetries:
     """Try every family and write down what came of it."""
     kept, rejected = [], []
     for number, generator in enumerate(found.generators):
-        if progress:
-            progress("try", number / len(found.generators))
+        progress("try", number / len(found.generators))
         tried = attempt(found, generator, number)
         if tried is None:
             rejected.append(f"{generator.what}: {', '.join(generator.parameters[:4])}")
         else:
             kept.append((generator, tried))
-    if progress:
-        progress("count", 0.9)
-    used = {v.name for node in found.graph.nodes for v in node.inputs if v.role == "state"}
+    progress("count", 0.9)
+    used = {v.name for node in found.labels.graph.nodes for v in node.inputs if v.role == "state"}
     counted = [n for n in found.trial.state if mode == "eval" or "running_" not in n or n in found.labels.base]
     total = dimension([g for g, _ in kept], found.trial.state)
-    notes = ["Dropout is off."] if found.graph.output is not None else ["The output does not depend on the weights."]
+    notes = (
+        ["Dropout is off."] if found.labels.graph.output is not None else ["The output does not depend on the weights."]
+    )
     if total is None:
         notes.append(
             "Families may overlap in a few directions; they were not counted together, the model is too large."
@@ -186,7 +181,7 @@ def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
         tuple(s for _, s in kept),
         total,
         sum(found.trial.state[n].numel() for n in counted),
-        looked_at=tuple(looked_at(found.graph)),
+        looked_at=tuple(looked_at(found.labels.graph)),
         unknown=tuple(found.labels.unknown),
         unused=tuple(n for n in counted if n not in used),
         rejected=tuple(rejected),
@@ -198,7 +193,7 @@ def report(found: Analysis, mode: str, progress: Progress | None) -> Symmetries:
 
 def unsought(found: Analysis) -> Iterator[str]:
     """Which moves were not looked for."""
-    again = used_again(found.graph, found.labels)
+    again = used_again(found.labels)
     if again:
         yield (
             "shifts and mixings of weights that are used more than once; what suits all their uses was looked for "
@@ -252,12 +247,6 @@ def fewer(batch: Any) -> Any:
     return tree_map(lambda leaf: leaf[:MOST_SAMPLES] if isinstance(leaf, Tensor) else leaf, batch)
 
 
-def cast_call(call: Call, device: torch.device) -> Call:
-    """The call in float64."""
-    args, kwargs = cast_tree((call.args, call.kwargs), torch.float64, device)
-    return Call(args, kwargs, call.name, call.notes, call.native)
-
-
 def moving(model: nn.Module) -> dict[str, Tensor]:
     """Weights and running statistics, by name."""
     named = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
@@ -291,56 +280,3 @@ def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
         for name in live
         if name.endswith("running_var")
     }
-
-
-def record_checked(run: Callable[[], Tensor], live: Mapping[str, Tensor], given: list[Tensor]) -> Graph:
-    """Record one run; a model that cannot run on the batch is the user's to mend.
-
-    Raises:
-        InputError: with the model's own words.
-    """
-    try:
-        return record(run, live, given)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise InputError(f"the model does not run on this batch in float64: {error}") from error
-
-
-DROPPING = {"dropout1d", "dropout2d", "dropout3d"} | {
-    kind + end for kind in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for end in ("", "_")
-}
-
-
-class Steady(TorchFunctionMode):
-    """Drops nothing, and keeps in double what turns to single on its way: rounding would hide what is looked for."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is F.scaled_dot_product_attention:
-            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-            kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
-        elif getattr(func, "__name__", "") in DROPPING:
-            return args[0] if args else kwargs["input"]
-        cast = func in (Tensor.to, Tensor.float, Tensor.type_as, Tensor.type, Tensor.half, Tensor.bfloat16)
-        if cast and args[0].dtype == torch.float64:
-            out = func(*args, **kwargs)
-            return out if not out.is_floating_point() or out.dtype == torch.float64 else args[0]
-        if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
-            kwargs["dtype"] = torch.float64
-        return func(*args, **kwargs)
-
-
-def _runner(
-    model: nn.Module, call: Call, output: str | None, mode: str, frozen: set[nn.Module], notes: list[str]
-) -> Callable[[], Tensor]:
-    def run() -> Tensor:
-        for module in model.modules():
-            still = isinstance(module, nn.modules.dropout._DropoutNd) or iterates(module)
-            module.training = mode == "train" and module not in frozen and not still
-        with torch.random.fork_rng(devices=[]), Steady():
-            torch.manual_seed(0)
-            picked, said = pick_output(model(*call.args, **call.kwargs), output)
-            notes[:] = said
-        assert picked is not None
-        return picked
-
-    return run

@@ -1,9 +1,14 @@
-"""Symmetries as things that can be done: families of moves of weights and running statistics."""
+"""Symmetries as things that can be done: families of moves of weights and running statistics.
+
+Most pair families are one idea: an invertible matrix A on the side that makes some channels, A⁻¹ on the side that reads
+them. `between` is that family, for any set of matrices A = exp(X) with X linear in the numbers that choose it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -75,3 +80,82 @@ def put(state: State, name: str, places: Tensor, entries: Tensor) -> Tensor:
     flat = state[name].reshape(-1).clone()
     flat[places.reshape(-1)] = entries.reshape(-1)
     return flat.reshape(state[name].shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Entries of a weight in which the last dimension is channels: places (…, channels).
+
+    Attributes:
+        inverse: whether the entries take A⁻¹ (or, for keys, A⁻ᵀ) from the right; Aᵀ otherwise.
+        gain: a normalizer's gain between the channels and these entries, if there is one.
+    """
+
+    name: str
+    places: Tensor
+    inverse: bool
+    gain: str = ""
+
+    def moved(self, state: State, forth: Tensor, back: Tensor) -> Tensor:
+        """The weight with its entries multiplied."""
+        entries = taken(state, self.name, self.places)
+        if not self.gain:
+            return put(state, self.name, self.places, entries @ (back if self.inverse else forth))
+        gain = state[self.gain].reshape(-1)
+        entries = (entries * gain) @ back / gain if self.inverse else (entries / gain) @ forth * gain
+        return put(state, self.name, self.places, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Channels that take the matrices exp(X), and all that moves with them.
+
+    Attributes:
+        count: how many numbers choose X.
+        exponent: X for these numbers.
+        parts: the entries of weights on both sides.
+    """
+
+    count: int
+    exponent: Callable[[Tensor], Tensor]
+    parts: list[Part]
+
+
+def between(what: str, found: list[Channels]) -> Generator:
+    """The family of matrices on one side and their inverses on the other."""
+    names = tuple(dict.fromkeys(part.name for channels in found for part in channels.parts))
+    counts = [channels.count for channels in found]
+
+    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
+        after = dict(state)
+        for channels, chosen in zip(found, numbers.split(counts), strict=True):
+            matrix = torch.linalg.matrix_exp(channels.exponent(chosen))
+            back = torch.linalg.inv(matrix)
+            for part in channels.parts:
+                after[part.name] = part.moved(after, matrix.T, back)
+        return {name: after[name] for name in names}
+
+    return Generator("pair", what, names, sum(counts), move)
+
+
+def mixed(size: int, parts: list[Part]) -> Channels:
+    """Any invertible matrix but its diagonal, which is a rescaling."""
+    return Channels(
+        size * size - size, partial(_filled, size, *(~torch.eye(size, dtype=torch.bool)).nonzero().T), parts
+    )
+
+
+def turned(size: int, first: Tensor, second: Tensor, parts: list[Part]) -> Channels:
+    """Rotations in the planes of channels ``first`` and ``second``."""
+
+    def exponent(numbers: Tensor) -> Tensor:
+        half = _filled(size, second, first, numbers)
+        return half - half.T
+
+    return Channels(len(first), exponent, parts)
+
+
+def _filled(size: int, rows: Tensor, columns: Tensor, numbers: Tensor) -> Tensor:
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    matrix[rows, columns] = numbers
+    return matrix

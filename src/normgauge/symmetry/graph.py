@@ -18,6 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from normgauge.errors import InputError
+
 Key = tuple[Any, ...]
 NEW = {
     "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones",
@@ -224,6 +226,9 @@ def record(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[T
 
     Returns:
         The graph.
+
+    Raises:
+        InputError: for a model that cannot run on the batch, with its own words.
     """
     recorder = Recorder()
     named = {}
@@ -232,8 +237,11 @@ def record(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[T
     for tensor in given:
         if key(tensor) not in recorder.known:
             recorder.bind(tensor, role="input", contents=tensor.detach().clone())
-    with torch.no_grad(), plain_kernels(), recorder:
-        out = run()
+    try:
+        with torch.no_grad(), plain_kernels(), recorder:
+            out = run()
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"the model does not run on this batch in float64: {error}") from error
     output = recorder.known.get(key(out))
     read_out = [node for node in recorder.nodes if not node.outputs]
     return Graph(needed(output, read_out), recorder.values, output, named)

@@ -1,20 +1,53 @@
-"""Weight normalization: w = g v/‖v‖ is moved as a weight, then written back as direction and length."""
+"""Weights that are divided by a norm: followed as weights of their own, then written back in terms of what is stored.
+
+Weight normalization, w = g v/‖v‖: w is moved, then written as direction and length.
+
+Spectral normalization, W = V/uᵀVv. The vectors u and v are held, so W reaches every matrix with uᵀWv = 1, and the scale
+of V is free besides. A move of W that breaks this must be made up for by others that touch it too: all families that
+touch one normalized weight are taken together, and of their moves those are kept that hold uᵀWv.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from normgauge.symmetry.generators import Generator, State
+from normgauge.symmetry.graph import Graph, Node, Value
+from normgauge.symmetry.labels import Labels
+from normgauge.symmetry.operations import moves
 
+MOST = 300  # numbers that choose a move of all families together: each is tried once for its effect on uᵀWv
+STEP = 1e-6
+ROUNDS = 40
+CLOSE = 1e-14
 Normed = Mapping[str, tuple[str, str, int]]
+Held = Mapping[str, tuple[str, Tensor]]
+"""By the name of W: the name of V and uvᵀ in its shape."""
 
 
-def computed(state: State, direction: str, length: str, dim: int) -> Tensor:
-    """w = g v/‖v‖."""
-    return state[length] * state[direction] / lengths(state[direction], dim)
+def weight_normed(labels: Labels, node: Node) -> None:
+    """w = g v/‖v‖ reaches every w, so it is followed as a weight of its own; the length of v is free besides."""
+    direction, length, out = node.args[0], node.args[1], node.outputs[0]
+    if direction.role != "state" or length.role != "state":
+        labels.refuse(node)
+        return
+    name = f"{direction.name} (weight norm)"
+    labels.normed[name] = (direction.name, length.name, int(node.arg(2, 0)))
+    labels.graph.state[name] = Value(-1 - len(labels.normed), out.shape, name, "state")
+    labels.fixed(node)
+    labels.places[out.index] = (name, torch.arange(out.shape.numel()).reshape(out.shape))
+
+
+def with_computed(state: State, normed: Normed) -> dict[str, Tensor]:
+    """The state and every w."""
+    whole = dict(state)
+    for name, (direction, length, dim) in normed.items():
+        whole[name] = state[length] * state[direction] / lengths(state[direction], dim)
+    return whole
 
 
 def lengths(v: Tensor, dim: int) -> Tensor:
@@ -28,15 +61,14 @@ def with_normed(generator: Generator, normed: Normed) -> Generator:
         return generator
 
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        whole = {**state, **{name: computed(state, *parts) for name, parts in normed.items()}}
-        after = generator.move(whole, numbers)
+        after = generator.move(with_computed(state, normed), numbers)
         for name in [n for n in after if n in normed]:
             after.update(write_back(state, normed[name], after.pop(name)))
         return after
 
     names = tuple(n for name in generator.parameters for n in (normed[name][:2] if name in normed else (name,)))
     rows = generator.rows if names == generator.parameters else None
-    return Generator(generator.kind, generator.what, names, generator.count, move, rows)
+    return replace(generator, parameters=names, move=move, rows=rows)
 
 
 def write_back(state: State, parts: tuple[str, str, int], weight: Tensor, unit: bool = False) -> dict[str, Tensor]:
@@ -61,3 +93,183 @@ def length_scales(normed: Normed, state: State) -> list[Generator]:
         what = "scale of the direction of a weight-normalized row"
         found.append(Generator("scale", what, (direction,), rows, move, rows=(rows, dim)))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A weight divided by uᵀVv.
+
+    Attributes:
+        weight: V.
+        matrix: V as the matrix that stands in the estimate.
+        left, right: u and v.
+        parts: the operations that compute the estimate.
+    """
+
+    weight: Value
+    matrix: Value
+    left: Tensor
+    right: Tensor
+    parts: frozenset[int]
+
+
+def estimates(graph: Graph) -> dict[int, Estimate]:
+    """By the index of the division: every weight that is divided by uᵀVv and read nowhere else."""
+    found = {}
+    for node in graph.nodes:
+        estimate = _estimate(node)
+        if estimate is not None and _readers(graph, estimate.weight) == {*estimate.parts, node.index}:
+            found[node.index] = estimate
+    return found
+
+
+def _estimate(node: Node) -> Estimate | None:
+    if node.op != "div" or not all(isinstance(a, Value) for a in node.args[:2]):
+        return None
+    weight, dot = _source(node.args[0]), node.args[1].node
+    if weight.role != "state" or dot is None or dot.op not in ("dot", "vdot"):
+        return None
+    for given, image in (dot.args[:2], dot.args[1::-1]):
+        product, left = image.node, _constant(given)
+        if left is not None and product is not None and product.op == "mv":
+            matrix, right = product.args[0], _constant(product.args[1])
+            if right is not None and _source(matrix) is weight:
+                return Estimate(weight, matrix, left, right, frozenset((product.index,)))
+    return None
+
+
+def _constant(value: Value) -> Tensor | None:
+    """The contents of a constant or a copy of one."""
+    while value.node is not None and value.node.op == "clone":
+        value = value.node.args[0]
+    return value.tensor if value.role == "constant" else None
+
+
+def _source(value: Value) -> Value:
+    """What a value is a rearrangement of."""
+    while value.node is not None and moves(value.node) and isinstance(value.node.args[0], Value):
+        value = value.node.args[0]
+    return value
+
+
+def _readers(graph: Graph, value: Value) -> set[int]:
+    """The operations that read a value or a rearrangement of it."""
+    found, stack = set(), [value]
+    while stack:
+        for node in graph.readers(stack.pop()):
+            if moves(node):
+                stack.extend(node.outputs)
+            else:
+                found.add(node.index)
+    return found
+
+
+def spectrally_normed(labels: Labels, node: Node, estimate: Estimate) -> None:
+    """W = V/uᵀVv is followed as a weight of its own; what holds uᵀWv is found later, the scale of V is free."""
+    name, shape = f"{estimate.weight.name} (spectral norm)", estimate.weight.shape
+    inside, divided = labels.rearranged(estimate.matrix), labels.rearranged(node.args[0])
+    assert inside is not None and divided is not None
+    outer = torch.zeros(shape.numel(), dtype=torch.float64)
+    outer[inside[1].reshape(-1)] = torch.outer(estimate.left, estimate.right).reshape(-1).double()
+    labels.held[name] = (estimate.weight.name, outer.reshape(shape))
+    labels.graph.state[name] = Value(-1_000_000 - len(labels.held), shape, name, "state")
+    labels.fixed(node)
+    labels.places[node.outputs[0].index] = (name, divided[1])
+
+
+def with_quotients(state: State, held: Held) -> dict[str, Tensor]:
+    """The state and every W."""
+    return {**state, **{name: state[v] / (state[v] * outer).sum() for name, (v, outer) in held.items()}}
+
+
+def with_held(generators: list[Generator], held: Held, state: State) -> tuple[list[Generator], list[str]]:
+    """The families in terms of V; and the names of weights whose families are too many to be taken together."""
+    if not held:
+        return generators, []
+    free = [_reading(g, held) for g in generators if not any(name in held for name in g.parameters)]
+    free += [_scale(weight) for weight, _ in held.values()]
+    left_out: list[str] = []
+    for group in _together([g for g in generators if any(name in held for name in g.parameters)], held):
+        if sum(g.count for g in group) > MOST:
+            left_out += [held[n][0] for n in dict.fromkeys(n for g in group for n in g.parameters if n in held)]
+        else:
+            free += _holding(group, held, state)
+    return free, left_out
+
+
+def _reading(generator: Generator, held: Held) -> Generator:
+    """A family that only reads normalized weights."""
+
+    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
+        return generator.move(with_quotients(state, held), numbers)
+
+    return replace(generator, move=move)
+
+
+def _scale(weight: str) -> Generator:
+    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
+        return {weight: state[weight] * numbers.exp()}
+
+    return Generator("scale", "scale of a spectrally normalized weight", (weight,), 1, move, rows=(1, 0))
+
+
+def _together(generators: list[Generator], held: Held) -> Iterator[list[Generator]]:
+    """Families in groups that share no normalized weight."""
+    groups: list[tuple[set[str], list[Generator]]] = []
+    for generator in generators:
+        names, members = {n for n in generator.parameters if n in held}, [generator]
+        for other in [g for g in groups if g[0] & names]:
+            names, members = names | other[0], [*other[1], *members]
+            groups.remove(other)
+        groups.append((names, members))
+    yield from (members for _, members in groups)
+
+
+def _holding(parts: list[Generator], held: Held, state: State) -> list[Generator]:
+    """The moves of several families, one after another, that keep every uᵀWv."""
+    counts = [g.count for g in parts]
+    names = list(dict.fromkeys(n for g in parts for n in g.parameters if n in held))
+
+    def moved(whole: State, numbers: Tensor) -> dict[str, Tensor]:
+        now, after = dict(whole), {}
+        for generator, piece in zip(parts, numbers.split(counts), strict=True):
+            changed = generator.move(now, piece)
+            now.update(changed)
+            after.update(changed)
+        return after
+
+    def estimate(whole: State, numbers: Tensor) -> Tensor:
+        after = moved(whole, numbers)
+        return torch.stack([(after[n] * held[n][1]).sum() for n in names])
+
+    def slopes(whole: State, at: Tensor, directions: Tensor) -> Tensor:
+        sides = [torch.stack([estimate(whole, at + s * STEP * d) for d in directions.T], 1) for s in (1, -1)]
+        return (sides[0] - sides[1]) / (2 * STEP)  # (names, directions)
+
+    whole = with_quotients(state, held)
+    zero = torch.zeros(sum(counts), dtype=torch.float64)
+    _, values, right = torch.linalg.svd(slopes(whole, zero, torch.eye(len(zero), dtype=torch.float64)))
+    rank = int((values > 1e-7 * values.max().clamp_min(1e-30)).sum())
+    away, along = right[:rank].T, right[rank:].T  # (numbers, rank), (numbers, the others)
+    if not along.shape[1]:
+        return []
+
+    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
+        whole = with_quotients(state, held)
+        at = along @ numbers
+        for _ in range(ROUNDS):
+            gap = 1 - estimate(whole, at)
+            if float(gap.abs().max()) < CLOSE or not rank:
+                break
+            at = at + away @ torch.linalg.lstsq(slopes(whole, at, away), gap[:, None]).solution[:, 0]
+        after = moved(whole, at)
+        for name in names:
+            weight, outer = held[name]
+            after[weight] = after.pop(name) * (state[weight] * outer).sum()
+        return after
+
+    renamed = tuple(dict.fromkeys(held[n][0] if n in held else n for g in parts for n in g.parameters))
+    alone = len(parts) == 1
+    kind = parts[0].kind if alone else "pair" if any(g.kind == "pair" for g in parts) else parts[0].kind
+    what = parts[0].what if alone else "mixed into one another so that a spectral norm is held"
+    return [Generator(kind, what, renamed, along.shape[1], move)]

@@ -157,6 +157,28 @@ def normalization(node: Node) -> Normal | None:
     return None
 
 
+def own_bias(node: Node) -> Value | None:
+    """The bias that is an operation's own argument."""
+    normal = normalization(node)
+    if normal is not None:
+        return normal.bias
+    place = {"addmm": 0, "convolution": 2}.get(node.op)
+    bias: Value | None = None if place is None else node.args[place]
+    return bias
+
+
+def channel_axis(node: Node) -> int:
+    """The dimension of channels in what an operation makes; −1 for the last."""
+    normal = normalization(node)
+    return 1 if node.op == "convolution" or (normal is not None and normal.axis == 1) else -1
+
+
+def channels_of(node: Node) -> Tensor:
+    """For every entry of what an operation makes, its channel."""
+    shape, axis = node.outputs[0].shape, channel_axis(node)
+    return spread(torch.arange(shape[axis]), axis, len(shape)).expand(shape)
+
+
 def mean_dims(node: Node, ndim: int) -> list[int]:
     """The dimensions a mean goes over."""
     return [d % ndim for d in node.arg(1) or range(ndim)]

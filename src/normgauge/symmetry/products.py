@@ -1,4 +1,4 @@
-"""Scales through matrix products and convolutions: the weights move along."""
+"""Scales through matrix products, convolutions, sums and poolings: the weights of a product move along."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import torch
 from torch import Tensor
 
 from normgauge.symmetry.graph import Node, Value
-from normgauge.symmetry.labels import Labels, Use
-from normgauge.symmetry.torus import FIXED, WILD, Torus
+from normgauge.symmetry.labels import FIXED, WILD, Labels, Torus, Use
+from normgauge.symmetry.operations import spread
 
+REDUCTIONS = {
+    "sum": 1.0, "mean": 1.0, "amax": 1.0, "amin": 1.0, "max": 1.0, "min": 1.0, "linalg_vector_norm": 1.0, "var": 2.0,
+    "std": 1.0, "cumsum": 1.0, "avg_pool1d": 1.0, "avg_pool2d": 1.0, "avg_pool3d": 1.0, "_adaptive_avg_pool2d": 1.0,
+    "_adaptive_avg_pool3d": 1.0, "adaptive_max_pool2d": 1.0, "adaptive_max_pool3d": 1.0, "max_pool1d": 1.0,
+    "max_pool2d_with_indices": 1.0, "max_pool3d_with_indices": 1.0, "upsample_linear1d": 1.0,
+    "upsample_bilinear2d": 1.0, "upsample_bicubic2d": 1.0, "upsample_trilinear3d": 1.0,
+}  # fmt: skip
 TOO_MANY = 200_000  # equations for one tensor; beyond, its scales are fixed
 
 
@@ -46,21 +53,21 @@ def bilinear(torus: Torus, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _mm(labels: Labels, node: Node) -> None:
-    labels.made[node.outputs[0].index] = product(labels, node.args[0], node.args[1])
+    labels.give(node, product(labels, node.args[0], node.args[1]))
 
 
 def _addmm(labels: Labels, node: Node) -> None:
     result = product(labels, node.args[1], node.args[2])
     if node.kwargs.get("beta", 1) != 0:  # otherwise the first argument is not read
         result = labels.torus.same(result, labels.of(node.args[0]))
-    labels.made[node.outputs[0].index] = result
+    labels.give(node, result)
 
 
 def _mv(labels: Labels, node: Node) -> None:
     """A matrix or a vector times a vector."""
     torus, (left, right) = labels.torus, node.args[:2]
     terms = torus.combine([(1.0, labels.of(left)), (1.0, labels.of(right))])
-    labels.made[node.outputs[0].index] = torus.along(terms, (-1,))
+    labels.give(node, torus.along(terms, (-1,)))
 
 
 def _convolution(labels: Labels, node: Node) -> None:
@@ -82,10 +89,10 @@ def _convolution(labels: Labels, node: Node) -> None:
         rows = labels.torus.fresh(out.shape[1])
         each = rows.reshape(groups, -1).repeat_interleave(inside.shape[1], 0) if transposed else rows[:, None]
         labels.uses.setdefault(name, []).append(Use(places, each.reshape(*each.shape, *ones), column))
-    result = rows.reshape(1, -1, *[1] * (given.ndim - 2)).expand(out.shape)
+    result = spread(rows, 1, given.ndim).expand(out.shape)
     if bias is not None:
-        result = labels.torus.same(result, labels.of(bias).reshape(1, -1, *[1] * (given.ndim - 2)))
-    labels.made[out.index] = result
+        result = labels.torus.same(result, spread(labels.of(bias), 1, given.ndim))
+    labels.give(node, result)
 
 
 def _computed(labels: Labels, weight: Tensor, column: Tensor, groups: int) -> Tensor:
@@ -166,3 +173,31 @@ def _entrywise(torus: Torus, a: Use, b: Use, size: int) -> None:
         table[k + 1, use.places.reshape(-1)] = use.column.expand(use.places.shape).reshape(-1)
     both = table[:, (table != WILD).all(0)]
     torus.fix(torus.combine([(1.0, both[0]), (-1.0, both[1]), (-1.0, both[2]), (1.0, both[3])]))
+
+
+def reduced(labels: Labels, node: Node) -> None:
+    """What is summed must have one scale."""
+    given = labels.of(node.args[0])
+    if isinstance(node.arg(1), Value):
+        labels.refuse(node)
+        return
+    pooled = "pool" in node.op or "upsample" in node.op
+    dims = _spatial(node) if pooled else _dims(node, given.ndim)
+    result = labels.torus.along(given, tuple(d % given.ndim for d in dims), keepdim=True) if given.ndim else given
+    labels.fixed(node)
+    if REDUCTIONS[node.op] != 1.0:
+        result = labels.torus.combine([(REDUCTIONS[node.op], result)])
+    labels.give(node, result if pooled or node.op == "cumsum" else result.reshape(node.outputs[0].shape))
+
+
+def _spatial(node: Node) -> tuple[int, ...]:
+    """The dimensions a pooling goes over, from its name."""
+    return tuple(range(-int(next(c for c in node.op if c.isdigit())), 0))
+
+
+def _dims(node: Node, ndim: int) -> tuple[int, ...]:
+    """The dimensions a sum goes over; all where none are given."""
+    dims = node.arg(2 if node.op == "linalg_vector_norm" else 1, node.kwargs.get("dim"))
+    if dims is None or dims == []:
+        return tuple(range(ndim))
+    return tuple(dims) if isinstance(dims, list | tuple) else (dims,)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from normgauge.errors import InputError
 from normgauge.symmetry.generators import Generator, State
-from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.torus import FIXED, Solution, table
-
-NAMES = {"batch": "BatchNorm", "layer": "LayerNorm", "group": "GroupNorm", "rms": "RMSNorm"}
+from normgauge.symmetry.groups import ScaleFree, vectors
+from normgauge.symmetry.labels import FIXED, Labels, Solution, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,9 @@ def rescalings(labels: Labels, solution: Solution, eps: dict[str, float]) -> lis
     exponents = Exponents(labels, solution, eps)
     groups: dict[tuple[tuple[str, ...], str], list[int]] = defaultdict(list)
     for free, touched in enumerate(exponents.every()):
-        if not touched:
-            continue
-        kind = "pair" if both_ways(touched) else "scale"
-        order = tuple(n for n in exponents.names if n in touched)
-        groups[order, kind].append(free)
+        if touched:
+            kind = "pair" if both_ways(touched) else "scale"
+            groups[tuple(n for n in exponents.names if n in touched), kind].append(free)
     return [_family(exponents, names, kind, free) for (names, kind), free in groups.items()]
 
 
@@ -135,25 +133,18 @@ def _family(exponents: Exponents, names: tuple[str, ...], kind: str, free: list[
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
         return exponents.apply(state, exponents.values(free, numbers), names)
 
-    what = "scale of what is normalized" if kind == "scale" else "scale handed from one side to the other"
-    return Generator(
-        kind, what, names, len(free), move, rows=_rows(exponents, names, free) if kind == "scale" else None
-    )
+    if kind == "pair":
+        return Generator(kind, "scale handed from one side to the other", names, len(free), move)
+    return Generator(kind, "scale of what is normalized", names, len(free), move, _rows(exponents, names, free))
 
 
 def _rows(exponents: Exponents, names: tuple[str, ...], free: list[int]) -> tuple[int, int] | None:
     """(rows, dimension) if every variable scales one of ``rows`` equal cuts of all the weights, None otherwise."""
-    shapes = [exponents.labels.graph.state[name].shape for name in names]
-    rows = len(free)
+    numbers = torch.arange(1.0, len(free) + 1, dtype=torch.float64)
+    values, shapes = exponents.values(free, numbers), exponents.labels.graph.state
+    scales = {name: exponents.of(name, values).reshape(shapes[name].shape) for name in names}
     for dim in (0, 1):
-        cuts = [dim if len(shape) > 1 else 0 for shape in shapes]
-        if any(not shape or shape[cut] % rows for shape, cut in zip(shapes, cuts, strict=True)):
-            continue
-        values = exponents.values(free, torch.arange(1.0, rows + 1, dtype=torch.float64))
-        fits = []
-        for name, shape, cut in zip(names, shapes, cuts, strict=True):
-            got = exponents.of(name, values).reshape(shape).movedim(cut, 0).reshape(rows, -1)
-            fits.append(bool((got == torch.arange(1.0, rows + 1, dtype=got.dtype)[:, None]).all()))
-        if all(fits):
-            return rows, dim
+        with suppress(InputError):  # where a weight cannot be cut so
+            if bool((vectors(ScaleFree(names, len(free), dim), scales) == numbers[:, None]).all()):
+                return len(free), dim
     return None

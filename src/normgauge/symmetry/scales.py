@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from normgauge.symmetry.graph import Graph, Node, Value
-from normgauge.symmetry.labels import Labels, Use
+from normgauge.symmetry.labels import FIXED, WILD, Labels, Torus, Use
+from normgauge.symmetry.normed import estimates, spectrally_normed, weight_normed
 from normgauge.symmetry.operations import (
     COMPARING,
     EMBEDDING,
@@ -33,10 +34,7 @@ from normgauge.symmetry.operations import (
     spread,
     zero,
 )
-from normgauge.symmetry.products import PRODUCTS, agree
-from normgauge.symmetry.reducing import REDUCTIONS, reduced
-from normgauge.symmetry.spectral import Estimate, estimates
-from normgauge.symmetry.torus import FIXED, WILD, Torus
+from normgauge.symmetry.products import PRODUCTS, REDUCTIONS, agree, reduced
 
 
 def label(graph: Graph, strict: bool = False) -> Labels:
@@ -71,7 +69,7 @@ def label(graph: Graph, strict: bool = False) -> Labels:
 
 def step(labels: Labels, node: Node) -> None:
     """What one operation does to the labels."""
-    op, out = node.op, node.outputs[0]
+    op = node.op
     if node.mixed:
         labels.refuse(node)
     elif moves(node):
@@ -83,11 +81,11 @@ def step(labels: Labels, node: Node) -> None:
     elif (normal := normalization(node)) is not None:
         normalized(labels, node, normal)
     elif op in HOMOGENEOUS or bends_at_zero(labels, node):
-        labels.made[out.index] = labels.of(node.args[0]).expand(out.shape)
+        labels.give(node, labels.of(node.args[0]))
     elif op in POWERS and isinstance(node.args[0], Value) and not isinstance(node.arg(1), Value):
         known = POWERS[op]
         power = float(node.args[1]) if known is None else known
-        labels.made[out.index] = labels.torus.combine([(power, labels.of(node.args[0]))])
+        labels.give(node, labels.torus.combine([(power, labels.of(node.args[0]))]))
     elif op in SPECIAL:
         SPECIAL[op](labels, node)
     elif op in REDUCTIONS:
@@ -147,10 +145,10 @@ def looked_up(labels: Labels, node: Node) -> None:
     dims = _indexed(node.args[1]) if node.op == "index" else [node.args[1]]
     rearranged = labels.rearranged(source)
     if rearranged is not None and dims == [0] and rearranged[1].ndim == 2:  # a table
-        labels.made[node.outputs[0].index] = columns(labels, *rearranged).expand(node.outputs[0].shape)
+        labels.give(node, columns(labels, *rearranged))
         return
     tied = labels.torus.along(labels.of(source), tuple(dims), keepdim=True).expand(source.shape)
-    (labels.made[node.outputs[0].index],) = replay(node, {source.index: tied})
+    labels.give(node, *replay(node, {source.index: tied}))
 
 
 def _indexed(indices: Sequence[Value | None]) -> list[int]:
@@ -158,28 +156,24 @@ def _indexed(indices: Sequence[Value | None]) -> list[int]:
     dims: list[int] = []
     place = 0
     for index in indices:
-        size = len(index.shape) if index is not None and index.tensor is not None and _is_mask(index.tensor) else 1
+        mask = index is not None and index.tensor is not None and index.tensor.dtype in (torch.bool, torch.uint8)
+        size = len(index.shape) if index is not None and mask else 1
         dims += [] if index is None else range(place, place + size)
         place += size
     return dims
 
 
-def _is_mask(tensor: torch.Tensor) -> bool:
-    return tensor.dtype in (torch.bool, torch.uint8)
-
-
 def added(labels: Labels, node: Node) -> None:
     """A sum keeps a scale only if all its parts have it; an ε beside a denominator does not count."""
-    out, torus = node.outputs[0], labels.torus
     eps = not labels.strict and guards(labels.graph, node)
     terms = node.args[1:] if node.op == "where" else node.args[:2]
     result = torch.tensor(WILD)
     for term in terms:
         if isinstance(term, Value) and (term.role != "constant" or not eps):
-            result = torus.same(result, labels.of(term))
+            result = labels.torus.same(result, labels.of(term))
         elif not isinstance(term, Value) and not eps and not zero(term) and abs(term) != float("inf"):
-            result = torus.same(result, torch.tensor(FIXED))
-    labels.made[out.index] = result.expand(out.shape)
+            result = labels.torus.same(result, torch.tensor(FIXED))
+    labels.give(node, result)
 
 
 def filled(labels: Labels, node: Node) -> None:
@@ -188,40 +182,38 @@ def filled(labels: Labels, node: Node) -> None:
     free = not isinstance(number, Value) and (zero(number) or abs(number) == float("inf"))
     if isinstance(number, Value) or not free:
         labels.torus.same(given, labels.of(number) if isinstance(number, Value) else torch.tensor(FIXED))
-    labels.made[node.outputs[0].index] = given.expand(node.outputs[0].shape)
+    labels.give(node, given)
 
 
 def multiplied(labels: Labels, node: Node) -> None:
     """Scales multiply."""
-    out, (a, b) = node.outputs[0], (node.args[0], node.arg(1))
-    sign = -1.0 if node.op == "div" else 1.0
-    terms = [(s, labels.of(v)) for s, v in ((1.0, a), (sign, b)) if isinstance(v, Value) and v.floating]
+    factors = ((1.0, node.args[0]), (-1.0 if node.op == "div" else 1.0, node.arg(1)))
+    terms = [(sign, labels.of(v)) for sign, v in factors if isinstance(v, Value) and v.floating]
     if node.kwargs.get("rounding_mode") is not None:
         labels.refuse(node)
     elif not terms:
         labels.fixed(node)
     else:
         alone = len(terms) == 1 and terms[0][0] == 1
-        labels.made[out.index] = (terms[0][1] if alone else labels.torus.combine(terms)).expand(out.shape)
+        labels.give(node, terms[0][1] if alone else labels.torus.combine(terms))
 
 
 def sloped(labels: Labels, node: Node) -> None:
     """PReLU: the scale goes through, the slopes keep theirs."""
     labels.torus.fix(labels.of(node.args[1]))
-    labels.made[node.outputs[0].index] = labels.of(node.args[0])
+    labels.give(node, labels.of(node.args[0]))
 
 
 def gated(labels: Labels, node: Node) -> None:
     """GLU: one half times the sigmoid of the other."""
     value, gate = labels.of(node.args[0]).chunk(2, node.arg(1, -1))
     labels.torus.fix(gate)
-    labels.made[node.outputs[0].index] = value
+    labels.give(node, value)
 
 
 def normalized(labels: Labels, node: Node, normal: Normal) -> None:
     """A normalizer: one scale in each group, which is forgotten; then gain and shift."""
-    out, torus = node.outputs[0], labels.torus
-    given = labels.of(normal.source)
+    given, torus = labels.of(normal.source), labels.torus
     if normal.frozen:
         mean, variance = normal.running
         result = torus.same(given, spread(labels.of(mean), normal.axis, given.ndim))
@@ -229,7 +221,6 @@ def normalized(labels: Labels, node: Node, normal: Normal) -> None:
     else:
         groups = normal.groups(given)
         first = torus.along(groups, (1,))
-        labels.normalizers.append((normal.kind, normal.weight.name if normal.weight is not None else "", first))
         if labels.strict and not normal.statistics:
             torus.fix(first)
         if normal.statistics:
@@ -245,20 +236,20 @@ def normalized(labels: Labels, node: Node, normal: Normal) -> None:
     if normal.bias is not None:
         result = torus.same(result, normal.over_channels(labels.of(normal.bias), given.ndim))
     labels.fixed(node)
-    labels.made[out.index] = result.expand(out.shape)
+    labels.give(node, result)
 
 
 def embedded(labels: Labels, node: Node) -> None:
     """A table: one scale a column, for all its rows."""
-    out, rearranged = node.outputs[0], labels.rearranged(node.args[0])
+    rearranged = labels.rearranged(node.args[0])
     if rearranged is None:
         labels.refuse(node)
         return
     name, places = rearranged
     if node.op == "embedding" and not node.chosen and node.args[1].tensor is not None:  # rows of a table by position
-        labels.places[out.index] = (name, places[node.args[1].tensor])
+        labels.places[node.outputs[0].index] = (name, places[node.args[1].tensor])
         return
-    labels.made[out.index] = columns(labels, name, places).expand(out.shape)
+    labels.give(node, columns(labels, name, places))
 
 
 def columns(labels: Labels, name: str, places: torch.Tensor) -> torch.Tensor:
@@ -266,32 +257,6 @@ def columns(labels: Labels, name: str, places: torch.Tensor) -> torch.Tensor:
     made = labels.torus.fresh(places.shape[1])
     labels.uses.setdefault(name, []).append(Use(places, made[None, :], torch.zeros(1, 1, dtype=torch.long)))
     return made
-
-
-def weight_normed(labels: Labels, node: Node) -> None:
-    """w = g v/‖v‖ reaches every w, so it is followed as a weight of its own; the length of v is free besides."""
-    direction, length, out = node.args[0], node.args[1], node.outputs[0]
-    if direction.role != "state" or length.role != "state":
-        labels.refuse(node)
-        return
-    name = f"{direction.name} (weight norm)"
-    labels.normed[name] = (direction.name, length.name, int(node.arg(2, 0)))
-    labels.graph.state[name] = Value(-1 - len(labels.normed), out.shape, name, "state")
-    labels.fixed(node)
-    labels.places[out.index] = (name, torch.arange(out.shape.numel()).reshape(out.shape))
-
-
-def spectrally_normed(labels: Labels, node: Node, estimate: Estimate) -> None:
-    """W = V/uᵀVv is followed as a weight of its own; what holds uᵀWv is found later, the scale of V is free."""
-    name, shape = f"{estimate.weight.name} (spectral norm)", estimate.weight.shape
-    inside, divided = labels.rearranged(estimate.matrix), labels.rearranged(node.args[0])
-    assert inside is not None and divided is not None
-    outer = torch.zeros(shape.numel(), dtype=torch.float64)
-    outer[inside[1].reshape(-1)] = torch.outer(estimate.left, estimate.right).reshape(-1).double()
-    labels.held[name] = (estimate.weight.name, outer.reshape(shape))
-    labels.graph.state[name] = Value(-1_000_000 - len(labels.held), shape, name, "state")
-    labels.fixed(node)
-    labels.places[node.outputs[0].index] = (name, divided[1])
 
 
 SPECIAL: dict[str, Callable[[Labels, Node], None]] = {

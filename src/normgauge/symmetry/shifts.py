@@ -15,11 +15,21 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.symmetry.fates import Direct, Fate, Through
-from normgauge.symmetry.graph import Graph, Node, Value
+from normgauge.symmetry.graph import Node, Value
 from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.operations import SOFTMAX, Normal, centres, mean_dims, moves, normalization, replay
-from normgauge.symmetry.sites import Site, bias_behind, from_softmax, number, producer, reading, sites_of
+from normgauge.symmetry.sites import (
+    Fate,
+    Follow,
+    Site,
+    bias_behind,
+    from_softmax,
+    number,
+    other_input,
+    producer,
+    reading,
+    sites_of,
+)
 
 
 @dataclass(slots=True)
@@ -35,7 +45,6 @@ class Carried:
 class Walk:
     """A walk from one site to the output."""
 
-    graph: Graph
     labels: Labels
     fate: Fate
     carried: dict[int, Carried] = field(default_factory=dict)
@@ -45,10 +54,10 @@ class Walk:
         """Follow the shift from ``site``."""
         self.carried[site.value.index] = Carried(site.origin, site.position, 1.0)
         start = site.value.node.index if site.value.node is not None else -1
-        for node in self.graph.nodes:
+        for node in self.labels.graph.nodes:
             if node.index > start and any(v.index in self.carried for v in node.inputs):
                 self.step(node)
-        output = self.graph.output
+        output = self.labels.graph.output
         if output is not None and output.index in self.carried:
             self.fate.spoil(self.carried[output.index].origin)
         self.fate.seen.discard(-1)
@@ -61,7 +70,7 @@ class Walk:
         normal = normalization(node)
         if moves(node):
             self.move(node, active)
-        elif node.op == "mean" and all(centres(reader) for reader in self.graph.readers(node.outputs[0])):
+        elif node.op == "mean" and all(centres(reader) for reader in self.labels.graph.readers(node.outputs[0])):
             return  # taken off below
         elif centres(node):
             self.centre(first, mean_dims(node.args[1].node, first.origin.ndim))
@@ -119,28 +128,24 @@ class Walk:
 
     def take_back(self, node: Node, active: Value, given: Carried) -> None:
         """The other side of a sum has a bias of its own."""
-        other = next(v for v in node.inputs if v is not active)
-        found = producer(self.labels, other) if len(self.graph.readers(other)) == 1 else None
-        shape = node.outputs[0].shape
-        if found is None or node.op != "add":
+        other, graph = other_input(node, active), self.labels.graph
+        alone = other is not None and node.op == "add" and len(graph.readers(other)) == 1
+        found = producer(self.labels, other) if alone else None
+        if found is None:
             self.fate.spoil(given.origin)
             return
         name, places = found
-        pairs = torch.unique(
-            torch.stack([places.expand(shape).reshape(-1), given.origin.expand(shape).reshape(-1)], 1), dim=0
-        )
-        size = self.graph.state[name].shape.numel()
-        table = any(
-            s.name == name for node in self.graph.nodes if node.op == "embedding" for s in sites_of(self.labels, node)
-        )
-        if table and len(self.labels.uses.get(name, ())) > 1:
-            self.fate.spoil(given.origin)
-            return
-        if len(torch.unique(pairs[:, 0])) < len(pairs) or bool((pairs[:, 0] < 0).any()) or len(pairs) > size:
+        both = [t.expand(node.outputs[0].shape).reshape(-1) for t in (places, given.origin)]
+        taken, origin = torch.unique(torch.stack(both, 1), dim=0).T
+        shape = graph.state[name].shape
+        table = any(s.name == name for n in graph.nodes if n.op == "embedding" for s in sites_of(self.labels, n))
+        fits = len(torch.unique(taken)) == len(taken) <= shape.numel() and bool((taken >= 0).all())
+        if not fits or (table and len(self.labels.uses.get(name, ())) > 1):
             self.fate.spoil(given.origin)
             return
         self.fate.anywhere = False
-        self.fate.back.append(Direct(name, pairs[:, 0], pairs[:, 1], -given.factor, table))
+        taken = taken + torch.arange(0, shape.numel(), shape[1])[:, None] if table else taken  # columns, in every row
+        self.fate.back.append(Follow(name, taken, origin, -given.factor))
 
     def normalize(self, node: Node, normal: Normal, given: Carried) -> None:
         """A mean over a group takes off what all its entries share; frozen statistics can be moved along."""
@@ -151,7 +156,7 @@ class Walk:
             if channels is None or mean.role != "state":
                 self.fate.spoil(given.origin)
             else:
-                self.fate.back.append(Direct(mean.name, torch.arange(len(channels)), channels, given.factor))
+                self.fate.back.append(Follow(mean.name, torch.arange(len(channels)), channels, given.factor))
             return
         if not normal.centres:
             self.fate.spoil(given.origin)
@@ -161,17 +166,14 @@ class Walk:
         if normal.statistics:
             channels = groups[:, 0]
             self.fate.statistics.append(
-                Direct(normal.statistics[0].name, torch.arange(len(channels)), channels, given.factor)
+                Follow(normal.statistics[0].name, torch.arange(len(channels)), channels, given.factor)
             )
 
     def centre(self, given: Carried, dims: list[int]) -> None:
         """x − mean(x), or a softmax: what all entries along ``dims`` share is taken off."""
         kept = [d for d in range(given.origin.ndim) if d not in dims]
-        origin, position = (
-            t.permute(*kept, *dims).reshape(-1, torch.Size(t.shape[d] for d in dims).numel())
-            for t in (given.origin, given.position)
-        )
-        self.lose(origin, position)
+        size = torch.Size(given.origin.shape[d] for d in dims).numel()
+        self.lose(*(t.permute(*kept, *dims).reshape(-1, size) for t in (given.origin, given.position)))
 
     def lose(self, groups: Tensor, positions: Tensor) -> None:
         """One group a row: shifted as a whole, it does not matter; in part, it does."""
@@ -196,14 +198,14 @@ class Walk:
             return
         name, matrix = found
         matrix = matrix if node.op != "convolution" else matrix.flatten(2)
-        behind = bias_behind(self.graph, self.labels, node)
+        behind = bias_behind(self.labels, node)
         if behind is None:
             self.fate.spoil(given.origin)
             return
         bias, places, sign = behind
         if not bias:
             return
-        through = Through(bias, places, name, matrix, columns, sign * given.factor)
+        through = Follow(bias, places, columns, sign * given.factor, (name, matrix))
         (self.fate.back if sign < 0 else self.fate.statistics).append(through)
 
     def attend(self, node: Node, active: Value) -> None:
@@ -232,7 +234,7 @@ class Walk:
         marks = {
             scores.index: torch.arange(scores.shape[:2].numel()).reshape(*scores.shape[:2], 1).expand(scores.shape)
         }
-        for node in self.graph.nodes:
+        for node in self.labels.graph.nodes:
             active = [v for v in dict.fromkeys(node.inputs) if v.index in marks]
             if not active:
                 continue

@@ -1,17 +1,27 @@
-"""Where weights are added, what reads them, and which bias stands behind a matrix."""
+"""Where weights are added, what reads them, which bias stands behind a matrix, and what becomes of numbers added."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from normgauge.symmetry.graph import Graph, Node, Value
+from normgauge.symmetry.graph import Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import EMBEDDING, SOFTMAX, moves, normalization, replay
+from normgauge.symmetry.operations import (
+    EMBEDDING,
+    SOFTMAX,
+    channel_axis,
+    channels_of,
+    moves,
+    normalization,
+    own_bias,
+    replay,
+    spread,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,45 @@ class Site:
     value: Value
     origin: Tensor
     position: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """A weight that follows a shift: its entry p has to change by factor · shift[origin[p]].
+
+    Attributes:
+        name, places: which entries; the rows of a table all alike.
+        matrix: behind a matrix, name and places (in, out) of that one's entries: factor · Wᵀ shift[origin].
+    """
+
+    name: str
+    places: Tensor
+    origin: Tensor
+    factor: float
+    matrix: tuple[str, Tensor] | None = None
+
+
+@dataclass(slots=True)
+class Fate:
+    """What becomes of the numbers added at a site.
+
+    Attributes:
+        together: pairs of entries that must be shifted alike.
+        seen: entries whose shift reaches the output.
+        back: weights that take it back.
+        statistics: running means that must follow for the same function in eval mode.
+        anywhere: whether the shift may also depend on the input (it is lost position by position).
+    """
+
+    together: list[Tensor] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    back: list[Follow] = field(default_factory=list)
+    statistics: list[Follow] = field(default_factory=list)
+    anywhere: bool = True
+
+    def spoil(self, origin: Tensor) -> None:
+        """Say that these entries are seen."""
+        self.seen.update(torch.unique(origin).tolist())
 
 
 def number(node: Node, active: Value) -> float | None:
@@ -51,14 +100,12 @@ def reading(labels: Labels, node: Node, active: Value) -> tuple[str, Tensor] | N
     return labels.rearranged(node.args[first + 1]) if node.args[first] is active else None
 
 
-def bias_behind(graph: Graph, labels: Labels, node: Node) -> tuple[str, Tensor, float] | None:
+def bias_behind(labels: Labels, node: Node) -> tuple[str, Tensor, float] | None:
     """The bias added to what a matrix product gives (−1: takes a shift back), or a running mean behind it (+1)."""
-    own = node.args[0] if node.op == "addmm" else node.args[2] if node.op == "convolution" else None
+    own, value, axis = own_bias(node), node.outputs[0], channel_axis(node)
     if own is not None:
-        found = labels.rearranged(own)
-        return None if found is None or found[1].ndim != 1 else (*found, -1.0)
-    value, axis = node.outputs[0], 1 if node.op == "convolution" else -1
-    while len(readers := graph.readers(value)) == 1:
+        return _vector(labels, own)
+    while len(readers := labels.graph.readers(value)) == 1:
         (reader,) = readers
         normal = normalization(reader)
         if normal is not None and normal.kind == "batch" and normal.source is value:
@@ -67,36 +114,38 @@ def bias_behind(graph: Graph, labels: Labels, node: Node) -> tuple[str, Tensor, 
             mean = normal.statistics[0]
             return mean.name, torch.arange(mean.shape[0]), -1.0 if normal.frozen else 1.0
         if reader.op == "add":
-            other = next((v for v in reader.inputs if v is not value), None)
-            found = labels.rearranged(other) if other is not None else None
-            return (*found, -1.0) if found is not None and found[1].ndim == 1 and axis == -1 else None
+            return _vector(labels, other_input(reader, value)) if axis == -1 else None
         if reader.op not in ("view", "_unsafe_view", "clone") or value.shape[axis] != reader.outputs[0].shape[axis]:
             return None
         value = reader.outputs[0]
     return None
 
 
-def producer(labels: Labels, value: Value) -> tuple[str, Tensor] | None:
+def _vector(labels: Labels, bias: Value | None) -> tuple[str, Tensor, float] | None:
+    found = labels.rearranged(bias)
+    return None if found is None or found[1].ndim != 1 else (*found, -1.0)
+
+
+def other_input(node: Node, value: Value) -> Value | None:
+    """The value that a node reads besides ``value``."""
+    return next((v for v in node.inputs if v is not value), None)
+
+
+def producer(labels: Labels, value: Value | None) -> tuple[str, Tensor] | None:
     """A weight that is added, as it is, to every entry of a value: its name and the place for every entry."""
     found = labels.rearranged(value)
     if found is not None:
         return found
-    node = value.node
-    if node is None:
+    node = value.node if value is not None else None
+    if value is None or node is None:
         return None
-    if moves(node) and len([v for v in node.inputs if v.floating]) == 1:
-        source = next(v for v in node.inputs if v.floating)
+    sources = [v for v in node.inputs if v.floating]
+    if moves(node) and len(sources) == 1:
+        (source,) = sources
         inner = producer(labels, source)
-        return (
-            None if inner is None else (inner[0], replay(node, {source.index: inner[1]})[value_position(node, value)])
-        )
+        return None if inner is None else (inner[0], replay(node, {source.index: inner[1]})[node.outputs.index(value)])
     site = next((s for s in sites_of(labels, node) if s.value is value), None)
     return None if site is None else (site.name, site.origin)
-
-
-def value_position(node: Node, value: Value) -> int:
-    """Which of a node's outputs a value is."""
-    return next(i for i, out in enumerate(node.outputs) if out is value)
 
 
 def positions(value: Value, axis: int) -> Tensor:
@@ -110,36 +159,23 @@ def sites_of(labels: Labels, node: Node) -> Iterator[Site]:
     out = node.outputs[0] if node.outputs else None
     if out is None or not out.floating:
         return
-    normal = normalization(node)
-    axis = 1 if node.op == "convolution" or (normal is not None and normal.axis == 1) else -1
-    if node.op == "addmm":
-        added = [node.args[0]]
-    elif node.op == "convolution":
-        added = [node.args[2]]
-    elif normal is not None:
-        added = [normal.bias]
-    elif node.op == "add" and node.kwargs.get("alpha", 1) == 1:
-        added = [v for v in node.inputs if labels.rearranged(v) is not None]
-        added = added if len(added) == 1 else []
-    elif node.op == "cat":  # a token of its own, put beside the others
+    if node.op == "cat":  # a token of its own, put beside the others
         for value in node.inputs:
             if (own := labels.rearranged(value)) is not None:
                 yield Site(own[0], value, own[1], positions(value, -1))
         return
-    elif node.op == "embedding" or (node.op in EMBEDDING and node.args[4] == 1):  # a bag that takes means
-        found = labels.rearranged(node.args[0])
-        if found is not None and labels.rearranged(out) is None:
-            columns = torch.arange(node.args[0].shape[1])
-            yield Site(found[0], out, columns.expand(out.shape), positions(out, -1))
+    if node.op == "embedding" or (node.op in EMBEDDING and node.args[4] == 1):  # a bag that takes means
+        if (own := labels.rearranged(node.args[0])) is not None and labels.rearranged(out) is None:
+            yield Site(own[0], out, channels_of(node), positions(out, -1))
         return
-    else:
-        return
-    for value in added:
-        found = labels.rearranged(value) if value is not None else None
-        if found is not None:
-            name, places = found
-            shaped = places.reshape([-1] + [1] * (len(out.shape) - 2)) if axis == 1 and places.ndim == 1 else places
-            yield Site(name, out, shaped.expand(out.shape), positions(out, axis))
+    axis, added = channel_axis(node), own_bias(node)
+    if node.op == "add" and node.kwargs.get("alpha", 1) == 1:
+        weights = [v for v in node.inputs if labels.rearranged(v) is not None]
+        added = weights[0] if len(weights) == 1 else None
+    if (found := labels.rearranged(added)) is not None:
+        name, places = found
+        shaped = spread(places, 1, len(out.shape)) if axis == 1 and places.ndim == 1 else places
+        yield Site(name, out, shaped.expand(out.shape), positions(out, axis))
 
 
 def applied(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
@@ -154,27 +190,31 @@ def applied(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
     return None
 
 
-def readings(graph: Graph, labels: Labels) -> Counter[str]:
+def readings(labels: Labels) -> Counter[str]:
     """How many operations read every weight; one that only rearranges it does not count."""
-    counts: Counter[str] = Counter()
-    for node in graph.nodes:
-        if node.outputs and all(labels.rearranged(out) is not None for out in node.outputs):
-            continue
-        counts.update(found[0] for v in dict.fromkeys(node.inputs) if (found := labels.rearranged(v)) is not None)
-    return counts
+    return Counter(
+        found[0]
+        for node in _reading_nodes(labels)
+        for value in dict.fromkeys(node.inputs)
+        if (found := labels.rearranged(value)) is not None
+    )
 
 
-def used_again(graph: Graph, labels: Labels) -> list[str]:
+def used_again(labels: Labels) -> list[str]:
     """Weights with an entry that several operations read: tied, used at every moment, or divided by their norm."""
     counts: dict[str, Tensor] = {}
-    for node in graph.nodes:
-        rearranges = node.outputs and all(labels.rearranged(out) is not None for out in node.outputs)
-        if node.index in labels.skipped or rearranges:
-            continue
-        for value in node.inputs:
+    for node in _reading_nodes(labels):
+        for value in node.inputs if node.index not in labels.skipped else ():
             found = labels.rearranged(value)
             if found is not None:
                 name, places = found
-                count = counts.setdefault(name, torch.zeros(graph.state[name].shape.numel(), dtype=torch.long))
+                count = counts.setdefault(name, torch.zeros(labels.graph.state[name].shape.numel(), dtype=torch.long))
                 count[torch.unique(places)] += 1
     return [name for name, count in counts.items() if "running_" not in name and int(count.max()) > 1]
+
+
+def _reading_nodes(labels: Labels) -> Iterator[Node]:
+    """The operations that do more than rearrange a weight."""
+    for node in labels.graph.nodes:
+        if not node.outputs or any(labels.rearranged(out) is None for out in node.outputs):
+            yield node

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.symmetry.graph import Graph, Node, Value
+from normgauge.symmetry.graph import Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import Normal, moves, normalization, replay
+from normgauge.symmetry.operations import Normal, channels_of, moves, normalization, own_bias, replay
 from normgauge.symmetry.sites import applied, reading
 
 
@@ -46,16 +46,16 @@ class Stream:
     behind: bool = True
 
 
-def streams(graph: Graph, labels: Labels) -> Iterator[Stream]:
+def streams(labels: Labels) -> Iterator[Stream]:
     """Every stream that is normalized or summed up, and that nothing but matrices and normalizers reads."""
     done: set[int] = set()
-    for node in graph.nodes:
+    for node in labels.graph.nodes:
         normal = normal_of(node)
         start = normal.source if normal is not None else node.outputs[0] if joins(labels, node) else None
         if start is None or start.index in done or not start.shape:
             continue
         stream = Stream(start.shape[-1])
-        explore(graph, labels, start, stream, done)
+        explore(labels, start, stream, done)
         if stream.fit and _single(labels, stream):
             yield stream
 
@@ -89,11 +89,11 @@ def handwritten(node: Node) -> Normal | None:
     return None
 
 
-def squared(graph: Graph, node: Node) -> bool:
+def squared(labels: Labels, node: Node) -> bool:
     """Whether a square belongs to an RMSNorm written by hand."""
     value, current = node.inputs[0], node
     for op in ("mean", "add", "rsqrt", "mul"):
-        readers = graph.readers(current.outputs[0])
+        readers = labels.graph.readers(current.outputs[0])
         if len(readers) != 1 or readers[0].op != op:
             return False
         current = readers[0]
@@ -101,7 +101,7 @@ def squared(graph: Graph, node: Node) -> bool:
     return normal is not None and normal.source is value
 
 
-def explore(graph: Graph, labels: Labels, start: Value, stream: Stream, done: set[int]) -> None:
+def explore(labels: Labels, start: Value, stream: Stream, done: set[int]) -> None:
     """Collect everything joined to ``start`` by sums and copies that keep the last dimension."""
     stack = [start]
     while stack:
@@ -109,7 +109,7 @@ def explore(graph: Graph, labels: Labels, start: Value, stream: Stream, done: se
         if value.index in done:
             continue
         done.add(value.index)
-        if value.shape[-1:] != (stream.width,) or value is graph.output:
+        if value.shape[-1:] != (stream.width,) or value is labels.graph.output:
             stream.fit = False
             continue
         found = labels.rearranged(value)
@@ -119,8 +119,8 @@ def explore(graph: Graph, labels: Labels, start: Value, stream: Stream, done: se
             stream.fit = False
         else:
             stack.extend(_written(labels, value, stream))
-        for reader in graph.readers(value):
-            stack.extend(_read(graph, labels, value, reader, stream))
+        for reader in labels.graph.readers(value):
+            stack.extend(_read(labels, value, reader, stream))
 
 
 def _whole(labels: Labels, name: str, places: Tensor) -> tuple[str, Tensor]:
@@ -163,12 +163,12 @@ def _from_pixels(labels: Labels, value: Value) -> list[tuple[str, Tensor]] | Non
     matrix = applied(labels, node) if node is not None and node.op == "convolution" else None
     if matrix is None or node is None:
         return None
-    marks = torch.arange(current.shape[1]).reshape([-1] + [1] * (len(current.shape) - 2)).expand(current.shape)
+    marks = channels_of(node)
     for step in reversed(chain):
         (marks,) = replay(step, {step.inputs[0].index: marks})
     if not bool((marks == torch.arange(value.shape[-1])).all()):
         return None
-    bias = labels.rearranged(node.args[2]) if node.args[2] is not None else None
+    bias = labels.rearranged(own_bias(node))
     return [matrix, *([bias] if bias is not None else [])]
 
 
@@ -184,17 +184,16 @@ def keeps_last(node: Node, value: Value) -> bool:
         return False
     last = torch.arange(value.shape[-1])
     moved = replay(node, {v.index: last.expand(v.shape) for v in sources})
-    position = next(i for i, out in enumerate(node.outputs) if out is value)
-    return bool((moved[position] == last).all())
+    return bool((moved[node.outputs.index(value)] == last).all())
 
 
-def _read(graph: Graph, labels: Labels, value: Value, node: Node, stream: Stream) -> list[Value]:
+def _read(labels: Labels, value: Value, node: Node, stream: Stream) -> list[Value]:
     """What reads a value of the stream."""
     normal = normal_of(node)
     if normal is not None and normal.source is value:
-        _readers(graph, labels, node, normal, stream)
+        _readers(labels, node, normal, stream)
         return []
-    if node.op == "pow" and squared(graph, node):
+    if node.op == "pow" and squared(labels, node):
         return []
     if node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(node.inputs) == 2:
         return [node.outputs[0]]
@@ -207,9 +206,9 @@ def _read(graph: Graph, labels: Labels, value: Value, node: Node, stream: Stream
     return []
 
 
-def _readers(graph: Graph, labels: Labels, node: Node, normal: Normal, stream: Stream) -> None:
+def _readers(labels: Labels, node: Node, normal: Normal, stream: Stream) -> None:
     """The matrices behind a normalizer; anything else reads what is not undone."""
-    (only, *more) = [*graph.readers(node.outputs[0]), node]
+    (only, *more) = [*labels.graph.readers(node.outputs[0]), node]
     if normal.kind == "rms" and normal.weight is None and len(more) == 1 and only.op == "mul" and len(only.inputs) == 2:
         gain = next((v for v in only.inputs if labels.rearranged(v) is not None), None)
         if gain is not None and gain.role == "state":  # the gain of an RMSNorm written by hand
@@ -218,8 +217,8 @@ def _readers(graph: Graph, labels: Labels, node: Node, normal: Normal, stream: S
     stack = [node.outputs[0]]
     while stack:
         value = stack.pop()
-        stream.behind &= value is not graph.output
-        for reader in graph.readers(value):
+        stream.behind &= value is not labels.graph.output
+        for reader in labels.graph.readers(value):
             if reader.op in ("mm", "addmm") and (found := reading(labels, reader, value)) is not None:
                 stream.readers.append(Reader(*found, normal.weight.name if normal.weight is not None else ""))
             elif reader.outputs and reader.outputs[0].floating and keeps_last(reader, reader.outputs[0]):

@@ -1,17 +1,23 @@
-"""Symmetries tried on the model itself."""
+"""Symmetries tried on the model itself: run steadily, down to ATen, with other weights, and without ε."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from normgauge.rules.expand import EXPANSIONS
 from normgauge.symmetry.generators import Generator
 from normgauge.symmetry.graph import plain_kernels
 from normgauge.symmetry.operations import is_eps
+from normgauge.trace.inputs import Call, pick_output
+from normgauge.trace.untouched import iterates
 
 EPS_AT = {"native_layer_norm": 4, "native_group_norm": 7, "native_batch_norm": 7, "_fused_rms_norm": 3}
 NOTHING = 1e-40  # small enough not to matter, large enough not to divide by zero
@@ -120,3 +126,57 @@ def random_move(generator: Generator, state: Mapping[str, Tensor], seed: int) ->
         return generator.move(state, numbers * 0.69)
     size = float(state[generator.parameters[0]].square().mean().sqrt())
     return generator.move(state, numbers * (size or 1.0))
+
+
+def write_out(model: nn.Module) -> None:
+    """Let a lent-out model's recurrent layers run by their equations: a kernel writes all gates into one tensor."""
+    for module in model.modules():
+        if not isinstance(module, nn.RNNBase | nn.RNNCellBase) or "forward" in module.__dict__:
+            continue
+        for kind in type(module).__mro__:
+            if kind in EXPANSIONS and type(module).forward is kind.forward:  # type: ignore[attr-defined]
+                module.__dict__["forward"] = partial(EXPANSIONS[kind], module)
+                break
+
+
+DROPPING = {"dropout1d", "dropout2d", "dropout3d"} | {
+    kind + end for kind in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for end in ("", "_")
+}
+
+
+class Steady(TorchFunctionMode):
+    """Drops nothing, and keeps in double what turns to single on its way: rounding would hide what is looked for."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is F.scaled_dot_product_attention:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
+        elif getattr(func, "__name__", "") in DROPPING:
+            return args[0] if args else kwargs["input"]
+        cast = func in (Tensor.to, Tensor.float, Tensor.type_as, Tensor.type, Tensor.half, Tensor.bfloat16)
+        if cast and args[0].dtype == torch.float64:
+            out = func(*args, **kwargs)
+            return out if not out.is_floating_point() or out.dtype == torch.float64 else args[0]
+        if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
+            kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+def runner(
+    model: nn.Module, call: Call, output: str | None, mode: str, frozen: set[nn.Module], notes: list[str]
+) -> Callable[[], Tensor]:
+    """The model's output in a mode, the same every time; dropout is off, and what is said of it goes into ``notes``."""
+
+    def run() -> Tensor:
+        for module in model.modules():
+            still = isinstance(module, nn.modules.dropout._DropoutNd) or iterates(module)
+            module.training = mode == "train" and module not in frozen and not still
+        with torch.random.fork_rng(devices=[]), Steady():
+            torch.manual_seed(0)
+            picked, said = pick_output(model(*call.args, **call.kwargs), output)
+            notes[:] = said
+        assert picked is not None
+        return picked
+
+    return run
