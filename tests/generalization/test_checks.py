@@ -11,14 +11,13 @@ import normgauge as ng
 from normgauge.core.certificate import Kind
 from normgauge.errors import InputError
 from normgauge.generalization.checks import label_agreement, refuse_unsteady, runs, warnings_of
-from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.sample import Sample, outputs
 from normgauge.zoo import Split
 from normgauge.zoo.data import digits
 
 
 def said(train: Sample, holdout: Sample | None = None) -> str:
-    return " ".join(warnings_of(train, fingerprints_of(train), holdout))
+    return " ".join(warnings_of(train, holdout))
 
 
 @pytest.fixture

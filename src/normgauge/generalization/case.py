@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, outputs
+from normgauge.generalization.facts.space import margins_of
 
 LOOKED_AT = 64  # samples the network is followed on
 Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
@@ -68,6 +69,28 @@ class Case:
     def m(self) -> int:
         """Training samples."""
         return len(self.train)
+
+    @property
+    def margins(self) -> Tensor:
+        """(m,) of D, float64."""
+        return margins_of(self.logits, self.train.truth)
+
+    @property
+    def held(self) -> Tensor | None:
+        """(n,) margins of the hold-out, float64; None without labelled hold-out samples."""
+        if self.holdout is None or self.holdout_logits is None or self.holdout.labels is None:
+            return None
+        return margins_of(self.holdout_logits, self.holdout.labels)
+
+    @property
+    def unseen(self) -> Sample | None:
+        """Inputs the training never saw: unlabeled ones, else those of the hold-out."""
+        return self.unlabeled if self.unlabeled is not None else self.holdout
+
+    def answers(self, sample: Sample) -> Tensor:
+        """What the network says, (n, classes); known already for the hold-out."""
+        known = self.holdout_logits if sample is self.holdout else None
+        return outputs(self.model, sample) if known is None else known
 
     def few(self) -> Tensor:
         """The first inputs of D, to see how the network runs."""

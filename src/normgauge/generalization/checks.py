@@ -96,19 +96,18 @@ def runs(wrong: Tensor, labels: Tensor) -> list[str]:
     ]
 
 
-def warnings_of(train: Sample, marks: list[bytes], holdout: Sample | None) -> list[str]:
+def warnings_of(train: Sample, holdout: Sample | None) -> list[str]:
     """Sentences about the training sample; empty where nothing is suspicious.
 
     Args:
         train: the training sample.
-        marks: its fingerprints.
         holdout: independent labelled samples, to compare it with.
     """
     said = []
-    extra = len(marks) - len(set(marks))
+    extra = len(train) - len(set(train.marks))
     if extra:
         said.append(
-            f"train: {extra} of {len(marks)} samples are exact copies of others. A sample made by copying or "
+            f"train: {extra} of {len(train)} samples are exact copies of others. A sample made by copying or "
             "augmenting is not iid, and no bound holds for it; copies that occur in nature do no harm"
         )
     flipped = _mirrored(train)
@@ -137,10 +136,9 @@ def warnings_of(train: Sample, marks: list[bytes], holdout: Sample | None) -> li
 
 def label_agreement(sample: Sample, count: int = LOOKED_AT) -> float:
     """The share of samples whose nearest neighbour, among as many, has their label."""
-    assert sample.labels is not None
     chosen = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))[:count]
     points = sample.take(chosen).flatten(1).float()
-    labels = sample.labels[chosen]
+    labels = sample.truth[chosen]
     if len(points) < 2:
         return 1.0
     apart = torch.cdist(points, points)
@@ -189,9 +187,9 @@ def refuse_options(delta: Any, tries: Any, radius: Any, epochs: Any, seed: Any, 
         raise InputError("surrogate: expected (network, labelled samples it never saw)")
 
 
-def records(sample: Sample, marks: list[bytes], labelled: bool) -> Sequence[Hashable]:
+def records(sample: Sample, labelled: bool) -> Sequence[Hashable]:
     """Each input, with its label where that counts."""
-    return list(zip(marks, sample.labels.tolist(), strict=True)) if labelled and sample.labels is not None else marks
+    return list(zip(sample.marks, sample.truth.tolist(), strict=True)) if labelled else sample.marks
 
 
 def grouping(given: Any, holdout: Sample | None) -> Tensor | None:

@@ -21,7 +21,7 @@ from normgauge.generalization.bounds.than_phan2025 import computable
 from normgauge.generalization.facts.cells import Partition, k_means, voronoi
 from normgauge.generalization.facts.sample import Sample
 from normgauge.training import train
-from normgauge.zoo import mlp
+from normgauge.zoo import Split, mlp
 
 HONEST = 2000  # labelled fresh samples
 
@@ -151,7 +151,7 @@ def random_labels(n: int = 400, width: int = 50, seed: int = 0) -> Counterexampl
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = mlp((width, 256, 2))
-    train(model, _Pair(sample), epochs=40, batch_size=50, lr=3e-3, seed=seed)
+    train(model, Split(sample.take(range(n)), sample.truth), epochs=40, batch_size=50, lr=3e-3, seed=seed)
     error = _error(model.eval(), sample)
     return _finished(
         "random labels",
@@ -228,13 +228,6 @@ COUNTEREXAMPLES: Mapping[str, Callable[[], Counterexample]] = {
     "own cells": own_cells,
     "borrowed labels": borrowed_labels,
 }
-
-
-class _Pair:
-    def __init__(self, sample: Sample) -> None:
-        assert sample.inputs is not None
-        assert sample.labels is not None
-        self.inputs, self.labels = sample.inputs, sample.labels
 
 
 def _finished(

@@ -18,8 +18,7 @@ from normgauge.generalization.bounds.bazinet2026 import disagreement
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import ENCODER, TRAIN, UNLABELED, together
-from normgauge.generalization.facts.cells import Partition, k_means, one_cell, voronoi
-from normgauge.generalization.facts.hashes import fingerprints_of
+from normgauge.generalization.facts.cells import Partition, assign_all, k_means, one_cell, voronoi
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import (
     ROOT2,
@@ -31,10 +30,8 @@ from normgauge.generalization.facts.slopes import (
 from normgauge.generalization.facts.space import (
     Choice,
     Space,
-    crossed,
     fixed_loss,
     in_cells,
-    labels_of,
     linear_differences,
     linear_margins,
     margins_of,
@@ -141,7 +138,7 @@ class Nearby:
 
 def nearby(case: Case, slopes: Slopes) -> Nearby | None:
     """Measure them, all radii in one run of the gauge; None where there are no real inputs to stand on."""
-    fresh = unseen(case)
+    fresh = case.unseen
     if fresh is None or len(fresh) < 2:
         return None
     like = case.train.take([0]).to(device_of(case.model))
@@ -158,14 +155,13 @@ def cell_rows(
     case: Case, slopes: Slopes, loss: Loss, partition: Partition | None, cells: int, near: Nearby | None = None
 ) -> Iterator[Row]:
     """All rows of both spaces; ``near`` is measured where it is not given."""
-    train = frozenset(fingerprints_of(case.train)) if partition is not None else frozenset()
     if partition is not None:
-        partition.check_unseen(train)
-    fresh = unseen(case)
-    inputs = input_space(case, slopes, loss, partition or made(fresh, cells, case.seed))
-    wrong = None
-    if case.holdout is not None and case.holdout_logits is not None and case.holdout.labels is not None:
-        wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
+        partition.check_unseen(frozenset(case.train.marks))
+    fresh = case.unseen
+    partition = partition or made(fresh, cells, case.seed)
+    view = View(case.margins, slopes.balanced, slopes.balanced, slopes.gap)
+    inputs = _space("inputs", case, case.train, partition, view, loss)
+    wrong = None if case.held is None else case.held <= 0
     yield from theorem20(inputs, case.delta)
     yield from related.rows(inputs, case.delta, case.holdout, wrong)
     case.progress("local constants", 0.3)
@@ -176,11 +172,6 @@ def cell_rows(
     if case.encoder is not None:
         case.progress("feature space", 0.6)
         yield from feature_rows(case, loss, cells, fresh, wrong)
-
-
-def unseen(case: Case) -> Sample | None:
-    """Inputs to make cells from: unlabeled ones, else those of the hold-out."""
-    return case.unlabeled if case.unlabeled is not None else case.holdout
 
 
 def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
@@ -200,20 +191,12 @@ def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
     return k_means(fresh.take(range(min(len(fresh), 10_000))), cells, seed=seed)
 
 
-def input_space(case: Case, slopes: Slopes, loss: Loss, partition: Partition) -> Space:
-    """D in cells of its inputs."""
-    view = View(margins_of(case.logits, labels_of(case.train)), slopes.balanced, slopes.balanced, slopes.gap)
-    return _space("inputs", case, case.train, partition, view, loss)
-
-
 def _space(name: str, case: Case, points: Sample, partition: Partition, view: View, loss: Loss) -> Space:
-    assert points.labels is not None
     cells, spread = in_cells(points, case.classes, partition, seed=case.seed)
-    choices = loss.choices(case.logits, points.labels, view)
+    choices = loss.choices(case.logits, points.truth, view)
     return Space(
         name,
         points,
-        points.labels,
         case.classes,
         partition,
         cells,
@@ -233,23 +216,10 @@ def input_balls(case: Case, slopes: Slopes, near: Nearby | None) -> local.LocalC
     if near is None:
         return None
     balls = voronoi(near.centres, near.radius)
-    leads = _leads(outputs(case.model, Sample(near.centres, None)))
+    said = outputs(case.model, Sample(near.centres, None))
     gap = slopes.gap or ("" if near.slopes else "no constant could be certified in a ball around an input")
     found = near.slopes[0] if near.slopes else torch.full((len(near.centres),), math.inf, dtype=torch.float64)
-    return in_balls(case, balls, case.train, margins_of(case.logits, labels_of(case.train)), found, leads, gap)
-
-
-def in_balls(
-    case: Case, balls: Partition, points: Sample, margins: Tensor, slopes: Tensor, leads: Tensor, gap: str = ""
-) -> local.LocalCells:
-    """D in balls; no distances are needed, a ball has a diameter."""
-    cells = crossed(balls, points, case.classes)
-    return local.LocalCells(balls, cells, margins, case.classes, slopes, leads, gap)
-
-
-def _leads(logits: Tensor) -> Tensor:
-    top = logits.double().topk(2, 1).values
-    return top[:, 0] - top[:, 1]
+    return local.LocalCells(balls, assign_all(balls, case.train), found, margins_of(said, said.argmax(1)), gap)
 
 
 def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong: Tensor | None) -> Iterator[Row]:
@@ -268,10 +238,11 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong
     if others is not None and len(others) >= FEATURE_CENTRES and not view.gap:
         made_of = k_means(others.take(range(min(len(others), 10_000))), FEATURE_CENTRES, seed=case.seed)
         assert made_of.centres is not None
-        radius = SHARE * nearest_distance(made_of.centres)
-        leads = centre_leads(head, made_of.centres)
+        around = voronoi(made_of.centres, SHARE * nearest_distance(made_of.centres))
+        said = outputs(head, Sample(made_of.centres, None))
+        leads = head_margins(head, Sample(made_of.centres, said.argmax(1)), said)
         slopes = torch.full((FEATURE_CENTRES,), view.slope, dtype=torch.float64)
-        balls = in_balls(case, voronoi(made_of.centres, radius), points, view.margins, slopes, leads)
+        balls = local.LocalCells(around, assign_all(around, points), slopes, leads)
     yield local.corollary21(balls, space, case.delta)
     yield from plain_rows(case, points, others)
 
@@ -305,15 +276,15 @@ def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Ro
         yield from (own, through)
         return
     features = torch.cat(list(points.batches()))
-    wrong = int((features.argmax(1) != labels_of(points)).sum())
+    wrong = int((features.argmax(1) != points.truth).sum())
     value = clopper_pearson(wrong, case.m, math.log(case.delta))
     terms = (("error of the encoder on D", wrong / case.m), ("price of its size", value - wrong / case.m))
     yield promised(own, value=value, terms=terms, additive=True, reason="")
-    fresh = unseen(case)
+    fresh = case.unseen
     if others is None or fresh is None:
         yield dataclasses.replace(through, reason="it needs inputs the network never saw: give unlabeled=")
         return
-    apart = int((torch.cat(list(others.batches())).argmax(1) != outputs(case.model, fresh).argmax(1)).sum())
+    apart = int((torch.cat(list(others.batches())).argmax(1) != case.answers(fresh).argmax(1)).sum())
     risk = clopper_pearson(wrong, case.m, math.log(case.delta / 2))
     parts = disagreement(risk, apart, len(fresh), case.delta / 2)
     yield promised(through, value=parts.value, terms=parts.terms, additive=True, reason="")
@@ -339,23 +310,19 @@ def as_written(module: nn.Module) -> bool:
     return not any(hooked) and "_call_impl" not in module.__dict__
 
 
+def head_margins(head: nn.Sequential, points: Sample, said: Tensor) -> Tensor:
+    """Margins in units of distance for a linear head, else those of what it said."""
+    linear = only_linear(head)
+    return margins_of(said, points.truth) if linear is None else linear_margins(linear, points)
+
+
 def head_view(head: nn.Sequential, points: Sample, case: Case) -> View:
-    """Margins in units of distance for a linear head (slope 1), else those of the logits and the gauge's constant."""
-    assert points.labels is not None
-    linear = only_linear(head)
+    """How steep the margins are: 1 for those in units of distance, else the gauge's constant."""
+    margins, linear = head_margins(head, points, case.logits), only_linear(head)
     if linear is not None:
-        return View(linear_margins(linear, points), 1.0, linear_differences(linear))
+        return View(margins, 1.0, linear_differences(linear))
     slopes = slopes_of(head, points.take(range(min(16, len(points)))))
-    return View(margins_of(case.logits, points.labels), slopes.balanced, slopes.balanced, slopes.gap)
-
-
-def centre_leads(head: nn.Sequential, centres: Tensor) -> Tensor:
-    """How far each centre is from a change of class, in the units of the margin."""
-    said = outputs(head, Sample(centres, None))
-    linear = only_linear(head)
-    if linear is not None:
-        return linear_margins(linear, Sample(centres, said.argmax(1)))
-    return _leads(said)
+    return View(margins, slopes.balanced, slopes.balanced, slopes.gap)
 
 
 def local_curve(slopes: Slopes, near: Nearby | None) -> tuple[Curve, ...]:

@@ -18,6 +18,7 @@ from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.generalization.scores.norms import multiplications
 from normgauge.trace.untouched import unwrap
 from normgauge.training import train
+from normgauge.zoo import Split
 
 STEPS = 100  # an epoch has about this many, with between 8 and 128 samples a step
 PASSES = 5  # over the half of D, by default
@@ -64,13 +65,13 @@ def half(case: Case) -> Half:
     seen, unseen = order[: case.m // 2], order[case.m // 2 :]
     model = fresh(case.model, case.seed)
     refuse_unpaid(model, case.few(), [tensor for _, tensor in _learnt(model)], case.data_free)
-    learn(model, case.train.part(seen), case)
+    learn(model, Split(case.train.take(seen), case.train.truth[seen]), case)
     return Half(model.eval(), case.train.part(unseen))
 
 
-def learn(model: nn.Module, sample: Sample, case: Case) -> None:
+def learn(model: nn.Module, data: Split, case: Case) -> None:
     """Train in place for the epochs the case allows."""
-    data, size, done = Labelled(sample), min(128, max(8, len(sample) // STEPS)), 0
+    size, done = min(128, max(8, len(data) // STEPS)), 0
     for (rate, share), last in zip(RATES, (False, True), strict=True):
         epochs = case.epochs - done if last else math.ceil(case.epochs * share)
         start = done
@@ -81,15 +82,6 @@ def learn(model: nn.Module, sample: Sample, case: Case) -> None:
         if epochs:
             train(model, data, epochs=epochs, batch_size=size, lr=rate, seed=case.seed + done, progress=tell)
         done += epochs
-
-
-class Labelled:
-    """A sample with labels as the training loop wants it."""
-
-    def __init__(self, sample: Sample) -> None:
-        if sample.inputs is None or sample.labels is None:
-            raise InputError("training needs inputs at hand and their labels")
-        self.inputs, self.labels = sample.inputs, sample.labels
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:

@@ -19,11 +19,9 @@ from normgauge.generalization.checks import grouping, records, refuse_options, r
 from normgauge.generalization.conditions import STEADY, together
 from normgauge.generalization.copies import refuse_leak, refuse_near_copies
 from normgauge.generalization.facts.cells import Partition
-from normgauge.generalization.facts.hashes import fingerprints_of
 from normgauge.generalization.facts.reads import unpaid
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
-from normgauge.generalization.facts.space import margins_of
 from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust, scores
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
@@ -230,16 +228,14 @@ def gather(
         groups=belonging,
     )
     told("comparing samples", 0.0)
-    marks = fingerprints_of(sample)
-    warnings = warnings_of(sample, marks, case.single().holdout)
+    warnings = warnings_of(sample, case.single().holdout)
     for name, other, apart in (("holdout", fresh, belonging is None), ("unlabeled", extra, True)):
         if other is not None:
-            labelled = other.labels is not None
-            theirs = records(other, fingerprints_of(other), labelled)
-            warnings += refuse_leak(records(sample, marks, labelled), theirs, name, independent=apart)
+            ours, theirs = (records(one, other.labels is not None) for one in (sample, other))
+            warnings += refuse_leak(ours, theirs, name, independent=apart)
             warnings += refuse_near_copies(sample, other, name)
-    if fresh is not None and fresh.labels is not None and said is not None and belonging is None:
-        warnings += runs(margins_of(said, fresh.labels) <= 0, fresh.labels)
+    if fresh is not None and case.held is not None and belonging is None:
+        warnings += runs(case.held <= 0, fresh.truth)
     return case, warnings
 
 
@@ -282,21 +278,19 @@ def evaluated(model: nn.Module) -> Iterator[list[str]]:
 
 def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
     """Numbers measured on the way."""
-    assert case.train.labels is not None
-    margins = margins_of(case.logits, case.train.labels)
+    margins = case.margins
     found: dict[str, float | int | str] = {
         "training error": float((margins <= 0).double().mean()),
         "margin, 10 %": float(margins.quantile(0.1)),
         "margin, median": float(margins.quantile(0.5)),
         "slope of the margin, proved": slopes.balanced,
         "parameters": sum(p.numel() for p in case.model.parameters()),
-        GUESSING: 1 - float(torch.bincount(case.train.labels).max()) / case.m,
+        GUESSING: 1 - float(torch.bincount(case.train.truth).max()) / case.m,
     }
     if slopes.point is not None and not slopes.gap:
         found["slope of the margin at samples, largest found"] = math.sqrt(2) * 10**slopes.point.log10_lower
-    if case.holdout_logits is not None and case.holdout is not None and case.holdout.labels is not None:
-        wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
-        found["hold-out error"] = float(wrong.double().mean())
+    if case.held is not None:
+        found["hold-out error"] = float((case.held <= 0).double().mean())
     if case.groups is not None:
         found[GROUPS] = int(case.groups.max()) + 1
     if slopes.gap:

@@ -5,7 +5,7 @@ import torch
 
 from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import assign_all, k_means, nearest, one_cell, voronoi
-from normgauge.generalization.facts.hashes import fingerprints, fingerprints_of
+from normgauge.generalization.facts.hashes import fingerprints
 from normgauge.generalization.facts.sample import Sample
 
 
@@ -54,7 +54,7 @@ def test_a_partition_that_saw_the_sample_is_refused() -> None:
     train, others = points(50), points(30, seed=1)
     k_means(others, 4).check_unseen(fingerprints(train))
     with pytest.raises(InputError, match="made from 12 of the training samples"):
-        k_means(torch.cat([others, train[:12]]), 4).check_unseen(frozenset(fingerprints_of(Sample(train, None))))
+        k_means(torch.cat([others, train[:12]]), 4).check_unseen(frozenset(Sample(train, None).marks))
     with pytest.raises(InputError, match="at least 40 points"):
         k_means(others, 40)
 

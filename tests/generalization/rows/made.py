@@ -12,7 +12,7 @@ from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample, outputs
 from normgauge.generalization.rows.holdout import rows as holdout_rows
 from normgauge.training import train
-from normgauge.zoo import mlp
+from normgauge.zoo import Split, mlp
 
 WIDTH = 6
 
@@ -58,8 +58,6 @@ def held_out(model: nn.Module, holdout: tuple[Tensor, Tensor], **options: object
 
 def trained(data: tuple[Tensor, Tensor], norm: str | None = "batch", epochs: int = 3, seed: int = 0) -> nn.Module:
     """A network fitted to them."""
-    from normgauge.generalization.surrogate import Labelled
-
     model = small(norm, seed)
-    train(model, Labelled(Sample.of(data, "train")), epochs=epochs, batch_size=64, lr=1e-2, seed=seed)
+    train(model, Split(*data), epochs=epochs, batch_size=64, lr=1e-2, seed=seed)
     return model.eval()

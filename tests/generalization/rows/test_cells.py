@@ -10,13 +10,12 @@ from normgauge.core.interval import LogInterval
 from normgauge.core.reading import LayerRecord
 from normgauge.generalization.bounds.cells import kl_cells, tau_published, tau_variation
 from normgauge.generalization.bounds.distances import paired
-from normgauge.generalization.facts.cells import k_means, one_cell, voronoi
+from normgauge.generalization.facts.cells import assign_all, k_means, one_cell, voronoi
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.slopes import Slopes
 from normgauge.generalization.facts.space import (
     STEEPNESS,
     Space,
-    crossed,
     fixed_loss,
     in_cells,
     linear_margins,
@@ -48,7 +47,6 @@ def space_of(sample: Sample, *, slope: float = 1.0, name: str = "inputs", cells:
     return Space(
         name,
         sample,
-        sample.labels,
         2,
         partition,
         crossed,
@@ -212,7 +210,7 @@ def test_fresh_points_in_cells_nobody_met_count_in_full() -> None:
     fresh = blobs(400, seed=5).part(torch.arange(0, 400, 2))
     distances, owners = related.fresh_distances(space, fresh)
     assert distances.shape == (200, 4) and set(owners.tolist()) == {0}
-    assert related._fresh_term(space, (distances * 0).clamp(max=1), owners, 0.5) > 0.5
+    assert related._fresh_term(space, distances * 0, owners, 0.5) > 0.5
 
 
 def test_robustness_needs_a_diameter() -> None:
@@ -224,7 +222,7 @@ def test_robustness_needs_a_diameter() -> None:
     partition = voronoi(centres, 0.15)
     cells, spread = in_cells(tight, 2, partition)
     balls = dataclasses.replace(space_of(tight), partition=partition, cells=cells, spread=spread)
-    assert not bool(balls.far().any())
+    assert not bool(balls.far(balls.cells).any())
     first, second = related.robustness(balls, DELTA)
     assert first.kind is second.kind is Kind.BOUND
     assert dict(first.terms)["change in a cell"] == pytest.approx(0.3, abs=0.15)
@@ -256,8 +254,7 @@ def balls_of(sample: Sample, radius: float, slopes: float, leads: float) -> tupl
     space = space_of(sample)
     partition = voronoi(centres, radius)
     full = torch.ones(2, dtype=torch.float64)
-    cells = crossed(partition, sample, 2)
-    return space, LocalCells(partition, cells, space.margins, 2, slopes * full, leads * full)
+    return space, LocalCells(partition, assign_all(partition, sample), slopes * full, leads * full)
 
 
 def test_corollary21_counts_cells_a_boundary_may_cross() -> None:
@@ -281,8 +278,8 @@ def test_corollary22_local_uses_the_diameter() -> None:
     assert local.corollary22_local(None, space, DELTA).kind is Kind.NOT_APPLICABLE
     other = dataclasses.replace(space, quantity="clipped cross-entropy")
     assert local.corollary22_local(cells, other, DELTA).kind is Kind.NOT_APPLICABLE
-    wrong = dataclasses.replace(cells, margins=-cells.margins)
-    assert local.corollary22_local(wrong, space, DELTA).kind is Kind.VACUOUS
+    wrong = dataclasses.replace(space, margins=-space.margins)
+    assert local.corollary22_local(cells, wrong, DELTA).kind is Kind.VACUOUS
 
 
 def kinds(slopes: Slopes, space: Space) -> dict[str, Row]:
@@ -337,7 +334,6 @@ def test_coverage_of_the_whole_row() -> None:
         space = Space(
             "inputs",
             sample,
-            sample.labels,
             1,
             one_cell(),
             cells,

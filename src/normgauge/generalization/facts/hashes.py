@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Protocol
 
 from torch import Tensor
-
-
-class Batched(Protocol):
-    """A sample: anything that gives its inputs in batches."""
-
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """All inputs in order."""
 
 
 def marks(points: Tensor) -> Iterator[bytes]:
@@ -26,8 +18,3 @@ def marks(points: Tensor) -> Iterator[bytes]:
 def fingerprints(points: Tensor) -> frozenset[bytes]:
     """The fingerprints of all rows."""
     return frozenset(marks(points))
-
-
-def fingerprints_of(sample: Batched) -> list[bytes]:
-    """The fingerprint of every input of a sample, in order."""
-    return [mark for batch in sample.batches(2048) for mark in marks(batch)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from normgauge.trace.inputs import describe
 BATCH = 128  # larger ones leave the cache
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """Inputs with labels, or without.
 
@@ -49,9 +50,24 @@ class Sample:
     items: Dataset[Any] | None = None
 
     def __len__(self) -> int:
-        if self.labels is not None:
-            return len(self.labels)
-        return len(self.inputs) if self.inputs is not None else len(self.items)  # type: ignore[arg-type]
+        known: Any = next(part for part in (self.labels, self.inputs, self.items) if part is not None)
+        return len(known)
+
+    @property
+    def truth(self) -> Tensor:
+        """The labels of a sample that has some, as D always has.
+
+        Raises:
+            InputError: for an unlabeled sample.
+        """
+        if self.labels is None:
+            raise InputError("this sample has no labels")
+        return self.labels
+
+    @cached_property
+    def marks(self) -> list[bytes]:
+        """The fingerprint of every input, in order."""
+        return [mark for batch in self.batches(2048) for mark in marks(batch)]
 
     def take(self, indices: Sequence[int] | Tensor) -> Tensor:
         """The inputs at these places, (k, ...)."""
@@ -66,15 +82,8 @@ class Sample:
             yield self.inputs[start:stop] if self.inputs is not None else self.take(range(start, stop))
 
     def pairs(self, size: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
-        """All inputs and labels in order.
-
-        Raises:
-            InputError: for an unlabeled sample.
-        """
-        if self.labels is None:
-            raise InputError("this sample has no labels")
-        for index, inputs in enumerate(self.batches(size)):
-            yield inputs, self.labels[index * size : index * size + len(inputs)]
+        """All inputs and labels in order."""
+        yield from zip(self.batches(size), self.truth.split(size), strict=True)
 
     def part(self, indices: Tensor) -> Sample:
         """The samples at these places, inputs at hand."""
@@ -200,14 +209,10 @@ def _places(loader: DataLoader[Any], name: str) -> list[int]:
 
 
 def _tensors(data: Any) -> tuple[Tensor | None, Tensor | None]:
-    if isinstance(data, tuple | list):
-        data = tuple(torch.from_numpy(part) if isinstance(part, ndarray) else part for part in data)
-    if isinstance(data, ndarray):
-        data = torch.from_numpy(data)
-    if isinstance(data, Tensor):
-        return data, None
-    if isinstance(data, tuple | list) and data and isinstance(data[0], Tensor) and len(data) <= 2:
-        return data[0], data[1] if len(data) == 2 else None
+    given = data if isinstance(data, tuple | list) else (data,)
+    parts = [torch.from_numpy(part) if isinstance(part, ndarray) else part for part in given]
+    if 1 <= len(parts) <= 2 and isinstance(parts[0], Tensor):
+        return parts[0], parts[1] if len(parts) == 2 else None
     inputs, labels = getattr(data, "inputs", None), getattr(data, "labels", None)
     return (inputs, labels) if isinstance(inputs, Tensor) else (None, None)
 
@@ -230,7 +235,9 @@ def _read(data: Dataset[Any], name: str, labelled: bool) -> Sample:
             f"{name}: {changed} of its {count} samples changed from one reading to the next (random augmentation?); "
             "give the data set without random transforms"
         )
-    return Sample(None, found, data)
+    sample = Sample(None, found, data)
+    vars(sample)["marks"] = once  # it was read to see whether it stays the same
+    return sample
 
 
 def _pass(data: Dataset[Any], count: int, name: str, labelled: bool) -> tuple[list[bytes], list[Any]]:

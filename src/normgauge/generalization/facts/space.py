@@ -38,7 +38,6 @@ class Space:
     Attributes:
         name: ``inputs`` or ``features``.
         points: where the samples lie.
-        labels: (m,).
         classes: how many labels there are.
         partition: fixed without D.
         cells: (m,) cell times label: a cell never mixes labels.
@@ -54,7 +53,6 @@ class Space:
 
     name: str
     points: Sample
-    labels: Tensor
     classes: int
     partition: Partition
     cells: Tensor
@@ -70,20 +68,36 @@ class Space:
     @property
     def m(self) -> int:
         """Samples."""
-        return len(self.labels)
+        return len(self.cells)
+
+    @property
+    def refusal(self) -> str:
+        """Why no row can be computed here: no loss with a range, or no slope."""
+        return self.problem or self.gap
 
     @property
     def count(self) -> int:
         """N: cells of the whole space, met or not, times labels."""
         return self.partition.cells * self.classes
 
+    def met(self) -> tuple[Tensor, Tensor]:
+        """The cells that hold samples of D, in order, and how many each holds."""
+        return torch.unique(self.cells, return_counts=True)
+
     def counts(self) -> list[int]:
         """Samples in each cell that was met."""
-        return torch.unique(self.cells, return_counts=True)[1].tolist()
+        return self.met()[1].tolist()
 
-    def far(self) -> Tensor:
-        """(m,) which samples lie outside the radius of every cell."""
-        return far_of(self.partition, self.cells, self.classes)
+    def shared(self, fresh: Sample) -> tuple[Tensor, Tensor]:
+        """Which labelled points lie in cells that D meets, and the place of that cell among those met."""
+        cells, met = crossed(self.partition, fresh, self.classes), self.met()[0]
+        place = torch.searchsorted(met, cells).clamp(max=len(met) - 1)
+        kept = (met[place] == cells).nonzero().squeeze(1)
+        return kept, place[kept]
+
+    def far(self, cells: Tensor) -> Tensor:
+        """Which cells are those of all that is far from every centre."""
+        return far_of(self.partition, cells, self.classes)
 
     def gamma(self) -> float:
         """The median margin: where a row that says nothing is shown."""
@@ -91,21 +105,15 @@ class Space:
 
 
 def far_of(partition: Partition, cells: Tensor, classes: int) -> Tensor:
-    """(m,) which samples lie in the cell of all that is far from every centre."""
+    """Which cells, each times a label, are those of all that is far from every centre."""
     if partition.radius is None or partition.centres is None:
         return torch.zeros(len(cells), dtype=torch.bool)
     return cells // classes == len(partition.centres)
 
 
-def labels_of(sample: Sample) -> Tensor:
-    """The labels of a sample that has some, as D always has."""
-    assert sample.labels is not None
-    return sample.labels
-
-
 def crossed(partition: Partition, sample: Sample, classes: int) -> Tensor:
     """Cell times label of every sample: a cell never mixes labels."""
-    return assign_all(partition, sample) * classes + labels_of(sample)
+    return assign_all(partition, sample) * classes + sample.truth
 
 
 def in_cells(sample: Sample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, Spread]:

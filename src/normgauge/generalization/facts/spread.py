@@ -33,6 +33,11 @@ class Spread:
     outside: int
     m: int
 
+    @property
+    def alone(self) -> int:
+        """Points that count 1, whatever the steepness."""
+        return self.singles + self.outside
+
     def mean(self) -> float:
         """The mean distance within a cell, points alone left out."""
         count = 2 * len(self.pairs) + 3 * len(self.triples)
@@ -53,7 +58,7 @@ class Spread:
 
     def upper(self, steepness: float, delta: float) -> float:
         """What a loss in [0, 1] of this slope changes inside its cells on average, at most; see `paired`."""
-        return paired(*self.sums(steepness), self.singles + self.outside, self.m, delta)
+        return paired(*self.sums(steepness), self.alone, self.m, delta)
 
 
 def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor | None = None) -> Spread:
@@ -81,17 +86,17 @@ def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor |
     pairs = kept[~in_triple & ~alone].reshape(-1, 2)
     triples = kept[in_triple].reshape(-1, 3)
     gone = 0 if outside is None else int(outside.sum())
-    near = _distances(sample, pairs)
-    far = torch.stack([_distances(sample, triples[:, list(two)]) for two in ((0, 1), (0, 2), (1, 2))], 1)
+    near = distances(sample, pairs[:, 0], sample, pairs[:, 1])
+    sides = ((0, 1), (0, 2), (1, 2))
+    far = torch.stack([distances(sample, triples[:, i], sample, triples[:, j]) for i, j in sides], 1)
     where = cells[torch.cat([pairs[:, 0], triples[:, 0]])]
     return Spread(near, far, where, int(alone.sum()), gone, len(cells))
 
 
-def _distances(sample: Sample, pairs: Tensor) -> Tensor:
-    if not len(pairs):
-        return torch.zeros(0, dtype=torch.float64)
-    found = [
-        (sample.take(block[:, 0]).flatten(1).double() - sample.take(block[:, 1]).flatten(1).double()).norm(dim=1)
-        for block in pairs.split(CHUNK)
-    ]
+def distances(first: Sample, here: Tensor, second: Sample, there: Tensor) -> Tensor:
+    """From these places of one sample to those of another, one by one, in float64."""
+    found = [torch.zeros(0, dtype=torch.float64)]
+    for i, j in zip(here.split(CHUNK), there.split(CHUNK), strict=True):
+        if len(i):
+            found.append((first.take(i).flatten(1).double() - second.take(j).flatten(1).double()).norm(dim=1))
     return torch.cat(found)

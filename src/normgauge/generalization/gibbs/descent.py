@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from normgauge.errors import InputError
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.posterior import SMALLEST, Gaussian
 from normgauge.generalization.gibbs.space import Space
@@ -72,18 +71,13 @@ def descend(
 
     Returns:
         The posterior found, detached.
-
-    Raises:
-        InputError: for a sample without labels.
     """
     mean = {n: t.detach().clone().requires_grad_() for n, t in start.mean.items()}
     log_width = {n: start.width[n].log().expand(t.shape).clone().requires_grad_() for n, t in mean.items()}
     rates = [plan.rate * float(start.width[n].mean()) for n in mean] + [plan.noise_rate] * len(mean)
     steps = torch.optim.Adam([{"params": [t], "lr": 0.0} for t in (*mean.values(), *log_width.values())])
     noise = torch.Generator(space.device).manual_seed(plan.seed)
-    if sample.labels is None:
-        raise InputError("a posterior is fitted to labelled samples")
-    labels = sample.labels.to(space.device)
+    labels = sample.truth.to(space.device)
     steps_a_pass = math.ceil(len(sample) / BATCH)
     whole = plan.epochs * steps_a_pass
     for i, chosen in enumerate(_shuffled(sample, plan)):

@@ -9,7 +9,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from normgauge.errors import InputError
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.gibbs.posterior import Gaussian
 from normgauge.generalization.gibbs.space import Space, random_inputs
@@ -81,12 +80,7 @@ def drawn_error(
 
     Returns:
         A number in [0, 1].
-
-    Raises:
-        InputError: for a sample without labels.
     """
-    if sample.labels is None:
-        raise InputError("the Gibbs error needs labels")
     noise = torch.Generator(space.device).manual_seed(seed)
     order = torch.Generator().manual_seed(seed + APART)
     size, total = min(batch, len(sample)), 0.0
@@ -94,7 +88,7 @@ def drawn_error(
         for i in range(draws):
             chosen = torch.randint(len(sample), (size,), generator=order)
             said = space(posterior.draw(noise), sample.take(chosen)).argmax(1).cpu()
-            total += int((said != sample.labels[chosen]).sum()) / size
+            total += int((said != sample.truth[chosen]).sum()) / size
             if tell is not None and i % 50 == 0:
                 tell(i / draws)
     return total / draws

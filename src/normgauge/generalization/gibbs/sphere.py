@@ -33,7 +33,7 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     count = min(SAMPLES[1], max(SAMPLES[0], int(allowed)))
     order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[:count]
     products = PRODUCTS[allowed >= SAMPLES[1]]
-    batches = [_pair(sample, chosen) for chosen in order.split(BATCH) if len(chosen) > 1]
+    batches = [(sample.take(chosen), sample.truth[chosen]) for chosen in order.split(BATCH) if len(chosen) > 1]
     groups = scale_free(model, batches[0][0][:FEW])
     if not groups:
         raise InputError("no weights of this network are scale-free: no normalizer takes the scale of any layer off")
@@ -43,12 +43,6 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     flat = torch.cat([norms[name].reshape(-1) for name in names])
     found, _ = eigenvalues(scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=products, seed=seed)
     return float(found.values[0])
-
-
-def _pair(sample: Sample, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    if sample.labels is None:
-        raise InputError("sharpness needs labels")
-    return sample.take(chosen), sample.labels[chosen]
 
 
 def _norms(groups: list[ScaleFree], named: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -19,7 +19,6 @@ from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import TRAIN
 from normgauge.generalization.facts.chain import BrokenChainError, Chain, read_chain
 from normgauge.generalization.facts.sample import Sample
-from normgauge.generalization.facts.space import margins_of
 
 TRIES = 50  # margins tried: quantiles of those on D, up to the median
 LARGEST = 10**30  # samples; beyond that no size is worth naming
@@ -168,7 +167,7 @@ WEIGHT_NORM = dataclasses.replace(
 
 def rows(case: Case) -> Iterator[Row]:
     """VC, two rows of Frobenius norms, two of spectral norms, and the one for weight normalization."""
-    margins = margins_of(case.logits, case.train.labels).double().sort().values  # type: ignore[arg-type]
+    margins = case.margins.sort().values
     try:
         chain = read_chain(case.model, case.train)
     except BrokenChainError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds.cells import (
@@ -15,6 +16,7 @@ from normgauge.generalization.bounds.cells import (
     tau_variation,
 )
 from normgauge.generalization.bounds.distances import paired
+from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.bounds.roots import samples_needed
 from normgauge.generalization.conditions import CELLS, ENCODER, TRAIN, together
 from normgauge.generalization.facts.space import STEEPNESS, Choice, Space
@@ -23,18 +25,22 @@ LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
 DISGUISE = "a hold-out bound in disguise, since D is fresh to the encoder: features.encoder_holdout is the plain one"
 LARGEST = 10**12 // 2  # samples; beyond that no size is worth naming
+TAU = "τ = ½√((N−1)/m) + √(ln(1/δ)/(2m))"
 SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """One of the slacks: its key and words, and τ for so many samples and so much δ."""
+    """One of the slacks: its key and words, its formula, and τ/C for so many samples and so much δ.
+
+    Where the slack depends on what it is added to, ``added`` says how, and τ only shows its size.
+    """
 
     key: str
     words: str
     formula: str
     tau: Callable[[Space, int, float], float]
-    source: str = THAN
+    added: Callable[[Space, float, float], float] | None = None
 
 
 def _published(space: Space, m: int, delta: float) -> float:
@@ -47,114 +53,83 @@ def _rademacher(space: Space, m: int, delta: float) -> float:
     return tau_rademacher(counts, delta)
 
 
+def _variation(space: Space, m: int, delta: float) -> float:
+    return tau_variation(space.count, m, delta)
+
+
+def _pinsker(space: Space, m: int, delta: float) -> float:
+    return math.sqrt(entropy_radius(space.count, m, delta) / 2)
+
+
+def _kl(space: Space, delta: float, total: float) -> float:
+    return kl_cells(total, space.count, space.m, delta) - total
+
+
+VARIATION = Form("variation", "total-variation slack", f"{SUM}, {TAU}", _variation)
 FORMS = (
-    Form("published", "as published", "τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
-    Form("rademacher", "Rademacher slack", "τ = ΣE|S_{m_i}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
+    Form("published", "as published", f"{SUM}, τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
+    Form("rademacher", "Rademacher slack", f"{SUM}, τ = ΣE|S_{{m_i}}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
+    VARIATION,
     Form(
-        "variation",
-        "total-variation slack",
-        "τ = ½√((N−1)/m) + √(ln(1/δ)/(2m))",
-        lambda space, m, delta: tau_variation(space.count, m, delta),
+        "kl",
+        "relative entropy",
+        "C·kl⁻¹((F(D) + Lipschitz term)/C, e), e from the tail of KL(p̂‖p) over N cells (Agrawal 2020)",
+        _pinsker,
+        _kl,
     ),
 )
-
-
-def prefix(space: Space) -> str:
-    """Keys of the feature space have their own beginning."""
-    return "" if space.name == "inputs" else "features."
-
-
-def family(space: Space) -> str:
-    """Rows of one space stand together."""
-    return "cells" if space.name == "inputs" else "feature cells"
 
 
 def theorem20(space: Space, delta: float) -> Iterator[Row]:
     """Theorem 20 with each slack; half of δ for the slack, half for the distances."""
     for form in FORMS:
-        yield additive_row(space, delta, form)
-    yield kl_row(space, delta)
+        yield theorem20_row(space, delta, form)
 
 
-def blank(space: Space, delta: float, key: str, name: str) -> Row:
-    """What all rows of a space share."""
+def blank(space: Space, delta: float, key: str, name: str, **told: Any) -> Row:
+    """What all rows of a space share, and what one says of itself."""
     behind = space.name != "inputs"
-    where = " on features" if behind else ""
-    return Row(
-        prefix(space) + key,
-        name + where,
-        family(space),
+    row = Row(
+        ("features." if behind else "") + key,
+        name + (" on features" if behind else ""),
+        "feature cells" if behind else "cells",
         Kind.NOT_APPLICABLE,
         confidence=1 - delta,
         consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER) if behind else (Consumed.TRAIN_LABELS,),
         condition=together(TRAIN, ENCODER if behind else "", CELLS if space.partition.cells > 1 else ""),
-        reason="not computed",
+        reason=space.refusal or "not computed",
         limit=space.limit,
         quantity=space.quantity,
         source=THAN,
     )
+    return dataclasses.replace(row, **told)
 
 
-def refused(space: Space, row: Row) -> Row | None:
-    """The row where it cannot be computed at all: no loss with a range, or no slope."""
-    if space.problem:
-        return dataclasses.replace(row, reason=space.problem)
-    if space.gap:
-        return dataclasses.replace(row, reason=space.gap)
-    return None
-
-
-def additive_row(space: Space, delta: float, form: Form) -> Row:
-    """F(D) + Lipschitz term + τ, at the best loss on offer."""
-    row = blank(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}")
-    row = dataclasses.replace(row, formula=f"{SUM}, {form.formula}", source=form.source)
-    stopped = refused(space, row)
-    if stopped is not None:
-        return stopped
-    tau = form.tau(space, space.m, delta / 2)
-    best = smallest(space, delta / 2, lambda total: total + tau)
-    if best is not None and sum(best[1:]) + tau < 1:
-        return finished(space, row, best, tau)
-    return hopeless(space, row, delta, tau, lambda m: form.tau(space, m, delta / 2))
-
-
-def kl_row(space: Space, delta: float) -> Row:
-    """kl⁻¹(F(D) + Lipschitz term, e)."""
-    row = blank(space, delta, "theorem20.kl", "Theorem 20, relative entropy")
-    row = dataclasses.replace(
-        row, formula="C·kl⁻¹((F(D) + Lipschitz term)/C, e), e from the tail of KL(p̂‖p) over N cells (Agrawal 2020)"
-    )
-    stopped = refused(space, row)
-    if stopped is not None:
-        return stopped
-    radius = entropy_radius(space.count, space.m, delta / 2)
-    best = smallest(space, delta / 2, lambda total: kl_cells(total, space.count, space.m, delta / 2))
-    if best is not None and best[1] + best[2] < 1:
-        tau = kl_cells(best[1] + best[2], space.count, space.m, delta / 2) - best[1] - best[2]
-        if best[1] + best[2] + tau < 1:
-            return finished(space, row, best, tau)
-    return hopeless(
-        space, row, delta, math.sqrt(radius / 2), lambda m: math.sqrt(entropy_radius(space.count, m, delta / 2) / 2)
-    )
-
-
-Found = tuple[Choice, float, float]  # the loss chosen, F(D)/C, Lipschitz term/C
-
-
-def smallest(space: Space, delta: float, whole: Callable[[float], float]) -> Found | None:
-    """The best of the losses on offer; the distances hold for the whole grid of steepness at once."""
-    share = delta / len(STEEPNESS)
-    found = [(c, c.loss, space.spread.upper(c.steepness, share)) for c in space.choices]
-    return min(found, key=lambda one: whole(one[1] + one[2]), default=None)
-
-
-def finished(space: Space, row: Row, best: Found, tau: float) -> Row:
-    """A row that says something."""
-    terms = tuple((name, space.limit * part) for name, part in ((LOSS, best[1]), (TERM, best[2]), (SLACK, tau)))
-    value = math.nextafter(math.fsum(part for _, part in terms), math.inf)
-    formula = row.formula + here(space, best[0].gamma)
+def theorem20_row(space: Space, delta: float, form: Form) -> Row:
+    """F(D) + Lipschitz term + τ, at the best loss on offer; the distances hold for the whole grid of steepness."""
+    row = blank(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}", formula=form.formula)
+    if space.refusal:
+        return row
+    best = smallest(space, delta, form, lambda c: space.spread.upper(c.steepness, delta / 2 / len(STEEPNESS)))
+    if best is None:
+        return hopeless(space, row, delta, form)
+    choice, parts = best
     reason = DISGUISE if space.name != "inputs" else ""
-    return promised(row, value=value, terms=terms, additive=True, reason=reason, formula=formula)
+    formula = form.formula + here(space, choice.gamma)
+    return promised(row, value=parts.value, terms=parts.terms, additive=True, reason=reason, formula=formula)
+
+
+def smallest(space: Space, delta: float, form: Form, term: Callable[[Choice], float]) -> tuple[Choice, Parts] | None:
+    """The best of the losses on offer with what it adds up to; None where that is the range of the loss or more."""
+    tau, found = form.tau(space, space.m, delta / 2), []
+    for choice in space.choices:
+        change = term(choice)
+        slack = tau if form.added is None else form.added(space, delta / 2, choice.loss + change)
+        found.append((choice, {LOSS: choice.loss, TERM: change, SLACK: slack}))
+    best, terms = min(found, key=lambda one: sum(one[1].values()), default=(None, {LOSS: math.inf, TERM: math.inf}))
+    if best is None or sum(terms.values()) >= 1 or terms[LOSS] + terms[TERM] >= 1:
+        return None
+    return best, Parts.added(**{name: space.limit * part for name, part in terms.items()})
 
 
 def here(space: Space, gamma: float | None) -> str:
@@ -164,7 +139,7 @@ def here(space: Space, gamma: float | None) -> str:
     return f"; here {margin}{sizes}, half of δ for τ and half for the distances"
 
 
-def hopeless(space: Space, row: Row, delta: float, tau: float, again: Callable[[int], float]) -> Row:
+def hopeless(space: Space, row: Row, delta: float, form: Form) -> Row:
     """A row that says nothing, shown at the median margin without truncation, so that a reader sees why.
 
     A ramp so wide that every loss is near 1 would always come out near 1 and hide the cause.
@@ -174,11 +149,12 @@ def hopeless(space: Space, row: Row, delta: float, tau: float, again: Callable[[
         mean, steep = space.choices[0].loss, space.choices[0].steepness
     else:
         mean, steep = float((1 - space.margins / gamma).clamp(0, 1).mean()), space.slope / gamma
-    alone = (space.spread.singles + space.spread.outside) / space.m
+    alone = space.spread.alone / space.m
     inside = (1 - alone) * steep * space.spread.mean() + alone
-    terms = tuple((name, space.limit * part) for name, part in ((LOSS, mean), (TERM, inside), (SLACK, tau)))
+    parts = ((LOSS, mean), (TERM, inside), (SLACK, form.tau(space, space.m, delta / 2)))
+    terms = tuple((name, space.limit * part) for name, part in parts)
     whole = math.fsum(part for _, part in terms)
-    needed = sample_size(space, again, delta / 2)
+    needed = sample_size(space, lambda m: form.tau(space, m, delta / 2), delta / 2)
     if needed is None:
         reason = "no sample size would help: with this slope the loss changes by its whole range inside a cell"
     else:
@@ -192,12 +168,13 @@ def hopeless(space: Space, row: Row, delta: float, tau: float, again: Callable[[
 
 def sample_size(space: Space, tau: Callable[[int], float], delta: float) -> int | None:
     """The m with which loss, distances like those met and all slacks stay below the range; None where no m does."""
-    share, alone = delta / len(STEEPNESS), space.spread.singles + space.spread.outside
+    share = delta / len(STEEPNESS)
     known = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
 
     def whole(m: int) -> float:
         grown = m / space.m
-        rest = (loss + paired(grown * s, grown * q, round(grown * alone), m, share) for loss, s, q in known)
+        alone = round(grown * space.spread.alone)
+        rest = (loss + paired(grown * s, grown * q, alone, m, share) for loss, s, q in known)
         return min(rest, default=math.inf) + tau(m)
 
     return samples_needed(whole, space.m, 1.0, LARGEST, parts=1000)

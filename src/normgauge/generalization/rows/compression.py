@@ -49,8 +49,7 @@ def rows(case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: i
     Yields:
         ``compression.sample``, ``compression.pick_to_learn``.
     """
-    assert case.train.labels is not None  # D has labels
-    wrong = (case.logits.argmax(1) != case.train.labels).nonzero().flatten()
+    wrong = (case.logits.argmax(1) != case.train.truth).nonzero().flatten()
     kept = None if coreset is None else _places(coreset)
     yield _sample(case, wrong, kept)
     yield _picked(case, wrong, kept, picked)

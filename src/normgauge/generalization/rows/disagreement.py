@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
 from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.errors import InputError
@@ -57,13 +57,13 @@ def rows(
 
 
 def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Callable[[], Half]) -> Row:
-    fresh, said = _inputs(case)
+    fresh = case.unseen
     if fresh is None:
         return SURROGATE
     other = prepared() if surrogate is None else Half(*surrogate)
-    mistakes, checked = _mistakes(other)
-    apart = int((outputs(other.model, fresh).argmax(1) != said.argmax(1)).sum())
-    at = partial(_at, case, (mistakes, checked), (apart, len(fresh)))
+    mistakes = int((outputs(other.model, other.unseen).argmax(1) != other.unseen.truth).sum())
+    apart = int((outputs(other.model, fresh).argmax(1) != case.answers(fresh).argmax(1)).sum())
+    at = partial(_at, case, (mistakes, len(other.unseen)), (apart, len(fresh)))
     parts, learnt = at(case.m), ""
     if surrogate is None:
         learnt = together(CODE, FREE if case.data_free else "")
@@ -84,20 +84,3 @@ def _at(case: Case, mistakes: tuple[int, int], apart: tuple[int, int], m: int) -
     wrong, checked, differ, asked = (-(-count * m // case.m) for count in (*mistakes, *apart))
     risk = clopper_pearson(wrong, checked, math.log(case.delta / 2))
     return disagreement(risk, differ, asked, case.delta / 2)
-
-
-def _inputs(case: Case) -> tuple[Sample | None, Tensor]:
-    """Inputs nobody saw, and what the network says to them; labels are not read."""
-    if case.unlabeled is not None:
-        return case.unlabeled, outputs(case.model, case.unlabeled)
-    if case.holdout is None:
-        return None, case.logits
-    known = case.holdout_logits
-    return case.holdout, outputs(case.model, case.holdout) if known is None else known
-
-
-def _mistakes(other: Half) -> tuple[int, int]:
-    if other.unseen.labels is None:
-        raise InputError("the sample that certifies the surrogate has no labels")
-    wrong = outputs(other.model, other.unseen).argmax(1) != other.unseen.labels
-    return int(wrong.sum()), len(other.unseen)

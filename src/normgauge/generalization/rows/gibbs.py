@@ -294,6 +294,6 @@ def _lla(case: Case) -> Row:
         tau = max(sharpness(case.model, case.train, case.seed), 1e-12)
     except TROUBLE as error:
         return dataclasses.replace(LLA, reason=str(error))
-    loss = float(F.cross_entropy(case.logits.double(), case.train.labels))  # type: ignore[arg-type]
+    loss = float(F.cross_entropy(case.logits.double(), case.train.truth))
     parts = lyu2022.smoothed(loss, tau, lyu2022.best_noise(tau, case.m), case.m)
     return dataclasses.replace(LLA, kind=Kind.SCORE, value=parts.value, terms=parts.terms, reason="")

@@ -13,10 +13,11 @@ from normgauge.core.certificate import Consumed, Kind, Row, promised
 from normgauge.generalization.bounds.holdout import clopper_pearson, group_mean, hoeffding, kl_holdout
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import GROUPS, HOLDOUT
-from normgauge.generalization.facts.space import margins_of
 
 ABSENT = "no labelled hold-out was given; with one (holdout=) this row is nearly always the smallest"
 GROUPED = "its count needs independent samples, and these come in groups; the rows beside it count the groups"
+
+MEANS = {"kl": kl_holdout, "hoeffding": hoeffding}  # these hold for means of groups too
 
 
 def rows(case: Case) -> Iterator[Row]:
@@ -38,34 +39,22 @@ def rows(case: Case) -> Iterator[Row]:
             formula=formula,
             source=source,
         )
-        if case.holdout is None or case.holdout_logits is None or case.holdout.labels is None:
-            yield blank
-            continue
-        wrong = margins_of(case.holdout_logits, case.holdout.labels) <= 0
-        yield _alone(blank, key, wrong, case.delta) if case.groups is None else _grouped(blank, key, wrong, case)
+        yield blank if case.held is None else _row(blank, key, case.held <= 0, case)
 
 
-def _alone(blank: Row, key: str, wrong: Tensor, delta: float) -> Row:
+def _row(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
     n, errors = len(wrong), int(wrong.sum())
-    value = (
-        clopper_pearson(errors, n, math.log(delta)) if key == "clopper_pearson" else _mean(key, errors / n, n, delta)
-    )
-    terms = (("error on the hold-out", errors / n), ("price of its size", value - errors / n))
-    told = f"{errors:,} of {n:,} wrong"
-    return promised(blank, value=value, terms=terms, additive=True, condition=HOLDOUT, reason=told)
-
-
-def _grouped(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
-    assert case.groups is not None
-    if key == "clopper_pearson":
+    mean, told, seen, price = errors / n, f"{errors:,} of {n:,} wrong", "error on the hold-out", "price of its size"
+    if case.groups is not None:
+        sizes = torch.bincount(case.groups)
+        mean = group_mean(torch.bincount(case.groups[wrong], minlength=len(sizes)).tolist(), sizes.tolist())
+        n, seen, price = len(sizes), "mean error of the groups", "price of their number"
+        told += f", in {n:,} groups"
+    if key in MEANS:
+        value = MEANS[key](mean, n, case.delta)
+    elif case.groups is None:
+        value = clopper_pearson(errors, n, math.log(case.delta))
+    else:
         return dataclasses.replace(blank, reason=GROUPED)
-    sizes = torch.bincount(case.groups)
-    mean = group_mean(torch.bincount(case.groups[wrong], minlength=len(sizes)).tolist(), sizes.tolist())
-    value = _mean(key, mean, len(sizes), case.delta)
-    terms = (("mean error of the groups", mean), ("price of their number", value - mean))
-    told = f"{int(wrong.sum()):,} of {len(wrong):,} wrong, in {len(sizes):,} groups"
-    return promised(blank, value=value, terms=terms, additive=True, condition=GROUPS, reason=told)
-
-
-def _mean(key: str, mean: float, n: int, delta: float) -> float:
-    return kl_holdout(mean, n, delta) if key == "kl" else hoeffding(mean, n, delta)
+    condition, terms = HOLDOUT if case.groups is None else GROUPS, ((seen, mean), (price, value - mean))
+    return promised(blank, value=value, terms=terms, additive=True, condition=condition, reason=told)

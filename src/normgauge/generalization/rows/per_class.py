@@ -10,7 +10,6 @@ import torch
 from normgauge.core.certificate import Kind, Row, promised
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
-from normgauge.generalization.facts.space import margins_of
 
 
 def row(case: Case, plain: Row) -> Row:
@@ -38,9 +37,8 @@ def row(case: Case, plain: Row) -> Row:
     )
     if plain.kind is Kind.NOT_APPLICABLE:
         return blank
-    assert case.holdout is not None and case.holdout.labels is not None and case.holdout_logits is not None
-    labels = case.holdout.labels
-    wrong = margins_of(case.holdout_logits, labels) <= 0
+    assert case.holdout is not None and case.held is not None
+    labels, wrong = case.holdout.truth, case.held <= 0
     sizes = torch.bincount(labels, minlength=case.classes).tolist()
     mistakes = torch.bincount(labels[wrong], minlength=case.classes).tolist()
     log_delta = math.log(case.delta / case.classes)

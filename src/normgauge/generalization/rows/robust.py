@@ -13,7 +13,6 @@ from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import EXACT, together
 from normgauge.generalization.facts.slopes import Slopes, local_slopes
-from normgauge.generalization.facts.space import margins_of
 
 BALLS = 512  # measured in one run of the gauge
 ROUNDING = 1e-5  # of the largest output: what float32 may lose in a network and its copies
@@ -47,12 +46,12 @@ def rows(case: Case, slopes: Slopes, plain: Row) -> Iterator[Row]:
         formula="largest p with P(Bin(n, p) ≤ #{margin ≤ slope·r}) ≥ δ",
         source="Tsuzuku et al. 2018; Clopper & Pearson 1934",
     )
-    reason = "" if case.radius is not None else NO_RADIUS
-    if not reason and plain.kind is Kind.NOT_APPLICABLE:
+    if case.radius is None:
+        reason = NO_RADIUS
+    elif plain.kind is Kind.NOT_APPLICABLE or case.holdout is None:
         reason = plain.reason
-    if not reason and case.holdout is not None and not case.holdout.take([0]).is_floating_point():
-        reason = NO_FLOATS
-    reason = reason or slopes.gap
+    else:
+        reason = slopes.gap if case.holdout.take([0]).is_floating_point() else NO_FLOATS
     yield (
         dataclasses.replace(blank, kind=Kind.NOT_APPLICABLE, value=None, reason=reason)
         if reason
@@ -61,9 +60,8 @@ def rows(case: Case, slopes: Slopes, plain: Row) -> Iterator[Row]:
 
 
 def _row(case: Case, slopes: Slopes, blank: Row) -> Row:
-    assert case.holdout is not None and case.holdout.labels is not None and case.holdout_logits is not None
-    assert case.radius is not None
-    margins = margins_of(case.holdout_logits, case.holdout.labels).double()
+    assert case.held is not None and case.holdout_logits is not None
+    margins = case.held
     room = (margins - ROUNDING * case.holdout_logits.double().abs().amax(1)).clamp(min=0)
     good = certified(case, room, slopes)
     n, wrong, bad = len(good), int((margins <= 0).sum()), int((~good).sum())
