@@ -22,9 +22,10 @@ from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.reads import unpaid
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
-from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust, scores
+from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust
 from normgauge.generalization.rows.cells import TERM
 from normgauge.generalization.rows.holdout import rows as holdout_rows
+from normgauge.generalization.scores import rows as score_rows
 from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve, nearby
 from normgauge.generalization.surrogate import affordable, half
 from normgauge.trace.untouched import unwrap
@@ -120,7 +121,7 @@ def certify(
             gibbs.rows(case, initial=initial, prepared=trained),
             compression.rows(case, coreset=coreset, picked=picked),
             disagreement.rows(case, surrogate=_surrogate(surrogate), prepared=trained),
-            scores.rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
+            score_rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
         )
         curves = local_curve(slopes, near)
         rows = tuple(paid_for(row, delta, tries) for row in asked(made, told, notes))

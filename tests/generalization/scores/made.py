@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from normgauge.core.certificate import Row
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample, outputs
-from normgauge.generalization.rows.scores import rows
+from normgauge.generalization.scores import rows
 
 
 def two_layers() -> nn.Sequential:

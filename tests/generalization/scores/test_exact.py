@@ -8,23 +8,22 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import normgauge as ng
 from normgauge.core.certificate import Consumed, Kind
+from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import one_cell, voronoi
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.scores import norms
 from normgauge.generalization.scores.flatness import score_pac_bayes, score_pac_bayes_aware
 from normgauge.generalization.scores.function import (
     score_cell_sensitivity,
-    score_error,
     score_input_gradient,
-    score_loss,
     score_margin,
     score_spherical_sharpness,
 )
 from normgauge.generalization.scores.path import score_path_norm
-from normgauge.generalization.scores.unfit import Unfit
 from tests.generalization.scores.made import sample, scored, two_layers
 
 M = 60
@@ -96,10 +95,11 @@ def test_margins_losses_and_errors_of_five_samples():
     logits = torch.tensor([[2.0, 0.0], [0.0, 3.0], [5.0, 1.0], [0.0, 9.0], [1.0, 1.0]])
     labels = torch.tensor([0, 1, 0, 1, 0])
     assert score_margin(logits[:4], labels[:4]) == 2.0
-    assert score_error(logits, labels) == pytest.approx(0.2)  # the tie is wrong
+    rows = scored(nn.Identity(), Sample(logits, labels))
+    assert rows["train-error"].value == pytest.approx(-0.2)  # the tie is wrong
     expected = math.fsum(math.log1p(math.exp(-v)) for v in (2, 3, 4, 9, 0)) / 5
-    assert score_loss(logits, labels) == pytest.approx(expected, rel=1e-6)
-    with pytest.raises(Unfit, match="margin is not positive"):
+    assert rows["train-loss"].value == pytest.approx(-expected, rel=1e-6)
+    with pytest.raises(InputError, match="margin is not positive"):
         score_margin(logits, labels)
 
 
@@ -192,7 +192,7 @@ def test_cells_without_fresh_points_are_left_out_and_their_mass_said():
     cells = voronoi(torch.tensor([[0.0], [10.0]]))
     assert score_cell_sensitivity((train, said[0]), (fresh, said[1]), cells) == (0.0, 0.5)
     far = Sample(torch.tensor([[10.0]]), torch.tensor([1]))
-    with pytest.raises(Unfit, match="more unlabeled data"):
+    with pytest.raises(InputError, match="more unlabeled data"):
         score_cell_sensitivity((far, said[0][:1]), (fresh, said[1]), cells)
 
 
@@ -223,6 +223,6 @@ def test_the_term_of_theorem_20_and_the_baselines_are_passed_on(found):
     rows, data = found
     assert rows["theorem20-lipschitz"].value == 0.25
     logits = two_layers()(data.inputs).detach()
-    assert rows["train-loss"].value == pytest.approx(-score_loss(logits, data.labels), rel=1e-6)
-    assert rows["train-error"].value == pytest.approx(-score_error(logits, data.labels))
+    assert rows["train-loss"].value == pytest.approx(-float(F.cross_entropy(logits, data.labels)), rel=1e-6)
+    assert rows["train-error"].value == pytest.approx(-float((logits.argmax(1) != data.labels).double().mean()))
     assert rows["cell-sensitivity"].consumed == (Consumed.UNLABELED,)

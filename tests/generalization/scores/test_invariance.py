@@ -40,7 +40,8 @@ def across_relu():
     twin = rescaled(net, torch.tensor([8.0, 0.125, 64.0, 1.0, 0.5, 2.0]))  # powers of two: the function to the bit
     more = {"unlabeled": sample(FRESH, seed=5)}
     return tuple(
-        scored(m, data, more=more, reading=ng.gauge(m, data.inputs[:4], search=False), initial=net) for m in (net, twin)
+        scored(m, data, more=more, reading=ng.gauge(m, data.inputs[:4], search=False), initial=net.state_dict())
+        for m in (net, twin)
     )
 
 

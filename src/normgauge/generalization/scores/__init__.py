@@ -2,12 +2,12 @@
 
 fold: BatchNorm into the maps before it; ground: every fact measured once.
 norms, path, flatness, function: the facts; catalogue_norms, catalogue_function: what the scores make of them.
-score: one score and its row; measure: all of them as plain numbers.
+score: one score and its row; measure: all of them, as rows or as plain numbers.
 """
 
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.scores.ground import Ground, cells_of
-from normgauge.generalization.scores.measure import SCORES, score_values
+from normgauge.generalization.scores.measure import SCORES, rows, score_values
 from normgauge.generalization.scores.score import Score
 
-__all__ = ["SCORES", "Ground", "Sample", "Score", "cells_of", "score_values"]
+__all__ = ["SCORES", "Ground", "Sample", "Score", "cells_of", "rows", "score_values"]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 
+from torch.nn import functional as F
+
 from normgauge.core.certificate import Consumed
 from normgauge.core.reading import Reading
+from normgauge.errors import InputError
 from normgauge.generalization.scores import function
 from normgauge.generalization.scores.flatness import score_pac_bayes, score_pac_bayes_aware
 from normgauge.generalization.scores.ground import Ground
 from normgauge.generalization.scores.score import Score
-from normgauge.generalization.scores.unfit import Unfit
 
 LABELS = (Consumed.TRAIN_LABELS,)
+GAUGED = "reading=ng.gauge(model, batch)"
+GAUGED_LOCALLY = 'local=ng.gauge(model, batch, scope="point") of training samples'
 LN10 = math.log(10)
 
 
@@ -20,37 +24,20 @@ def capacity_over_margin(reading: Reading | None, margin: float, *, balanced: bo
     """log10 of a Lipschitz bound over γ.
 
     Raises:
-        Unfit: without a reading, or where it has no finite bound.
+        InputError: without a reading, or where it has no finite bound.
     """
     if reading is None:
-        raise Unfit(f"needs a reading of the network; give {how}")
+        raise InputError(f"needs a reading of the network; give {how}")
     log = reading.log_upper if balanced else reading.log_folded
     if not math.isfinite(log):
-        raise Unfit("the reading has no finite bound: a part of the network has no rule or no finite constant")
+        raise InputError("the reading has no finite bound: a part of the network has no rule or no finite constant")
     return {"log10 bound": log / LN10, "log10 1/γ": -math.log10(margin)}
-
-
-def _balanced(ground: Ground) -> dict[str, float]:
-    return capacity_over_margin(ground.reading, ground.margin, balanced=True, how="reading=ng.gauge(model, batch)")
-
-
-def _folded(ground: Ground) -> dict[str, float]:
-    return capacity_over_margin(ground.reading, ground.margin, balanced=False, how="reading=ng.gauge(model, batch)")
-
-
-def _local(ground: Ground) -> dict[str, float]:
-    how = 'local=ng.gauge(model, batch, scope="point") of training samples'
-    return capacity_over_margin(ground.local, ground.margin, balanced=True, how=how)
 
 
 def _term(ground: Ground) -> dict[str, float]:
     if ground.lipschitz_term is None:
-        raise Unfit("needs the Lipschitz term of Theorem 20; give lipschitz_term=")
+        raise InputError("needs the Lipschitz term of Theorem 20; give lipschitz_term=")
     return {"Σ (m_i/m) λ_i L_i": ground.lipschitz_term}
-
-
-def _noise(ground: Ground) -> dict[str, float]:
-    return {"change": function.score_noise_sensitivity(ground.folded, ground.inputs, seed=ground.case.seed)}
 
 
 SCORES = (
@@ -102,7 +89,7 @@ SCORES = (
         "balanced Lipschitz bound over margin",
         "log10(Lip/γ)",
         "plain",
-        _balanced,
+        lambda g: capacity_over_margin(g.reading, g.margin, balanced=True, how=GAUGED),
         LABELS,
         "normgauge",
     ),
@@ -111,7 +98,7 @@ SCORES = (
         "folded Lipschitz bound over margin",
         "log10(Lip/γ)",
         "plain",
-        _folded,
+        lambda g: capacity_over_margin(g.reading, g.margin, balanced=False, how=GAUGED),
         LABELS,
         "normgauge",
     ),
@@ -120,7 +107,7 @@ SCORES = (
         "Lipschitz bound at the samples over margin",
         "log10(Lip/γ)",
         "plain",
-        _local,
+        lambda g: capacity_over_margin(g.local, g.margin, balanced=True, how=GAUGED_LOCALLY),
         LABELS,
         "normgauge",
     ),
@@ -140,7 +127,7 @@ SCORES = (
         "change of the answer under input noise",
         "mean ½|p(x+η)−p(x)|₁, η a tenth of the inputs' spread",
         "plain",
-        _noise,
+        lambda g: {"change": function.score_noise_sensitivity(g.folded, g.inputs, seed=g.case.seed)},
         (Consumed.TRAIN_INPUTS,),
         "after Arora et al. 2018",
     ),
@@ -167,7 +154,7 @@ SCORES = (
         "minus the training loss (baseline)",
         "−mean cross-entropy on D",
         "plain",
-        lambda g: {"minus loss": -function.score_loss(g.case.logits, g.all_labels)},
+        lambda g: {"minus loss": -float(F.cross_entropy(g.case.logits.double(), g.case.train.truth))},
         LABELS,
         "baseline",
     ),
@@ -176,7 +163,7 @@ SCORES = (
         "minus the training error (baseline)",
         "−error on D",
         "plain",
-        lambda g: {"minus error": -function.score_error(g.case.logits, g.all_labels)},
+        lambda g: {"minus error": -float((g.case.margins <= 0).double().mean())},
         LABELS,
         "baseline",
     ),

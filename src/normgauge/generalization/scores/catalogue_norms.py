@@ -32,16 +32,22 @@ def _main(ground: Ground, over: list[float]) -> dict[str, float]:
     return found | {"log Σ‖·‖_F²/‖W‖²": math.log(ratio) if ratio > 0 else -math.inf}
 
 
-def _size(ground: Ground) -> dict[str, float]:
-    return {"parameters": float(norms.score_params(ground.case.model))}
-
-
-def _squares(name: str, values: list[float]) -> dict[str, float]:
+def _total(name: str, values: list[float]) -> dict[str, float]:
     return {name: math.fsum(values)}
 
 
+def _count(ground: Ground) -> dict[str, float]:
+    return {"parameters": float(sum(p.numel() for p in ground.case.model.parameters()))}
+
+
 SCORES = (
-    Score("params", "parameters", "number of parameters", "root", _size),
+    Score(
+        "params",
+        "parameters",
+        "number of parameters",
+        "root",
+        _count,
+    ),
     Score("l2", "norm of the weights", "‖w‖", "root", lambda g: {"‖w‖": math.sqrt(math.fsum(g.frobenius))}),
     Score(
         "l2-dist-init",
@@ -112,20 +118,20 @@ SCORES = (
         "root",
         lambda g: {"Σ ranks": norms.ratio_sum(g.frobenius, g.spectral)},
     ),
-    Score("param-norm", "squared norm of the weights", "Σ‖W‖_F²", "root", lambda g: _squares("Σ‖W‖_F²", g.frobenius)),
+    Score("param-norm", "squared norm of the weights", "Σ‖W‖_F²", "root", lambda g: _total("Σ‖W‖_F²", g.frobenius)),
     Score(
         "fro-dist",
         "Frobenius distance from the start",
         "Σ‖W−W₀‖_F²",
         "root",
-        lambda g: _squares("Σ‖W−W₀‖_F²", norms.frobenius_squares(g.moved)),
+        lambda g: _total("Σ‖W−W₀‖_F²", norms.frobenius_squares(g.moved)),
     ),
     Score(
         "dist-spec-init",
         "spectral distance from the start",
         "Σ‖W−W₀‖²",
         "root",
-        lambda g: _squares("Σ‖W−W₀‖²", norms.spectral_squares(g.moved)),
+        lambda g: _total("Σ‖W−W₀‖²", norms.spectral_squares(g.moved)),
     ),
     Score(
         "path-norm", "path norm", "Σ_paths Π w²", "root", lambda g: {"paths": g.path}, source="Neyshabur et al. 2015"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from normgauge.generalization.scores.unfit import Unfit
+from normgauge.errors import InputError
 
 DROP = 0.1  # of accuracy
 FIRST, RATIO, STEPS = 0.1, 4.0, 12  # noise the search starts at, goes up or down by, and how often at most
@@ -51,7 +51,7 @@ def score_noise(
         σ, from below.
 
     Raises:
-        Unfit: when no noise takes 0.1 of the accuracy away.
+        InputError: when no noise takes 0.1 of the accuracy away.
     """
     how = search or Search()
     twin = copy.deepcopy(model)
@@ -73,7 +73,7 @@ def _bracket(bears: Callable[[float], bool]) -> tuple[float, float]:
     """A noise that is borne and one, four times as large, that is not.
 
     Raises:
-        Unfit: when all are borne, or none.
+        InputError: when all are borne, or none.
     """
     sigma, factor = FIRST, RATIO if bears(FIRST) else 1 / RATIO
     for _ in range(STEPS):
@@ -82,8 +82,8 @@ def _bracket(bears: Callable[[float], bool]) -> tuple[float, float]:
             return min(sigma, following), max(sigma, following)
         sigma = following
     if factor > 1:
-        raise Unfit(f"noise of {sigma:.3g} takes less than {DROP:g} of the accuracy on the training samples away")
-    raise Unfit(f"noise of {sigma:.3g} already takes {DROP:g} of the accuracy on the training samples away")
+        raise InputError(f"noise of {sigma:.3g} takes less than {DROP:g} of the accuracy on the training samples away")
+    raise InputError(f"noise of {sigma:.3g} already takes {DROP:g} of the accuracy on the training samples away")
 
 
 def score_pac_bayes(reference: Mapping[str, Tensor], sigma: float, m: int) -> dict[str, float]:

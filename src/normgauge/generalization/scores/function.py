@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import Partition, assign_all
 from normgauge.generalization.facts.sample import Sample
-from normgauge.generalization.scores.unfit import Unfit
 from normgauge.hessian.lanczos import eigenvalues
 from normgauge.hessian.margins import margin
 from normgauge.hessian.product import Product
@@ -25,31 +25,22 @@ def score_margin(logits: Tensor, labels: Tensor) -> float:
     """γ, which a tenth of the margins of D lie below.
 
     Raises:
-        Unfit: when it is not positive.
+        InputError: when it is not positive.
     """
     values, _ = margin(logits, labels)
     found = float(values.double().sort().values[max(0, math.ceil(QUANTILE * len(values)) - 1)])
     if found <= 0:
-        raise Unfit("a tenth of the training samples or more are not classified rightly: the margin is not positive")
+        raise InputError(
+            "a tenth of the training samples or more are not classified rightly: the margin is not positive"
+        )
     return found
-
-
-def score_loss(logits: Tensor, labels: Tensor) -> float:
-    """Mean cross-entropy of D."""
-    return float(F.cross_entropy(logits.double(), labels))
-
-
-def score_error(logits: Tensor, labels: Tensor) -> float:
-    """Share of D that is not classified rightly; a tie counts as wrong."""
-    values, _ = margin(logits, labels)
-    return float((values <= 0).double().mean())
 
 
 def score_input_gradient(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
     """Mean ‖∂(margin)/∂x‖₂ over these samples.
 
     Raises:
-        Unfit: for inputs that are whole numbers.
+        InputError: for inputs that are whole numbers.
     """
     _check_floats(inputs)
     place = next(model.parameters()).device
@@ -67,7 +58,7 @@ def score_noise_sensitivity(model: nn.Module, inputs: Tensor, *, draws: int = 5,
     """Mean ½|p(x + η) − p(x)|₁ with η normal noise of a tenth of the inputs' spread around their mean.
 
     Raises:
-        Unfit: for inputs that are whole numbers.
+        InputError: for inputs that are whole numbers.
     """
     _check_floats(inputs)
     place = next(model.parameters()).device
@@ -98,7 +89,7 @@ def score_cell_sensitivity(
         The mean over cells that hold both, and the share of D that lies in them.
 
     Raises:
-        Unfit: when no cell holds both.
+        InputError: when no cell holds both.
     """
     here, there = assign_all(partition, train[0]), assign_all(partition, fresh[0])
     p, q = train[1].double().softmax(1), fresh[1].double().softmax(1)
@@ -108,7 +99,7 @@ def score_cell_sensitivity(
         total += len(mine) * float(torch.cdist(mine, others, p=1).mean()) / 2
         mass += len(mine)
     if not mass:
-        raise Unfit("no cell holds training samples and unlabeled ones; give more unlabeled data")
+        raise InputError("no cell holds training samples and unlabeled ones; give more unlabeled data")
     return total / mass, mass / len(here)
 
 
@@ -126,4 +117,4 @@ def score_spherical_sharpness(
 
 def _check_floats(inputs: Tensor) -> None:
     if not inputs.is_floating_point():
-        raise Unfit(f"the inputs are {inputs.dtype}: whole numbers have no slopes and bear no noise")
+        raise InputError(f"the inputs are {inputs.dtype}: whole numbers have no slopes and bear no noise")

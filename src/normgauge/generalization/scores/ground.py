@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar, overload
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from normgauge.core.reading import Reading
+from normgauge.errors import InputError
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.cells import Partition, k_means
-from normgauge.generalization.facts.sample import Sample, device_of, outputs
+from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.generalization.scores import function, norms
 from normgauge.generalization.scores.flatness import Search, score_noise
 from normgauge.generalization.scores.fold import folded
 from normgauge.generalization.scores.path import score_path_norm
-from normgauge.generalization.scores.unfit import Unfit
 
-Effort = Literal["quick", "full"]
 T = TypeVar("T")
-SAMPLES = {"quick": 500, "full": 5000}  # of D, for what costs a pass through the network
-FEWEST = 50
-WORK = {"quick": 2e9, "full": 1e11}  # multiplications in a pass of these samples: larger networks see fewer
-SEARCH = {"quick": Search(8, 5), "full": Search(15, 10)}
-HEAVY, ROUGH = 3e7, Search(6, 3)  # multiplications a sample from which the quick search is shorter
-PRODUCTS = {"quick": 60, "full": 120}
+SAMPLES, FEWEST = 500, 50  # of D, for what costs a pass through the network
+WORK = 2e9  # multiplications in a pass of these samples: larger networks see fewer
+HEAVY = 3e7  # multiplications a sample from which searches are shorter
+SEARCH, ROUGH = Search(8, 5), Search(6, 3)
+PRODUCTS, FEW_PRODUCTS = 60, 20
 CELLS, PER_CELL = 100, 10
 CLUSTERED = 5000  # unlabeled points the cells are made from
 
@@ -37,53 +36,39 @@ class Fact(Generic[T]):
     def __init__(self, measure: Callable[[Any], T]) -> None:
         self.measure, self.name, self.__doc__ = measure, measure.__name__, measure.__doc__
 
-    @overload
-    def __get__(self, ground: None, owner: type) -> Fact[T]: ...
-    @overload
-    def __get__(self, ground: Ground, owner: type) -> T: ...
-    def __get__(self, ground: Ground | None, owner: type) -> Fact[T] | T:
-        if ground is None:
-            return self
+    def __get__(self, ground: Ground, owner: type) -> T:
         if self.name not in ground.known:
             try:
                 ground.known[self.name] = self.measure(ground)
-            except Unfit as error:
+            except InputError as error:
                 ground.known[self.name] = error
         found = ground.known[self.name]
-        if isinstance(found, Unfit):
-            raise Unfit(str(found))
+        if isinstance(found, InputError):
+            raise InputError(str(found))
         return found
 
 
+@dataclass(frozen=True)
 class Ground:
     """Facts of one case.
 
     Attributes:
         case: the network and its data.
-        reading: of the network over all inputs.
-        local: of the network at training samples.
-        initial: the state the training started from, as a state dict or a network.
+        reading: of the network over all inputs, for the capacities over margin.
+        local: of scope point at training samples, for the local capacity over margin.
+        initial: the state dict the training started from.
         lipschitz_term: of Theorem 20, where it was worked out.
         partition: the cells of the cell sensitivity; k-means of the unlabeled data where there is none.
-        effort: "quick" looks at up to 500 training samples where a pass through the network is needed, "full" at up
-            to 5,000; large networks see fewer.
+        known: the facts so far.
     """
 
-    def __init__(
-        self,
-        case: Case,
-        *,
-        reading: Reading | None = None,
-        local: Reading | None = None,
-        initial: nn.Module | Mapping[str, Tensor] | None = None,
-        lipschitz_term: float | None = None,
-        partition: Partition | None = None,
-        effort: Effort = "quick",
-    ) -> None:
-        self.case, self.reading, self.local = case, reading, local
-        self.initial, self.lipschitz_term, self.effort = initial, lipschitz_term, effort
-        self.partition = partition
-        self.known: dict[str, Any] = {}
+    case: Case
+    reading: Reading | None = None
+    local: Reading | None = None
+    initial: Mapping[str, Tensor] | None = None
+    lipschitz_term: float | None = None
+    partition: Partition | None = None
+    known: dict[str, Any] = field(default_factory=dict)
 
     @Fact
     def example(self) -> Tensor:
@@ -96,53 +81,36 @@ class Ground:
         return norms.multiplications(self.folded, self.example)
 
     @Fact
-    def light(self) -> bool:
-        """Whether the network is small enough for the whole search, or that was asked for."""
-        return self.effort == "full" or self.work < HEAVY
-
-    @Fact
     def search(self) -> Search:
         """How hard to look for the noise the network bears."""
-        return SEARCH[self.effort] if self.light else ROUGH
+        return SEARCH if self.work < HEAVY else ROUGH
+
+    @Fact
+    def places(self) -> Tensor:
+        """Where in D the training samples lie that are looked at, evenly spread."""
+        count = min(SAMPLES, max(FEWEST, int(WORK / max(1.0, self.work))), self.case.m)
+        return torch.linspace(0, self.case.m - 1, count).round().long()
 
     @Fact
     def inputs(self) -> Tensor:
-        """The training samples looked at, evenly spread over D."""
+        """These samples."""
         return self.case.train.take(self.places)
 
     @Fact
     def labels(self) -> Tensor:
         """Their classes."""
-        return self.all_labels[self.places]
-
-    @Fact
-    def places(self) -> Tensor:
-        """Where in D they are."""
-        affordable = max(FEWEST, int(WORK[self.effort] / max(1.0, self.work)))
-        count = min(SAMPLES[self.effort], affordable, self.case.m)
-        return torch.linspace(0, self.case.m - 1, count).round().long()
-
-    @Fact
-    def all_labels(self) -> Tensor:
-        """The classes of D.
-
-        Raises:
-            Unfit: for a sample without labels.
-        """
-        if self.case.train.labels is None:
-            raise Unfit("the training sample has no labels")
-        return self.case.train.labels
+        return self.case.train.truth[self.places]
 
     @Fact
     def folded(self) -> nn.Module:
         """The network with BatchNorm folded.
 
         Raises:
-            Unfit: for a network without parameters.
+            InputError: for a network without parameters.
         """
         found = folded(self.case.model, self.example)
         if not list(found.parameters()):
-            raise Unfit("the network has no parameters")
+            raise InputError("the network has no parameters")
         return found
 
     @Fact
@@ -155,18 +123,15 @@ class Ground:
         """Its matrices minus those the training started from, folded as well.
 
         Raises:
-            Unfit: when these are not known or do not fit.
+            InputError: when these are not known or do not fit.
         """
         if self.initial is None:
-            raise Unfit("needs the weights the training started from; give initial=")
-        if isinstance(self.initial, nn.Module):
-            start = copy.deepcopy(self.initial).to(self.example.device)
-        else:
-            start = copy.deepcopy(self.case.model)
-            try:
-                start.load_state_dict(self.initial)
-            except RuntimeError as error:
-                raise Unfit("the initial weights do not fit the network; give a state dict of its own") from error
+            raise InputError("needs the weights the training started from; give initial=")
+        start = copy.deepcopy(self.case.model)
+        try:
+            start.load_state_dict(self.initial)
+        except RuntimeError as error:
+            raise InputError("the initial weights do not fit the network; give a state dict of its own") from error
         return norms.distances(self.weights, norms.matrices(folded(start, self.example)))
 
     @Fact
@@ -197,7 +162,7 @@ class Ground:
     @Fact
     def margin(self) -> float:
         """The 10th percentile of the margins of D."""
-        return function.score_margin(self.case.logits, self.all_labels)
+        return function.score_margin(self.case.logits, self.case.train.truth)
 
     @Fact
     def sigma(self) -> float:
@@ -212,7 +177,7 @@ class Ground:
     @Fact
     def sharpness(self) -> float:
         """The largest curvature by relative changes of the weights."""
-        products = PRODUCTS[self.effort] if self.light else PRODUCTS[self.effort] // 3
+        products = PRODUCTS if self.work < HEAVY else FEW_PRODUCTS
         return function.score_spherical_sharpness(self.folded, self.inputs, self.labels, products=products)
 
     @Fact
@@ -225,14 +190,14 @@ class Ground:
         """Cell sensitivity, and the share of D it speaks about.
 
         Raises:
-            Unfit: without unlabeled data.
+            InputError: without unlabeled data.
         """
         fresh = self.case.unlabeled
         if fresh is None:
-            raise Unfit("needs unlabeled data that the training did not see; give unlabeled=")
+            raise InputError("needs unlabeled data that the training did not see; give unlabeled=")
         partition = self.partition or cells_of(fresh, seed=self.case.seed)
-        said = outputs(self.case.model, fresh)
-        return function.score_cell_sensitivity((self.case.train, self.case.logits), (fresh, said), partition)
+        train, said = (self.case.train, self.case.logits), self.case.answers(fresh)
+        return function.score_cell_sensitivity(train, (fresh, said), partition)
 
 
 def cells_of(fresh: Sample, *, seed: int = 0) -> Partition:

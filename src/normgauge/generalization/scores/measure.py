@@ -1,11 +1,13 @@
-"""All scores of one network as plain numbers, for sweeps."""
+"""All scores of one network, as rows or as plain numbers; larger predicts worse generalization, nothing is promised."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
+from normgauge.core.certificate import Row
 from normgauge.generalization.case import Case
 from normgauge.generalization.facts.sample import Sample, outputs
 from normgauge.generalization.scores.catalogue_function import SCORES as FUNCTION_SCORES
@@ -16,23 +18,39 @@ from normgauge.generalization.scores.score import Score
 SCORES: tuple[Score, ...] = (*NORM_SCORES, *FUNCTION_SCORES)
 
 
+def rows(case: Case, **facts: Any) -> Iterator[Row]:
+    """Every score of the catalogue, in its order; those the network does not fit say why.
+
+    Args:
+        case: the network and its data; the network is left as it is.
+        **facts: what `Ground` takes: reading, local, initial, lipschitz_term, partition.
+
+    Yields:
+        Rows of the family ``score``.
+    """
+    ground = Ground(case, **facts)
+    for done, score in enumerate(SCORES):
+        case.progress("scores", done / len(SCORES))
+        yield score.row(ground)
+    case.progress("scores", 1.0)
+
+
 def score_values(
     model: nn.Module, train: Any, *, unlabeled: Any = None, seed: int = 0, **facts: Any
 ) -> dict[str, float]:
-    """Every score that fits the network, by key without ``score.``; larger predicts worse generalization.
+    """Every score that fits the network, by key without ``score.``.
 
     Args:
         model: in eval mode; left as it is.
         train: inputs and labels the network was trained on, as `Sample.of` takes them.
         unlabeled: inputs it never saw.
         seed: of the cells and the noise.
-        **facts: what `Ground` takes: reading, local, initial, lipschitz_term, partition, effort.
+        **facts: as for `rows`.
 
     Returns:
         The scores; those that do not fit are absent.
     """
     sample = Sample.of(train, "train")
     fresh = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
-    ground = Ground(Case(model, sample, outputs(model, sample), unlabeled=fresh, seed=seed), **facts)
-    found = {score.key: score.row(ground).value for score in SCORES}
-    return {key: value for key, value in found.items() if value is not None}
+    found = rows(Case(model, sample, outputs(model, sample), unlabeled=fresh, seed=seed), **facts)
+    return {row.key.removeprefix("score."): row.value for row in found if row.value is not None}

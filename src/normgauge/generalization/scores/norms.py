@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from normgauge.errors import InputError
 from normgauge.generalization.scores.fold import traced
-from normgauge.generalization.scores.unfit import Unfit
 from normgauge.rules.conv import conv_layer
 from normgauge.spectral.conv import ConvSpec, conv_norm
 from normgauge.trace.step import Step
@@ -26,17 +26,12 @@ def matrices(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter with two axes or more, in float64.
 
     Raises:
-        Unfit: when there is none.
+        InputError: when there is none.
     """
     found = {name: p.detach().double().cpu() for name, p in model.named_parameters() if p.ndim >= 2}
     if not found:
-        raise Unfit("the network has no weight matrix")
+        raise InputError("the network has no weight matrix")
     return found
-
-
-def score_params(model: nn.Module) -> int:
-    """How many parameters the network has as it was trained."""
-    return sum(p.numel() for p in model.parameters())
 
 
 def multiplications(say: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
@@ -51,10 +46,10 @@ def distances(weights: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> d
     """W − W₀ of every matrix.
 
     Raises:
-        Unfit: when the two networks do not have the same matrices.
+        InputError: when the two networks do not have the same matrices.
     """
     if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in initial.items()}:
-        raise Unfit("the initial weights have other names or shapes than the weights; give those of this network")
+        raise InputError("the initial weights have other names or shapes than the weights; give those of this network")
     return {name: weight - initial[name] for name, weight in weights.items()}
 
 
@@ -77,7 +72,7 @@ def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> li
         circular: the published FFT formula, which wraps around and ignores strides; False is the layer as it is.
 
     Raises:
-        Unfit: when a matrix of the network is neither.
+        InputError: when a matrix of the network is neither.
     """
     found, seen = [], set[tuple[int, torch.Size]]()
     for step in traced(model, inputs).steps:
@@ -88,7 +83,9 @@ def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> li
         found.append(_square(weight.detach().double().cpu(), spec, circular))
     others = [name for name, p in model.named_parameters() if p.ndim >= 2 and (p.data_ptr(), p.shape) not in seen]
     if others or not found:
-        raise Unfit(f"{', '.join(others[:3]) or 'the network'}: neither a linear map nor a convolution of the input")
+        raise InputError(
+            f"{', '.join(others[:3]) or 'the network'}: neither a linear map nor a convolution of the input"
+        )
     return found
 
 
@@ -96,10 +93,10 @@ def log_product(squares: Sequence[float]) -> float:
     """Σ log s.
 
     Raises:
-        Unfit: when a layer is zero.
+        InputError: when a layer is zero.
     """
     if min(squares) <= 0:
-        raise Unfit("a layer's weights are zero, and the logarithm of the product with them")
+        raise InputError("a layer's weights are zero, and the logarithm of the product with them")
     return math.fsum(map(math.log, squares))
 
 
@@ -112,10 +109,10 @@ def ratio_sum(over: Sequence[float], under: Sequence[float]) -> float:
     """Σ aᵢ/bᵢ.
 
     Raises:
-        Unfit: when a layer is zero.
+        InputError: when a layer is zero.
     """
     if min(under) <= 0:
-        raise Unfit("a layer's weights are zero, and nothing can be divided by their norm")
+        raise InputError("a layer's weights are zero, and nothing can be divided by their norm")
     return math.fsum(a / b for a, b in zip(over, under, strict=True))
 
 
@@ -143,11 +140,8 @@ def _circular(weight: Tensor, spec: ConvSpec) -> float:
     sizes = [max(n, k) for n, k in zip(spec.input_size, weight.shape[2:], strict=True)]
     waves = torch.fft.rfftn(weight, s=sizes, dim=tuple(range(2, weight.ndim)))
     waves = waves.flatten(2).permute(2, 0, 1)  # (frequencies, out, in of a group)
-    return max(_top(part) for part in _groups(waves, spec))
-
-
-def _groups(waves: Tensor, spec: ConvSpec) -> Iterator[Tensor]:
-    yield from waves.chunk(spec.groups, dim=1)  # both kinds of layer keep their groups one after the other on axis 0
+    # both kinds of layer keep their groups one after the other on axis 0
+    return max(_top(part) for part in waves.chunk(spec.groups, dim=1))
 
 
 def _top(matrix: Tensor) -> float:

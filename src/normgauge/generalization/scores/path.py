@@ -7,8 +7,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from normgauge.errors import InputError
 from normgauge.generalization.scores.fold import traced
-from normgauge.generalization.scores.unfit import Unfit
 from normgauge.trace.step import Step
 
 PASSED = {
@@ -52,13 +52,13 @@ def score_path_norm(model: nn.Module, inputs: Tensor) -> float:
         The sum over all outputs.
 
     Raises:
-        Unfit: for a network with anything else in it.
+        InputError: for a network with anything else in it.
     """
     if not inputs.is_floating_point():
-        raise Unfit(f"the inputs are {inputs.dtype}: no path begins at a number looked up in an Embedding")
+        raise InputError(f"the inputs are {inputs.dtype}: no path begins at a number looked up in an Embedding")
     strange = [step for step in traced(model, inputs[:1]).steps if not _known(step)]
     if strange:
-        raise Unfit(
+        raise InputError(
             f"paths have no fixed weight through {strange[0].name} ({strange[0].kind}): the path norm is defined for "
             "linear maps, convolutions, ReLU, pooling and sums"
         )
