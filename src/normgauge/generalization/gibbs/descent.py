@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normgauge.generalization.facts.sample import Sample
-from normgauge.generalization.gibbs.posterior import SMALLEST, Gaussian
+from normgauge.generalization.gibbs.posterior import SMALLEST, Gaussian, entries
 from normgauge.generalization.gibbs.space import Space
 
 BATCH = 128
@@ -131,10 +131,7 @@ def to_fixed_prior(prior: Gaussian) -> Callable[..., Tensor]:
     """KL to a prior that is known."""
 
     def divergence(mean: Mapping[str, Tensor], width: Mapping[str, Tensor]) -> Tensor:
-        parts = []
-        for name, tensor in mean.items():
-            s, squares = prior.width[name], width[name].square() + (tensor - prior.mean[name]).square()
-            parts.append(((squares / s.square() - 1) / 2 + s.log() - width[name].log()).sum())
+        parts = [entries(t - prior.mean[n], width[n], prior.width[n]).sum() for n, t in mean.items()]
         return torch.stack(parts).sum()
 
     return divergence

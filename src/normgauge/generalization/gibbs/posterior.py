@@ -30,53 +30,33 @@ class Gaussian:
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
         """One set of tensors."""
-        return {name: mean + self.width[name] * _normal(mean, generator) for name, mean in self.mean.items()}
-
-
-def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+        return {
+            n: t + self.width[n] * torch.randn(t.shape, generator=generator, dtype=t.dtype, device=t.device)
+            for n, t in self.mean.items()
+        }
 
 
 def proportional(mean: Mapping[str, Tensor], share: float) -> Gaussian:
     """Noise of ``share`` times the root mean square of each tensor: c·w gets c times the noise of w."""
-    width = {n: (share * _rms(t)).clamp(min=SMALLEST).to(t) for n, t in mean.items()}
-    return Gaussian(mean, width)
+    sizes = {name: tensor.double().square().mean().sqrt() for name, tensor in mean.items()}
+    return Gaussian(mean, {n: (share * sizes[n]).clamp(min=SMALLEST).to(t) for n, t in mean.items()})
 
 
-def _rms(tensor: Tensor) -> Tensor:
-    return tensor.double().square().mean().sqrt()
+def entries(away: Tensor, width: Tensor, scale: Tensor) -> Tensor:
+    """KL(N(w, σ²)‖N(w₀, s²)) = ½[(σ² + (w − w₀)²)/s² − 1] + ln s − ln σ, entry by entry."""
+    return ((width.square() + away.square()) / scale.square() - 1) / 2 + scale.log() - width.log()
 
 
 def divergence(posterior: Gaussian, prior: Gaussian) -> float:
-    """KL(Q‖P) = Σ ½[(σ² + (w − w₀)²)/s² − 1 + ln(s²/σ²)] over all entries, rounded up."""
+    """KL(Q‖P) over all entries, rounded up."""
     total = 0.0
     for name, mean in posterior.mean.items():
         away, width = _parts(posterior, prior.mean, name)
-        scale = prior.width[name].double()
-        entries = ((width.square() + away.square()) / scale.square() - 1) / 2 + scale.log() - width.log()
-        total += float(entries.expand(mean.shape).sum())
+        total += float(entries(away, width, prior.width[name].double()).expand(mean.shape).sum())
     return max(0.0, total) * OUTWARD
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
-    """How far a posterior is from the best prior of the grid.
-
-    Attributes:
-        divergence: KL to the prior chosen.
-        choice: what choosing it costs, ln of 1 over its weight.
-    """
-
-    divergence: float
-    choice: float
-
-    @property
-    def total(self) -> float:
-        """What the bound pays."""
-        return self.divergence + self.choice
-
-
-def distance(posterior: Gaussian, centre: Mapping[str, Tensor]) -> Distance:
+def distance(posterior: Gaussian, centre: Mapping[str, Tensor]) -> float:
     """KL to N(w₀, s²) with the best width s of the grid for each tensor, and what the choice costs: ln|grid| for each.
 
     One width for all tensors would cost less to choose, and would depend on the scale of each.
@@ -86,23 +66,16 @@ def distance(posterior: Gaussian, centre: Mapping[str, Tensor]) -> Distance:
         centre: w₀, by name; a tensor that is not there has centre 0.
 
     Returns:
-        Both in nats, the divergence rounded up.
+        What the bound pays in nats, the divergence rounded up.
     """
-    spread = [_spread(posterior, centre, name) for name in posterior.mean]
-    total = math.fsum(min(_at(one, scale) for scale in GRID) for one in spread)
-    return Distance(max(0.0, total) * OUTWARD, len(spread) * math.log(len(GRID)))
-
-
-def _spread(posterior: Gaussian, centre: Mapping[str, Tensor], name: str) -> tuple[float, float, int]:
-    """Σ(σ² + (w − w₀)²), Σ ln σ² and the number of entries of one tensor."""
-    away, width = _parts(posterior, centre, name)
-    square = width.square().expand(away.shape)
-    return float((square + away.square()).sum()), float(square.log().sum()), away.numel()
-
-
-def _at(spread: tuple[float, float, int], scale: float) -> float:
-    total, logs, count = spread
-    return (total / scale**2 - count + count * math.log(scale**2) - logs) / 2
+    least = []
+    for name in posterior.mean:
+        away, width = _parts(posterior, centre, name)
+        square = width.square().expand(away.shape)
+        total, logs, count = float((square + away.square()).sum()), float(square.log().sum()), away.numel()
+        costs = ((total / s**2 - count + count * math.log(s**2) - logs) / 2 for s in GRID)
+        least.append(min(costs))
+    return max(0.0, math.fsum(least)) * OUTWARD + len(least) * math.log(len(GRID))
 
 
 def _parts(posterior: Gaussian, centre: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:

@@ -183,7 +183,7 @@ def _maurer(work: Work) -> Found:
     """Noise in proportion to each tensor; its size is tried out, the width of the prior is on a grid that is paid."""
     case, where = work.case, work.own()
     centre, effort = work.centre(where), work.effort(where)
-    costs = {share: distance(proportional(where.mean, share), centre).total for share in SHARES}
+    costs = {share: distance(proportional(where.mean, share), centre) for share in SHARES}
     least = work.hopeless(maurer2004.exponent(min(costs.values()), case.m, work.delta))
     if least is not None:
         return least, where, HOPELESS.format("")
