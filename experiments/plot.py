@@ -1,4 +1,4 @@
-"""Line plots as SVG that follow the reader's light or dark screen; standard library only.
+"""Line plots as SVG that follow the reader's light or dark screen, in the grammar of all our figures.
 
 Logarithmic panels take decimal logarithms and write powers of ten at their ticks.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+
+from normgauge.render.markup import Content, Markup, markup, tag
+from normgauge.render.svg import FEW, Axis, decades, power_words, steps
 
 Point = tuple[float, float]
 
@@ -26,7 +29,7 @@ HUES = (
     ("#b0307a", "#f080b8"),
     ("#00797a", "#4fc5c5"),
 )
-FEW = 2.5  # decades on an axis below which 2 and 5 are written too
+ABOUT = 5  # ticks on an axis
 PLAIN = 5.7  # decimal log of what fits beside an axis as a plain number
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # depth, first layer to last
@@ -93,83 +96,99 @@ def figure(title: str, panels: Sequence[Panel], *, columns: int = 3, below: str 
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
     width, height = columns * WIDTH, HEAD + rows * HEIGHT + 6
-    body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(title)}"><style>{_css()}</style>',
-        f'<defs><clipPath id="in"><path d="M{LEFT} {TOP}H{WIDTH}V{HEIGHT - BOTTOM}H{LEFT}z"/></clipPath></defs>',
-        f'<rect class="bg" width="{width}" height="{height}"/>',
-        f'<text class="head" x="14" y="24">{escape(title)}</text>',
-        f'<text class="soft" x="14" y="43">{escape(below)}</text>' if below else "",
-    ]
-    for k, panel in enumerate(panels):
-        row, column = divmod(k, columns)
-        body.append(f'<g transform="translate({column * WIDTH},{HEAD + row * HEIGHT})">{_panel(panel)}</g>')
-    return "".join([*body, "</svg>\n"])
+    inside = tag("path", d=f"M{LEFT} {TOP}H{WIDTH}V{HEIGHT - BOTTOM}H{LEFT}z")
+    places = [divmod(k, columns) for k in range(len(panels))]
+    drawn = tag(
+        "svg",
+        tag("style", _css()),
+        tag("defs", tag("clipPath", inside, id="in")),
+        tag("rect", class_="bg", width=width, height=height),
+        _text(14, 24, title, "head"),
+        _text(14, 43, below, "soft") if below else None,
+        (
+            tag("g", _panel(panel), transform=f"translate({column * WIDTH},{HEAD + row * HEIGHT})")
+            for panel, (row, column) in zip(panels, places, strict=True)
+        ),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=title,
+    )
+    return f"{drawn}\n"
 
 
-def _panel(panel: Panel) -> str:
+def _text(x: float, y: float, content: str, kind: str = "tiny", anchor: str | None = None) -> Markup:
+    return tag("text", content, class_=kind, x=x, y=y, text_anchor=anchor)
+
+
+def _line(d: str, kind: str) -> Markup:
+    return tag("path", class_=kind, d=d)
+
+
+def _panel(panel: Panel) -> Markup:
     lines = [_finite(line) for line in panel.lines]
     xs = [x for line in lines for x, _ in line.points] + [x for x, _ in panel.ticks]
     ys = [y for line in lines for _, y in line.points] + [y for y, _ in panel.rules]
     ys += [y for line in lines for _, low, high in line.band for y in (low, high)]
-    parts = [f'<text class="title" x="{LEFT}" y="16">{escape(panel.title)}</text>']
+    title = _text(LEFT, 16, panel.title, "title")
     if not xs or not ys:
-        return "".join([*parts, f'<text class="soft" x="{LEFT}" y="80">no runs</text>'])
-    (x0, x1), (y0, y1) = _span(xs), _padded(*_span([max(y, panel.floor) for y in ys]))
-    place = _Place(x0, x1, y0, y1)
-    parts += _axes(panel, place)
-    parts += _legend([line for line in lines if line.label])
-    for value, _ in panel.rules:
-        parts.append(f'<path class="rule" d="M{LEFT} {place.y(value):.1f}H{WIDTH - RIGHT}"/>')
-    parts.append('<g clip-path="url(#in)">' if math.isfinite(panel.floor) else "<g>")
-    parts += [*(_curve(line, place) for line in lines), "</g>"]
-    for value, word in panel.rules:  # above the curves, with a halo
-        x, y = WIDTH - RIGHT - 2, place.y(value) - 3
-        parts.append(f'<text class="tiny halo" x="{x}" y="{y:.1f}" text-anchor="end">{escape(word)}</text>')
-    return "".join(parts)
+        return markup(title, _text(LEFT, 80, "no runs", "soft"))
+    (x0, x1), (low, high) = _span(xs), _span([max(y, panel.floor) for y in ys])
+    y0, y1 = low - 0.06 * (high - low), high + 0.06 * (high - low)
+    far, bottom = min(y0, *ys) - 1, HEIGHT - BOTTOM  # below a floor the axis goes on, and the clip hides it
+    slope = (HEIGHT - TOP - BOTTOM) / (y1 - y0)
+    across = Axis(((x0, LEFT), (x1, WIDTH - RIGHT)))
+    up = Axis(((far, bottom + slope * (y0 - far)), (y0, bottom), (y1, TOP)))
+    edge = WIDTH - RIGHT
+    return markup(
+        title,
+        _axes(panel, across, up),
+        _legend([line for line in lines if line.label]),
+        (_line(f"M{LEFT} {up.at(value):.1f}H{edge}", "rule") for value, _ in panel.rules),
+        tag(
+            "g",
+            (_curve(line, across, up) for line in lines),
+            clip_path="url(#in)" if math.isfinite(panel.floor) else None,
+        ),
+        # above the curves, with a halo
+        (_text(edge - 2, up.at(value) - 3, word, "tiny halo", "end") for value, word in panel.rules),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Data to pixels."""
-
-    x0: float
-    x1: float
-    y0: float
-    y1: float
-
-    def x(self, value: float) -> float:
-        return LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (HEIGHT - TOP - BOTTOM)
-
-
-def _axes(panel: Panel, place: _Place) -> Iterable[str]:
-    for value, word in _labels(panel.y, place.y0, place.y1):
-        y = place.y(value)
-        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        yield f'<text class="tiny" x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{word}</text>'
-    named = panel.ticks or [(v, _number(v)) for v in ticks(place.x0, place.x1) if panel.x != "epoch" or v == int(v)]
-    for value, word in named:
-        x = place.x(value)
-        yield f'<text class="tiny" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{escape(word)}</text>'
-    yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    yield f'<text class="tiny" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(panel.x)}</text>'
+def _axes(panel: Panel, across: Axis, up: Axis) -> Iterator[Content]:
+    for value, word in _labels(panel.y, up.knots[1][0], up.knots[2][0]):
+        y = up.at(value)
+        yield _line(f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}", "grid"), _text(LEFT - 5, y + 4, word, anchor="end")
+    ends = across.knots[0][0], across.knots[1][0]
+    named = panel.ticks or [(v, _number(v)) for v in steps(*ends, ABOUT) if panel.x != "epoch" or v == int(v)]
+    yield [_text(across.at(value), HEIGHT - BOTTOM + 15, word, anchor="middle") for value, word in named]
+    yield _line(f"M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}", "axis")
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, panel.x, anchor="middle")
 
 
 def _labels(kind: str, low: float, high: float) -> list[tuple[float, str]]:
     """Places on the y axis with what is written there."""
     if kind == "log":
         plain = high - low < FEW and high < PLAIN
-        return [(value, power(value, plain=plain)) for value in decades(low, high)]
+        return [(value, power(value, plain=plain)) for value in decades(low, high, ABOUT)]
     if kind == "%":
-        return [(value, f"{100 * value:g} %".replace("-", "−")) for value in ticks(low, high)]
-    return [(value, _number(value)) for value in ticks(low, high)]
+        return [(value, f"{100 * value:g} %".replace("-", "−")) for value in steps(low, high, ABOUT)]
+    return [(value, _number(value)) for value in steps(low, high, ABOUT)]
 
 
-def _legend(lines: Sequence[Line]) -> Iterable[str]:
+def power(log: float, *, plain: bool) -> str:
+    """What is written for a decimal log, with a raised exponent; a plain number where that is asked for and short.
+
+    >>> power(3, plain=True), power(3, plain=False), power(-25, plain=True), power(math.log10(0.5), plain=True)
+    ('1,000', '10³', '10⁻²⁵', '0.5')
+    """
+    words = power_words(log, plain and -2.5 < log < PLAIN)
+    return re.sub(r"\^(-?\d+)", lambda found: found[1].translate(RAISED), words)
+
+
+def _legend(lines: Sequence[Line]) -> Iterator[Content]:
     """Swatches with words, in at most two rows under the title."""
     x, y = LEFT, 31
     for line in lines:
@@ -177,23 +196,20 @@ def _legend(lines: Sequence[Line]) -> Iterable[str]:
         if x + wide > WIDTH and x > LEFT:
             x, y = LEFT, y + 14
         dash = " dash" if line.dashed else ""
-        yield f'<path class="line {_hue(line)}{dash}" d="M{x} {y - 4}h16"/>'
-        yield f'<text class="tiny" x="{x + 20}" y="{y}">{escape(line.label)}</text>'
+        yield _line(f"M{x} {y - 4}h16", f"line {_hue(line)}{dash}"), _text(x + 20, y, line.label)
         x += round(wide)
 
 
-def _curve(line: Line, place: _Place) -> str:
+def _curve(line: Line, across: Axis, up: Axis) -> Content:
     hue = _hue(line)
-    path = _path([(place.x(x), place.y(y)) for x, y in line.points]) if line.joined else ""
+    path = _path([(across.at(x), up.at(y)) for x, y in line.points]) if line.joined else ""
     extra = f"{' dash' if line.dashed else ''}{' thin' if line.ramp else ''}"
-    parts = [f'<path class="line {hue}{extra}" d="{path}"/>'] if path else []
-    parts += [
-        f'<path class="line thin {hue}" d="M{place.x(x):.1f} {place.y(low):.1f}V{place.y(high):.1f}"/>'
-        for x, low, high in line.band
-    ]
-    if line.marks:
-        parts += [f'<circle class="{hue}" cx="{place.x(x):.1f}" cy="{place.y(y):.1f}" r="3"/>' for x, y in line.points]
-    return "".join(parts)
+    whiskers = (f"M{across.at(x):.1f} {up.at(low):.1f}V{up.at(high):.1f}" for x, low, high in line.band)
+    return (
+        _line(path, f"line {hue}{extra}") if path else None,
+        [_line(d, f"line thin {hue}") for d in whiskers],
+        [tag("circle", class_=hue, cx=across.at(x), cy=up.at(y), r=3) for x, y in line.points] if line.marks else None,
+    )
 
 
 def _path(points: Sequence[Point]) -> str:
@@ -223,57 +239,11 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
-    pad = 0.06 * (high - low)
-    return low - pad, high + pad
-
-
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers between two ends.
-
-    >>> ticks(0, 100), ticks(-1.2, 0.9)
-    ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [-1.0, -0.5, 0.0, 0.5])
-    """
-    raw = (high - low) / about
-    size = 10 ** math.floor(math.log10(raw))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= 0.999 * raw)
-    first = math.ceil(low / step - 1e-9)
-    return [round(k * step, 12) + 0.0 for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def decades(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis between two decimal logs: whole decades, 1, 2 and 5, or round numbers, as it widens.
-
-    >>> decades(-3.2, 12), [round(10**k) for k in decades(1.9, 2.9)], [round(10**k, 1) for k in decades(-0.1, 0.15)]
-    ([0.0, 5.0, 10.0], [100, 200, 500], [0.8, 1.0, 1.2, 1.4])
-    """
-    if high - low >= FEW:
-        return [value for value in ticks(low, high) if value == int(value)]
-    if high - low < 0.5:
-        return [math.log10(value) for value in ticks(10**low, 10**high)]
-    whole = range(math.floor(low), math.ceil(high) + 1)
-    fine = (k + math.log10(m) for k in whole for m in (1, 2, 5))
-    return [value for value in fine if low <= value <= high]
-
-
-def power(log: float, *, plain: bool) -> str:
-    """What is written for a decimal log: as a plain number where that is asked for and short.
-
-    >>> power(3, plain=True), power(3, plain=False), power(-25, plain=True), power(math.log10(0.5), plain=True)
-    ('1,000', '10³', '10⁻²⁵', '0.5')
-    """
-    if log == 0 or (plain and -2.5 < log < PLAIN):
-        return f"{float(f'{10**log:.3g}'):,g}"
-    whole = math.floor(log + 1e-9)
-    lead = round(10 ** (log - whole))
-    return ("" if lead == 1 else f"{lead}·") + "10" + str(whole).translate(RAISED)
-
-
 def _number(value: float) -> str:
     return f"{value:g}".replace("-", "−")
 
 
-def _css() -> str:
+def _css() -> Markup:
     def colours(k: int) -> str:
         both = [(f"h{i}", pair[k]) for i, pair in enumerate(HUES)] + [(f"d{i}", pair[k]) for i, pair in enumerate(RAMP)]
         return "".join(f".{name}{{stroke:{colour}}}circle.{name}{{fill:{colour}}}" for name, colour in both)
@@ -284,7 +254,7 @@ def _css() -> str:
             f".axis,.rule{{stroke:{axis}}}.halo{{stroke:{ground}}}"
         )
 
-    return (
+    return Markup(
         'text{font:13px system-ui,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif}'
         ".head{font-size:16px;font-weight:600}.title{font-weight:600}.tiny{font-size:11px}.soft{font-size:12px}"
         ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}.thin{stroke-width:1}.dash{stroke-dasharray:5 4}"

@@ -16,7 +16,7 @@ from typing import TypeAlias
 # control characters, marks that turn the direction of a line, separators of lines, halves of surrogate pairs
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 POWER = re.compile(r"(?<=\b10)\^([-−]?\d+(?:\.\d+)?)")
-EMPTY = frozenset({"br", "circle", "image", "img", "line", "meta", "polygon", "polyline", "rect"})
+EMPTY = frozenset({"br", "circle", "image", "img", "line", "meta", "path", "polygon", "polyline", "rect"})
 
 
 class Markup(str):

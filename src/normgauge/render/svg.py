@@ -19,6 +19,8 @@ RAISED = 4  # pixels an exponent stands above its base
 NARROW_LETTERS, WIDE_LETTERS = frozenset("ijltf.,:;'|!()[]· "), frozenset("mwMW@%…−")
 ROOM = 0.06  # of the values' range, left free at both ends of an axis
 PLAIN = 3  # decades on both sides of 1 that are written out
+FEW = 2.5  # decades on an axis below which 2 and 5 are written too
+ROUNDING = 1e-9  # steps by which an end may miss a tick
 Point = tuple[float, float]
 
 
@@ -90,28 +92,57 @@ class Axis:
         return self.end
 
     def ticks(self, most: int = 7, spell: Callable[[float], str] = "{:.6g}".format) -> list[tuple[float, str]]:
-        """Pixel and words of round values, about ``most``: whole decades on a logarithmic axis that spans any, zero."""
-        values = [value for value in steps(self.knots[0][0], self.knots[-1][0], most) if value >= self.least]
+        """Pixel and words of round values, about ``most``, and of zero where it stands apart."""
+        low, high = max(self.knots[0][0], self.least), self.knots[-1][0]
+        zero = [(self.start, "0")] if low > self.knots[0][0] else []
         if self.logarithmic:
-            values, spell = [value for value in values if value == round(value)] or values, _decade
-        zero = [(self.start, "0")] if self.least > self.knots[0][0] else []
-        return [*zero, *((self.pixel(value), spell(value)) for value in values)]
-
-
-def _decade(power: float) -> str:
-    """A power of ten in words.
-
-    >>> _decade(-2.0), _decade(50.0)
-    ('0.01', '10^50')
-    """
-    return f"{10**power:.4g}" if abs(power) <= PLAIN else f"10^{power:g}"
+            return [
+                *zero,
+                *((self.pixel(log), power_words(log, abs(log) <= PLAIN)) for log in decades(low, high, most)),
+            ]
+        return [(self.pixel(value), spell(value)) for value in steps(low, high, most)]
 
 
 def steps(low: float, high: float, most: int) -> list[float]:
-    """Round values between two ends, at most ``most`` and one."""
+    """Round values between two ends, at most ``most`` and one.
+
+    >>> steps(0, 100, 5), steps(-1.2, 0.9, 5)
+    ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [-1.0, -0.5, 0.0, 0.5])
+    """
     unit = 10 ** math.floor(math.log10(high - low))
-    step = next(unit * k for k in (0.1, 0.2, 0.5, 1, 2, 5, 10) if (high - low) / (unit * k) <= most)
-    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    step = next(unit * k for k in (0.1, 0.2, 0.5, 1, 2, 5, 10) if (high - low) / (unit * k) <= 1.001 * most)
+    inside = range(math.ceil(low / step - ROUNDING), math.floor(high / step + ROUNDING) + 1)
+    return [float(f"{k * step:.12g}") for k in inside]
+
+
+def decades(low: float, high: float, most: int) -> list[float]:
+    """Ticks of a logarithmic axis between two decimal logs: round numbers, 1, 2 and 5, or decades, as it widens.
+
+    >>> decades(-3.2, 12, 5), [round(10**k) for k in decades(1.9, 2.9, 5)]
+    ([0.0, 5.0, 10.0], [100, 200, 500])
+    >>> [round(10**k, 1) for k in decades(-0.1, 0.15, 5)]
+    [0.8, 1.0, 1.2, 1.4]
+    """
+    if high - low >= FEW:
+        return [value for value in steps(low, high, most) if value == round(value)]
+    if high - low < 0.5:
+        whole = math.floor(low)  # what is far from 1 is no float of its own
+        return [whole + math.log10(value) for value in steps(10 ** (low - whole), 10 ** (high - whole), most)]
+    fine = (k + math.log10(m) for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5))
+    return [value for value in fine if low <= value <= high]
+
+
+def power_words(log: float, plain: bool) -> str:
+    """What is written for a decimal log: a plain number where that is asked for.
+
+    >>> power_words(3, True), power_words(3, False), power_words(-25, False), power_words(math.log10(2e5), False)
+    ('1,000', '10^3', '10^-25', '2·10^5')
+    """
+    if log == 0 or plain:
+        return f"{float(f'{10**log:.3g}'):,g}"
+    whole = math.floor(log + ROUNDING)
+    lead = f"{10 ** (log - whole):.3g}"
+    return f"10^{whole}" if lead == "1" else f"{lead}·10^{whole}"
 
 
 def axis(values: Iterable[float], start: float, end: float, *, logarithmic: bool = False) -> Axis:
