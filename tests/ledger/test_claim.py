@@ -188,11 +188,12 @@ def test_an_unknown_id_gets_the_nearest(few):
         ledger.find(["zzzzzz"])
 
 
-def test_checking_ticks_before_each_claim(few):
-    seen = []
-    done = ledger.check(ledger.find(["T"]), 5, lambda claim: seen.append(claim.id))
-    assert seen == [o.claim.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
-    assert {o.seed for o in ledger.check(few.values(), 5).outcomes} == {5}
+def test_checking_tells_how_far_it_is_before_each_claim(few):
+    seen = {}
+    done = ledger.check(ledger.find(["T"]), 5, seen.__setitem__)
+    assert list(seen) == [o.claim.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
+    assert list(seen.values()) == [0, 1 / 3, 2 / 3]
+    assert {o.seed for o in ledger.check(list(few.values()), 5).outcomes} == {5}
 
 
 def test_kinds_are_those_of_the_words():

@@ -9,7 +9,7 @@ from normgauge.ledger.checks.attention import rotations
 from normgauge.ledger.checks.layers import circ, dense
 from normgauge.ledger.draw import Draw, draw_counts
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import BatchNormNet, equal_channels, frozen_stack, rescaled
+from normgauge.ledger.nets import BatchNormNet, equal_channels, frozen_stack
 
 
 def test_jacobians_are_flat_double_and_leave_their_point_alone():
@@ -45,7 +45,7 @@ def test_counts_are_counts():
 def test_networks_in_another_scale_are_the_same_function():
     draw = Draw(0, "stack")
     stack = frozen_stack(draw, 3)
-    other = rescaled(stack, [10.0, 0.5, 3.0])
+    other = stack.rescaled([10.0, 0.5, 3.0])
     x = draw.normal(stack.weights[0].shape[1])
     assert torch.allclose(other(x), stack(x), rtol=1e-12)
     assert torch.allclose(other.weights[1], stack.weights[1] / 2)

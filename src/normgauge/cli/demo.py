@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     """Train, gauge, rescale, tell."""
     folder = _folder(args.out)
     check_targets(args.json, str(folder / "readings.json"), str(folder / "report.html"))
-    from normgauge.cli.demo_networks import measure, one_thread
+    from normgauge.cli.demo_networks import measure
+    from normgauge.training import one_thread
 
     with one_thread(), progress_bar() as progress:
         networks, twins = measure(args.quick, progress)

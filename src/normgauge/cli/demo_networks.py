@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,17 +40,6 @@ class Twin:
     name: str
     output_change: float
     reading: Reading
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: matrices of 64 x 64 gain nothing from more and lose much on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def measure(quick: bool, progress: Report | None = None) -> tuple[list[Trained], list[Twin]]:

@@ -21,8 +21,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import secrets
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from normgauge.cli.arguments import whole
 from normgauge.cli.output import check_targets, complain, standard_output, write_json, write_text
@@ -31,9 +29,6 @@ from normgauge.core.claim import Ledger, Outcome
 from normgauge.errors import InputError
 from normgauge.render.console import draw
 from normgauge.render.theory import blocks, by_source, claims_list, failures, heading, markdown
-
-if TYPE_CHECKING:
-    from normgauge.ledger.claim import Claim
 
 HELP = "check every claim of the theory on fresh random instances"
 EXAMPLES = """\
@@ -78,14 +73,15 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.ledger import ABOUT, find
+    from normgauge.ledger import ABOUT, check, find
 
     args.claim = [*args.claims, *args.claim]
     claims = find(args.claim)
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed
-    ledger = _check(claims, seed)
+    with progress_bar() as progress:
+        ledger = check(claims, seed, progress)
     if args.json is not None:
         write_json({"seed": seed, **ledger.to_json()}, args.json)
     if args.html is not None:
@@ -94,21 +90,6 @@ def run(args: argparse.Namespace) -> int:
         write_text(theory_page(ledger), args.html)
     _tell(args, ledger, seed)
     return int(bool(ledger.failed))
-
-
-def _check(claims: Sequence[Claim], seed: int) -> Ledger:
-    from normgauge.ledger import check
-
-    done = 0
-    with progress_bar() as progress:
-
-        def tick(claim: Claim) -> None:
-            nonlocal done
-            if progress is not None:
-                progress(claim.id, done / len(claims))
-            done += 1
-
-        return check(claims, seed, tick)
 
 
 def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:

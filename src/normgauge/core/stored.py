@@ -1,12 +1,26 @@
-"""Files of readings as they are stored: one, or several under ``readings``."""
+"""Files as they are stored: readings, one or several under ``readings``; and how a file is replaced as a whole."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from normgauge.checker import parse, unlike
 from normgauge.errors import ReadingError
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of ``path`` at the end: a kill leaves the file before or the file after."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read_json(path: str | Path) -> Any:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module, resources
 from typing import Any
-
-import torch
 
 from normgauge.core.claim import Entry, Ledger, Verdict
 from normgauge.errors import InputError
 from normgauge.ledger.claim import Claim
 from normgauge.rules import REGISTRY
+from normgauge.training import one_thread
 
 SOURCES = ("than2025", "slides", "summary", "akbar", "own")
 
@@ -69,24 +68,21 @@ def find(names: Sequence[str]) -> list[Claim]:
     return list(chosen.values())
 
 
-def check(claims: Iterable[Claim], seed: int = 0, tick: Callable[[Claim], None] | None = None) -> Ledger:
+def check(claims: Sequence[Claim], seed: int = 0, progress: Callable[[str, float], None] | None = None) -> Ledger:
     """Run the checks of ``claims`` on instances drawn from ``seed``.
 
     Args:
         claims: which ones; `find` finds them.
         seed: another seed, other instances.
-        tick: called before each claim, for a progress bar.
+        progress: called with the id of each claim before it, and how far all have come.
 
     Returns:
         What was found.
     """
-    outcomes, threads = [], torch.get_num_threads()
-    torch.set_num_threads(1)  # the instances are small: more threads only wait for each other
-    try:
-        for claim in claims:
-            if tick:
-                tick(claim)
+    outcomes = []
+    with one_thread():
+        for done, claim in enumerate(claims):
+            if progress:
+                progress(claim.id, done / len(claims))
             outcomes.append(claim.run(seed))
-    finally:
-        torch.set_num_threads(threads)
     return Ledger(tuple(outcomes), ABOUT)

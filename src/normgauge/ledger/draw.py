@@ -7,6 +7,8 @@ import zlib
 import torch
 from torch import Tensor
 
+DELTA = 0.1  # the share of draws in which a bound may fail
+
 
 class Draw:
     """A source of random tensors; every claim has a stream of its own, so that no check moves another's instances."""
@@ -21,6 +23,18 @@ class Draw:
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Numbers spread evenly between ``low`` and ``high``."""
         return low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+
+    def number(self, low: float = 0.0, high: float = 1.0) -> float:
+        """One of them."""
+        return float(self.uniform(1, low=low, high=high))
+
+    def numbers(self, count: int, low: float = 0.5, high: float = 3.0) -> list[float]:
+        """Several of them."""
+        return list(self.uniform(count, low=low, high=high).tolist())
+
+    def decade(self, low: float, high: float) -> float:
+        """A number spread evenly over the decades from 10^low to 10^high."""
+        return 10 ** self.number(low, high)
 
     def integer(self, low: int, high: int) -> int:
         """One whole number with low <= number < high."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from normgauge.testing.bench import dense_jacobian
+
 
 def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The Jacobian of a differentiable map at ``x``, one row an output, in float64 and without a graph.
@@ -15,12 +17,13 @@ def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     [[2.0, 0.0], [0.0, 6.0]]
     """
     point = x.detach().double().clone().requires_grad_()
-    outputs = function(point).reshape(-1)
     # one row at a time: some normalizers have no batched backward, and every matrix here is small
-    rows = [
-        torch.autograd.grad(y, point, retain_graph=True, allow_unused=True, materialize_grads=True)[0] for y in outputs
-    ]
-    return torch.stack([row.reshape(-1) for row in rows]).detach()
+    return dense_jacobian(function(point), point).detach()
+
+
+def slope(function: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """‖J(x)‖, the norm of the Jacobian at ``x``."""
+    return norm(jacobian(function, x))
 
 
 def norm(matrix: Tensor) -> float:

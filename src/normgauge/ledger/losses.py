@@ -108,6 +108,11 @@ def nullity(function: Callable[[Tensor], Tensor], at: Tensor) -> int:
     return at.numel() - int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
 
 
+def weight_norm(flat: Tensor) -> Tensor:
+    """The weight g·v/‖v‖ of (v, g)."""
+    return flat[-1] * flat[:-1] / flat[:-1].norm()
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One unit under batch norm, a = γ·standardize(x w), and the mean of ½(a − t)²."""
@@ -131,6 +136,14 @@ class Unit:
         """Half the mean squared error."""
         return 0.5 * (self.outputs(w) - self.target).square().mean()
 
+    def decayed(self, decay: float) -> Loss:
+        """The loss with weight decay."""
+        return lambda w: self.loss(w) + decay / 2 * w.square().sum()
+
+    def bend(self, u: Tensor, e: Tensor, r: float = 1.0) -> float:
+        """The second derivative of the loss at r·u along the great circle towards r·e, by the angle."""
+        return float(hessian(lambda t: self.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(u[:1])))
+
     def solved(self, w: Tensor) -> Unit:
         """The same unit with targets that ``w`` meets exactly."""
         return replace(self, target=self.outputs(w))
@@ -141,7 +154,7 @@ def unit(draw: Draw, *, n: int = 0, eps: float = 0.0) -> tuple[Unit, Tensor]:
     n = n or draw.integer(3, 7)
     m = draw.integer(3 * n, 5 * n)
     x = draw.normal(m, n) @ (torch.eye(n, dtype=torch.float64) + 0.3 * draw.normal(n, n)) + draw.normal(n)
-    gamma = float(draw.uniform(1, low=0.6, high=1.8))
+    gamma = draw.number(0.6, 1.8)
     return Unit(x, draw.normal(m), gamma, eps), draw.normal(n)
 
 
@@ -162,6 +175,21 @@ class Layer:
     def using(self, **changes: Any) -> Layer:
         """The same layer with other tensors."""
         return replace(self, **changes)
+
+    def scaled(self, factor: Tensor | float) -> Layer:
+        """With the weights and bias of each unit multiplied."""
+        factor = factor * torch.ones_like(self.bias)
+        return self.using(weight=factor[:, None] * self.weight, bias=factor * self.bias)
+
+    def twinned(self) -> Layer:
+        """With the first unit in place of the second too."""
+        twin = torch.tensor([0, 0, *range(2, len(self.bias))])
+        rows = {name: getattr(self, name)[twin] for name in ("weight", "bias", "gamma", "beta")}
+        return self.using(**rows, head=self.head[:, twin])
+
+    def batch(self, rows: Tensor) -> Layer:
+        """On some of its samples."""
+        return self.using(x=self.x[rows], target=self.target[rows])
 
     def outputs(self) -> Tensor:
         """(samples, outputs)."""

@@ -6,20 +6,19 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.ledger.draw import Draw
-from normgauge.ledger.jacobians import jacobian, norm
+from normgauge.ledger.jacobians import norm, slope
 
 EPS = 1e-5
-
-
-def decade(draw: Draw, low: float, high: float) -> float:
-    """A number spread evenly over the decades from 10^low to 10^high."""
-    return 10 ** float(draw.uniform(1, low=low, high=high))
+Map = Callable[[Tensor], Tensor]
+eye, ones = partial(torch.eye, dtype=torch.float64), partial(torch.ones, dtype=torch.float64)
 
 
 def layer_norm(x: Tensor, eps: float) -> Tensor:
@@ -29,7 +28,7 @@ def layer_norm(x: Tensor, eps: float) -> Tensor:
 
 def batch_norm(draw: Draw, channels: int) -> nn.BatchNorm1d:
     """BatchNorm without gains in eval mode, with random running statistics."""
-    module = nn.BatchNorm1d(channels, eps=decade(draw, -5, -1), affine=False).double().eval()
+    module = nn.BatchNorm1d(channels, eps=draw.decade(-5, -1), affine=False).double().eval()
     module.running_mean = draw.normal(channels)
     module.running_var = draw.normal(channels).exp()
     return module
@@ -52,45 +51,63 @@ def matrices(draw: Draw, depth: int, low: int = 2, high: int = 7) -> list[Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
-    """h_k = ReLU((W_k h_{k−1} − mean_k)/√(var_k + ε)): a network with frozen BatchNorms, called on one vector."""
+class Frozen:
+    """Layers with BatchNorms in eval mode.
+
+    Attributes:
+        weights: (out, in), one a layer.
+        means, variances: running statistics.
+        eps: of all of them.
+    """
 
     weights: tuple[Tensor, ...]
     means: tuple[Tensor, ...]
     variances: tuple[Tensor, ...]
     eps: float
 
+    @property
+    def sigmas(self) -> list[Tensor]:
+        """√(variance + ε) of every layer."""
+        return [(var + self.eps).sqrt() for var in self.variances]
+
+    def rescaled(self, scales: Sequence[Tensor | float]) -> Self:
+        """The same function: W, mean and √(var+ε) of every channel times its scale, or its layer's; exact, with ε."""
+        rows = [torch.as_tensor(scale, dtype=torch.float64).reshape(-1) for scale in scales]
+        together = list(zip(self.weights, self.means, self.variances, rows, strict=True))
+        return dataclasses.replace(
+            self,
+            weights=tuple(t[:, None] * w for w, _, _, t in together),
+            means=tuple(t * mean for _, mean, _, t in together),
+            variances=tuple(t**2 * (v + self.eps) - self.eps for _, _, v, t in together),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stack(Frozen):
+    """h_k = ReLU((W_k h_{k−1} − mean_k)/√(var_k + ε)): a network with frozen BatchNorms, called on one vector."""
+
     def __call__(self, x: Tensor) -> Tensor:
         """The output at ``x``."""
-        for k, weight in enumerate(self.weights):
-            x = self.normalized(k, weight @ x)
-        return x
+        return self.entering(len(self.weights), x)
 
     def normalized(self, k: int, y: Tensor) -> Tensor:
         """ReLU(BatchNorm(y)) of layer k, counted from 0."""
         return F.batch_norm(y[None], self.means[k], self.variances[k], eps=self.eps)[0].relu()
 
-    def entering(self, k: int, x: Tensor) -> Tensor:
-        """What W_k is multiplied with."""
-        for j in range(k):
+    def entering(self, k: int, x: Tensor, first: int = 0) -> Tensor:
+        """What W_k is multiplied with, where W_first is multiplied with x."""
+        for j in range(first, k):
             x = self.normalized(j, self.weights[j] @ x)
         return x
 
-    def after(self, k: int) -> Callable[[Tensor], Tensor]:
+    def after(self, k: int) -> Map:
         """The map from W_k h to the output."""
-
-        def run(y: Tensor) -> Tensor:
-            y = self.normalized(k, y)
-            for j in range(k + 1, len(self.weights)):
-                y = self.normalized(j, self.weights[j] @ y)
-            return y
-
-        return run
+        return lambda y: self.entering(len(self.weights), self.normalized(k, y), first=k + 1)
 
     @property
     def inverses(self) -> list[Tensor]:
         """1/√(var_k + ε) of every layer."""
-        return [1 / (var + self.eps).sqrt() for var in self.variances]
+        return [1 / sigma for sigma in self.sigmas]
 
     @property
     def folded(self) -> list[Tensor]:
@@ -103,48 +120,32 @@ def frozen_stack(draw: Draw, depth: int, on: bool = False) -> Stack:
     weights = matrices(draw, depth)
     means = [draw.normal(len(w)) - (1e4 if on else 0) for w in weights]
     variances = [draw.normal(len(w)).exp() for w in weights]
-    return Stack(tuple(weights), tuple(means), tuple(variances), decade(draw, -5, -2))
-
-
-def rescaled(stack: Stack, factors: Sequence[float]) -> Stack:
-    """The same function with the weights of layer k multiplied by ``factors[k]``; exact, ε included."""
-    pairs = list(zip(stack.variances, factors, strict=True))
-    return Stack(
-        tuple(t * w for w, t in zip(stack.weights, factors, strict=True)),
-        tuple(t * m for m, t in zip(stack.means, factors, strict=True)),
-        tuple(t**2 * (v + stack.eps) - stack.eps for v, t in pairs),
-        stack.eps,
-    )
+    return Stack(tuple(weights), tuple(means), tuple(variances), draw.decade(-5, -2))
 
 
 def equal_channels(draw: Draw, depth: int, channels: int, same: bool = False) -> tuple[Stack, float]:
     """A stack of scaled identities with one σ a layer (one for all with ``same``), every ReLU on; and its slope."""
-    gains = [decade(draw, -1, 1) for _ in range(depth)]
-    variances = [decade(draw, -1, 1) for _ in range(depth)]
-    ones = torch.ones(channels).double()
+    gains = [draw.decade(-1, 1) for _ in range(depth)]
+    variances = [draw.decade(-1, 1) for _ in range(depth)]
+    flat = ones(channels)
     stack = Stack(
-        tuple(g * torch.eye(channels).double() for g in gains),
-        (-1e4 * ones,) * depth,
-        tuple((variances[0] if same else v) * ones for v in variances),
-        decade(draw, -5, -2),
+        tuple(g * eye(channels) for g in gains),
+        (-1e4 * flat,) * depth,
+        tuple((variances[0] if same else v) * flat for v in variances),
+        draw.decade(-5, -2),
     )
-    return stack, norm(jacobian(stack, ones))
+    return stack, slope(stack, flat)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNormNet:
+class BatchNormNet(Frozen):
     """ReLU layers, each with BatchNorm in eval mode, and a linear head.
 
     Attributes:
-        weights: (out, in), one a layer.
-        means, variances: running statistics.
         gains, shifts: γ and β.
         head: (classes, width).
     """
 
-    weights: tuple[Tensor, ...]
-    means: tuple[Tensor, ...]
-    variances: tuple[Tensor, ...]
     gains: tuple[Tensor, ...]
     shifts: tuple[Tensor, ...]
     head: Tensor
@@ -161,7 +162,7 @@ class BatchNormNet:
             h = torch.relu((y - part[1]) / (part[2] + EPS).sqrt() * part[3] + part[4])
             parts.append(part)
         weights, means, variances, gains, shifts = zip(*parts, strict=True)
-        return cls(weights, means, variances, gains, shifts, draw.normal(3, width))
+        return cls(weights, means, variances, EPS, gains, shifts, draw.normal(3, width))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs for rows of x, or for one vector."""
@@ -170,11 +171,6 @@ class BatchNormNet:
         ):
             x = torch.relu((x @ w.T - mean) / sigma * gain + shift)
         return x @ self.head.T
-
-    @property
-    def sigmas(self) -> tuple[Tensor, ...]:
-        """√(variance + ε) of every layer."""
-        return tuple((v + EPS).sqrt() for v in self.variances)
 
     @property
     def log_weights(self) -> float:
@@ -196,13 +192,3 @@ class BatchNormNet:
         """log10 of Π ‖diag(γ/σ)W‖, with the head."""
         folded = [(g / s)[:, None] * w for g, s, w in zip(self.gains, self.sigmas, self.weights, strict=True)]
         return sum(math.log10(norm(w)) for w in (*folded, self.head))
-
-    def rescaled(self, scales: list[Tensor]) -> BatchNormNet:
-        """The same function: W, mean and √(var+ε) of every channel times its scale."""
-        together = list(zip(self.weights, self.means, self.variances, scales, strict=True))
-        return dataclasses.replace(
-            self,
-            weights=tuple(t[:, None] * w for w, _, _, t in together),
-            means=tuple(t * mean for _, mean, _, t in together),
-            variances=tuple(t**2 * (v + EPS) - EPS for _, _, v, t in together),
-        )

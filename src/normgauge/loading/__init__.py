@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normgauge.errors import InputError, LoadError
-from normgauge.loading.code import find, resolve
+from normgauge.loading.code import find
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +54,7 @@ def load_model(spec: str) -> nn.Module:
             f"{spec}: weights alone have no architecture; name it too: zoo:NAME@{spec}, or a file.py:function that "
             "builds the model and loads them"
         )
-    model = resolve(spec, f"model {spec!r}: expected {MODEL_FORMS}", nn.Module)
+    model = find(spec, f"model {spec!r}: expected {MODEL_FORMS}", nn.Module)()
     if not isinstance(model, nn.Module):
         raise LoadError(f"{spec}: expected a torch.nn.Module, got {type(model).__name__}; return the model itself")
     return model

@@ -14,30 +14,13 @@ from typing import Any
 from normgauge.errors import LoadError, NormgaugeError
 
 
-def resolve(spec: str, expected: str, ready: type | None = None) -> Any:
-    """The object at ``place:name``, called if it is a function.
-
-    Args:
-        spec: what was given.
-        expected: the error message for anything else.
-        ready: instances of this type are the object itself, even if they can be called.
-
-    Returns:
-        The object, or what its call returned.
-
-    Raises:
-        LoadError: when there is no such object.
-    """
-    return find(spec, expected, ready)()
-
-
 def find(spec: str, expected: str, ready: type | None = None) -> Callable[[], Any]:
     """What will give the object at ``place:name``; its module is imported now, a function is called later.
 
     Args:
         spec: what was given.
         expected: the error message for anything else.
-        ready: as for `resolve`.
+        ready: instances of this type are the object itself, even if they can be called.
 
     Returns:
         A function without arguments.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from normgauge.core.stored import written_whole
 from normgauge.errors import InputError
 
 try:
@@ -108,12 +108,8 @@ def spelled(value: float | None) -> float | str | None:
 
 def write_whole(path: Path, data: Mapping[str, Any]) -> None:
     """Write JSON so that a kill leaves the file before or the file after."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with written_whole(path) as partial:
         partial.write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from normgauge.compose import Composition
 from normgauge.rules.flow import SamplesMixed, Transfer
+from normgauge.testing.bench import dense_jacobian
 from normgauge.trace.again import run_step
 from normgauge.trace.step import Step, Trace, Value
 
@@ -211,14 +212,10 @@ def step_jacobians(step: Step, position: int) -> dict[int, Tensor] | None:
                 out = run_step(step, lambda value: leaves[value.index] * 1.0)[position]
                 if out.shape != want.shape or not torch.allclose(out, want, rtol=1e-9, atol=1e-12):
                     return None
-                entries = out.reshape(-1) if out.requires_grad else ()
-                pulled = [torch.autograd.grad(e, leaf, retain_graph=True, allow_unused=True)[0] for e in entries]
+                dense = dense_jacobian(out, leaf)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
             return None  # a step that cannot be run by itself; what it did to differences is audited all the same
         leaf.requires_grad_(False)
-        rows = [torch.zeros_like(leaf) if row is None else row for row in pulled]
-        dense = torch.stack(rows) if rows else torch.zeros(want.numel(), leaf.numel(), dtype=leaf.dtype)
-        dense = dense.reshape(want.numel(), leaf.numel())
         if not bool(torch.isfinite(dense).all()):
             return None
         found[index] = dense

@@ -198,18 +198,20 @@ def secant(bench: Bench, a: Tensor, b: Tensor) -> float:
     return seen / gap if gap > 0 else 0.0
 
 
+def dense_jacobian(out: Tensor, leaf: Tensor) -> Tensor:
+    """The Jacobian of ``out`` in the leaf it was computed from, one row an entry, row by row."""
+    entries = out.reshape(-1) if out.requires_grad else ()
+    ask: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    rows = [torch.autograd.grad(entry, leaf, **ask)[0].reshape(-1) for entry in entries]
+    return torch.stack(rows) if rows else torch.zeros(out.numel(), leaf.numel(), dtype=leaf.dtype)
+
+
 def jacobian_norm(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
     """‖J(x)‖₂ from the dense Jacobian, row by row, and the direction that attains it."""
     leaf = x.detach().clone().requires_grad_()
     with torch.enable_grad():
-        out = function(leaf * 1.0)  # layers that write in place may not write to a leaf
-        rows = [
-            torch.autograd.grad(entry, leaf, retain_graph=True, allow_unused=True)[0]
-            for entry in (out.reshape(-1) if out.requires_grad else ())
-        ]
-    dense = torch.stack([torch.zeros_like(leaf) if row is None else row for row in rows] or [torch.zeros_like(leaf)])
-    dense = dense.flatten(1)
-    if not bool(torch.isfinite(dense).all()):  # beyond float64, nothing was found
+        dense = dense_jacobian(function(leaf * 1.0), leaf)  # layers that write in place may not write to a leaf
+    if not dense.numel() or not bool(torch.isfinite(dense).all()):  # nothing there, or nothing found within float64
         return 0.0, torch.zeros_like(x)
     _, sizes, right = torch.linalg.svd(dense, full_matrices=False)
     return float(sizes[0]), right[0].reshape(x.shape)

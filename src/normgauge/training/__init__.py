@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from normgauge.training.loop import Scores, accuracy, evaluate, train
+from normgauge.training.loop import Scores, accuracy, evaluate, one_thread, train
 from normgauge.training.resume import Epoch, History
 
-__all__ = ["Epoch", "History", "Scores", "accuracy", "evaluate", "train"]
+__all__ = ["Epoch", "History", "Scores", "accuracy", "evaluate", "one_thread", "train"]

@@ -34,6 +34,17 @@ class Labelled(Protocol):
         """One label a row, or one a position for sequences; int64."""
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: small matrices gain nothing from more and lose much on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def train(
     model: nn.Module,
     train_split: Labelled,

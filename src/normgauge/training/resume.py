@@ -5,7 +5,6 @@ A checkpoint is plain data that loads with ``weights_only=True``.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normgauge.core.stored import written_whole
 from normgauge.errors import LoadError
 
 Settings = Mapping[str, str | int | float]
@@ -95,12 +95,8 @@ def save(path: Path, run: Run, history: History, settings: Settings) -> None:
         },
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with written_whole(path) as partial:
         torch.save(content, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def restore(path: Path, run: Run, settings: Settings, epochs: int) -> History:

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.generalization.bounds.cells import mean_walk, tau_chernoff, tau_published, tau_rademacher, tau_variation
-from normgauge.ledger.checks.layers import Map, eye, no_bound, numbers, ones, ruled
+from normgauge.ledger.checks.layers import no_bound, ruled
 from normgauge.ledger.claim import Found, below, equal
-from normgauge.ledger.draw import Draw, draw_counts, variation
-from normgauge.ledger.jacobians import jacobian, norm
+from normgauge.ledger.draw import DELTA, Draw, draw_counts, variation
+from normgauge.ledger.jacobians import norm, slope
+from normgauge.ledger.nets import Map, eye, ones
 from normgauge.records import LOSSES
 
 
@@ -69,11 +70,6 @@ def spreads(p: Tensor, x: Tensor) -> Tensor:
     return torch.einsum("ij,ija,ijb->iab", p, apart, apart)
 
 
-def slope(head: Map, x: Tensor) -> float:
-    """‖J‖ at x, by autograd."""
-    return norm(jacobian(head, x))
-
-
 def pointwise(head: Head, x: Tensor) -> float:
     """‖W_V‖(√(max column sum of P) + max‖C_iAᵀ‖ + √(max_j Σ_i P_ij λmax(C_i)‖Aᵀx_i‖²))."""
     p = head.weights(x)
@@ -100,7 +96,7 @@ def tokens(draw: Draw) -> tuple[Tensor, int]:
 
 
 def qkv(draw: Draw) -> Found:
-    n, m, d, (s,) = draw.integer(2, 6), draw.integer(2, 6), draw.integer(2, 4), numbers(draw, 1, 0.3, 2.0)
+    n, m, d, (s,) = draw.integer(2, 6), draw.integer(2, 6), draw.integer(2, 4), draw.numbers(1, 0.3, 2.0)
     q, k, v, one, two = draw.normal(n, d), draw.normal(m, d), draw.normal(m, d), draw.normal(1, d), draw.normal(2, d)
     attend = partial(F.scaled_dot_product_attention, scale=s)
     yield ruled("in v", lambda t: attend(q[None], k[None], t), v, "point", exact=False)
@@ -137,7 +133,7 @@ def one_head(draw: Draw) -> Found:
 
 
 def growth(draw: Draw) -> Found:
-    n, head, (r,) = draw.integer(3, 20), replace(_one_sink(1)[0], query=eye(1)), numbers(draw, 1, 100.0, 1000.0)
+    n, head, (r,) = draw.integer(3, 20), replace(_one_sink(1)[0], query=eye(1)), draw.numbers(1, 100.0, 1000.0)
     for size in (r, 10 * r):
         found = slope(head, torch.tensor([[0.0], [size], [-size]], dtype=torch.float64))
         yield equal(f"‖J‖ over R², R = {size:.3g}", found / size**2, predicted=2 / 3, rel=1e-3)
@@ -178,7 +174,7 @@ def local(draw: Draw) -> Found:
         norm(head.value) * float(p.sum(0).max().sqrt() + spread.max() * a + third), ball(head, len(x), longest(x))
     )
     yield equal("bound at r = 0: the pointwise one, ‖CAᵀ‖ ≤ λ·a", nearby(head, x, 0.0), predicted=known)
-    (r, c), token = numbers(draw, 2, 0.1, 2.0), x[0]
+    (r, c), token = draw.numbers(2, 0.1, 2.0), x[0]
     further = token * (1 + r / token.norm())
     change = c * (2 * float(token.norm()) * r + r**2)
     yield equal("change of a logit, A = c·I", c * (further @ further - token @ token), predicted=change)
@@ -238,7 +234,7 @@ def block_bound(block: Block, x: Tensor) -> float:
 
 
 def block(draw: Draw) -> Found:
-    n, d, (a, b, c, e, f) = draw.integer(2, 5), draw.integer(3, 5), numbers(draw, 5, 0.5, 2.0)
+    n, d, (a, b, c, e, f) = draw.integer(2, 5), draw.integer(3, 5), draw.numbers(5, 0.5, 2.0)
     x, gains, head = 2 * draw.normal(n, d), draw.uniform(2, d, low=0.5, high=1.5), Head.drawn(draw, d)
     some = Block(head, gains, draw.normal(2 * d, d), draw.normal(d, 2 * d))
     yield below("‖J‖", slope(some, x), predicted=block_bound(some, x))
@@ -258,7 +254,7 @@ def steep_point(function: Map, low: float, high: float, points: int = 4001) -> T
 
 
 def activations(draw: Draw) -> Found:
-    (a, b), root = numbers(draw, 2), math.sqrt(2 / math.pi)
+    (a, b), root = draw.numbers(2), math.sqrt(2 / math.pi)
     table: dict[str, Map] = {
         "ReLU": torch.relu, f"LeakyReLU({a:.3g})": partial(F.leaky_relu, negative_slope=a), "SELU": F.selu,
         f"ELU({b:.3g})": partial(F.elu, alpha=b), "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softplus": F.softplus,
@@ -274,7 +270,7 @@ def activations(draw: Draw) -> Found:
 
 
 def on_a_range(draw: Draw) -> Found:
-    (a,), (gap,), p = numbers(draw, 1, 0.05, 1.0), numbers(draw, 1, 0.5, 2.0), draw.integer(2, 5)
+    (a,), (gap,), p = draw.numbers(1, 0.05, 1.0), draw.numbers(1, 0.5, 2.0), draw.integer(2, 5)
     low, high = torch.tensor([[a], [a + gap]], dtype=torch.float64)
     table: tuple[tuple[str, Map, Tensor], ...] = (
         ("exp", torch.exp, high), (f"x^{p}", lambda x: x**p, high), ("log", torch.log, low), ("√x", torch.sqrt, low),
@@ -287,7 +283,7 @@ def on_a_range(draw: Draw) -> Found:
 
 
 def jump(draw: Draw) -> Found:
-    gap, table = 10 ** -numbers(draw, 1, 6.0, 9.0)[0], draw.normal(2, 3)
+    gap, table = 10 ** -draw.number(6.0, 9.0), draw.normal(2, 3)
     cases: tuple[tuple[str, Map, float, float], ...] = (
         ("round", torch.round, 0.5, 1.0), ("sign", torch.sign, 0.0, 2.0), ("Hardshrink(0.5)", F.hardshrink, 0.5, 0.5),
     )  # fmt: skip
@@ -316,7 +312,7 @@ def softmax(draw: Draw) -> Found:
 
 
 def glu(draw: Draw) -> Found:
-    (small,), (large,) = numbers(draw, 1, 0.1, 2.8), numbers(draw, 1, 4.0, 12.0)
+    (small,), (large,) = draw.numbers(1, 0.1, 2.8), draw.numbers(1, 4.0, 12.0)
     s, points = (3 - math.sqrt(1 - 8 / large**2)) / 4, small * draw.uniform(20, 2, low=-1.0)
     top = torch.tensor([large - 1e-12, math.log(s / (1 - s))], dtype=torch.float64)
     yield ruled("A small", lambda t: F.glu(t.clamp(-small, small), 1), points[0], exact=False, at=points)
@@ -325,7 +321,7 @@ def glu(draw: Draw) -> Found:
 
 
 def losses(draw: Draw) -> Found:
-    n, (theta, delta) = draw.integer(2, 9), numbers(draw, 2, 0.3, 3.0)
+    n, (theta, delta) = draw.integer(2, 9), draw.numbers(2, 0.3, 3.0)
     x, y = draw.normal(20, n) * 10 ** draw.uniform(20, 1, low=-1.0, high=1.0), draw.uniform(n).round()
     near, far = torch.cat([torch.tensor([theta / 2, 0.0]), -5 * ones(n - 2)]), 100 * (1 - 2 * y)  # far: all wrong
     p, known = torch.softmax(x[0], 0), {name: constant(n) for name, constant in LOSSES.items()}
@@ -344,9 +340,6 @@ def losses(draw: Draw) -> Found:
         yield equal(f"{name}, at its worst", slope(loss, worst), predicted=constant)
     yield equal("square", slope(lambda t: (t - y).square().sum(), x[0]), predicted=2 * (x[0] - y).norm())
     yield equal("‖onehot − softmax‖₁", (eye(n)[0] - p).abs().sum(), predicted=2 * (1 - p[0]), scale=1.0)
-
-
-DELTA = 0.1
 
 
 def partition(draw: Draw) -> tuple[Tensor, int]:
@@ -419,12 +412,12 @@ def cells_distance(draw: Draw) -> Found:
     limit = 3 * math.sqrt(math.log(1 / DELTA) / (2 * m))
     yield below("share of draws that break it", sum(gap > limit for gap in gaps) / len(gaps), predicted=DELTA)
     yield equal("mean difference, over R", sum(gaps) / len(gaps), predicted=0.0, scale=1.0, rel=0.02)
-    u, s = draw.uniform(200_000), float(draw.uniform(1))
+    u, s = draw.uniform(200_000), draw.number()
     yield equal("E|U − s|, simulated", (u - s).abs().mean(), predicted=s**2 - s + 0.5, rel=0.02)
 
 
 def holdout(draw: Draw) -> Found:
-    n, p, large = draw.integer(30, 300), float(draw.uniform(1, low=0.1, high=0.9)), 1e14
+    n, p, large = draw.integer(30, 300), draw.number(0.1, 0.9), 1e14
     seen = (draw.uniform(500, n) < p).double().mean(1)
     slack = math.sqrt(math.log(1 / DELTA) / (2 * n))
     yield below("share of draws that break it", (p > seen + slack).double().mean(), predicted=DELTA)

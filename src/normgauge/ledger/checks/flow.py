@@ -14,10 +14,6 @@ from normgauge.ledger.draw import Draw
 from normgauge.ledger.losses import angle, descend, flatten, flow, gradient, hessian, project, size, standardize, unit
 
 
-def level(draw: Draw, low: float, high: float) -> float:
-    return float(draw.uniform(1, low=low, high=high))
-
-
 def conserved(draw: Draw) -> Found:
     for dim, name in ((0, "batch norm"), (1, "layer norm")):
         net = losses.layer(draw, dim=dim)
@@ -40,10 +36,10 @@ def conserved(draw: Draw) -> Found:
 
 def flow_weight_norm(draw: Draw) -> Found:
     neuron, v = unit(draw)
-    start = flatten(v / v.norm() * level(draw, 1.0, 2.0), torch.ones(1, dtype=torch.float64))
+    start = flatten(v / v.norm() * draw.number(1.0, 2.0), torch.ones(1, dtype=torch.float64))
 
     def loss(flat: Tensor) -> Tensor:
-        return 0.5 * (neuron.x @ (flat[-1] * flat[:-1] / flat[:-1].norm()) - 3 * neuron.target).square().mean()
+        return 0.5 * (neuron.x @ losses.weight_norm(flat) - 3 * neuron.target).square().mean()
 
     end = flow(loss, start, 1.0, 60)
     before, after = (float(p[:-1].square().sum() - p[-1] ** 2) for p in (start, end))
@@ -56,14 +52,14 @@ def endpoint(draw: Draw) -> Found:
     neuron = losses.Unit(x, standardize(x @ draw.normal(4)) + 0.3 * draw.normal(40))
     best = torch.linalg.solve(neuron.covariance, (x - x.mean(0)).T @ neuron.target)
     start = best / best.norm() + draw.orthogonal(4)[0]  # at most a right angle away
-    start = start / start.norm() * level(draw, 0.5, 1.5)
+    start = start / start.norm() * draw.number(0.5, 1.5)
     end = flow(neuron.loss, start, 16 * size(start) ** 2, 160)
     yield equal("component of the end on the best ray", end @ best / best.norm(), predicted=size(start), rel=1e-4)
 
 
 def initial_scale(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    u, c, probe = w / w.norm(), level(draw, 0.005, 0.05), draw.normal(len(w))
+    u, c, probe = w / w.norm(), draw.number(0.005, 0.05), draw.normal(len(w))
     ratio = size(gradient(neuron.loss, c * u)) / size(gradient(neuron.loss, u))
     yield refutes("gradient at a small start, over that at length 1", ratio, published=1.0)
     yield equal("gradient at a small start, over that at length 1", ratio, predicted=1 / c)
@@ -73,9 +69,9 @@ def initial_scale(draw: Draw) -> Found:
 
 def sphere_descent(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    rate, probe = level(draw, 0.1, 1.0), draw.normal(len(w))
-    for decay in (0.0, level(draw, 0.05, 0.5)):
-        end = descend(lambda w, d=decay: neuron.loss(w) + d / 2 * w.square().sum(), w, rate, 15)[-1]  # type: ignore[misc]
+    rate, probe = draw.number(0.1, 1.0), draw.normal(len(w))
+    for decay in (0.0, draw.number(0.05, 0.5)):
+        end = descend(neuron.decayed(decay), w, rate, 15)[-1]
         u, length2, keep = w / w.norm(), float(w @ w), 1 - rate * decay
         for _ in range(15):
             grad = gradient(neuron.loss, u)  # orthogonal to u, so that lengths add in squares
@@ -89,7 +85,7 @@ def sphere_descent(draw: Draw) -> Found:
 
 def discrete_growth(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    w, rate, strength, steps = w / w.norm(), level(draw, 0.2, 3.0), level(draw, 0.5, 2.0), 800
+    w, rate, strength, steps = w / w.norm(), draw.number(0.2, 3.0), draw.number(0.5, 2.0), 800
     path = descend(neuron.loss, w, rate, 40)
     moved = sum(size(gradient(neuron.loss, p)) ** 2 for p in path[:-1])
     yield equal("‖w‖² after many steps", size(path[-1]) ** 2, predicted=1.0 + rate**2 * moved)
@@ -102,7 +98,7 @@ def batches_keep_it(draw: Draw) -> Found:
     net, parts = losses.layer(draw), list[float]()
     for _ in range(6):
         rows = torch.randperm(len(net.x), generator=draw.generator)[: draw.integer(3, 8)]
-        (grad,) = net.using(x=net.x[rows], target=net.target[rows]).gradients("weight")
+        (grad,) = net.batch(rows).gradients("weight")
         parts.append(abs(project(grad, net.weight)) / size(grad) / size(net.weight))
     yield refutes("mini-batches, of 6, whose gradient has a part along w", sum(p > 1e-9 for p in parts), published=6)
     yield equal("largest |cosine| of gradient and weights", max(parts), predicted=0.0, scale=1.0)
@@ -110,11 +106,11 @@ def batches_keep_it(draw: Draw) -> Found:
 
 def weight_decay(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    decay, time = level(draw, 0.1, 0.5), 0.8
-    ratio = size(flow(lambda w: neuron.loss(w) + decay / 2 * w.square().sum(), 3 * w, time, 20)) ** 2 / size(3 * w) ** 2
+    decay, time = draw.number(0.1, 0.5), 0.8
+    ratio = size(flow(neuron.decayed(decay), 3 * w, time, 20)) ** 2 / size(3 * w) ** 2
     yield refutes("‖w‖² after the flow, over the start", ratio, published=math.exp(-decay * time))
     yield equal("‖w‖² after the flow, over the start", ratio, predicted=math.exp(-2 * decay * time), rel=1e-6)
-    rate, strength = level(draw, 0.05, 0.3), level(draw, 0.5, 2.0)
+    rate, strength = draw.number(0.05, 0.3), draw.number(0.5, 2.0)
     path = losses.wander(draw, draw.normal(6), losses.Step(rate, decay), strength, 800)
     norms, rest, turn = path.norm(dim=1), rate * strength**2 / (2 * decay - rate * decay**2), angle(path[-1], path[-2])
     yield equal("‖w‖⁴ at equilibrium", norms[-1] ** 4, predicted=rest, rel=1e-5)
@@ -127,20 +123,16 @@ def weight_decay(draw: Draw) -> Found:
 
 
 def saddle_noise(draw: Draw) -> Found:
-    net = losses.layer(draw)
-    twin = torch.tensor([0, 0, *range(2, len(net.bias))])
-    rows = {name: getattr(net, name)[twin] for name in ("weight", "bias", "gamma", "beta")}
-    net = net.using(**rows, head=net.head[:, twin])
+    start = net = losses.layer(draw).twinned()
     for _ in range(20):
-        batch = torch.randperm(len(net.x), generator=draw.generator)[:6]
-        weight, head = net.using(x=net.x[batch], target=net.target[batch]).gradients("weight", "head")
+        weight, head = net.batch(torch.randperm(len(net.x), generator=draw.generator)[:6]).gradients("weight", "head")
         net = net.using(weight=net.weight - 0.05 * weight, head=net.head - 0.05 * head)
-    walked, apart = size(net.weight - rows["weight"]), size(net.weight[1] - net.weight[0])
+    walked, apart = size(net.weight - start.weight), size(net.weight[1] - net.weight[0])
     yield equal("distance of the twin units after 20 steps", apart, predicted=0.0, scale=walked)
 
 
 def saddle_stays(draw: Draw) -> Found:
-    n, c = draw.integer(4, 7), level(draw, 2.0, 6.0)
+    n, c = draw.integer(4, 7), draw.number(2.0, 6.0)
     values = (torch.linspace(1, 2, n, dtype=torch.float64) * draw.uniform(n, low=0.98, high=1.02)).sort().values
     basis, k = draw.orthogonal(n), draw.integer(1, n - 1)
 
@@ -154,13 +146,13 @@ def saddle_stays(draw: Draw) -> Found:
 
 
 def output_variance(draw: Draw) -> Found:
-    gamma, eps, z = level(draw, 0.5, 2.0), 1e-3, 10.0 ** level(draw, -2.0, 6.0) * draw.normal(draw.integer(5, 20))
+    gamma, eps, z = draw.number(0.5, 2.0), 1e-3, 10.0 ** draw.number(-2.0, 6.0) * draw.normal(draw.integer(5, 20))
     variance, sigma2 = (gamma * standardize(z, eps)).square().mean(), z.var(unbiased=False)
     yield equal("variance behind batch norm", variance, predicted=gamma**2 * sigma2 / (sigma2 + eps))
 
 
 def alive(draw: Draw) -> Found:
-    m, n, gamma = draw.integer(5, 20), 30, level(draw, 0.5, 2.0)
+    m, n, gamma = draw.integer(5, 20), 30, draw.number(0.5, 2.0)
     z = draw.normal(m, n) ** 3
     z[:, :2] = torch.eye(m)[:, :1] * torch.tensor([1.0, -1.0])
     hat, even = standardize(z), torch.erfinv(torch.linspace(-1, 1, 40_003, dtype=torch.float64)[1:-1])
@@ -204,7 +196,7 @@ def near_zero(draw: Draw) -> Found:
 
 
 def no_critical_point(draw: Draw) -> Found:
-    path, slopes = [level(draw, -1.0, 1.0)], list[float]()
+    path, slopes = [draw.number(-1.0, 1.0)], list[float]()
     for _ in range(4000):
         slopes.append(1 / (1 + math.exp(path[-1])))
         path.append(path[-1] + 4.0 * slopes[-1])
@@ -214,7 +206,7 @@ def no_critical_point(draw: Draw) -> Found:
 
 
 def convex_rate(draw: Draw) -> Found:
-    n, kappa = draw.integer(3, 7), level(draw, 5.0, 100.0)
+    n, kappa = draw.integer(3, 7), draw.number(5.0, 100.0)
     values = torch.cat([torch.tensor([1.0, kappa]).double(), draw.uniform(n - 2, low=1.0, high=kappa)])
     basis, start, worst = draw.orthogonal(n), draw.normal(n), (1 - 1 / kappa) ** 20
     ends = [descend(lambda w: 0.5 * (values * (basis @ w) ** 2).sum(), s, 1 / kappa, 20)[-1] for s in (basis[0], start)]
@@ -223,7 +215,7 @@ def convex_rate(draw: Draw) -> Found:
 
 
 def strict_saddle(draw: Draw) -> Found:
-    down, rate, start = level(draw, 0.2, 1.0), 0.3, 1e-6 * draw.normal(2)
+    down, rate, start = draw.number(0.2, 1.0), 0.3, 1e-6 * draw.normal(2)
     path = descend(lambda w: 0.5 * (w[0] ** 2 - down * w[1] ** 2), start, rate, 60)
     yield equal("distance along the downward direction", path[-1, 1] / start[1], predicted=(1 + rate * down) ** 60)
 
@@ -280,7 +272,7 @@ def explosion(draw: Draw) -> Found:
 
 
 def depth(draw: Draw) -> Found:
-    shape, times, rate = (128, 128, 32), level(draw, 2.0, 4.0), math.sqrt(math.pi / (math.pi - 1))
+    shape, times, rate = (128, 128, 32), draw.number(2.0, 4.0), math.sqrt(math.pi / (math.pi - 1))
     normed, bare = slopes(draw, shape), slopes(draw, shape, "relu")
     yield equal("growth of the gradient a layer", math.sqrt(factor(normed)), predicted=rate, rel=2e-2)
     plain = math.sqrt(factor(bare, *(slopes(draw, (160, 64, 20), "relu") for _ in range(3))))

@@ -10,7 +10,6 @@ from torch.linalg import eigvalsh
 
 from normgauge.core.claim import Curve
 from normgauge.ledger import losses
-from normgauge.ledger.checks.flow import level
 from normgauge.ledger.claim import Found, below, equal, exceeds, moves, refutes, shown
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian
@@ -22,7 +21,7 @@ def radial_eigenvalue(draw: Draw) -> Found:
         point = r * torch.tensor([math.sin(theta), math.cos(theta)], dtype=torch.float64)
         return eigvalsh(hessian(lambda w: w[0] / w.norm(), point))
 
-    r = level(draw, 0.5, 2.0)
+    r = draw.number(0.5, 2.0)
     yield refutes("smaller eigenvalue, L = w₁/‖w‖ at (0, r)", at(0.0, r)[0], published=0.0)
     yield equal("smaller eigenvalue, L = w₁/‖w‖ at (0, r)", at(0.0, r)[0], predicted=-1 / r**2)
     neuron, w = unit(draw)
@@ -46,8 +45,9 @@ def away(draw: Draw) -> Found:
     yield equal("eᵀHw at a minimum", e @ solved @ w, predicted=0.0, scale=size(solved))
     P = torch.eye(len(w), dtype=torch.float64) - torch.outer(u, u)
     e = P @ e / size(P @ e)
-    bend = hessian(lambda t: neuron.loss(t.cos() * u + t.sin() * e), torch.zeros(1, dtype=torch.float64))
-    yield equal("second derivative along a great circle", bend, predicted=size(w) ** 2 * float(e @ H @ e), rel=1e-8)
+    yield equal(
+        "second derivative along a great circle", neuron.bend(u, e), predicted=size(w) ** 2 * float(e @ H @ e), rel=1e-8
+    )
     apart = [size(eigvalsh(P @ h @ P) - eigvalsh(h)) / size(h) for h in (solved, H)]
     yield equal("change of the spectrum on the sphere, at a minimum", apart[0], predicted=0.0, scale=1.0)
     yield shown("another spectrum elsewhere", apart[1] > 1e-6)
@@ -73,7 +73,7 @@ def unit_hessian(draw: Draw) -> Found:
 
 def scale_moves(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    w, c, neuron = w / size(w), 10 ** level(draw, 2.0, 3.0), neuron.solved(w)
+    w, c, neuron = w / size(w), draw.decade(2.0, 3.0), neuron.solved(w)
     yield equal("outputs at c·w", size(neuron.outputs(c * w)), predicted=size(neuron.outputs(w)))
     spectra = [eigvalsh(h) for h in (neuron.covariance, *(hessian(neuron.loss, k * w) for k in (1.0, c, 1 / c)))]
     tops, traces = ([float(v) for v in vs] for vs in zip(*((s[-1], s.sum()) for s in spectra), strict=True))
@@ -85,20 +85,17 @@ def scale_moves(draw: Draw) -> Found:
 
 def singular(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    neuron, decay, c = neuron.solved(w), 1e-4 * level(draw, 0.5, 2.0), level(draw, 0.05, 0.5)
+    neuron, decay, c = neuron.solved(w), 1e-4 * draw.number(0.5, 2.0), draw.number(0.05, 0.5)
     values = eigvalsh(hessian(neuron.loss, w))
     yield equal("zero eigenvalues", int((values.abs() < 1e-9 * values[-1]).sum()), predicted=1)
     yield equal("outputs along it", size(neuron.outputs(c * w)), predicted=size(neuron.target))
-
-    def decayed(v: Tensor) -> Tensor:
-        return neuron.loss(v) + decay / 2 * v.square().sum()
-
+    decayed = neuron.decayed(decay)
     yield equal("curvature with decay", w @ hessian(decayed, w) @ w / size(w) ** 2, predicted=decay, rel=1e-6)
     yield equal("objective at shorter weights", decayed(c * w), predicted=decay / 2 * c**2 * size(w) ** 2)
 
 
 def saddle_at_zero(draw: Draw) -> Found:
-    n, k, eps = draw.integer(2, 5), draw.integer(1, 4), level(draw, 1e-4, 1e-1)
+    n, k, eps = draw.integer(2, 5), draw.integer(1, 4), draw.number(1e-4, 1e-1)
     x, y, zero = draw.normal(12, n), draw.normal(12, k), torch.zeros(n + k, dtype=torch.float64)
 
     def loss(flat: Tensor) -> Tensor:
@@ -110,7 +107,7 @@ def saddle_at_zero(draw: Draw) -> Found:
 
 
 def whitening(draw: Draw) -> Found:
-    rho, m = level(draw, 0.3, 0.995), draw.integer(10, 40)
+    rho, m = draw.number(0.3, 0.995), draw.integer(10, 40)
     basis = torch.linalg.qr(torch.cat([torch.ones(m, 1, dtype=torch.float64), draw.normal(m, 2)], 1))[0][:, 1:]
     tilted = torch.stack([basis[:, 0], rho * basis[:, 0] + math.sqrt(1 - rho**2) * basis[:, 1]], 1)
     scales = torch.tensor([100.0, 0.1], dtype=torch.float64)
@@ -130,7 +127,7 @@ def zero_modes(draw: Draw) -> Found:
         hidden = standardize(x @ first.T) if norm else (x - x.mean(0)) @ first.T
         return (hidden * gamma[0] if gamma else hidden) @ second.T
 
-    alpha = level(draw, 2.0, 10.0)
+    alpha = draw.number(2.0, 10.0)
     pair = [outputs(flatten(c * start[0], start[1] / c), True) for c in (1.0, alpha)]
     one, both = (size(b - a) / size(a) for a, b in (pair, [standardize(out) for out in pair]))
     yield refutes("change under (αW_1, W_2/α), batch norm behind both", both, published=one)
@@ -145,7 +142,7 @@ def zero_modes(draw: Draw) -> Found:
 
 def plain_pairs(draw: Draw) -> Found:
     first, second, probe, mix = draw.normal(3, 4), draw.normal(5, 3), draw.normal(5, 4), draw.normal(3, 3)
-    alpha, truth = level(draw, 0.1, 10.0), project(second @ first, probe)
+    alpha, truth = draw.number(0.1, 10.0), project(second @ first, probe)
     yield equal("product with α and 1/α", project((second / alpha) @ (alpha * first), probe), predicted=truth)
     mixed = project(second @ torch.linalg.inv(mix) @ (mix @ first), probe)
     yield equal("product with a matrix and its inverse", mixed, predicted=truth, rel=1e-8)
@@ -153,7 +150,7 @@ def plain_pairs(draw: Draw) -> Found:
 
 def not_convex(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    neuron, share, top = neuron.solved(w), level(draw, 0.55, 0.95), 2 * neuron.gamma**2
+    neuron, share, top = neuron.solved(w), draw.number(0.55, 0.95), 2 * neuron.gamma**2
     yield equal("loss at −w, 0 at w", neuron.loss(-w), predicted=top)
     yield exceeds("loss between w and −w, against the chord", neuron.loss((1 - 2 * share) * w), published=top * share)
 
@@ -167,7 +164,7 @@ def margin_length(draw: Draw) -> Found:
 
 
 def margin_of_batch_norm(draw: Draw) -> Found:
-    far, sign = level(draw, 6.0, 9.0), torch.tensor([[1.0]] * 20 + [[-1.0]] * 20, dtype=torch.float64)
+    far, sign = draw.number(6.0, 9.0), torch.tensor([[1.0]] * 20 + [[-1.0]] * 20, dtype=torch.float64)
     clusters = sign * torch.tensor([[1.0, 0.0], [far, 3.0]] * 20, dtype=torch.float64)
     turns = torch.linspace(-math.pi, math.pi, 2001, dtype=torch.float64)
     values = (clusters + 0.05 * draw.normal(40, 2)) @ torch.stack([turns.cos(), turns.sin()])  # (samples, directions)
@@ -189,7 +186,7 @@ def normalized_derivative(draw: Draw) -> Found:
 
 
 def backward(draw: Draw) -> Found:
-    m, n, gamma = draw.integer(5, 10), draw.integer(2, 5), level(draw, 1.3, 3.0)
+    m, n, gamma = draw.integer(5, 10), draw.integer(2, 5), draw.number(1.3, 3.0)
     x, w, slope = draw.normal(m, n) + 1, draw.normal(n), draw.normal(m)
 
     def behind(z: Tensor) -> Tensor:
@@ -206,14 +203,14 @@ def backward(draw: Draw) -> Found:
 
 def in_z(draw: Draw, eps: float) -> tuple[Tensor, Tensor, float, float]:
     """ẑ of one unit, the Hessian in z of ½Σ(a − t)² where a = t, γ²/(σ²+ε), and ε/(σ²+ε)."""
-    gamma, z = level(draw, 0.5, 2.0), draw.normal(draw.integer(4, 12))
+    gamma, z = draw.number(0.5, 2.0), draw.normal(draw.integer(4, 12))
     target, sigma2 = gamma * standardize(z, eps), float(z.var(unbiased=False)) + eps
     H = hessian(lambda z: 0.5 * (gamma * standardize(z, eps) - target).square().sum(), z)
     return standardize(z), H, gamma**2 / sigma2, eps / sigma2
 
 
 def solution_spectrum(draw: Draw) -> Found:
-    for eps in (0.0, level(draw, 0.05, 0.5)):
+    for eps in (0.0, draw.number(0.05, 0.5)):
         hat, H, scale, share = in_z(draw, eps)
         along, values = hat @ H @ hat / len(hat), eigvalsh(H)
         yield equal("curvature along ẑ", along, predicted=scale * share**2, scale=scale)
@@ -227,11 +224,11 @@ def gain_fixed(draw: Draw) -> Found:
     along, (neuron, w) = float(hat @ H @ hat / (hat @ hat)), unit(draw)
     yield refutes("curvature along ẑ, γ fixed", along, published=scale * (1 - len(hat)))
     yield equal("curvature along ẑ, γ fixed", along, predicted=0.0, scale=scale)
-    yield equal("loss at c·z, γ fixed", neuron.loss(level(draw, 1.5, 3.0) * w), predicted=neuron.loss(w))
+    yield equal("loss at c·z, γ fixed", neuron.loss(draw.number(1.5, 3.0) * w), predicted=neuron.loss(w))
 
 
 def stationary(draw: Draw) -> Found:
-    m, gamma = draw.integer(4, 12), level(draw, 0.5, 2.0)
+    m, gamma = draw.integer(4, 12), draw.number(0.5, 2.0)
     z, probe, delta = draw.normal(m), draw.normal(m), draw.normal(m)
     delta = delta - delta.mean() - standardize(z) * (standardize(z) @ delta) / m
     truth = gradient(lambda z: (delta * gamma * standardize(z)).sum(), z)

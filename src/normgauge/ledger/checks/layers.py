@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -15,12 +15,9 @@ from normgauge.core.claim import Finding
 from normgauge.ledger.claim import Found, below, equal, moves, shown
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import BatchNormNet
+from normgauge.ledger.nets import BatchNormNet, Map, eye, ones
 from normgauge.measure import gauge
 from normgauge.session import Options, opened
-
-Map = Callable[[Tensor], Tensor]
-eye, ones = partial(torch.eye, dtype=torch.float64), partial(torch.ones, dtype=torch.float64)
 
 
 class Does(nn.Module):
@@ -59,12 +56,8 @@ def no_bound(what: str, function: Map, x: Tensor, scope: str = "global") -> Find
     return shown(f"{what}: no bound", math.isinf(upper(function, x, scope)))
 
 
-def numbers(draw: Draw, count: int, low: float = 0.5, high: float = 3.0) -> list[float]:
-    return list(draw.uniform(count, low=low, high=high).tolist())
-
-
 def add(draw: Draw) -> Found:
-    n, copies, (c,) = draw.integer(3, 9), draw.integer(2, 6), numbers(draw, 1)
+    n, copies, (c,) = draw.integer(3, 9), draw.integer(2, 6), draw.numbers(1)
     w, v, x = draw.normal(n, n), draw.normal(n, n), draw.normal(n)
     yield ruled("x + Wx", lambda t: t + t @ w, x, exact=False)
     yield ruled("Wx − Vx", lambda t: t @ w - t @ v, x, exact=False)
@@ -74,7 +67,7 @@ def add(draw: Draw) -> Found:
 
 
 def maximum(draw: Draw) -> Found:
-    n, (a, b), (low, high) = draw.integer(2, 8), numbers(draw, 2), sorted(numbers(draw, 2, -0.5, 0.5))
+    n, (a, b), (low, high) = draw.integer(2, 8), draw.numbers(2), sorted(draw.numbers(2, -0.5, 0.5))
     w, v, x, rows = draw.normal(n, n), draw.normal(n, n), draw.normal(n), torch.diag(torch.tensor([a, b]).double())
     apart = 20 * (eye(2)[0] - 0.5)
     yield ruled("larger of Wx and Vx", lambda t: torch.maximum(t @ w, t @ v), x, exact=False)
@@ -86,7 +79,7 @@ def maximum(draw: Draw) -> Found:
 
 
 def multiply(draw: Draw) -> Found:
-    n, k, (a, b, c) = draw.integer(3, 8), draw.integer(2, 8), numbers(draw, 3)
+    n, k, (a, b, c) = draw.integer(3, 8), draw.integer(2, 8), draw.numbers(3)
     w, v, x = draw.normal(n, n), draw.normal(n, n), draw.normal(n)
     yield ruled("x·(−c·x)", lambda t: t * (-c * t), x, "point")
     yield ruled("(t − a)/(b + c·t′), t′ exchanged", lambda t: (t - a) / (b + c * t.flip(1)), 0 * ones(2), "point")
@@ -112,7 +105,7 @@ def reduce(draw: Draw) -> Found:
 
 
 def matmul(draw: Draw) -> Found:
-    n, m, batch, (scale, alpha, beta) = draw.integer(2, 4), draw.integer(2, 5), draw.integer(2, 4), numbers(draw, 3)
+    n, m, batch, (scale, alpha, beta) = draw.integer(2, 4), draw.integer(2, 5), draw.integer(2, 4), draw.numbers(3)
     a, b, fixed, even = draw.normal(n, n), draw.normal(n, n), draw.normal(batch, n, n), scale * eye(n)
     yield ruled("constant factor, in a batch", lambda t: t @ fixed, draw.normal(batch, n, n))
     yield ruled("(A+T)(B+T) at T = 0", lambda t: (a + t) @ (b + t), 0 * a, "point", exact=False)
@@ -137,7 +130,7 @@ def fourier(draw: Draw) -> Found:
 
 
 def scalar(draw: Draw) -> Found:
-    (c, g), x = numbers(draw, 2), draw.normal(draw.integer(2, 6))
+    (c, g), x = draw.numbers(2), draw.normal(draw.integer(2, 6))
     top = x / x.norm() / math.sqrt(2 * g)
     yield ruled("c·x/(1+x²)", lambda t: c * t / (1 + t * t), 0 * x[:1], rel=1e-3)
     yield ruled("1/(1+e^(−cx))", lambda t: 1 / (1 + torch.exp(-c * t)), 0 * x[:1], rel=1e-3)
@@ -191,7 +184,7 @@ def copies(draw: Draw) -> Found:
 
 
 def dropout(draw: Draw) -> Found:
-    (p,), x = numbers(draw, 1, 0.1, 0.6), draw.normal(60)
+    (p,), x = draw.numbers(1, 0.1, 0.6), draw.normal(60)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.integer(0, 10_000))
         yield ruled("dropout", lambda t: F.dropout(t, p, training=True), x, mode="train")
@@ -200,8 +193,8 @@ def dropout(draw: Draw) -> Found:
 
 
 def normalize(draw: Draw) -> Found:
-    x, eps = draw.normal(draw.integer(2, 9)), 10 ** numbers(draw, 1, -6.0, -1.0)[0]
-    r = float(x.norm()) / numbers(draw, 1, 1.5, 5.0)[0]
+    x, eps = draw.normal(draw.integer(2, 9)), draw.decade(-6.0, -1.0)
+    r = float(x.norm()) / draw.number(1.5, 5.0)
     run = partial(F.normalize, dim=1, eps=eps)
     yield ruled("at x", run, x, "point")
     yield ruled("over a ball, where it is nearest to 0", run, x, f"ball:{r}", at=[x - r * x / x.norm()])
@@ -209,7 +202,7 @@ def normalize(draw: Draw) -> Found:
 
 
 def response(draw: Draw) -> Found:
-    channels, m, (alpha, beta, k) = draw.integer(4, 9), 2 * draw.integer(1, 3) + 1, numbers(draw, 3, 0.3, 2.0)
+    channels, m, (alpha, beta, k) = draw.integer(4, 9), 2 * draw.integer(1, 3) + 1, draw.numbers(3, 0.3, 2.0)
     run = partial(F.local_response_norm, size=m, alpha=alpha, beta=beta, k=k)
     points = draw.normal(12, channels, 1) * 10 ** draw.uniform(12, 1, 1, low=-1.0, high=1.5)
     yield ruled("everywhere", run, points[0], exact=False, at=points)
@@ -219,7 +212,7 @@ def response(draw: Draw) -> Found:
 
 
 def kink(draw: Draw) -> Found:
-    (c,), x = numbers(draw, 1, 1.0, 200.0), draw.normal(1)
+    (c,), x = draw.numbers(1, 1.0, 200.0), draw.normal(1)
 
     def zero(t: Tensor) -> Tensor:
         return c * (t - torch.relu(t) + torch.relu(-t))
@@ -235,7 +228,7 @@ def unchanged(what: str, before: Tensor, after: Tensor) -> Finding:
 
 
 def products(draw: Draw) -> Found:
-    depth, width, t = draw.integer(3, 7), draw.integer(6, 12), 10 ** numbers(draw, 1, 1.0, 3.0)[0]
+    depth, width, t = draw.integer(3, 7), draw.integer(6, 12), draw.decade(1.0, 3.0)
     net, x = BatchNormNet.drawn(draw, depth, width), draw.normal(20, width)
     even = net.rescaled([t * ones(width)] * depth)
     mixed = net.rescaled([10 ** draw.uniform(width, low=0.5, high=3.0) for _ in range(depth)])
@@ -265,7 +258,7 @@ def folded(draw: Draw) -> Found:
 
 
 def hidden(draw: Draw) -> Found:
-    n, depth, t = draw.integer(3, 7), draw.integer(2, 4), 10 ** numbers(draw, 1, 1.0, 3.0)[0]
+    n, depth, t = draw.integer(3, 7), draw.integer(2, 4), draw.decade(1.0, 3.0)
     w, v, x, scale = draw.normal(n, n), draw.normal(n, n), draw.normal(20, n), torch.cat([t * ones(1), ones(n - 1)])
     yield unchanged("outputs of two layers", torch.relu(x @ w.T) @ v.T, torch.relu(x @ w.T * scale) @ (v / scale).T)
     yield moves("product of their norms", norm(w) * norm(v), norm(scale[:, None] * w) * norm(v / scale))
@@ -349,7 +342,7 @@ def border(draw: Draw) -> Found:
 
 
 def cap(draw: Draw) -> Found:
-    n, (size,) = draw.integer(3, 9), numbers(draw, 1, 0.0, 5.0)
+    n, (size,) = draw.integer(3, 9), draw.numbers(1, 0.0, 5.0)
     head, g, w, center = draw.normal(3, n), draw.uniform(n, low=0.5, high=2.0), draw.normal(n, n), eye(n) - 1 / n
     out = F.layer_norm(10**size * draw.normal(40, n) @ w.T, (n,), g) @ head.T
     bound = norm(head) * 2 * math.sqrt(n) * float(g.max())
@@ -397,7 +390,7 @@ def conv_zeropad(draw: Draw) -> Found:
 
 
 def conv_size(draw: Draw) -> Found:
-    n, (scale,) = 2 * draw.integer(1, 5) + 1, numbers(draw, 1, 0.2, 5.0)
+    n, (scale,) = 2 * draw.integer(1, 5) + 1, draw.numbers(1, 0.2, 5.0)
     taps = torch.tensor([-1.0, 2.0, -1.0], dtype=torch.float64)
     one = torch.outer(taps, taps)[None, None]
     truth, closed = square(scale * one, n), scale * (2 + 2 * math.cos(math.pi / (n + 1))) ** 2
@@ -440,7 +433,7 @@ def conv_layouts(draw: Draw) -> Found:
     yield equal("norm, dilated and circular", around, predicted=circ(spread, n))
     yield below("dilated, zero padding", square(kernel, n, dilation=d), predicted=circ(spread, n + 2 * d))
     groups, inside, out = draw.integer(2, 5), draw.integer(1, 3), draw.integer(1, 3)
-    parts = [size * draw.normal(out, inside, 3, 3) for size in numbers(draw, groups)]
+    parts = [size * draw.normal(out, inside, 3, 3) for size in draw.numbers(groups)]
     whole = norm(dense(partial(F.conv2d, weight=torch.cat(parts), padding=1, groups=groups), groups * inside, n, n))
     yield equal("norm in groups", whole, predicted=max(square(part, n) for part in parts))
     up = dense(lambda x: F.conv_transpose2d(x, kernel, stride=s, padding=1), kernel.shape[0], n, n)

@@ -13,20 +13,10 @@ from torch import Tensor, nn
 from normgauge.core.claim import Curve
 from normgauge.generalization.bounds.cells import tau_published, tau_variation
 from normgauge.ledger.claim import Found, below, equal, exceeds, moves, refutes, shown
-from normgauge.ledger.draw import Draw, draw_counts, variation
+from normgauge.ledger.draw import DELTA, Draw, draw_counts, variation
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import EPS, BatchNormNet
+from normgauge.ledger.nets import EPS, BatchNormNet, eye, ones
 from normgauge.zoo import resnet18
-
-DELTA = 0.1
-
-
-def one(draw: Draw, low: float, high: float) -> float:
-    return float(draw.uniform(1, low=low, high=high))
-
-
-def ones(n: int) -> Tensor:
-    return torch.ones(n, dtype=torch.float64)
 
 
 def spread(x: Tensor) -> float:
@@ -93,7 +83,7 @@ def t20_dimension(draw: Draw) -> Found:
 
 def t20_corollary(draw: Draw) -> Found:
     x, rows, line = draw.uniform(30, 4), draw.normal(4, 4), draw.uniform(30, 1)
-    change, slope = spread((x @ rows.T).max(1).values[:, None]), one(draw, 0.5, 3.0)
+    change, slope = spread((x @ rows.T).max(1).values[:, None]), draw.number(0.5, 3.0)
     yield below("mean change of the loss", change, predicted=spread(x) * float(rows.norm(dim=1).max()))
     yield equal("the same, linear on a half line", spread(torch.relu(slope * line)), predicted=spread(line) * slope)
 
@@ -119,7 +109,7 @@ def hkk(draw: Draw) -> Found:
 
 
 def approximation(draw: Draw) -> Found:
-    knots, slope = draw.integer(4, 12), one(draw, 0.5, 3.0)
+    knots, slope = draw.integer(4, 12), draw.number(0.5, 3.0)
     t, x = (torch.linspace(0, 1, k * knots + 1, dtype=torch.float64) for k in (1, 2))
     values = F.pad((slope / knots * draw.uniform(knots, low=-1.0)).cumsum(0), (1, 0))
     slopes = values.diff() * knots
@@ -169,7 +159,7 @@ def uniform(draw: Draw) -> Found:
 
 
 def decomposition(draw: Draw) -> Found:
-    models, gap = draw.integer(3, 12), one(draw, 0.1, 0.4)
+    models, gap = draw.integer(3, 12), draw.number(0.1, 0.4)
     true, seen, chosen = draw.uniform(models), draw.uniform(models), draw.integer(0, models)
     bound = float(seen[chosen] - seen.min()) + 2 * float((true - seen).abs().max())
     yield below("estimation error", float(true[chosen] - true.min()), predicted=bound)
@@ -211,7 +201,7 @@ def vc_linear(draw: Draw) -> Found:
 
 
 def norms(draw: Draw) -> Found:
-    m, radius, n = draw.integer(4, 9), one(draw, 0.5, 3.0), draw.integer(8, 16)
+    m, radius, n = draw.integer(4, 9), draw.number(0.5, 3.0), draw.integer(8, 16)
     signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=m)), dtype=torch.float64)
     x, apart = draw.normal(m, n), draw.orthogonal(m)
     first, exact = (radius / m * float((signs @ some).norm(dim=1).mean()) for some in (x, apart))
@@ -238,7 +228,7 @@ def mcallester(draw: Draw) -> Found:
     limits = torch.tensor([pac_bayes(float(k), m, DELTA)[1] for k in kl])
     misses = float(((posterior * (true - seen)).sum(1) > limits).double().mean())
     yield below("share of draws that break Maurer's", misses, predicted=DELTA)
-    size, weight = draw.integer(8, 5000), one(draw, 0.0, 200.0)
+    size, weight = draw.integer(8, 5000), draw.number(0.0, 200.0)
     loose, tight = pac_bayes(weight, size, DELTA)
     yield below("Maurer's, against the slide's", tight, predicted=loose, published=loose)
     split = loose**2 * (2 * size - 1) - tight**2 * 2 * size
@@ -248,7 +238,7 @@ def mcallester(draw: Draw) -> Found:
 
 
 def bn_moments(draw: Draw) -> Found:
-    m, c, eps = draw.integer(5, 30), draw.integer(2, 6), 10 ** one(draw, -3.0, -1.0)
+    m, c, eps = draw.integer(5, 30), draw.integer(2, 6), draw.decade(-3.0, -1.0)
     x = draw.normal(m, c) * draw.uniform(c, low=0.05, high=1.0) + draw.normal(c)
     out, var = F.batch_norm(x, None, None, training=True, eps=eps), float(x.var(0, correction=0).min())
     yield equal("largest mean", float(out.mean(0).abs().max()), predicted=0.0, scale=1.0)
@@ -309,7 +299,7 @@ def l4(draw: Draw) -> Found:
     yield below("log10 folded, against norms and max γ/σ", net.log_folded, predicted=weights + largest)
     yield below("the same, against the printed bound", weights + largest, predicted=printed, published=printed)
     depth, width = draw.integer(2, 5), draw.integer(3, 8)
-    even = even_net(depth, width, one(draw, 0.5, 2.0))
+    even = even_net(depth, width, draw.number(0.5, 2.0))
     found = math.log10(norm(jacobian(even, ones(width))))
     yield equal("slope of W = I, equal channels: folded", found, predicted=even.log_folded)
     over = even.log_weights + even.log_euclidean - even.log_folded
@@ -317,9 +307,9 @@ def l4(draw: Draw) -> Found:
 
 
 def even_net(depth: int, width: int, sigma: float, gain: float = 1.0) -> BatchNormNet:
-    eye, flat = torch.eye(width, dtype=torch.float64), ones(width)
-    weights, none, var, gains = ((x,) * depth for x in (eye, 0 * flat, (sigma**2 - EPS) * flat, gain * flat))
-    return BatchNormNet(weights, none, var, gains, none, eye)
+    identity, flat = eye(width), ones(width)
+    weights, none, var, gains = ((x,) * depth for x in (identity, 0 * flat, (sigma**2 - EPS) * flat, gain * flat))
+    return BatchNormNet(weights, none, var, EPS, gains, none, identity)
 
 
 def exponential(draw: Draw, depth: int = 0) -> Found:
@@ -357,7 +347,7 @@ def gradient(draw: Draw) -> Found:
 
 def reversal(draw: Draw) -> Found:
     depth, width = draw.integer(2, 6), draw.integer(3, 7)
-    for side, sigma in (("< 1", one(draw, 0.3, 0.9)), ("> 1", one(draw, 1.1, 3.0))):
+    for side, sigma in (("< 1", draw.number(0.3, 0.9)), ("> 1", draw.number(1.1, 3.0))):
         found = norm(jacobian(even_net(depth, width, sigma), ones(width)))
         yield equal(f"constant of W = I, σ {side}", found, predicted=sigma**-depth)
     net, x = BatchNormNet.drawn(draw, depth, width), draw.normal(5, width)
@@ -379,6 +369,6 @@ def certificate(draw: Draw) -> Found:
     for name, some in (("", net), (", other β", dataclasses.replace(net, shifts=tuple(b + 1 for b in net.shifts)))):
         found = spread(some(x).norm(dim=1, keepdim=True))
         yield below(f"mean change of a loss in a cell{name}", found, predicted=spread(x) * 10**net.log_folded)
-    depth, gain, sigma = draw.integer(2, 5), one(draw, 0.5, 2.0), one(draw, 0.5, 2.0)
+    depth, gain, sigma = draw.integer(2, 5), draw.number(0.5, 2.0), draw.number(0.5, 2.0)
     found = spread(even_net(depth, 1, sigma, gain)(line))
     yield equal("mean change on a half line", found, predicted=spread(line) * (gain / sigma) ** depth)

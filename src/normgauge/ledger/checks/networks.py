@@ -15,7 +15,7 @@ from normgauge.ledger.checks.normalizers import TINY, chord, parts, sideways, sp
 from normgauge.ledger.claim import Found, below, equal, exceeds, moves, refutes
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import Stack, decade, equal_channels, frozen_stack, layer_norm, matrices, product, rescaled
+from normgauge.ledger.nets import Stack, equal_channels, frozen_stack, layer_norm, matrices, product
 from normgauge.zoo import extremal
 
 
@@ -40,7 +40,7 @@ def steepest(function: Callable[[Tensor], Tensor], low: float = -8.0, high: floa
 
 
 def activations(draw: Draw) -> Found:
-    a, n = float(draw.uniform(1, low=0.01, high=0.9)), draw.integer(2, 8)
+    a, n = draw.number(0.01, 0.9), draw.integer(2, 8)
     yield equal("leaky ReLU", steepest(lambda x: F.leaky_relu(x, a)), predicted=1.0)
     for name, constant in {"relu": 1.0, "tanh": 1.0, "sigmoid": 1 / 4}.items():
         yield equal(name, steepest(getattr(torch, name)), predicted=constant)
@@ -51,7 +51,7 @@ def activations(draw: Draw) -> Found:
     yield equal("softmax with two leading logits", norm(jacobian(lambda v: F.softmax(v, 0), logits)), predicted=1 / 2)
     gelu = (1 + math.erf(1)) / 2 + math.sqrt(2) * math.exp(-1) / math.sqrt(2 * math.pi)
     larger = {"gelu": gelu, "silu": 1.0998393, "mish": 1.0884980, "hardswish": 3 / 2, "selu": 1.7580993}
-    shift = float(draw.uniform(1))  # another grid each time
+    shift = draw.number()  # another grid each time
     for name, constant in larger.items():
         yield equal(name, steepest(getattr(F, name), -8 - shift, 8 - shift), predicted=constant, rel=1e-6)
 
@@ -75,7 +75,7 @@ def lemma_5(draw: Draw) -> Found:
     found = max(norm(jacobian(net, v[: weights[0].shape[1]])) for v in x)
     yield below("largest slope of five points", found, predicted=product(weights))
     ways = [draw.uniform(w, low=0.1) for w in (weights[0].shape[1], *map(len, weights))]
-    aligned = [decade(draw, -1, 1) * torch.outer(b / b.norm(), a / a.norm()) for a, b in itertools.pairwise(ways)]
+    aligned = [draw.decade(-1, 1) * torch.outer(b / b.norm(), a / a.norm()) for a, b in itertools.pairwise(ways)]
     top = norm(jacobian(lambda v: relu_net(aligned, v), ways[0]))
     yield equal("each matrix feeds the next one's top direction", top, predicted=product(aligned))
     line, loss = list(draw.uniform(len(weights), 1, 1, low=0.5, high=2.0)), draw.normal(1)  # linear in the output
@@ -85,7 +85,7 @@ def lemma_5(draw: Draw) -> Found:
 
 
 def beyond_plain_chains(draw: Draw) -> Found:
-    n, gain, peak = draw.integer(2, 8), decade(draw, -2, 1), 0.01 * draw.normal(7, 7)
+    n, gain, peak = draw.integer(2, 8), draw.decade(-2, 1), 0.01 * draw.normal(7, 7)
     block = norm(jacobian(lambda x: x + F.relu(gain * x), draw.uniform(n, low=0.1)))
     yield equal("residual block x + ReLU(a x)", block, predicted=1 + gain)
     peak[2, 2] = 1.0  # four windows meet here
@@ -94,8 +94,8 @@ def beyond_plain_chains(draw: Draw) -> Found:
 
 
 def theorem_6(draw: Draw) -> Found:
-    depth, a = draw.integer(3, 7), float(draw.uniform(1, low=1.2, high=3.0))
-    widths, gains = [draw.integer(1, 8) for _ in range(depth + 1)], [decade(draw, -1, 1) for _ in range(depth)]
+    depth, a = draw.integer(3, 7), draw.number(1.2, 3.0)
+    widths, gains = [draw.integer(1, 8) for _ in range(depth + 1)], [draw.decade(-1, 1) for _ in range(depth)]
 
     def slope(gains: list[float], x: Tensor) -> float:
         return norm(jacobian(lambda v: extremal(gains, widths)(v[None])[0], x))
@@ -107,7 +107,7 @@ def theorem_6(draw: Draw) -> Found:
     yield equal("output, along a random direction", weight @ out, predicted=weight[: min(widths)] @ formula)
     yield equal(f"{depth} layers of gain {a:.2f}", slope([a] * depth, positive), predicted=a**depth)
     yield equal(f"{depth} layers of gain 1/{a:.2f}", slope([1 / a] * depth, positive), predicted=a**-depth)
-    split = float(draw.uniform(1, low=0.1, high=0.9))
+    split = draw.number(0.1, 0.9)
     uneven = [a**split, a ** (1 - split), *[1.0] * (depth - 2)]
     yield equal("one constant, other gains", slope(uneven, positive), predicted=a)
     yield equal("Lemma 5", product(list(extremal(gains, widths).parameters())), predicted=math.prod(gains))
@@ -116,8 +116,8 @@ def theorem_6(draw: Draw) -> Found:
 def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], power: int) -> Found:
     """A printed number of a network, and of the same function with the weights' scale changed."""
     stack = frozen_stack(draw, draw.integer(2, 5))
-    factors = [decade(draw, 1, 3) for _ in stack.weights]
-    other = rescaled(stack, factors)
+    factors = [draw.decade(1, 3) for _ in stack.weights]
+    other = stack.rescaled(factors)
     x, weight = draw.normal(stack.weights[0].shape[1]), draw.normal(len(stack.weights[-1]))
     yield moves(what, printed(stack), printed(other))
     yield equal("moved by the factors chosen", printed(other), predicted=printed(stack) * math.prod(factors) ** power)
@@ -125,7 +125,7 @@ def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], powe
     yield equal("slope at a point", norm(jacobian(other, x)), predicted=norm(jacobian(stack, x)))
     yield equal("folded product", product(other.folded), predicted=product(stack.folded))
     decades = tuple(float(k) for k in range(-3, 4))
-    copies = [rescaled(stack, [10**k] * len(factors)) for k in decades]
+    copies = [stack.rescaled([10**k] * len(factors)) for k in decades]
     lines = ((what, tuple(printed(c) for c in copies)), ("folded product", tuple(product(c.folded) for c in copies)))
     yield Curve("One function, seven ways", "log10 of the weights' scale", "product", decades, lines, log_y=True)
 
@@ -139,7 +139,7 @@ def product_of_deviations(draw: Draw) -> Found:
 
 
 def constants_and_fit(draw: Draw) -> Found:
-    n, m, scale = draw.integer(2, 6), draw.integer(20, 40), decade(draw, 2, 6)
+    n, m, scale = draw.integer(2, 6), draw.integer(20, 40), draw.decade(2, 6)
     teacher, guess, test, x = draw.normal(n), draw.normal(n), draw.normal(200, n), draw.normal(m, n)
     yield moves("constant of a classifier", norm(guess[None]), norm(scale * guess[None]))
     wrong = ((test @ (scale * guess)).sign() != (test @ teacher).sign()).double().mean()
@@ -179,7 +179,7 @@ def stacks(draw: Draw) -> Found:
 
 
 def batch_norm_reduces(draw: Draw) -> Found:
-    n, gain = draw.integer(2, 5), decade(draw, 1.1, 2)
+    n, gain = draw.integer(2, 5), draw.decade(1.1, 2)
     x = draw.normal(400, n)
 
     def normalized(gain: float) -> Stack:
@@ -218,18 +218,18 @@ def at_point(weights: Sequence[Tensor], x: Tensor, eps: float) -> float:
 
 
 def corollary_11(draw: Draw) -> Found:
-    depth, eps = draw.integer(1, 4), decade(draw, -3, -1)
+    depth, eps = draw.integer(1, 4), draw.decade(-3, -1)
     weights = matrices(draw, depth, low=3, high=8)
     found = max(steep(weights, s * draw.normal(weights[0].shape[1]), eps) for s in (1.0, 1e-2, 1e-4))
     yield below("largest slope of three points", found, predicted=product(weights) * eps ** (-depth / 2))
-    gains, widths = [decade(draw, -1, 1) for _ in range(depth)], [draw.integer(3, 8) for _ in range(depth + 1)]
+    gains, widths = [draw.decade(-1, 1) for _ in range(depth)], [draw.integer(3, 8) for _ in range(depth + 1)]
     net, ray = extremal(gains, widths, "layer", eps=eps), torch.where(torch.arange(widths[0]) < 2, 1.0, -1.0).double()
     near = norm(jacobian(lambda v: net(v[None])[0], 1e-12 * ray))
     yield equal("scaled identities near zero", near, predicted=math.prod(gains) * eps ** (-depth / 2), rel=1e-7)
 
 
 def layer_norm_reduces(draw: Draw) -> Found:
-    eps, n = decade(draw, -5, -3), draw.integer(3, 8)
+    eps, n = draw.decade(-5, -3), draw.integer(3, 8)
     data, constant = 10 * draw.normal(40, n), draw.normal(1).expand(n)
     seen, least = (math.sqrt(float(x.var(-1, correction=0).min()) + eps) for x in (data, constant))
     yield refutes("Lemma 2's σ, against the smallest of the data", least, published=seen)
@@ -242,7 +242,7 @@ def layer_norm_reduces(draw: Draw) -> Found:
     yield equal("slope near zero", near, predicted=100 * math.sqrt(10), rel=1e-7)
     apart = [(layer_norm(x, eps) - layer_norm(y, eps)).norm() / (x - y).norm() for x, y in itertools.pairwise(data)]
     yield below("steepest secant between data", max(apart), predicted=1 / seen)
-    weights = [draw.orthogonal(6) * decade(draw, 0, 1) for _ in range(draw.integer(1, 4))]
+    weights = [draw.orthogonal(6) * draw.decade(0, 1) for _ in range(draw.integer(1, 4))]
     x = 10 * draw.normal(6)
     yield below("slope at a data point", steep(weights, x, eps), predicted=at_point(weights, x, eps))
     one = norm(jacobian(lambda v: layer_norm(weights[0] @ v, eps), x))
@@ -263,7 +263,7 @@ def certified(weights: Sequence[Tensor], x: Tensor, reach: float, eps: float) ->
 
 
 def certified_ball(draw: Draw) -> Found:
-    eps, weights = decade(draw, -5, -3), matrices(draw, draw.integer(1, 4), low=6, high=10)
+    eps, weights = draw.decade(-5, -3), matrices(draw, draw.integer(1, 4), low=6, high=10)
     x = draw.normal(weights[0].shape[1])
     for radius in (1e-3, 1e-1, 1.0):
         constant, reach = certified(weights, x, radius, eps)
@@ -271,7 +271,7 @@ def certified_ball(draw: Draw) -> Found:
         yield below(f"slope within {radius:g}", max(steep(weights, v, eps) for v in there), predicted=constant)
         gone = max(float((chain(weights, v, eps)[0] - chain(weights, x, eps)[0]).norm()) for v in there)
         yield below(f"displacement within {radius:g}", gone, predicted=reach)
-    turn, y, q = 3.0 * draw.orthogonal(8), draw.normal(8), float(draw.uniform(1, low=0.1, high=0.9))
+    turn, y, q = 3.0 * draw.orthogonal(8), draw.normal(8), draw.number(0.1, 0.9)
     (sigma, unit), centre = parts(y), turn.T @ y / 9
     radius = q * math.sqrt(8) * sigma  # behind the layer; a third of it before
 
@@ -286,7 +286,7 @@ def certified_ball(draw: Draw) -> Found:
 
 
 def lla(draw: Draw) -> Found:
-    n, mu = draw.integer(3, 10), float(draw.uniform(1, low=0.1, high=0.5))
+    n, mu = draw.integer(3, 10), draw.number(0.1, 0.5)
     root, noise = draw.normal(n, n), mu * torch.cat([torch.eye(n), -torch.eye(n)]).double()
     # ±μe_i, one at a time, have the mean 0 and the covariance μ²/n of the noise: exact for a quadratic
     cost = float((noise @ root).square().sum(1).mean() / 2)
@@ -297,7 +297,7 @@ def lla(draw: Draw) -> Found:
 
 
 def weight_normalization(draw: Draw) -> Found:
-    k, n, rho = draw.integer(2, 6), draw.integer(3, 8), float(draw.uniform(1, low=0.5, high=5.0))
+    k, n, rho = draw.integer(2, 6), draw.integer(3, 8), draw.number(0.5, 5.0)
     x, head, top, drawn = draw.uniform(n, low=0.1), draw.normal(n), torch.eye(n).double()[:1], draw.normal(k, n, n)
 
     def constant(weights: Sequence[Tensor], last: Tensor) -> float:

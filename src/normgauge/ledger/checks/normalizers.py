@@ -13,7 +13,7 @@ from normgauge.core.claim import Curve
 from normgauge.ledger.claim import Found, below, equal, refutes
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import batch_norm, decade, layer_norm, running
+from normgauge.ledger.nets import batch_norm, layer_norm, running
 from normgauge.zoo import resnet18
 
 TINY = 1e-14  # an ε small enough to be none at all next to variances of 1
@@ -56,7 +56,7 @@ def batch_norm_slope(draw: Draw) -> Found:
 
 
 def batch_norm_training(draw: Draw) -> Found:
-    m, n, eps = draw.integer(3, 7), draw.integer(1, 4), decade(draw, -4, -1)
+    m, n, eps = draw.integer(3, 7), draw.integer(1, 4), draw.decade(-4, -1)
     module, gamma, x = nn.BatchNorm1d(n, eps, momentum=1.0), draw.normal(n), draw.normal(m, n) * draw.normal(n).exp()
     module.weight = nn.Parameter(gamma)
     sigma, slopes = spread(x.T, eps), jacobian(module.double(), x)
@@ -83,7 +83,7 @@ def lemma_1(draw: Draw) -> Found:
     yield equal("slope", norm(slopes), predicted=float(inverse.max()))
     yield refutes("slope against the ℓ2 norm", norm(slopes), published=printed)
     yield equal("Frobenius norm of the Jacobian is what is printed", slopes.norm(), predicted=printed)
-    eps, shifted = decade(draw, -5, -1), torch.tensor([1 / 4, 1.0, 4.0], dtype=torch.float64)
+    eps, shifted = draw.decade(-5, -1), torch.tensor([1 / 4, 1.0, 4.0], dtype=torch.float64)
     example = norm(jacobian(lambda x: F.batch_norm(x[None], 0 * x.detach(), shifted - eps, eps=eps), shifted))
     yield refutes("σ² + ε = 1/4, 1, 4", example, published=math.sqrt(2**2 + 1**2 + 0.5**2))
     yield equal("σ² + ε = 1/4, 1, 4", example, predicted=2.0)
@@ -105,7 +105,7 @@ def lemma_1_in_resnet18(draw: Draw) -> Found:
 
 
 def lemma_2(draw: Draw) -> Found:
-    n, eps = draw.integer(3, 20), decade(draw, -3, 0)
+    n, eps = draw.integer(3, 20), draw.decade(-3, 0)
     x, left, right, i = draw.normal(n), draw.normal(n), draw.normal(n), draw.integer(1, n)
     slopes, sigma = jacobian(lambda v: layer_norm(v, eps), x), spread(x, eps)
     values = torch.linalg.svdvals(slopes)
@@ -125,7 +125,7 @@ def lemma_2(draw: Draw) -> Found:
 
 
 def lemma_2_global(draw: Draw) -> Found:
-    n, eps, x = draw.integer(2, 10), decade(draw, -4, -1), draw.normal(2)
+    n, eps, x = draw.integer(2, 10), draw.decade(-4, -1), draw.normal(2)
     yield equal("slope at a constant vector", slope(x[:1].expand(n), eps), predicted=eps**-0.5)
     sizes = 10 ** draw.uniform(10, low=-6, high=1)
     yield below("largest slope of ten points", max(slope(s * draw.normal(n), eps) for s in sizes), predicted=eps**-0.5)
@@ -138,7 +138,7 @@ def lemma_2_global(draw: Draw) -> Found:
 
 
 def lemma_3(draw: Draw) -> Found:
-    count, size, eps = draw.integer(2, 6), draw.integer(3, 6), decade(draw, -5, -1)
+    count, size, eps = draw.integer(2, 6), draw.integer(3, 6), draw.decade(-5, -1)
     x, weight = rows(draw, count, size), draw.normal(count * size)
 
     def at(v: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def lemma_3(draw: Draw) -> Found:
 
 
 def feature_maps(draw: Draw) -> Found:
-    count, per, pixels, eps = draw.integer(1, 4), draw.integer(1, 3), draw.integer(3, 5), decade(draw, -3, -1)
+    count, per, pixels, eps = draw.integer(1, 4), draw.integer(1, 3), draw.integer(3, 5), draw.decade(-3, -1)
     x, gamma = rows(draw, count * per, pixels), draw.normal(count * per)
     slopes = jacobian(lambda v: F.group_norm(v[None], count, gamma, gamma, eps), x)
     by_group = gamma.reshape(count, per).abs().amax(1) / spread(x.reshape(count, -1), eps)
@@ -198,7 +198,7 @@ def chord(n: int, q: float) -> float:
 
 
 def over_a_ball(draw: Draw) -> Found:
-    n, eps, q = draw.integer(3, 20), decade(draw, -4, 0), float(draw.uniform(1, low=0.1, high=0.95))
+    n, eps, q = draw.integer(3, 20), draw.decade(-4, 0), draw.number(0.1, 0.95)
     x, steps = draw.normal(n), draw.normal(8, n)
     (sigma, unit), root, size = parts(x), math.sqrt(n), float(spread(x, eps))
     aside, r = sideways(draw, unit), q * root * sigma
@@ -221,7 +221,7 @@ def over_a_ball(draw: Draw) -> Found:
 
 
 def groups_share_a_radius(draw: Draw) -> Found:
-    count, n, q = draw.integer(2, 5), draw.integer(3, 8), float(draw.uniform(1, low=0.2, high=0.95))
+    count, n, q = draw.integer(2, 5), draw.integer(3, 8), draw.number(0.2, 0.95)
     x = rows(draw, count, n)
     sigmas = [parts(group)[0] for group in x]
     asides = [sideways(draw, parts(group)[1]) for group in x]
@@ -240,7 +240,7 @@ def groups_share_a_radius(draw: Draw) -> Found:
 
 
 def layer_norm_gains(draw: Draw) -> Found:
-    n, eps = draw.integer(3, 20), decade(draw, -5, -2)
+    n, eps = draw.integer(3, 20), draw.decade(-5, -2)
     x, gamma, eye = draw.normal(n), draw.normal(n).exp() * draw.normal(n).sign(), torch.eye(n).double()
 
     def gained(v: Tensor, gains: Tensor) -> float:
@@ -259,7 +259,7 @@ def layer_norm_gains(draw: Draw) -> Found:
 
 
 def rms_norm(draw: Draw) -> Found:
-    n, eps = draw.integer(2, 15), decade(draw, -3, 0)
+    n, eps = draw.integer(2, 15), draw.decade(-3, 0)
     x, gamma = draw.normal(n), draw.normal(n).clamp(-2, 2).exp()
 
     def slopes(v: Tensor, gains: Tensor | None = None, eps: float = eps) -> Tensor:

@@ -29,7 +29,7 @@ from normgauge.ledger.losses import (
 
 
 def moments(draw: Draw) -> Found:
-    m, eps = draw.integer(3, 9), float(draw.uniform(1, low=1e-5, high=0.3))
+    m, eps = draw.integer(3, 9), draw.number(1e-5, 0.3)
     z, probe, gain, shift = 3 * draw.normal(m, 1), draw.normal(m, 1), draw.uniform(1, low=2.0), draw.normal(1)
     sigma2 = z.var(unbiased=False)
     same = F.batch_norm(z, None, None, (sigma2 + eps).sqrt()[None], z.mean()[None], training=True, eps=eps)
@@ -40,7 +40,7 @@ def moments(draw: Draw) -> Found:
 
 
 def gain_too(draw: Draw) -> Found:
-    z, c, gamma = draw.normal(8), float(draw.uniform(1, low=1.5, high=5.0)), 1.3
+    z, c, gamma = draw.normal(8), draw.number(1.5, 5.0), 1.3
     printed = size(gamma / c * standardize(c * z))
     yield refutes("size of the output", printed, published=size(gamma * standardize(z)))
     yield equal("size of the output", printed, predicted=gamma / c * math.sqrt(8.0))
@@ -49,7 +49,7 @@ def gain_too(draw: Draw) -> Found:
 
 def at_lengths(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    c, u, probe = float(draw.uniform(1, low=0.01, high=0.5)), w / w.norm(), draw.normal(len(w))
+    c, u, probe = draw.number(0.01, 0.5), w / w.norm(), draw.normal(len(w))
     yield equal("outputs at c·w", size(neuron.outputs(c * w) - neuron.outputs(w)), predicted=0.0, scale=1.0)
     here, there = (size(gradient(neuron.loss, k * w)) for k in (1.0, c))
     yield equal("gradient at c·w over that at w", there / here, predicted=1 / c)
@@ -67,11 +67,10 @@ def at_lengths(draw: Draw) -> Found:
 
 def weight_norm(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    g = float(draw.uniform(1, low=0.5, high=3.0))
+    g = draw.number(0.5, 3.0)
 
     def loss(flat: Tensor) -> Tensor:
-        weight = flat[-1] * flat[:-1] / flat[:-1].norm()
-        return 0.5 * ((neuron.x @ (weight - w)) ** 2).mean()
+        return 0.5 * ((neuron.x @ (losses.weight_norm(flat) - w)) ** 2).mean()
 
     def kappa(c: float) -> float:
         values = torch.linalg.eigvalsh(hessian(loss, flatten(c * w, w.norm()[None])))
@@ -107,14 +106,14 @@ def instance_norm(draw: Draw) -> Found:
 
 
 def renormalization(draw: Draw) -> Found:
-    z, mean, sigma = draw.normal(draw.integer(3, 9)), float(draw.normal(1)), float(draw.uniform(1, low=0.5, high=2.0))
+    z, mean, sigma = draw.normal(draw.integer(3, 9)), float(draw.normal(1)), draw.number(0.5, 2.0)
     probe, r, d = draw.normal(len(z)), float(z.std(unbiased=False)) / sigma, (float(z.mean()) - mean) / sigma
     yield equal("output", project(standardize(z) * r + d, probe), predicted=project((z - mean) / sigma, probe))
 
 
 def smoother(draw: Draw) -> Found:
-    m, gamma = draw.integer(8, 14), float(draw.uniform(1, low=0.5, high=2.0))
-    sigma, delta = gamma * float(draw.uniform(1, low=1.0, high=3.0)), draw.normal(m)
+    m, gamma = draw.integer(8, 14), draw.number(0.5, 2.0)
+    sigma, delta = gamma * draw.number(1.0, 3.0), draw.normal(m)
     z = sigma * standardize(draw.normal(m))
     squared = size(gradient(lambda z: (delta * gamma * standardize(z)).sum(), z)) ** 2
     law = delta @ delta - delta.sum() ** 2 / m - (delta @ z / sigma) ** 2 / m
@@ -149,14 +148,14 @@ def reparametrization(draw: Draw) -> Found:
 
 def partition(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    z, shift = neuron.x @ w, float(draw.uniform(1, low=0.1, high=3.0))
+    z, shift = neuron.x @ w, draw.number(0.1, 3.0)
     least, more = (float(((z - z.mean() - s) / w.norm()).square().sum()) for s in (0.0, shift))
     yield equal("distances at another offset", more, predicted=least + len(z) * shift**2 / float(w @ w))
 
 
 def initialization(draw: Draw) -> Found:
-    net, alpha, c, tiny = layer(draw), float(draw.uniform(1, low=10.0, high=100.0)), 7.0, 1e-6
-    z, scaled = net.x @ net.weight.T, net.using(weight=c * net.weight, bias=c * net.bias)
+    net, alpha, c, tiny = layer(draw), draw.number(10.0, 100.0), 7.0, 1e-6
+    z, scaled = net.x @ net.weight.T, net.scaled(c)
     yield equal("outputs with longer weights", size(scaled.outputs()), predicted=size(net.outputs()))
     longer = size(net.using(head=alpha * net.head).outputs())
     yield equal("outputs with the head times α", longer, predicted=alpha * size(net.outputs()))
@@ -165,11 +164,7 @@ def initialization(draw: Draw) -> Found:
 
 
 def symmetric_units(draw: Draw) -> Found:
-    net = layer(draw)
-    twin = torch.arange(len(net.bias))
-    twin[1] = 0
-    rows = {name: getattr(net, name)[twin] for name in ("weight", "gamma", "beta", "bias")}
-    (weight,) = net.using(**rows, head=net.head[:, twin]).gradients("weight")
+    (weight,) = layer(draw).twinned().gradients("weight")
     probe = draw.normal(weight.shape[1])
     yield equal("gradient of the second unit", project(weight[1], probe), predicted=project(weight[0], probe))
 
@@ -188,7 +183,7 @@ def no_capacity(draw: Draw) -> Found:
 
 def adam_steps(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    u, c, rate = w / w.norm(), float(draw.uniform(1, low=2.0, high=5.0)), 1e-4
+    u, c, rate = w / w.norm(), draw.number(2.0, 5.0), 1e-4
 
     def walk(adam: bool, length: float) -> Tensor:
         point, mean, square = length * u, torch.zeros_like(u), torch.zeros_like(u)
@@ -205,7 +200,7 @@ def adam_steps(draw: Draw) -> Found:
 
 
 def growth_without_decay(draw: Draw) -> Found:
-    start, rate, strength = draw.normal(6), 0.05, float(draw.uniform(1, low=0.5, high=1.5))
+    start, rate, strength = draw.normal(6), 0.05, draw.number(0.5, 1.5)
     path = losses.wander(draw, start / start.norm(), losses.Step(rate, 0.0), strength, 900).norm(dim=1)
     for t in (300, 900):
         yield equal(f"‖w‖⁴ after {t} steps", path[t] ** 4, predicted=1 + 2 * (rate * strength) ** 2 * t, rel=1e-2)
@@ -213,7 +208,7 @@ def growth_without_decay(draw: Draw) -> Found:
 
 
 def convolution(draw: Draw) -> Found:
-    channels, c = draw.integer(2, 4), float(draw.uniform(1, low=0.1, high=10.0))
+    channels, c = draw.integer(2, 4), draw.number(0.1, 10.0)
     x, weight, slope = draw.normal(3, 2, 5, 5), draw.normal(channels, 2, 3, 3), draw.normal(channels, 27)
 
     def loss(weight: Tensor) -> Tensor:
@@ -256,7 +251,7 @@ def worst_feature(draw: Draw) -> Found:
 
 
 def momentum(draw: Draw) -> Found:
-    rate, decay, alpha, start = 0.1, 0.02, float(draw.uniform(1, low=0.4, high=0.7)), draw.normal(400)
+    rate, decay, alpha, start = 0.1, 0.02, draw.number(0.4, 0.7), draw.normal(400)
     start = 0.9 * start / start.norm()
     free, held = (losses.wander(draw, start, losses.Step(rate, d, alpha), 0.5, 1500) for d in (0.0, decay))
     cosines = F.cosine_similarity(free[1:] - free[:-1], free[:-1]).abs()
@@ -297,7 +292,7 @@ def separable(draw: Draw) -> Found:
 def indifferent(draw: Draw) -> Found:
     net = layer(draw)
     factor, probe = draw.uniform(len(net.bias), low=1.0, high=20.0), draw.normal(*net.target.shape)
-    moved = net.using(weight=factor[:, None] * net.weight, bias=factor * net.bias)
+    moved = net.scaled(factor)
     yield equal("outputs with other lengths", project(moved.outputs(), probe), predicted=project(net.outputs(), probe))
     end = moved.vary(flow(lambda flat: moved.vary(flat).loss(), flatten(moved.weight, moved.bias), 0.5, 30))
     for i, name in enumerate(("first", "second")):
@@ -323,15 +318,14 @@ def gain_balance(draw: Draw) -> Found:
 
 
 def last_layer(draw: Draw) -> Found:
-    net, alpha, z = layer(draw), float(draw.uniform(1, low=3.0, high=30.0)), draw.normal(draw.integer(5, 15), 3)
+    net, alpha, z = layer(draw), draw.number(3.0, 30.0), draw.normal(draw.integer(5, 15), 3)
     labels = z.argmax(1)
     slope = gradient(lambda a: F.cross_entropy(a * z, labels), torch.ones((), dtype=torch.float64))
     right = (z * (z.softmax(1) - F.one_hot(labels, 3))).sum(1).mean()
     yield equal("slope of the loss along the ray", slope, predicted=right)
     yield below("loss with a longer head", F.cross_entropy(alpha * z, labels), predicted=F.cross_entropy(z, labels))
     yield equal("loss far out", F.cross_entropy(1e6 * z, labels), predicted=0.0, scale=1.0)
-    rows = [torch.randperm(len(net.x), generator=draw.generator)[:6] for _ in range(20)]
-    batches = [net.using(x=net.x[r]) for r in rows]
+    batches = [net.batch(torch.randperm(len(net.x), generator=draw.generator)[:6]) for _ in range(20)]
     one, other = (torch.cat([b.using(head=k * b.head).outputs()[:, 0] for b in batches]) for k in (1.0, alpha))
     yield equal("outputs with the head times α over those before", size(other) / size(one), predicted=alpha)
     yield equal("samples that change sign over batches", int(((other > 0) ^ (one > 0)).sum()), predicted=0, scale=1.0)
@@ -341,9 +335,9 @@ def last_layer(draw: Draw) -> Found:
 
 def decay_speed(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    short = float(draw.uniform(1, low=0.01, high=0.5))
+    short = draw.number(0.01, 0.5)
     yield equal("loss of a shorter solution", neuron.solved(w).loss(short * w), predicted=0.0, scale=1.0)
-    rate, decay = float(draw.uniform(1, low=0.1, high=0.2)), float(draw.uniform(1, low=0.1, high=0.2))
+    rate, decay = draw.number(0.1, 0.2), draw.number(0.1, 0.2)
 
     def end(rate: float, decay: float) -> tuple[float, float]:
         path = losses.wander(draw, draw.normal(5), losses.Step(rate, decay), 1.0, 600)
@@ -357,8 +351,8 @@ def decay_speed(draw: Draw) -> Found:
 
 
 def raw_norms(draw: Draw) -> Found:
-    net, c = layer(draw), float(draw.uniform(1, low=3.0, high=10.0))
-    scaled = net.using(weight=c * net.weight, bias=c * net.bias)
+    net, c = layer(draw), draw.number(3.0, 10.0)
+    scaled = net.scaled(c)
 
     def printed(weights: tuple[Tensor, Tensor]) -> float:
         (a, b), (most_a, most_b) = ([float(f(w.norm(dim=1))) ** 2 for w in weights] for f in (torch.sum, torch.max))
@@ -378,7 +372,7 @@ def raw_norms(draw: Draw) -> Found:
 
 def weight_noise(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    neuron, c, noise = neuron.solved(w), float(draw.uniform(1, low=4.0, high=10.0)), 0.2 * draw.normal(60, len(w))
+    neuron, c, noise = neuron.solved(w), draw.number(4.0, 10.0), 0.2 * draw.normal(60, len(w))
 
     def shaken(w: Tensor, level: float = 1.0) -> float:
         return sum(float(neuron.loss(w + level * e)) for e in noise) / len(noise)
@@ -388,7 +382,7 @@ def weight_noise(draw: Draw) -> Found:
 
 
 def raw_margin(draw: Draw) -> Found:
-    net, alpha = layer(draw), float(draw.uniform(1, low=2.0, high=5.0))
+    net, alpha = layer(draw), draw.number(2.0, 5.0)
     z = net.x @ net.weight.T + net.bias
     sigma, mean = z.std(0, unbiased=False), z.mean(0)
 
@@ -447,7 +441,7 @@ def shifted_inputs(draw: Draw) -> Found:
 
 
 def statistics(draw: Draw) -> Found:
-    total, m, eps = draw.integer(8, 11), draw.integer(2, 5), float(draw.uniform(1, low=1e-6, high=0.2))
+    total, m, eps = draw.integer(8, 11), draw.integer(2, 5), draw.number(1e-6, 0.2)
     z, module = draw.normal(total), nn.BatchNorm1d(1, eps=eps, momentum=1.0, dtype=torch.float64)
     means = torch.stack([z[list(rows)].mean() for rows in itertools.combinations(range(total), m)])
     sigma2, train = float(z.var(unbiased=False)), module(z[:, None]).detach()

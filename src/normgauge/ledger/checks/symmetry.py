@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from normgauge.ledger import losses
 from normgauge.ledger.claim import Found, equal, moves, refutes, shown
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian
 from normgauge.ledger.losses import (
-    Layer,
     flatten,
     flow,
     gradient,
@@ -30,7 +30,7 @@ from normgauge.ledger.losses import (
 
 
 def unit_variance(draw: Draw) -> Found:
-    eps = float(draw.uniform(1, low=1e-3, high=2.0))
+    eps = draw.number(1e-3, 2.0)
     z = draw.normal(draw.integer(3, 9), 1) * 2
     out = F.batch_norm(z, None, None, training=True, eps=eps)
     sigma2 = float((z - z.mean()).square().mean())
@@ -39,7 +39,7 @@ def unit_variance(draw: Draw) -> Found:
 
 
 def layer_norm(draw: Draw) -> Found:
-    m, n, eps = draw.integer(2, 6), draw.integer(3, 8), float(draw.uniform(1, low=1e-3, high=0.5))
+    m, n, eps = draw.integer(2, 6), draw.integer(3, 8), draw.number(1e-3, 0.5)
     z, probe, module = draw.normal(m, n), draw.normal(m, n), nn.LayerNorm(n, eps=eps, dtype=torch.float64)
     out = module(z).detach()
     right = (z - z.mean(1, keepdim=True)) / (z.var(1, unbiased=False, keepdim=True) + eps).sqrt()
@@ -49,13 +49,13 @@ def layer_norm(draw: Draw) -> Found:
 
 def sphere(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    c, probe = float(draw.uniform(1, low=0.01, high=100.0)), draw.normal(len(neuron.x))
+    c, probe = draw.number(0.01, 100.0), draw.normal(len(neuron.x))
     yield equal("output at c·w", project(neuron.outputs(c * w), probe), predicted=project(neuron.outputs(w), probe))
     yield equal("output at −c·w", project(neuron.outputs(-c * w), probe), predicted=-project(neuron.outputs(w), probe))
 
 
 def idle_bias(draw: Draw) -> Found:
-    net = layer(draw, eps=float(draw.uniform(1, low=0.0, high=0.1)))
+    net = layer(draw, eps=draw.number(0.0, 0.1))
     moved = net.using(bias=net.bias + 10 * draw.normal(len(net.bias)))
     yield equal("loss with another bias", moved.loss(), predicted=float(net.loss()))
     weight, bias = net.gradients("weight", "bias")
@@ -65,25 +65,19 @@ def idle_bias(draw: Draw) -> Found:
     yield equal("dimensions that matter, a unit", matter / len(net.bias), predicted=net.x.shape[1] - 1)
 
 
-def _scaled(net: Layer, factor: Tensor | float) -> Layer:
-    """With the weights and bias of each unit multiplied."""
-    factor = factor * torch.ones_like(net.bias)
-    return net.using(weight=factor[:, None] * net.weight, bias=factor * net.bias)
-
-
 def parts(draw: Draw) -> Found:
-    batch, net, d = layer(draw), layer(draw, dim=1), float(draw.uniform(1, low=2.0, high=5.0))
+    batch, net, d = layer(draw), layer(draw, dim=1), draw.number(2.0, 5.0)
     before, factor = float(net.loss()), draw.uniform(len(net.bias), low=1.0, high=5.0)
-    own = _scaled(batch, draw.uniform(len(batch.bias), low=1.0, high=5.0))
+    own = batch.scaled(draw.uniform(len(batch.bias), low=1.0, high=5.0))
     yield equal("batch norm, each unit scaled by itself: loss", own.loss(), predicted=float(batch.loss()))
-    yield equal("layer norm, all units scaled: loss", _scaled(net, d).loss(), predicted=before)
+    yield equal("layer norm, all units scaled: loss", net.scaled(d).loss(), predicted=before)
     yield equal("layer norm, common shift: loss", net.using(bias=net.bias + d).loss(), predicted=before)
-    for name, other in {"scaled": _scaled(net, factor), "shifted": net.using(bias=net.bias + factor)}.items():
+    for name, other in {"scaled": net.scaled(factor), "shifted": net.using(bias=net.bias + factor)}.items():
         yield shown(f"layer norm, unevenly {name}: another loss", abs(float(other.loss()) - before) > 1e-6 * before)
 
 
 def gain_left_out(draw: Draw) -> Found:
-    n, eps = draw.integer(3, 9), float(draw.uniform(1, high=0.3))
+    n, eps = draw.integer(3, 9), draw.number(high=0.3)
     z, slope, gamma, probe = draw.normal(n) * 2, draw.normal(n), draw.uniform(n, low=1.3, high=3.0), draw.normal(n)
     hat, sigma = standardize(z, eps), math.sqrt(float(z.var(unbiased=False)) + eps)
 
@@ -100,7 +94,7 @@ def gain_left_out(draw: Draw) -> Found:
 
 
 def gradients_in_front(draw: Draw) -> Found:
-    n, eps, c = draw.integer(3, 9), float(draw.uniform(1, high=0.3)), float(draw.uniform(1, low=0.1, high=10.0))
+    n, eps, c = draw.integer(3, 9), draw.number(high=0.3), draw.number(0.1, 10.0)
     z, gamma, slope = draw.normal(n), draw.normal(n), draw.normal(n)
 
     def slopes(z: Tensor, eps: float) -> Tensor:
@@ -110,17 +104,17 @@ def gradients_in_front(draw: Draw) -> Found:
     yield equal("sum of the gradients", truth.sum(), predicted=0.0, scale=size(truth))
     yield equal("size of the gradient at c·z", size(slopes(c * z, 0.0)), predicted=size(slopes(z, 0.0)) / c)
     for name, net in {"batch": layer(draw), "layer": layer(draw, dim=1)}.items():
-        (here,), (there,) = net.gradients("weight"), _scaled(net, c).gradients("weight")
+        (here,), (there,) = net.gradients("weight"), net.scaled(c).gradients("weight")
         probe = draw.normal(*here.shape)
         yield equal(f"{name} norm, gradient at c·W", project(there, probe), predicted=project(here, probe) / c)
 
 
 def scale(draw: Draw) -> Found:
-    c, eps = float(draw.uniform(1, low=0.1, high=5.0)), float(draw.uniform(1, low=0.01, high=0.5))
+    c, eps = draw.number(0.1, 5.0), draw.number(0.01, 0.5)
     for name, net in {"batch": layer(draw), "layer": layer(draw, dim=1)}.items():
-        probe, wide = draw.normal(*net.target.shape), _scaled(net, 1e3 * c).outputs()
+        probe, wide = draw.normal(*net.target.shape), net.scaled(1e3 * c).outputs()
         yield equal(f"{name} norm at c·(W, b)", project(wide, probe), predicted=project(net.outputs(), probe))
-        out, right = _scaled(net, c).using(eps=eps).outputs(), net.using(eps=eps / c**2).outputs()
+        out, right = net.scaled(c).using(eps=eps).outputs(), net.using(eps=eps / c**2).outputs()
         yield equal(f"{name} norm at c·(W, b), with ε", project(out, probe), predicted=project(right, probe))
     z, gamma = draw.normal(6), float(draw.normal(1))
     divided = size(gamma / c * standardize(c * z))
@@ -132,7 +126,7 @@ def radial_gradient(draw: Draw) -> Found:
     weight, bias = net.gradients("weight", "bias")
     along = (net.weight * weight).sum() + net.bias @ bias
     yield equal("W·∂L/∂W + b·∂L/∂b, ε = 0", along, predicted=0.0, scale=size(weight) * size(net.weight))
-    eps, i = float(draw.uniform(1, low=0.05, high=1.0)), draw.integer(0, len(net.bias))
+    eps, i = draw.number(0.05, 1.0), draw.integer(0, len(net.bias))
     net = net.using(eps=eps)
     weight, gamma = net.gradients("weight", "gamma")
     sigma2 = float((net.x @ net.weight[i]).var(unbiased=False))
@@ -142,7 +136,7 @@ def radial_gradient(draw: Draw) -> Found:
 
 def one_unit_alone(draw: Draw) -> Found:
     net = layer(draw)
-    probe, own = draw.normal(*net.target.shape), _scaled(net, draw.uniform(len(net.bias), low=1.0, high=5.0)).outputs()
+    probe, own = draw.normal(*net.target.shape), net.scaled(draw.uniform(len(net.bias), low=1.0, high=5.0)).outputs()
     yield refutes("idle directions of (W, b)", idle(net), published=1.0)
     yield equal("idle directions of (W, b)", idle(net), predicted=2.0 * len(net.bias))
     yield equal("outputs, each unit scaled by itself", project(own, probe), predicted=project(net.outputs(), probe))
@@ -172,11 +166,6 @@ def layer_shifts(draw: Draw) -> Found:
     yield equal("column sums of the gradient", size(weight.sum(0)), predicted=0.0, scale=size(weight))
 
 
-def _weight(flat: Tensor) -> Tensor:
-    """The weight g·v/‖v‖ of (v, g)."""
-    return flat[-1] * flat[:-1] / flat[:-1].norm()
-
-
 def _weight_norm(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """v, g, the gradient of a smooth loss in w, and its gradient in (v, g)."""
     n = draw.integer(3, 7)
@@ -186,13 +175,13 @@ def _weight_norm(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return (slope * torch.sin(w + slope)).sum()
 
     at = flatten(v, g)
-    return v, g, gradient(loss, _weight(at)), gradient(lambda flat: loss(_weight(flat)), at)
+    return v, g, gradient(loss, losses.weight_norm(at)), gradient(lambda flat: loss(losses.weight_norm(flat)), at)
 
 
 def weight_norm_symmetry(draw: Draw) -> Found:
     v, g, _, grad = _weight_norm(draw)
-    alpha, probe = float(draw.uniform(1, low=1.5, high=4.0)), draw.normal(len(v))
-    before, after, kept = (_weight(flatten(*at)) for at in ((v, g), (alpha * v, g / alpha), (alpha * v, g)))
+    alpha, probe = draw.number(1.5, 4.0), draw.normal(len(v))
+    before, after, kept = (losses.weight_norm(flatten(*at)) for at in ((v, g), (alpha * v, g / alpha), (alpha * v, g)))
     yield refutes("length of the weight at (αv, g/α)", size(after), published=size(before))
     yield equal("weight at (αv, g/α)", project(after, probe), predicted=project(before, probe) / alpha)
     yield equal("weight at (αv, g)", project(kept, probe), predicted=project(before, probe))
@@ -221,10 +210,12 @@ def weight_norm_partials(draw: Draw) -> Found:
 
 def gain_matters(draw: Draw) -> Found:
     v, g, back, _ = _weight_norm(draw)
-    c, orthogonal = float(draw.uniform(1, low=1.5, high=5.0)), back - v * (v @ back) / (v @ v)
-    angle = [gradient(lambda at: back @ F.normalize(_weight(at), dim=0), flatten(v, k * g))[:-1] for k in (1.0, c)]
+    c, orthogonal = draw.number(1.5, 5.0), back - v * (v @ back) / (v @ v)
+    angle = [
+        gradient(lambda at: back @ F.normalize(losses.weight_norm(at), dim=0), flatten(v, k * g))[:-1] for k in (1.0, c)
+    ]
     yield equal("‖∂L/∂v‖ at c·g, a loss of the angle", size(angle[1]), predicted=size(angle[0]))
-    other = gradient(lambda at: back @ _weight(at), flatten(v, c * g))[:-1]
+    other = gradient(lambda at: back @ losses.weight_norm(at), flatten(v, c * g))[:-1]
     yield equal("‖∂L/∂v‖ at c·g, another loss", size(other), predicted=c * float(g) / size(v) * size(orthogonal))
 
 
@@ -236,16 +227,16 @@ def weight_norm_parts(draw: Draw) -> Found:
     weight, at = module.weight.detach(), flatten(v, g)
     yield equal("weight", project(weight, probe), predicted=float(g) * project(v, probe) / size(v))
     yield equal("length of the weight", size(weight), predicted=abs(float(g)))
-    yield equal("weight at (−v, −g)", project(_weight(-at), probe), predicted=project(weight, probe))
+    yield equal("weight at (−v, −g)", project(losses.weight_norm(-at), probe), predicted=project(weight, probe))
     neuron, w = unit(draw, n=n)
-    yield equal("idle directions of (v, g), weight norm", nullity(_weight, at), predicted=1)
+    yield equal("idle directions of (v, g), weight norm", nullity(losses.weight_norm, at), predicted=1)
     yield equal("idle directions of w, batch norm", nullity(neuron.outputs, w), predicted=1)
     yield equal("idle directions of w alone", nullity(lambda w: neuron.x @ w, w), predicted=0, scale=1.0)
 
 
 def cho_lee(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    n, c = len(w), float(draw.uniform(1, low=0.1, high=10.0))
+    n, c = len(w), draw.number(0.1, 10.0)
     a, b, probe = draw.normal(n), draw.normal(n), draw.normal(n)
     metric = torch.eye(n, dtype=torch.float64) / size(c * w) ** 2
     inner, steepest = (c * a) @ metric @ (c * b), torch.linalg.solve(metric, gradient(neuron.loss, c * w))
@@ -320,15 +311,11 @@ def natural_metric(draw: Draw) -> Found:
 
 def geodesic_curvature(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    u, c, e = w / w.norm(), float(draw.uniform(1, low=2.0, high=20.0)), draw.normal(len(w))
+    u, c, e = w / w.norm(), draw.number(2.0, 20.0), draw.normal(len(w))
     e = (e - u * (u @ e)) / (e - u * (u @ e)).norm()
-
-    def bend(r: float) -> float:
-        return float(hessian(lambda t: neuron.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(w[:1])))
-
-    matrix = hessian(neuron.loss, c * u)
-    yield equal("curvature per radian at length c", bend(c), predicted=bend(1.0))
-    yield equal("curvature along the angle at length c", e @ matrix @ e, predicted=bend(1.0) / c**2)
+    matrix, bend = hessian(neuron.loss, c * u), neuron.bend(u, e)
+    yield equal("curvature per radian at length c", neuron.bend(u, e, c), predicted=bend)
+    yield equal("curvature along the angle at length c", e @ matrix @ e, predicted=bend / c**2)
     yield equal("curvature along the radius", u @ matrix @ u, predicted=0.0, scale=size(matrix))
 
 
@@ -353,7 +340,7 @@ def condition_number(draw: Draw) -> Found:
 
 def slow_turn(draw: Draw) -> Found:
     neuron, w = unit(draw)
-    w, c, probe = w / w.norm(), float(draw.uniform(1, low=0.3, high=4.0)), draw.normal(len(w))
+    w, c, probe = w / w.norm(), draw.number(0.3, 4.0), draw.normal(len(w))
     near, far = flow(neuron.loss, w, 0.6, 40), flow(neuron.loss, c * w, 0.6 * c**2, 40)
     yield equal("where flow from c·w is after c²·T", project(far, probe), predicted=c * project(near, probe))
     yield shown("the direction did turn", size(near - w) > 1e-3)

@@ -14,12 +14,10 @@ from torch import Tensor
 from normgauge.core.claim import Curve
 from normgauge.generalization.bounds.cells import tau_published
 from normgauge.ledger.claim import Found, below, equal, exceeds, moves, refutes
-from normgauge.ledger.draw import Draw, draw_counts, variation
+from normgauge.ledger.draw import DELTA, Draw, draw_counts, variation
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import Stack, decade, equal_channels, frozen_stack, matrices, rescaled
+from normgauge.ledger.nets import Map, Stack, equal_channels, frozen_stack, matrices
 from normgauge.zoo import extremal
-
-Map = Callable[[Tensor], Tensor]
 
 
 def ell1(out: Tensor) -> Tensor:
@@ -49,7 +47,7 @@ def shape(draw: Draw) -> tuple[list[float], list[int], Tensor]:
     """Gains and widths of the layers after layer i, and h_{i−1}(x), which is wider than the narrowest of them."""
     depth = draw.integer(1, 4)
     widths = [draw.integer(2, 5) for _ in range(depth + 1)]
-    return [decade(draw, -1, 1) for _ in range(depth)], widths, draw.uniform(draw.integer(5, 9), low=0.2)
+    return [draw.decade(-1, 1) for _ in range(depth)], widths, draw.uniform(draw.integer(5, 9), low=0.2)
 
 
 def after_bound(stack: Stack, k: int) -> float:
@@ -73,7 +71,7 @@ def theorem_12(draw: Draw) -> Found:
         yield compare(f"slope of the loss{what}", slope_at(stack, k, x, ell1), predicted=written_out(stack, k, h))
     columns, weight = draw.normal(4, draw.integer(2, 6)), draw.normal(3, 4)
     yield equal("slope of W ↦ WH for a batch", norm(jacobian(lambda w: w @ columns, weight)), predicted=norm(columns))
-    n, gain, shift = draw.integer(3, 9), decade(draw, -1, 1), decade(draw, -1, 1)
+    n, gain, shift = draw.integer(3, 9), draw.decade(-1, 1), draw.decade(-1, 1)
     v, sizes = draw.normal(n), 10 ** draw.uniform(10, low=-6, high=6)
     z = F.layer_norm(1e9 * v, (n,))
     ways = [1e9 * v, *(s * draw.normal(n, n) @ v for s in sizes)]
@@ -83,7 +81,7 @@ def theorem_12(draw: Draw) -> Found:
 
 
 def theorem_12_moving_statistics(draw: Draw) -> Found:
-    m, n, outputs, eps = draw.integer(6, 10), draw.integer(3, 5), draw.integer(1, 4), decade(draw, -3, -1)
+    m, n, outputs, eps = draw.integer(6, 10), draw.integer(3, 5), draw.integer(1, 4), draw.decade(-3, -1)
     x, weight = draw.normal(m, n), draw.normal(outputs, n)
     mean, var = (x @ weight.T).mean(0), (x @ weight.T).var(0, unbiased=False)
     printed = norm(x) * float((var + eps).rsqrt().max())
@@ -136,7 +134,7 @@ def theorem_13(draw: Draw) -> Found:
 
 
 def loss_and_network(draw: Draw) -> Found:
-    for n, gains in ((2, [1.0]), (draw.integer(2, 9), [decade(draw, -1, 1) for _ in range(draw.integer(1, 4))])):
+    for n, gains in ((2, [1.0]), (draw.integer(2, 9), [draw.decade(-1, 1) for _ in range(draw.integer(1, 4))])):
         h, after = draw.uniform(draw.integer(1, 6), low=0.2), tail(gains, [n] * (len(gains) + 1))
         of_net, of_loss = (weight_slope(after, h, n, draw, head) for head in (torch.clone, ell1))
         yield exceeds(f"loss against network, {n} outputs", of_loss, published=of_net)
@@ -157,7 +155,7 @@ def bent(u: Tensor) -> Tensor:
 
 def theorem_15(draw: Draw) -> Found:
     depth, m = draw.integer(1, 4), draw.integer(2, 9)
-    gains, head = [decade(draw, -0.5, 0.5) for _ in range(depth)], float(draw.normal(1))
+    gains, head = [draw.decade(-0.5, 0.5) for _ in range(depth)], float(draw.normal(1))
     widths, h = [draw.integer(3, 7), *(draw.integer(2, 7) for _ in range(depth))], draw.normal(m, draw.integer(2, 6))
     weight, kept, way = draw.normal(widths[0], h.shape[1]), min(widths), draw.normal(h.shape[1])
     found, factor = gradient(gains, weight, h, head, widths), head * math.prod(gains)
@@ -170,7 +168,7 @@ def theorem_15(draw: Draw) -> Found:
 
 def remark_16(draw: Draw) -> Found:
     depth, n, u, target = draw.integer(2, 30), draw.integer(2, 5), *draw.uniform(2, low=0.5, high=1.5)
-    x, weight, a = draw.uniform(1, n, low=0.1), draw.uniform(n, n, low=0.1), float(draw.uniform(1, low=1.2, high=3.0))
+    x, weight, a = draw.uniform(1, n, low=0.1), draw.uniform(n, n, low=0.1), draw.number(1.2, 3.0)
     for gain in (a, 1 / a, 1.0):
         scaled = u / gain**depth * weight / (weight @ x[0]).sum()  # so that u is the same at every depth
         found = gradient([gain] * depth, scaled, x, 1.0, [n] * (depth + 1)).norm()
@@ -184,7 +182,7 @@ def remark_16(draw: Draw) -> Found:
 
 
 def how_much_is_flat(draw: Draw) -> Found:
-    depth, n, a = draw.integer(2, 5), draw.integer(2, 4), float(draw.uniform(1, low=0.7, high=0.9))
+    depth, n, a = draw.integer(2, 5), draw.integer(2, 4), draw.number(0.7, 0.9)
     tangent = jacobian(lambda gains: (gains[:, None, None] * torch.eye(n)).flatten(), draw.uniform(depth))
     yield equal("dimension of the networks constructed", int(torch.linalg.matrix_rank(tangent)), predicted=depth)
     norms = torch.linalg.matrix_norm(draw.uniform(60_000, 2, 2, low=-1.0), 2)
@@ -194,7 +192,7 @@ def how_much_is_flat(draw: Draw) -> Found:
 
 def gradients_under_normalizers(draw: Draw) -> Found:
     weights = matrices(draw, draw.integer(3, 6), low=6, high=10)
-    x, c, i = draw.normal(5, weights[0].shape[1]), decade(draw, 1, 3), draw.integer(0, len(weights) - 2)
+    x, c, i = draw.normal(5, weights[0].shape[1]), draw.decade(1, 3), draw.integer(0, len(weights) - 2)
 
     def size(scaled: int | None, normal: bool) -> float:
         y, leaves = x, [(c * w if k == scaled else w.clone()).requires_grad_() for k, w in enumerate(weights)]
@@ -209,7 +207,7 @@ def gradients_under_normalizers(draw: Draw) -> Found:
 
 def remark_17(draw: Draw) -> Found:
     depth, n = draw.integer(3, 7), draw.integer(1, 5)
-    gains, x, i = [decade(draw, 0.2, 0.8) for _ in range(depth)], draw.uniform(n, low=0.2), draw.integer(1, depth - 1)
+    gains, x, i = [draw.decade(0.2, 0.8) for _ in range(depth)], draw.uniform(n, low=0.2), draw.integer(1, depth - 1)
 
     def slope(gains: Sequence[float], i: int) -> float:
         h = extremal(gains[:i], [n] * (i + 1))(x[None])[0].detach() if i else x
@@ -236,8 +234,8 @@ def factor_of_normalizers(draw: Draw) -> Found:
     yield equal("slope in y_i, with over without normalizers", with_ / without, predicted=sigma ** (-depth + k))
     yield equal("factor with ‖1/σ_k‖, over the true one", printed / (with_ / without), predicted=n ** ((depth - k) / 2))
     stack = frozen_stack(draw, draw.integer(2, 5), on=True)
-    factors = [decade(draw, 0.5, 2) for _ in stack.weights]
-    other, k, x = rescaled(stack, factors), draw.integer(0, len(factors)), draw.normal(stack.weights[0].shape[1])
+    factors = [draw.decade(0.5, 2) for _ in stack.weights]
+    other, k, x = stack.rescaled(factors), draw.integer(0, len(factors)), draw.normal(stack.weights[0].shape[1])
     before, after = (math.prod(float(s.max()) for s in net.inverses[k:]) for net in (stack, other))
     yield moves("Π_{k≥i}‖NO_k‖", before, after)
     yield equal("moved by the factors chosen", after, predicted=before / math.prod(factors[k:]))
@@ -247,7 +245,7 @@ def factor_of_normalizers(draw: Draw) -> Found:
 
 
 def other_networks(draw: Draw) -> Found:
-    gains, x = [decade(draw, -1, 1) for _ in range(draw.integer(2, 8))], draw.uniform(3, low=1e-14, high=1e-13)
+    gains, x = [draw.decade(-1, 1) for _ in range(draw.integer(2, 8))], draw.uniform(3, low=1e-14, high=1e-13)
 
     def slope(layer: Callable[[Tensor, float], Tensor]) -> float:
         return norm(jacobian(lambda y: reduce(layer, gains, y), x))
@@ -256,9 +254,6 @@ def other_networks(draw: Draw) -> Found:
     yield equal("constant with leaky ReLU", slope(lambda y, a: F.leaky_relu(a * y)), predicted=math.prod(gains))
     grown = math.prod(1 + a for a in gains)
     yield equal("constant with residual connections", slope(lambda y, a: y + (a * y).relu()), predicted=grown)
-
-
-DELTA = 0.1
 
 
 def oracle_steps(n: int, slope: float, length: float, mu: float = 0.0) -> int:
@@ -303,8 +298,8 @@ def rate_strong(draw: Draw) -> Found:
 
 
 def rate_stationary(draw: Draw) -> Found:
-    slope, theta = float(draw.uniform(1, low=0.5, high=3.0)), float(draw.uniform(1, low=0.1, high=0.9))
-    alpha, doublings = slope / float(draw.uniform(1, low=2.0, high=5.0)), draw.integer(5, 20)
+    slope, theta = draw.number(0.5, 3.0), draw.number(0.1, 0.9)
+    alpha, doublings = slope / draw.number(2.0, 5.0), draw.integer(5, 20)
     low, high, needed, smallest = 0.0, 1.0, 0, math.inf
     for step in range(1, 41):
         middle = (low + high) / 2
@@ -332,8 +327,8 @@ def goldstein_rate(lipschitz: float, gap: float, delta: float, alpha: float, pow
 
 
 def rate_nonconvex(draw: Draw) -> Found:
-    slope, delta = float(draw.uniform(1, low=0.5, high=3.0)), float(draw.uniform(1, low=0.01, high=0.1))
-    start, c = (draw.integer(5, 60) + 0.5) * delta, float(draw.uniform(1, low=2.0, high=5.0))
+    slope, delta = draw.number(0.5, 3.0), draw.number(0.01, 0.1)
+    start, c = (draw.integer(5, 60) + 0.5) * delta, draw.number(2.0, 5.0)
     steps = goldstein_steps(slope, start, delta)
     for power, law in ((2, "LΔ/(δα²)"), (3, "L²Δ/(δα³)")):
         for what, (a, b) in (("", (1.0, 1.0)), (", loss × c", (c, 1.0)), (", weights × c", (1 / c, c))):
@@ -363,7 +358,7 @@ def c18(draw: Draw) -> Found:
 
 
 def t1(draw: Draw) -> Found:
-    n, m, slope, trials = draw.integer(4, 12), draw.integer(80, 200), float(draw.uniform(1, low=0.2, high=2.0)), 300
+    n, m, slope, trials = draw.integer(4, 12), draw.integer(80, 200), draw.number(0.2, 2.0), 300
     x = draw.uniform(trials, m)
     gaps = slope * (0.5 - (x * n - (x * n).floor()).mean(1)).abs() / n
     met = torch.stack([((x * n).floor() == i).any(1) for i in range(n)]).sum(0)
@@ -377,7 +372,7 @@ def t1(draw: Draw) -> Found:
 
 
 def smaller_constants(draw: Draw) -> Found:
-    m, slope, fine = draw.integer(10, 40), float(draw.uniform(1, low=2.0, high=9.0)), 100_000
+    m, slope, fine = draw.integer(10, 40), draw.number(2.0, 9.0), 100_000
     x, grid = draw.uniform(m).sort().values, (torch.arange(fine) + 0.5) / fine
     loss = slope * (torch.searchsorted(x, grid) / m - grid).sign().cumsum(0) / fine  # the one misjudged most
     gap = float(loss.mean() - loss[(x * fine).long()].mean())
@@ -389,7 +384,7 @@ def smaller_constants(draw: Draw) -> Found:
 
 
 def lla(draw: Draw) -> Found:
-    size, c, (tau, slope) = decade(draw, -2, -1), decade(draw, 0.5, 1), draw.uniform(2, low=0.5, high=3.0).tolist()
+    size, c, (tau, slope) = draw.decade(-2, -1), draw.decade(0.5, 1), draw.uniform(2, low=0.5, high=3.0).tolist()
 
     def samples(mu: float) -> float:
         low, high = 10.0, 1e30
