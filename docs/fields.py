@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from normgauge.advice.remark import Advice, Fix, Remark
 from normgauge.core.certificate import Certificate, Row
 from normgauge.core.claim import Curve, Entry, Outcome
 from normgauge.core.claim import Finding as Comparison
@@ -20,7 +21,7 @@ from normgauge.store.lines import Header, StepLine
 PAGES = [Path(__file__).parent / name for name in ("json.md", "runs.md")]
 ALL = (
     *(Reading, Finding, LayerRecord, Ends, Sigma, Sample, Witness, Proof, ProofStep, Published, LayerChange, Change),
-    *(Certificate, Row, Curve, Entry, Outcome, Symmetries, Symmetry),
+    *(Advice, Remark, Fix, Certificate, Row, Curve, Entry, Outcome, Symmetries, Symmetry),
     *(Curvature, Eigenvalue, Trace, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
 )
 RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, ClassVar
 
-from normgauge.core.spelled import spell
+from normgauge.core.fields import Form, Stored, Told
+from normgauge.core.spelled import spell, unspell
 from normgauge.render.markup import clean
-
-SCHEMA = 1
 
 
 class Severity(StrEnum):
@@ -21,70 +20,48 @@ class Severity(StrEnum):
     FACT = "fact"
 
 
+Plain = Annotated[float, Form("number", lambda value: spell(float(value)), unspell)]  # from whatever was measured
+
+
 @dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Stored):
     """Normalizers to put in: ``insert_norm(model, fix.places, fix.kind)``."""
 
-    places: tuple[str, ...]
-    kind: str
+    places: Annotated[tuple[str, ...], Told("the layers to put them behind")]
+    kind: Annotated[str, Told("of normalizer")]
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """One thing worth saying about a network.
+class Remark(Stored):
+    """One thing worth saying about a network."""
 
-    Attributes:
-        kind: which check it comes from, such as ``stale statistics``.
-        layer: the layer it is about, named as in a reading.
-        sentence: what was found, the number behind it, and what to do.
-        numbers: the numbers of the sentence, by name.
-        severity: ``act`` and ``look`` are problems, ``fact`` is none.
-        fix: where normalizers would help, for `insert_norm`.
-        depth: position of the layer in the order of execution.
-    """
-
-    kind: str
-    layer: str
-    sentence: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    severity: Severity = Severity.ACT
-    fix: Fix | None = None
-    depth: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The remark as JSON has it."""
-        return {
-            "kind": self.kind,
-            "layer": self.layer,
-            "severity": str(self.severity),
-            "sentence": self.sentence,
-            "numbers": {name: spell(float(value)) for name, value in self.numbers.items()},
-            "fix": None if self.fix is None else {"places": list(self.fix.places), "kind": self.fix.kind},
-        }
+    kind: Annotated[str, Told("which check it comes from, such as `stale statistics`")]
+    layer: Annotated[str, Told("the layer it is about, named as in a reading")]
+    sentence: Annotated[str, Told("what was found, the number behind it, and what to do")]
+    numbers: Annotated[Mapping[str, Plain], Told("those of the sentence, by name")] = field(default_factory=dict)
+    severity: Annotated[Severity, Told("`act` and `look` are problems, `fact` is none")] = Severity.ACT
+    fix: Annotated[Fix | None, Told("where normalizers would help, see below; `null` where none would")] = None
+    depth: int = 0  # position of the layer in the order of execution
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """All remarks about one network on one batch, problems first.
+class Advice(Stored):
+    """All remarks about one network on one batch, problems first."""
 
-    Attributes:
-        model: class name of the network.
-        mode: ``eval``, or ``train`` where the normalizers' statistics had never been set.
-        remarks: problems in the order of execution, then facts.
-        notes: how the network was looked at.
-    """
-
-    model: str
-    mode: str
+    schema: ClassVar[Annotated[int, Told("1")]] = 1
+    model: Annotated[str, Told("class name of the network")]
+    mode: Annotated[str, Told("`eval`, or `train` where the normalizers' statistics had never been set")]
     remarks: tuple[Remark, ...]
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], Told("how the network was looked at")] = ()
 
     @property
+    @Told("what there is to act on or to look at, see below")
     def problems(self) -> tuple[Remark, ...]:
         """What there is to act on or to look at."""
         return tuple(remark for remark in self.remarks if remark.severity is not Severity.FACT)
 
     @property
+    @Told("what is so, and needs nothing; in the same form")
     def facts(self) -> tuple[Remark, ...]:
         """What is so, and needs nothing."""
         return tuple(remark for remark in self.remarks if remark.severity is Severity.FACT)
@@ -103,14 +80,3 @@ class Advice:
         if self.facts:
             lines += ["facts"] + [f"  - {r.sentence}" for r in self.facts]
         return clean("\n".join(lines + [f"note: {note}" for note in self.notes]))
-
-    def to_json(self) -> dict[str, Any]:
-        """The advice as JSON has it."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "mode": self.mode,
-            "problems": [remark.to_json() for remark in self.problems],
-            "facts": [remark.to_json() for remark in self.facts],
-            "notes": list(self.notes),
-        }

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from normgauge.core.fields import Stored, Told
 from normgauge.errors import InputError
 from normgauge.hessian.graph import Loss, Setting, build
 from normgauge.hessian.product import by_layer
@@ -21,63 +22,41 @@ STEPS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)  # learning rates, as in th
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """The loss after one step η along the gradient.
+class Point(Stored):
+    """The loss after one step η along the gradient."""
 
-    Attributes:
-        step: η, a learning rate.
-        loss: L(w − ηg).
-        gradient_change: ‖∇L(w − ηg) − g‖; small where the gradient predicts.
-        smoothness: that over the distance η‖g‖.
-    """
-
-    step: float
-    loss: float
-    gradient_change: float
-    smoothness: float
+    step: Annotated[float, Told("η, a learning rate")]
+    loss: Annotated[float, Told("L(w − ηg)")]
+    gradient_change: Annotated[float, Told("‖∇L(w − ηg) − g‖; small where the gradient predicts")]
+    smoothness: Annotated[float, Told("that over the distance η‖g‖")]
 
 
 @dataclass(frozen=True, slots=True)
-class Landscape:
-    """The curves and what they come to.
+class Landscape(Stored):
+    """The curves and what they come to."""
 
-    Attributes:
-        loss, gradient_norm: at the weights themselves.
-        points: one a step length.
-        notes: what a reader must know.
-    """
-
-    loss: float
-    gradient_norm: float
-    points: tuple[Point, ...]
-    notes: tuple[str, ...] = ()
+    loss: Annotated[float, Told("at the weights themselves")]
+    gradient_norm: Annotated[float, Told("there")]
+    points: Annotated[tuple[Point, ...], Told("one a step length")]
+    notes: Annotated[tuple[str, ...], Told("what a reader must know")] = ()
 
     @property
+    @Told("the smallest and largest loss met along the steps")
     def loss_range(self) -> tuple[float, float]:
         """The smallest and largest loss met along the steps."""
         return min(p.loss for p in self.points), max(p.loss for p in self.points)
 
     @property
+    @Told("the smallest and largest change of the gradient", key="gradient_predictiveness")
     def predictiveness(self) -> tuple[float, float]:
         """The smallest and largest change of the gradient."""
         return min(p.gradient_change for p in self.points), max(p.gradient_change for p in self.points)
 
     @property
+    @Told("the largest change of the gradient over distance")
     def effective_beta(self) -> float:
         """The largest change of the gradient over distance: a smoothness along this one direction, not of the loss."""
         return max(p.smoothness for p in self.points)
-
-    def to_json(self) -> dict[str, Any]:
-        """The curves as strict JSON."""
-        return {
-            "loss": self.loss,
-            "gradient_norm": self.gradient_norm,
-            "loss_range": list(self.loss_range),
-            "gradient_predictiveness": list(self.predictiveness),
-            "effective_beta": self.effective_beta,
-            "points": [asdict(point) for point in self.points],
-            "notes": list(self.notes),
-        }
 
 
 def landscape(
@@ -116,24 +95,13 @@ def landscape(
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """One layer's gradient before and after the layers in front of it were updated.
+class Shift(Stored):
+    """One layer's gradient before and after the layers in front of it were updated."""
 
-    Attributes:
-        layer: its name.
-        change: ‖G − G'‖, the shift as the paper defines it.
-        relative: that over ‖G‖, which does not depend on the layer's scale.
-        cosine: of the angle between G and G'; 1 where nothing turned.
-    """
-
-    layer: str
-    change: float
-    relative: float
-    cosine: float
-
-    def to_json(self) -> dict[str, Any]:
-        """This row as strict JSON."""
-        return asdict(self)
+    layer: Annotated[str, Told("its name")]
+    change: Annotated[float, Told("‖G − G'‖, the shift as the paper defines it")]
+    relative: Annotated[float, Told("that over ‖G‖, which does not depend on the layer's scale")]
+    cosine: Annotated[float, Told("of the angle between G and G'; 1 where nothing turned")]
 
 
 def covariate_shift(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from normgauge.core.fields import Form, Log10, Stored, Told
 from normgauge.core.reading import Reading
 from normgauge.errors import InputError
 from normgauge.hessian.graph import Setting, is_pair
@@ -21,16 +22,21 @@ from normgauge.trace.inputs import describe, make_call
 from normgauge.trace.untouched import cast_tree
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+BY_SHARE = Form(
+    "{name: number}",
+    lambda values: {f"{100 * q:g}%": value for q, value in zip(QUANTILES, values, strict=True)},
+    lambda table: tuple(table.values()),
+)
 SIGMAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 DRAWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Stored):
     """A distribution over samples."""
 
-    mean: float
-    quantiles: tuple[float, ...]
+    mean: Annotated[float, Told("over them")]
+    quantiles: Annotated[tuple[float, ...], BY_SHARE, Told("by share, such as `25%`")]
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
@@ -39,44 +45,33 @@ class Spread:
         found = torch.quantile(tensor, torch.tensor(QUANTILES, dtype=torch.float64))
         return cls(float(tensor.mean()), tuple(found.tolist()))
 
-    def to_json(self) -> dict[str, Any]:
-        """This distribution as strict JSON."""
-        shown = {f"{100 * q:g}%": v for q, v in zip(QUANTILES, self.quantiles, strict=True)}
-        return {"mean": self.mean, "quantiles": shown}
-
 
 @dataclass(frozen=True, slots=True)
-class Margins:
-    """Margins of a network on labelled data.
+class Margins(Stored):
+    """Margins of a network on labelled data; ``values`` are the raw ones, one a sample, ``slopes`` beside them."""
 
-    Attributes:
-        accuracy: share of positive margins.
-        raw: f_y − max over the others, in units of the output: not comparable across networks.
-        by_slope: each over the slope of the margin at that sample: to first order the distance to the boundary;
-            samples without any slope are left out, None where all are.
-        by_upper: each over a proved bound on the margin's slope: no point closer than this changes the class; None
-            without a finite bound.
-        values: the raw margins, one a sample; ``slopes`` beside them.
-        log10_upper: the bound used, of the margin and not of the network: √2 times larger for two classes and more.
-    """
-
-    accuracy: float
-    raw: Spread
-    by_slope: Spread | None
-    by_upper: Spread | None
+    accuracy: Annotated[float, Told("share of positive margins")]
+    raw: Annotated[Spread, Told("f_y − max over the others, in units of the output: not comparable across networks")]
+    by_slope: Annotated[
+        Spread | None,
+        Told(
+            "each over the slope of the margin at that sample: to first order the distance to the boundary; samples "
+            "without any slope are left out, `null` where all are"
+        ),
+    ]
+    by_upper: Annotated[
+        Spread | None,
+        Told(
+            "each over a proved bound on the margin's slope: no point closer than this changes the class; `null` "
+            "without a finite bound"
+        ),
+    ]
     values: tuple[float, ...]
     slopes: tuple[float, ...]
-    log10_upper: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The distributions as strict JSON."""
-        return {
-            "accuracy": self.accuracy,
-            "raw": self.raw.to_json(),
-            "by_slope": None if self.by_slope is None else self.by_slope.to_json(),
-            "by_upper": None if self.by_upper is None else self.by_upper.to_json(),
-            "log10_upper": self.log10_upper,
-        }
+    log10_upper: Annotated[
+        Log10 | None,
+        Told("the bound used, of the margin and not of the network: √2 times larger for two classes and more"),
+    ]
 
 
 def margins(
@@ -182,26 +177,14 @@ def _log_upper(upper: float | Reading | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Noisy:
-    """Accuracy at one noise level.
+class Noisy(Stored):
+    """Accuracy at one noise level."""
 
-    Attributes:
-        sigma: ‖noise‖/‖w_l‖ of every parameter tensor, about.
-        accuracy: mean over draws.
-        standard_error: of that mean.
-        margin: mean margin over draws and samples.
-        draws: how many.
-    """
-
-    sigma: float
-    accuracy: float
-    standard_error: float
-    margin: float
-    draws: int
-
-    def to_json(self) -> dict[str, Any]:
-        """This row as strict JSON."""
-        return asdict(self)
+    sigma: Annotated[float, Told("‖noise‖/‖w_l‖ of every parameter tensor, about")]
+    accuracy: Annotated[float, Told("mean over draws")]
+    standard_error: Annotated[float, Told("of that mean")]
+    margin: Annotated[float, Told("mean margin over draws and samples")]
+    draws: Annotated[int, Told("how many")]
 
 
 def noise_accuracy(
