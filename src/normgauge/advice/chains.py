@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normgauge.advice.thresholds import NOTHING
 from normgauge.advice.view import View
+from normgauge.rules.neighbours import maker
 from normgauge.trace.step import Step, Value
 
 DEEPEST = 40  # steps looked at behind a value
@@ -121,17 +122,9 @@ def _by_channel(weight: Tensor, channels: int, ndim: int) -> Tensor | None:
 
 def rows(view: View, value: Value) -> tuple[Tensor, float] | None:
     """Row norms of the weight that made a value, and the spread of that layer's input; None where no weight did."""
-    step = value.step
-    while step is not None and view.weight(step) is None and len(step.inputs) == 1 and _keeps_channels(step):
-        step = step.inputs[0].step
-    if step is None or len(step.inputs) != 1:
-        return None
-    weight = view.weight(step)
-    if weight is None or "Transpose" in step.kind:
+    step = maker(value, lambda step: view.weight(step) is not None)
+    weight = None if step is None else view.weight(step)
+    if step is None or weight is None or "Transpose" in step.kind:
         return None
     norms = torch.linalg.vector_norm(weight.detach().double().cpu().flatten(1), dim=1)
     return norms, view.spread.get(step.inputs[0].index, NOTHING)
-
-
-def _keeps_channels(step: Step) -> bool:
-    return step.kind in ("Dropout", "dropout", "Identity", "contiguous")

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor, nn
 
 from normgauge.advice.drift import drift, outlier_weights
 from normgauge.advice.facts import facts
-from normgauge.advice.normalizers import dead_gain, epsilon, one_element, outlier_gain, stale, tiny_sigma
+from normgauge.advice.normalizers import count_of, of_normalizers
 from normgauge.advice.remark import Advice, Remark
 from normgauge.advice.values import dead_units, diverged, unbounded_parts
 from normgauge.advice.view import View
 from normgauge.core.bound import Scope
 from normgauge.measure import read
 from normgauge.rules import Registry
+from normgauge.rules.tried import in_training
 from normgauge.session import Options, Progress, Session, opened
 from normgauge.trace import unwrap
 from normgauge.trace.inputs import check_initialized, named_tensors
@@ -26,12 +26,7 @@ from normgauge.trace.inputs import check_initialized, named_tensors
 Check = Callable[[View], Iterator[Remark]]
 CHECKS: tuple[Check, ...] = (
     diverged,
-    one_element,
-    dead_gain,
-    epsilon,
-    stale,
-    tiny_sigma,
-    outlier_gain,
+    of_normalizers,
     dead_units,
     outlier_weights,
     drift,
@@ -95,7 +90,7 @@ def advise(
 def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advice:
     view = View.of(session)
     problems = causes_first([remark for check in CHECKS for remark in check(view)])
-    told = tuple(facts(read(session, Scope.parse("point")))) if with_facts else ()
+    told = tuple(facts(session.model, read(session, Scope.parse("point")))) if with_facts else ()
     if view.samples < 8:
         notes = (*notes, f"the batch has {view.samples} samples; statistics over so few say little")
     return Advice(type(session.model).__name__, session.options.mode, (*problems, *told), notes)
@@ -114,18 +109,14 @@ def causes_first(found: list[Remark]) -> list[Remark]:
 
 def never_updated(model: nn.Module) -> bool:
     """Whether the model has BatchNorm statistics, and none of them was ever set."""
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_var is not None]
-    return bool(norms) and all(_as_made(norm) for norm in norms)
+    forms = {module: in_training(module) for module in model.modules()}
+    kept = {m: form.running for m, form in forms.items() if form is not None and form.kind == "batch" and form.own}
+    return any(kept.values()) and all(_as_made(module, *pair) for module, pair in kept.items() if pair is not None)
 
 
-def _as_made(norm: _BatchNorm) -> bool:
+def _as_made(norm: nn.Module, mean: Tensor, variance: Tensor) -> bool:
     """A count of 0 alone does not tell: loaded statistics may come without one."""
-    mean, variance = norm.running_mean, norm.running_var
-    assert mean is not None and variance is not None
-    counted = norm.num_batches_tracked is not None and int(norm.num_batches_tracked) > 0
-    return (
-        not counted and torch.equal(mean, torch.zeros_like(mean)) and torch.equal(variance, torch.ones_like(variance))
-    )
+    return not count_of(norm) and bool((mean == 0).all()) and bool((variance == 1).all())
 
 
 def poisoned(model: nn.Module) -> list[Remark]:

@@ -109,14 +109,11 @@ def advised_places(view: View, stretch: list[Value], change: float) -> list[Step
 
 def norm_kind(view: View) -> str:
     """The kind of normalizer to advise: the one the network has, else batch, or layer for tokens."""
-    had = {norm.step.kind for norm in view.norms.values()}
-    for word, kind in (("RMS", "rms"), ("Layer", "layer"), ("Group", "group"), ("Batch", "batch")):
-        if any(word in name for name in had):
-            return kind
+    had = {norm.form.kind for norm in view.norms.values()}
     tokens = any(
         step.kind in ("Linear", "linear") and step.outputs[0].tensor.ndim > 2 for step in view.session.trace.steps
     )
-    return "layer" if tokens else "batch"
+    return next((kind for kind in ("rms", "layer", "group", "batch") if kind in had), "layer" if tokens else "batch")
 
 
 def _drift_remark(view: View, stretch: list[Value], change: float, places: list[Step]) -> Remark:

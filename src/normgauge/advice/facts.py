@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch import nn
+
 from normgauge.advice.remark import Remark, Severity
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import factor, plural
+from normgauge.whatif.question import can_leave
 
 LISTED = 3
 
 
-def facts(reading: Reading) -> Iterator[Remark]:
+def facts(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     """What a point reading says about its layers."""
-    yield from control(reading)
+    yield from control(model, reading)
     yield from gap(reading)
 
 
-def control(reading: Reading) -> Iterator[Remark]:
+def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     """The normalizers with the smallest gains at the samples."""
     norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.gain.hi)
     if not norms:
         return
     told = ", ".join(f"{r.name} ({factor(r.gain.hi)})" for r in norms[:LISTED])
-    most = norms[0]
+    most, asked = norms[0], next((r.name for r in norms if can_leave(model, reading, r.name)), None)
+    ask = "" if asked is None else f' ng.what_if(model, batch).without("{asked}") measures the network without one.'
     yield Remark(
         "control",
         most.name,
         f"of {plural(len(norms), 'normalizer')} these multiply a small change by least at the samples: {told}. This "
-        "ranks them with the weights as they are written; a rescaling that leaves the function alone can change it. "
-        f'ng.what_if(model, batch).without("{most.name}") measures the network without one.',
+        "ranks them with the weights as they are written; a rescaling that leaves the function alone can change it."
+        + ask,
         {r.name: r.gain.hi / LN10 for r in norms[:LISTED]},
         Severity.FACT,
         depth=most.depth,

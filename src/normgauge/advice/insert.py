@@ -55,7 +55,10 @@ def insert_norm(model: nn.Module, places: str | Sequence[str], kind: str, *, gro
 
 def _fitting(layer: nn.Module, place: str, kind: str, groups: int | None) -> nn.Module:
     width = next((getattr(layer, name) for name in WIDTHS if name in layer.__dict__), None)
-    if width is None and isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+    form = of_module(layer)
+    if width is None and form is not None and form.gamma is not None:
+        width = form.gamma.shape[-1]
+    elif width is None and isinstance(layer, nn.LayerNorm | nn.RMSNorm):
         width = layer.normalized_shape[-1]
     if width is None:
         raise InputError(

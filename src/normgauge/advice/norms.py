@@ -18,7 +18,6 @@ class Norm:
     Attributes:
         step: where.
         form: what it is.
-        gamma: its gains, None where it has none.
         variance: what it divides by the root of, without ε: (rows, groups), one row a sample or token, one in all
             where samples share it.
         size: how many entries it takes a variance over.
@@ -27,25 +26,20 @@ class Norm:
 
     step: Step
     form: Normalizer
-    gamma: Tensor | None
     variance: Tensor
     size: int
     seen: tuple[Tensor, Tensor] | None = None
 
     @property
-    def eps(self) -> float:
-        """Added to the variance; the square of one that is added to its root."""
-        return self.form.eps if self.form.where == "inside" else self.form.eps**2
-
-    @property
-    def stored(self) -> Tensor | None:
-        """The stored mean."""
-        return None if self.form.stored is None else self.form.stored[0].detach().double()
+    def gamma(self) -> Tensor | None:
+        """Its gains without their signs, None where it has none or one alone."""
+        gains = self.form.gamma
+        return None if gains is None or gains.numel() == 1 else gains.detach().double().abs().reshape(-1).cpu()
 
     @property
     def sigma(self) -> Tensor:
         """What it divides by."""
-        return self.form.below(self.variance)
+        return self.form.below(self.variance).cpu()
 
 
 def norm_of(step: Step, native: torch.dtype) -> Norm | None:
@@ -54,9 +48,8 @@ def norm_of(step: Step, native: torch.dtype) -> Norm | None:
     if form is None or form.kind == "response" or (form.axis == 1 and step.inputs[0].tensor.ndim < 2):
         return None
     data = step.inputs[0].tensor.detach().double()
-    gamma = None if form.gamma is None or form.gamma.numel() == 1 else form.gamma.detach().double().reshape(-1)
     variance = form.variance(data).detach().double()
     if form.stored is None:
-        return Norm(step, form, gamma, variance, form.grouped(data).shape[2])
+        return Norm(step, form, variance, form.grouped(data).shape[2])
     values = data.movedim(1, 0).flatten(1)  # (channels, everything)
-    return Norm(step, form, gamma, variance, values.shape[1], (values.mean(1), values.var(1, correction=0)))
+    return Norm(step, form, variance, values.shape[1], (values.mean(1), values.var(1, correction=0)))

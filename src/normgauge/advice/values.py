@@ -27,14 +27,12 @@ def dead_units(view: View) -> Iterator[Remark]:
         share = 1 - float(awake.double().mean())
         if share < DEAD_UNITS:
             continue
-        name = view.names[step.index]
-        yield Remark(
+        yield view.remark(
+            step,
             "dead activations",
-            name,
-            f"{name} is 0 for every sample on {share:.0%} of its units, so that no signal and no gradient passes. "
+            f"is 0 for every sample on {share:.0%} of its units, so that no signal and no gradient passes. "
             "Lower the learning rate, reset the biases of the layer before it, or put a normalizer in front.",
             {"share": share},
-            depth=step.index,
         )
 
 
@@ -51,16 +49,14 @@ def diverged(view: View) -> Iterator[Remark]:
             masked = not finite and not bool(torch.isnan(data).any() | torch.isposinf(data).any())
             if masked or (finite and peak <= limit):  # −∞ is how attention masks
                 continue
-            name = view.names[step.index]
             dtype = str(view.session.native).removeprefix("torch.")
             what = f"values up to 10^{math.log10(peak):.0f}" if finite else "values that are no numbers"
-            yield Remark(
+            yield view.remark(
+                step,
                 "diverged",
-                name,
-                f"{name} returns {what}; {dtype} ends at 10^{math.log10(limit):.0f}. Whatever comes behind it means "
+                f"returns {what}; {dtype} ends at 10^{math.log10(limit):.0f}. Whatever comes behind it means "
                 "nothing: go back to a checkpoint before, lower the learning rate, add a normalizer in front.",
                 {"log10_peak": math.log10(peak) if finite else math.inf},
-                depth=step.index,
             )
             return
 

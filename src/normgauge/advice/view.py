@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from normgauge.advice.norms import Norm, norm_of
+from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import NOTHING
 from normgauge.compose import Composition
 from normgauge.core.bound import Scope
 from normgauge.records import layer_names
+from normgauge.rules.neighbours import takers
 from normgauge.session import Session
 from normgauge.trace.step import Step, Value
 
@@ -49,10 +51,8 @@ class View:
         for value in view.values():
             view.spread[value.index], view.size[value.index] = spread_and_size(value.tensor, view.sample_axis(value))
         view.trunk = trunk(session)
-        for step in session.trace.steps:
-            norm = norm_of(step, session.native)
-            if norm is not None:
-                view.norms[step.index] = norm
+        found = {step.index: norm_of(step, session.native) for step in session.trace.steps}
+        view.norms = {index: norm for index, norm in found.items() if norm is not None}
         return view
 
     @property
@@ -76,8 +76,14 @@ class View:
 
     def consumers(self, value: Value) -> list[Step]:
         """The steps that use a value."""
-        users = self.session.trace.consumers.get(value.index, ())
-        return list({step.index: step for step in users}.values())
+        return takers(self.session.trace, value)
+
+    def remark(
+        self, step: Step, kind: str, said: str, numbers: Mapping[str, float], severity: Severity = Severity.ACT
+    ) -> Remark:
+        """What is to be said of a step; the sentence begins with its name."""
+        name = self.names[step.index]
+        return Remark(kind, name, f"{name} {said}", numbers, severity, depth=step.index)
 
     def weight(self, step: Step) -> Tensor | None:
         """The trainable matrix or kernel of a step."""

@@ -25,6 +25,7 @@ from normgauge.hessian.refusals import (
     no_second,
     own_functions,
 )
+from normgauge.rules.tried import of_module
 from normgauge.trace.inputs import check_initialized, describe, make_call, named_tensors
 from normgauge.trace.untouched import cast_tree, untouched, unwrap
 
@@ -195,7 +196,8 @@ def _follow_normalizers(model: nn.Module) -> list[str]:
     """A list that always ends with the normalizer called last; its hooks leave with the copies."""
     seen: list[str] = []
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._NormBase):
+        form = of_module(module)
+        if form is not None and form.kind in ("batch", "instance"):
             module.register_forward_pre_hook(lambda *_, name=name: seen.append(name))
     return seen
 

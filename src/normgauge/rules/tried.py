@@ -76,6 +76,13 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
     return None if recipe is None else recipe.filled(module)
 
 
+def in_training(module: nn.Module) -> Normalizer | None:
+    """The normalizer that a module is in train mode."""
+    twin = object.__new__(type(module))
+    twin.__dict__ = {**vars(module), "training": True}
+    return of_module(twin)
+
+
 def expansions(model: nn.Module, is_leaf: Callable[[type[nn.Module]], bool]) -> Callable[[Any], Any]:
     """What the tape writes layers out by: their equations, and torch's function for stored statistics used by hand."""
     frozen = {}

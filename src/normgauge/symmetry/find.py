@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.errors import InputError
+from normgauge.rules.tried import of_module
 from normgauge.symmetry.centred import reader_shifts
 from normgauge.symmetry.generators import Generator, dimension
 from normgauge.symmetry.graph import Graph, record
@@ -275,8 +276,6 @@ def check_memory(model: nn.Module) -> None:
 
 def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
     """The ε that belongs to every running variance."""
-    return {
-        name: float(getattr(model.get_submodule(name.rpartition(".")[0]), "eps", 0.0))
-        for name in live
-        if name.endswith("running_var")
-    }
+    owners = {name: model.get_submodule(name.rpartition(".")[0]) for name in live if name.endswith("running_var")}
+    forms = {name: of_module(owner) for name, owner in owners.items()}
+    return {name: 0.0 if form is None else form.eps for name, form in forms.items()}

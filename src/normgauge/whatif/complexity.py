@@ -5,6 +5,7 @@ from __future__ import annotations
 from normgauge.core.ratios import Ratios, ratios
 from normgauge.core.reading import Reading
 from normgauge.errors import ReadingError
+from normgauge.rules.normalizer import BATCH
 from normgauge.rules.tried import of_module
 from normgauge.whatif.exchange import Change, swapped
 from normgauge.whatif.question import WhatIf, identity_for
@@ -27,7 +28,7 @@ def complexity(asked: WhatIf) -> Ratios:
     reading, bare = asked.reading, without_normalizers(asked)
     left = [record.name for record in bare.layers if record.sigma is not None]
     notes = [f"Normalizers that are functions and not modules stay in B: {', '.join(left)}."] if left else []
-    if reading.mode == "eval" and any("BatchNorm" in record.kind for record in reading.layers):
+    if reading.mode == "eval" and any(record.rule.startswith(BATCH) for record in reading.layers):
         notes.append("BatchNorm is taken with its statistics frozen; in training they move with the weights.")
     return ratios(reading, bare, names=(f"{reading.model} as it is", WITHOUT), notes=notes)
 

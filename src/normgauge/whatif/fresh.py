@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
 
 from normgauge.errors import InputError
+from normgauge.rules.tried import of_module
 from normgauge.zoo.parts import ChannelRMSNorm
 
 KINDS = ("batch", "layer", "group", "instance", "rms")
-CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding)
 GROUPS = 8  # of a group normalizer, where not said: small enough for narrow layers, as the zoo's default is
 
 
@@ -31,7 +31,7 @@ def fresh(kind: str, data: Tensor, groups: int | None, module: nn.Module) -> nn.
         raise InputError(f"groups belongs to kind 'group', got kind {kind!r}")
     if data.ndim < 2 or not data.is_floating_point():
         raise InputError(f"a normalizer needs samples and features, got values of shape {tuple(data.shape)}")
-    tokens = data.ndim > 2 and (isinstance(module, CHANNELS_LAST) or (data.ndim == 3 and not _channels_first(module)))
+    tokens = data.ndim > 2 and _features_last(module, data.ndim)
     if tokens and kind not in ("layer", "rms"):
         raise InputError(f"the features of {tuple(data.shape)} lie on the last axis; use kind layer or rms there")
     if tokens or data.ndim == 2:
@@ -39,8 +39,11 @@ def fresh(kind: str, data: Tensor, groups: int | None, module: nn.Module) -> nn.
     return _over_channels(kind, data, groups)
 
 
-def _channels_first(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.conv._ConvNd | _NormBase | nn.GroupNorm)
+def _features_last(module: nn.Module, ndim: int) -> bool:
+    form = of_module(module)
+    if form is not None:
+        return form.axis != 1 and -1 in form.dims
+    return isinstance(module, nn.Linear | nn.Embedding) or (ndim == 3 and not isinstance(module, _ConvNd))
 
 
 def _over_features(kind: str, data: Tensor, groups: int | None) -> nn.Module:

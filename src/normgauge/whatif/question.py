@@ -191,6 +191,14 @@ def identity_for(path: str, module: nn.Module) -> Change:
     return Change(path, hooked_like(nn.Identity(), module), said)
 
 
+def can_leave(model: nn.Module, reading: Reading, name: str) -> bool:
+    """Whether a normalizer can be taken out: it is a module, and the only run of it that goes by this name."""
+    try:
+        return of_module(find(model, reading, name)[1]) is not None
+    except ReadingError:
+        return False
+
+
 def find(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]:
     """The module a layer's name stands for, and its path: of a function, the module that is this normalizer.
 
