@@ -213,7 +213,7 @@ def test_the_sigma_of_synchronized_batch_normalization_is_that_of_all_processes(
 def test_a_normalizer_nobody_heard_has_no_sigma():
     layer = Layer("norm", nn.LayerNorm(2), "weight", "norm")
     sheet = Sheet(told=Told(wishes={0: 3.0}, failures={0: 0.0}))
-    sheet.layers[0] = {"present": 0.0, "inverse_here": -math.inf, "negative_min": -math.inf, "inverse_max": -math.inf}
+    sheet.layers[0] = {"present": 0.0, "inverse_here": 0.0, "inverse_min": math.inf, "inverse_max": -math.inf}
     Team(network()).settle(sheet, [layer], 3)
     assert sheet.layers == {0: {}}
 
@@ -289,8 +289,8 @@ def delivered(sheet):
 
 def test_two_processes_put_their_numbers_together(pair):
     team, other = pair
-    # wish, failures, loss given at steps 1 and 2, present; losses; inverse_max, -inverse_min, gain, square
-    said = [7.0, 0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 16.0, -1.0, 9.0, 0.3]
+    # wish, failures, loss given at steps 1 and 2, present; losses; inverse_max, inverse_min, gain, square
+    said = [7.0, 0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 16.0, 1.0, 9.0, 0.3]
     other.other = lambda mine: torch.tensor(said, dtype=torch.float64)
     sheet, layers = norm_sheet(), layers_of_two()
     team.begin(0)

@@ -53,7 +53,8 @@ def test_half_precision_is_widened() -> None:
 
 
 def test_segments_reduce_by_part() -> None:
-    parts = Segments([2, 3], torch.device("cpu"))
+    parts = Segments()
+    parts.fit([torch.zeros(2), torch.zeros(3)])
     values = torch.tensor([1.0, 5.0, 2.0, 8.0, 2.0])
     assert parts.reduce(values, "max").tolist() == [5.0, 8.0]
     assert parts.reduce(values, "mean").tolist() == [3.0, 4.0]

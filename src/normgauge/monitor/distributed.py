@@ -34,10 +34,7 @@ LONGEST = 100_000
 """Most steps between two readings."""
 
 HEARD: tuple[Column, ...] = ("inverse_max", "inverse_min", "gain", "square")
-"""What a process tells of each normalizer, in this order; the second with its sign changed, so that maxima hold."""
-
-MAXIMA: tuple[Column, ...] = ("inverse_max", "negative_min", "gain")
-"""Columns of which the largest over the processes holds, in the order they are told."""
+"""What a process tells of each normalizer, in this order."""
 
 
 class Team:
@@ -166,7 +163,7 @@ class Team:
             heard, present = sigma_of(sheet, rows, self._device)
         except Exception as error:
             broken = error
-            heard, present = blank(rows, self._device)
+            heard, present = _nothing(rows, self._device)
             for part in (sheet.cells, sheet.tensors, sheet.layers):
                 part.clear()
         given = [float(step in losses) for step in steps]
@@ -236,26 +233,23 @@ def _group(model: nn.Module, sharded: bool, distributed: bool | None) -> Any:
     return group if wanted and dist.get_world_size(group) > 1 else None
 
 
-def blank(rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[float]]:
-    """What a process tells that heard nothing."""
-    return torch.full((4 * len(rows),), -math.inf, dtype=torch.float64, device=device), [0.0] * len(rows)
-
-
 def sigma_of(sheet: Sheet, rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[float]]:
     """This process's σ as one vector (column by column, one number a normalizer), and which normalizers it has."""
     where = {(id(part), key): i for i, (part, key) in enumerate(sheet.cells)}
     packed = sheet.packed()
     if packed is None or not rows:
-        return blank(rows, device)
+        return _nothing(rows, device)
     # Numbers are picked one by one: a list of indices would go to the device first, and the host would wait for that.
     numbers = packed.to(device, torch.float64).unbind()
-    absent = torch.full((), -math.inf, dtype=torch.float64, device=device)
-    lines = []
-    for column in HEARD:
-        sign = -1 if column == "inverse_min" else 1
-        at = [where.get((id(sheet.layers[row]), column)) for row in rows]
-        lines.append(torch.stack([absent if i is None else sign * numbers[i] for i in at]))
-    return torch.cat(lines), [float((id(sheet.layers[row]), "inverse_max") in where) for row in rows]
+    absent = torch.zeros((), dtype=torch.float64, device=device)
+    at = [where.get((id(sheet.layers[row]), column)) for column in HEARD for row in rows]
+    heard = torch.stack([absent if i is None else numbers[i] for i in at])
+    return heard, [float(i is not None) for i in at[: len(rows)]]
+
+
+def _nothing(rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[float]]:
+    """What a process tells that heard nothing."""
+    return torch.zeros(len(HEARD) * len(rows), dtype=torch.float64, device=device), [0.0] * len(rows)
 
 
 def line_of(losses: dict[int, Any], steps: range, device: torch.device) -> Tensor:
@@ -269,17 +263,18 @@ def line_of(losses: dict[int, Any], steps: range, device: torch.device) -> Tenso
 
 def put_together(sheet: Sheet, rows: Sequence[int], steps: range, every: Tensor, mine: Tensor) -> None:
     """Write down maxima, minima and means over the processes; a process counts only where it saw something."""
-    sizes = [1, 1, len(steps), len(rows), len(steps), *[len(rows)] * 4]
-    wishes, failures, given, present, losses, *maxima, square = every.split(sizes, dim=1)
-    ranks = range(every.shape[0])
+    sizes = [1, 1, len(steps), len(rows), len(steps), *[len(rows)] * len(HEARD)]
+    wishes, failures, given, present, losses, top, bottom, gain, square = every.split(sizes, dim=1)
+    ranks, there = range(every.shape[0]), present > 0
     sheet.put_part(sheet.told.wishes, ranks, wishes.flatten())
     sheet.put_part(sheet.told.failures, ranks, failures.flatten())
     sheet.put_part(sheet.told.given, steps, given.sum(0))
     sheet.put_part(sheet.losses, steps, _mean(losses, given))
     sheet.put_column(rows, "inverse_here", mine.split(sizes)[5])
     sheet.put_column(rows, "present", present.sum(0))
-    for column, values in zip(MAXIMA, maxima, strict=True):
-        sheet.put_column(rows, column, values.amax(0))
+    sheet.put_column(rows, "inverse_max", torch.where(there, top, -math.inf).amax(0))
+    sheet.put_column(rows, "inverse_min", torch.where(there, bottom, math.inf).amin(0))
+    sheet.put_column(rows, "gain", torch.where(there, gain, -math.inf).amax(0))
     sheet.put_column(rows, "square", _mean(square, present))
 
 
@@ -292,13 +287,11 @@ def mend(sheet: Sheet, layers: Sequence[Layer]) -> None:
     """The normalizers' numbers as one process would have them, and the folded gains with the σ of all."""
     here: dict[int, float] = {}
     for row, numbers in sheet.layers.items():
-        if "present" not in numbers:
-            continue
-        here[row] = numbers.pop("inverse_here")
-        numbers["inverse_min"] = -numbers.pop("negative_min")
-        if not numbers.pop("present"):
-            for column in HEARD:
-                numbers.pop(column, None)
+        if "present" in numbers:
+            here[row] = numbers.pop("inverse_here")
+            if not numbers.pop("present"):
+                for column in HEARD:
+                    numbers.pop(column, None)
     for row, layer in enumerate(layers):
         norm = layer.normalizer
         # Batch normalization scales each channel by its own σ: there the gain is that of this process's batch.

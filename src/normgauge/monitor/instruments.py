@@ -130,8 +130,9 @@ class Instruments:
     def unheard(self) -> list[Layer]:
         """Normalizers and convolutions of which no pass was heard in this step; to be asked before ``read``."""
         heard = self._listener.spreads.keys() | self._listener.sizes.keys()
-        watched = [layer for layer in self.layers if layer.role == "norm" or _needs_size(layer)]
-        return [layer for layer in watched if layer.module not in heard]
+        silent = [layer for layer in self.layers if layer.role in ("norm", "conv") and layer.module not in heard]
+        # a pointwise convolution needs no size of its input, a tied one is measured elsewhere
+        return [x for x in silent if x.role == "norm" or (x.tied is None and not is_pointwise(x.module))]
 
     def finish(self, sheet: Sheet, lr: float | None) -> list[Row]:
         """The numbers of a line from those fetched, rounding outward."""
@@ -279,15 +280,7 @@ class Instruments:
         slopes = {row: slope for row, slope in found.items() if slope is not None}
         if not slopes:
             return
-        if self._biases.rows != list(slopes):
-            self._biases = Vectors(list(slopes))
-        norms = Sheet()
-        self._biases.read(list(slopes.values()), [None] * len(slopes), norms)
-        sheet.put_column(slopes, "bias_gradient", norms.tensors[0])
-
-
-def _needs_size(layer: Layer) -> bool:
-    return layer.role == "conv" and layer.tied is None and not is_pointwise(layer.module)
+        sheet.put_column(slopes, "bias_gradient", self._biases.norms(list(slopes.values())))
 
 
 def _inverse(value: float) -> float:

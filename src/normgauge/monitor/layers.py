@@ -192,8 +192,8 @@ def find_layers(model: nn.Module) -> list[Layer]:
     seen: dict[int, str] = {}
     for path, module in model.named_modules():
         for layer in _of_module(plain_name(path), module):
-            key = _identity(layer)
-            if key is not None:
+            if layer.attribute is not None and not layer.reparametrized:
+                key = id(getattr(module, layer.attribute))
                 layer.tied = seen.get(key)
                 seen.setdefault(key, layer.name)
             layers.append(layer)
@@ -220,12 +220,6 @@ def plain_name(path: str) -> str:
     """A module's name without what wrappers put before it."""
     parts = path.split(".")
     return ".".join(part for part in parts if f"{part}." not in WRAPPERS or len(parts) == 1)
-
-
-def _identity(layer: Layer) -> int | None:
-    if layer.attribute is None or layer.reparametrized:
-        return None
-    return id(getattr(layer.module, layer.attribute))
 
 
 def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:

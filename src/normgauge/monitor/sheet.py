@@ -21,7 +21,7 @@ Column = Literal[
     # what these are made of: for weights, for normalizers, for normalizers of several processes
     "proved", "drift", "found", "dot", "sampled_gradient", "bias_gradient",
     "inverse_max", "inverse_min", "square", "gain",
-    "present", "inverse_here", "negative_min",
+    "present", "inverse_here",
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
     "running", "batch", "eps", "rate", "momentum", "weight_decay", "input",
 ]  # fmt: skip

@@ -20,16 +20,21 @@ LONG = 4096
 class Segments:
     """Which numbers of a concatenation belong together.
 
-    Args:
+    Attributes:
         lengths: numbers of each part.
-        device: where the concatenation lives.
     """
 
-    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
-        self.lengths = tuple(lengths)
-        sizes = torch.tensor(self.lengths)
-        # From pinned memory nothing waits for the device.
-        self._sizes = sizes.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sizes.to(device)
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self._sizes = torch.tensor(self.lengths)
+
+    def fit(self, parts: Sequence[Tensor]) -> None:
+        """These parts are concatenated."""
+        lengths, device = [part.numel() for part in parts], parts[0].device
+        if self.lengths != lengths or self._sizes.device != device:
+            self.lengths, sizes = lengths, torch.tensor(lengths)
+            # From pinned memory nothing waits for the device.
+            self._sizes = (sizes.pin_memory() if device.type == "cuda" else sizes).to(device, non_blocking=True)
 
     def reduce(self, values: Tensor, how: str) -> Tensor:
         """Maximum, minimum, mean or sum of each part."""
@@ -47,7 +52,7 @@ class Vectors:
     def __init__(self, rows: Sequence[int], *, whole: bool = True) -> None:
         self.rows = list(rows)
         self._whole = whole
-        self._segments: Segments | None = None
+        self._segments = Segments()
         self._kept: Tensor | None = None
         self._room: dict[str, Tensor] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
@@ -59,9 +64,7 @@ class Vectors:
         """Write down norm, gradient, radial part and update of each."""
         if not weights:
             return
-        lengths = tuple(w.numel() for w in weights)
-        if self._segments is None or self._segments.lengths != lengths:
-            self._segments = Segments(lengths, weights[0].device)
+        self._segments.fit(weights)
         joined = self._joined("weights", weights)
         if self._whole:
             sheet.put_column(self.rows, "frobenius", self._sums(joined, joined).sqrt())
@@ -71,6 +74,12 @@ class Vectors:
             moved = torch.sub(joined, before, out=before)
             sheet.put_column(self.rows, "update", self._sums(moved, moved).sqrt())
         self._kept = None
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Euclidean norm of each."""
+        self._segments.fit(tensors)
+        joined = self._joined("weights", tensors)
+        return self._sums(joined, joined).sqrt()
 
     def _slopes(self, at: Tensor, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
         """Gradients, and their products with the weights they belong to: those before the step."""
@@ -88,8 +97,7 @@ class Vectors:
 
     def _sums(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ left·right over each part; torch adds segments up one by one, so that long ones go to a fast dot."""
-        assert self._segments is not None  # read() made them
-        lengths = list(self._segments.lengths)
+        lengths = self._segments.lengths
         if left.device.type == "cpu" and left.numel() > LONG * len(lengths):
             return torch.stack(
                 [torch.dot(x, y) for x, y in zip(left.split(lengths), right.split(lengths), strict=True)]
@@ -115,7 +123,7 @@ class Normalizers:
     """Measures the layers whose role is ``norm``."""
 
     def __init__(self) -> None:
-        self._segments: Segments | None = None
+        self._segments = Segments()
 
     def read(self, layers: Mapping[int, Layer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
         """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
@@ -141,9 +149,7 @@ class Normalizers:
             return {}
         inverses = [_one(heard[row]) for row in rows]
         joined = torch.cat(inverses) if len(inverses) > 1 else inverses[0]
-        lengths = tuple(t.numel() for t in inverses)
-        if self._segments is None or self._segments.lengths != lengths:
-            self._segments = Segments(lengths, joined.device)
+        self._segments.fit(inverses)
         steepest = self._segments.reduce(joined, "max")
         sheet.put_column(rows, "inverse_max", steepest)
         sheet.put_column(rows, "inverse_min", self._segments.reduce(joined, "min"))
