@@ -23,7 +23,7 @@ from normgauge.errors import StoreError
 from normgauge.monitor.distributed import FIRST_GAP, LONGEST, Team
 from normgauge.monitor.layers import Layer, find_layers
 from normgauge.monitor.listener import inverse_sigma
-from normgauge.monitor.sheet import Sheet, Told, fetch
+from normgauge.monitor.sheet import Exchanged, Sheet, fetch
 from tests.monitor.workers import STEPS, network, train
 
 ROOT = Path(__file__).parents[2]
@@ -212,7 +212,7 @@ def test_the_sigma_of_synchronized_batch_normalization_is_that_of_all_processes(
 
 def test_a_normalizer_nobody_heard_has_no_sigma():
     layer = Layer("norm", nn.LayerNorm(2), "weight", "norm")
-    sheet = Sheet(told=Told(wishes={0: 3.0}, failures={0: 0.0}))
+    sheet = Sheet(told=Exchanged(wishes={0: 3.0}, failures={0: 0.0}))
     sheet.layers[0] = {"present": 0.0, "inverse_here": 0.0, "inverse_min": math.inf, "inverse_max": -math.inf}
     Team(network()).settle(sheet, [layer], 3)
     assert sheet.layers == {0: {}}

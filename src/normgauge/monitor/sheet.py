@@ -72,7 +72,7 @@ Key = TypeVar("Key")
 
 
 @dataclass(slots=True)
-class Told:
+class Exchanged:
     """What the processes of a team told each other.
 
     Attributes:
@@ -104,7 +104,7 @@ class Sheet:
     network: Row = field(default_factory=dict)
     half: bool = False
     losses: dict[int, float] = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
+    told: Exchanged = field(default_factory=Exchanged)
     cells: list[tuple[dict[Any, float], Any]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
 
