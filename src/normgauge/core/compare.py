@@ -138,14 +138,14 @@ def compare(a: Reading, b: Reading) -> Difference:
     upper = Change(a.log_upper, b.log_upper)
     shares = attribute(a, b)
     rest = None if shares is None else (upper.by or 0.0) - math.fsum(shares.values())
-    flat_a, flat_b = _flat(a.published), _flat(b.published)
+    first, second = ({name: decades * LN10 for name, decades in side.products.items()} for side in (a, b))
     return Difference(
         a=a,
         b=b,
         upper=upper,
         folded=Change(a.log_folded, b.log_folded),
         lower=Change(a.log_lower, b.log_lower),
-        published={name: Change(flat_a.get(name), flat_b.get(name)) for name in {**flat_a, **flat_b}},
+        published={name: Change(first.get(name), second.get(name)) for name in {**first, **second}},
         layers=tuple(sorted(_layers(a, b, shares), key=lambda layer: -layer.size)),
         rest=rest,
     )
@@ -193,12 +193,3 @@ def _sigma(record: LayerRecord | None) -> float | None:
         return None
     size = record.sigma["min"]
     return math.log(size) if size > 0 else -math.inf
-
-
-def _flat(table: Any, prefix: str = "") -> dict[str, float]:
-    """Natural logs by plain names: "P_w", "prod_inv_sigma, rms"."""
-    found: dict[str, float] = {}
-    for key, value in table.items():
-        name = prefix + key.removeprefix("log10_")
-        found |= _flat(value, f"{name}, ") if isinstance(value, dict) else {name: float(value) * LN10}
-    return found

@@ -65,32 +65,34 @@ class Sample(TypedDict, total=False):
     ]
 
 
+class InverseSigma(TypedDict):
+    """The product of 1/σ over the normalizers, by the σ of each that is taken."""
+
+    min: Annotated[Log10, Told("Π 1/σ (smallest σ)")]
+    rms: Annotated[Log10, Told("Π 1/σ (root mean square σ)")]
+    max: Annotated[Log10, Told("Π 1/σ (largest σ)")]
+
+
 class Published(TypedDict):
     """The papers' products of norms, decimal logarithms. They depend on the gauge."""
 
-    log10_P_w: Annotated[Log10, Told("Π‖W_k‖, spectral norms", source=(THAN, "Lemma 5"))]
+    log10_P_w: Annotated[Log10, Told("P_w = Π ‖W‖ (spectral norms)", source=(THAN, "Lemma 5"))]
     log10_P_w_frobenius: Annotated[
-        Log10, Told("Π‖W_k‖_F", source=(THAN, "Lemma 5, with Frobenius norms in place of spectral ones"))
+        Log10,
+        Told("Π ‖W‖_F (Frobenius norms)", source=(THAN, "Lemma 5, with Frobenius norms in place of spectral ones")),
     ]
-    log10_prod_l2: Annotated[
-        Log10, Told("product of the ℓ2 norms of the normalizers' vectors γ/σ", source=(THAN, "Corollary 10 (1)"))
-    ]
-    log10_theorem9: Annotated[Log10, Told("P_w times the normalizers' gains", source=(THAN, "Theorem 9"))]
+    log10_prod_l2: Annotated[Log10, Told("Π ‖γ/σ‖₂", source=(THAN, "Corollary 10 (1)"))]
+    log10_theorem9: Annotated[Log10, Told("P_w · Π normalizers' gains (Theorem 9)", source=(THAN, "Theorem 9"))]
     log10_corollary10_2: Annotated[
         Log10,
-        Told(
-            "P_w times the largest ℓ2 norm of 1/σ, to the power of the number of normalizers",
-            source=(THAN, "Corollary 10 (2)"),
-        ),
+        Told("P_w · (largest ‖1/σ‖₂)^K, K normalizers (Corollary 10.2)", source=(THAN, "Corollary 10 (2)")),
     ]
     log10_corollary11: Annotated[
-        Log10, Told("P_w times the normalizers' largest 1/σ, without γ", source=(THAN, "Corollary 11"))
+        Log10, Told("P_w · Π largest 1/σ, without γ (Corollary 11)", source=(THAN, "Corollary 11"))
     ]
-    log10_lemma3_sum: Annotated[
-        Log10, Told("P_w with the sum over groups in place of the maximum", source=(THAN, "Lemma 3"))
-    ]
+    log10_lemma3_sum: Annotated[Log10, Told("P_w · Π sums over groups (Lemma 3)", source=(THAN, "Lemma 3"))]
     log10_prod_inv_sigma: Annotated[
-        Mapping[str, Log10],
+        InverseSigma,
         Told(
             "Π1/σ_k over the normalizers, with the smallest (`min`), root mean square (`rms`) and largest (`max`) σ of "
             "each; `min` gives the largest product",
@@ -416,6 +418,15 @@ class Reading(Stored):
         if math.isinf(self.log_upper) or math.isinf(self.log_lower):
             return 0.0 if self.log_upper == self.log_lower else math.inf
         return (self.log_upper - self.log_lower) / LN10
+
+    @property
+    def products(self) -> dict[str, float]:
+        """The published quantities by plain names, such as "P_w" and "prod_inv_sigma, rms", in decades."""
+        found: dict[str, float] = {}
+        for key, value in self.published.items():
+            name = key.removeprefix("log10_")
+            found |= {f"{name}, {end}": v for end, v in value.items()} if isinstance(value, Mapping) else {name: value}
+        return found
 
     def layer(self, name: str) -> LayerRecord:
         """The record of the layer called ``name``.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TextIO
 
-from normgauge.core.reading import Reading
+from normgauge.core.fields import declared
+from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import layers
 from normgauge.render.markup import clean
@@ -21,16 +22,8 @@ NAME_WIDTH, KIND_WIDTH = 24, 12  # where a narrow terminal begins to fold text
 GAP = 3  # characters between columns
 Block = str | Grid
 PRODUCTS = {  # under names people know; the keys of the JSON form stay as they are
-    "P_w": "P_w = Π ‖W‖ (spectral norms)",
-    "P_w_frobenius": "Π ‖W‖_F (Frobenius norms)",
-    "prod_l2": "Π ‖γ/σ‖₂",
-    "prod_inv_sigma, min": "Π 1/σ (smallest σ)",
-    "prod_inv_sigma, rms": "Π 1/σ (root mean square σ)",
-    "prod_inv_sigma, max": "Π 1/σ (largest σ)",
-    "theorem9": "P_w · Π normalizers' gains (Theorem 9)",
-    "corollary10_2": "P_w · (largest ‖1/σ‖₂)^K, K normalizers (Corollary 10.2)",
-    "corollary11": "P_w · Π largest 1/σ, without γ (Corollary 11)",
-    "lemma3_sum": "P_w · Π sums over groups (Lemma 3)",
+    **{field.key.removeprefix("log10_"): field.told.sentence for field in declared(Published)},
+    **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared(InverseSigma)},
 }
 
 
@@ -58,7 +51,7 @@ def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     if first.gauges:
         parts.append("Minimised over: " + "; ".join(first.gauges) + ".")
     if first.published:
-        parts.append(published(first.published))
+        parts.append(published(first))
     return parts
 
 
@@ -74,22 +67,12 @@ def totals(readings: Sequence[Reading]) -> Grid:
     return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))
 
 
-def published(products: Mapping[str, Any]) -> Grid:
+def published(reading: Reading) -> Grid:
     """The papers' products, labelled as what they are, in decades; those without a name here are shown as they are."""
-    named = []
-    for key, value in products.items():
-        name = key.removeprefix("log10_")
-        ends = value.items() if isinstance(value, Mapping) else [("", value)]
-        named += [(f"{name}, {end}" if end else name, number) for end, number in ends]
     title = "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them"
-    rows = tuple((PRODUCTS.get(name, name), _decimal(number)) for name, number in named)
+    found = reading.products.items()
+    rows = tuple((PRODUCTS.get(name, name), ABSENT if log is None else f"{log:.2f}") for name, log in found)
     return Grid(title, ("quantity", "log10"), rows, frozenset({1}))
-
-
-def _decimal(value: Any) -> str:
-    if isinstance(value, float | int):
-        return f"{value:.2f}"
-    return ABSENT if value is None else str(value)
 
 
 def as_text(parts: Sequence[Block]) -> str:

@@ -99,7 +99,7 @@ def _parts(reading: Reading, key: str) -> Iterator[tuple[str, Markup]]:
     yield "σ by layer", figure("", both(lambda shape: sigma_ranges(reading, shape, key)))
     yield "Most sensitive samples", samples(reading)
     yield "Losses", losses(reading)
-    products = html_table(published(reading.published)) if reading.published else Markup()
+    products = html_table(published(reading)) if reading.published else Markup()
     yield "Published products: they depend on the gauge", products
     yield "What was assumed", facts(_facts(reading))
 
