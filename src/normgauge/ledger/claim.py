@@ -3,7 +3,8 @@
 A check is a generator: it draws a fresh instance, computes the quantity the claim is about by brute force (autograd,
 singular values, simulation) and yields one finding for every comparison:
 
-    equal(what, measured, predicted=..., published=...)    measured = predicted up to rounding (or ``rel``)
+    equal(what, measured, predicted=..., published=...)    measured = predicted up to rounding (or ``rel``); of
+                                                           tensors, ``along`` a random one
     below(what, measured, predicted=..., published=...)    measured <= predicted: a bound that holds
     refutes(what, measured, published=...)                 the printed number is wrong here, by more than ``by``
     moves(what, before, after)                             the printed number moves though the function does not
@@ -75,8 +76,14 @@ def equal(
     published: Number | None = None,
     rel: float = 1e-9,
     scale: Number | None = None,
+    along: Tensor | None = None,
 ) -> Finding:
-    """Measured equals predicted within ``rel``, relative to the larger of both (or to ``scale``, for zeros)."""
+    """Measured equals predicted within ``rel``, relative to the larger of both (or to ``scale``, for zeros).
+
+    Of two tensors, all entries at once: what counts is their product with a random one of the same shape, ``along``.
+    """
+    if along is not None:
+        measured, predicted = (measured * along).sum(), (predicted * along).sum()
     measured, predicted = float(measured), float(predicted)
     size = float(scale) if scale is not None else max(abs(measured), abs(predicted))
     error = 0.0 if measured == predicted else abs(measured - predicted) / size

@@ -24,7 +24,7 @@ def conserved(draw: Draw) -> Found:
         end, probe = net.vary(flat), torch.ones_like(net.bias) if dim else draw.normal(len(net.bias))
         after, before = (size(flatten(v.weight, v.bias) if dim else v.weight[0]) ** 2 for v in (end, net))
         yield equal(f"{name}: {'‖W‖² + ‖b‖²' if dim else '‖w‖² of a unit'}", after, predicted=before, rel=1e-6)
-        yield equal(f"{name}: biases", project(end.bias, probe), predicted=project(net.bias, probe), rel=1e-7)
+        yield equal(f"{name}: biases", end.bias, predicted=net.bias, along=probe, rel=1e-7)
         yield shown(f"{name}: the weights did move", size(end.weight - net.weight) > 1e-3)
     bare = project(net.using(bias=0 * net.bias).gradients("weight")[0], net.weight)
     yield equal("layer norm without biases: W·∂L/∂W", bare, predicted=0.0, scale=size(net.weight))
@@ -77,7 +77,7 @@ def sphere_descent(draw: Draw) -> Found:
             grad = gradient(neuron.loss, u)  # orthogonal to u, so that lengths add in squares
             u, length2 = keep * u - rate / length2 * grad, keep**2 * length2 + rate**2 / length2 * size(grad) ** 2
             u = u / u.norm()
-        yield equal(f"direction, decay {decay:.2f}", project(end / end.norm(), probe), predicted=project(u, probe))
+        yield equal(f"direction, decay {decay:.2f}", end / end.norm(), predicted=u, along=probe)
         yield equal(f"length, decay {decay:.2f}", size(end), predicted=math.sqrt(length2))
     slope = size(gradient(neuron.loss, end / end.norm()))
     yield equal("gradient, against that at length 1", size(gradient(neuron.loss, end)), predicted=slope / size(end))

@@ -59,7 +59,7 @@ def unit_hessian(draw: Draw) -> Found:
     for w in (start, torch.linalg.eigh(s)[1][:, 1]):
         solved, probe, scale = neuron.solved(w), draw.normal(n, n), neuron.gamma**2 / float(w @ s @ w)
         H, right = hessian(solved.loss, w), scale * s - scale**2 / neuron.gamma**2 * torch.outer(s @ w, s @ w)
-        yield equal("Hessian against a random matrix", project(H, probe), predicted=project(right, probe), rel=1e-8)
+        yield equal("Hessian against a random matrix", H, predicted=right, along=probe, rel=1e-8)
         after, before = eigvalsh(H)[1:], scale * eigvalsh(s)
         yield below("an eigenvalue over the same one without batch norm", (after / before[1:]).max(), predicted=1.0)
         yield below("an eigenvalue without it over the next one with it", (before[:-1] / after).max(), predicted=1.0)
@@ -182,7 +182,7 @@ def normalized_derivative(draw: Draw) -> Found:
     first, last = torch.eye(m, dtype=torch.float64) / sigma - 1 / (m * sigma), torch.outer(y, y) / sigma**3
     k = int(y.abs().argmax())
     yield refutes("∂ẑ_k/∂z_k, k the farthest sample", truth[k, k], published=(first - last)[k, k])
-    yield equal("Jacobian", project(truth, probe[:m, :m]), predicted=project(first - last / m, probe[:m, :m]))
+    yield equal("Jacobian", truth, predicted=first - last / m, along=probe[:m, :m])
 
 
 def backward(draw: Draw) -> Found:
@@ -195,9 +195,9 @@ def backward(draw: Draw) -> Found:
     z, in_z, in_w = x @ w, gradient(behind, x @ w), gradient(lambda w: behind(x @ w), w)
     hat, delta, scale = standardize(z), slope * torch.cos(gamma * standardize(z)), gamma / float(z.std(unbiased=False))
     right = scale * (delta - delta.mean() - hat * (delta * hat).mean())
-    yield equal("gradient in z", project(in_z, slope), predicted=project(right, slope))
+    yield equal("gradient in z", in_z, predicted=right, along=slope)
     right = scale * (delta @ x - delta.mean() * x.sum(0) - (delta * hat).mean() * (hat @ x))
-    yield equal("gradient in w", project(in_w, x[0]), predicted=project(right, x[0]))
+    yield equal("gradient in w", in_w, predicted=right, along=x[0])
     yield equal("product with w", in_w @ w, predicted=0.0, scale=size(in_w) * size(w))
 
 

@@ -33,7 +33,7 @@ def moments(draw: Draw) -> Found:
     z, probe, gain, shift = 3 * draw.normal(m, 1), draw.normal(m, 1), draw.uniform(1, low=2.0), draw.normal(1)
     sigma2 = z.var(unbiased=False)
     same = F.batch_norm(z, None, None, (sigma2 + eps).sqrt()[None], z.mean()[None], training=True, eps=eps)
-    yield equal("output with γ = √(σ²+ε), β = mean", project(same, probe), predicted=project(z, probe))
+    yield equal("output with γ = √(σ²+ε), β = mean", same, predicted=z, along=probe)
     out = F.batch_norm(z, None, None, gain, shift, training=True, eps=eps)
     yield equal("mean of the output", out.mean(), predicted=shift)
     yield equal("variance of the output", out.var(unbiased=False), predicted=gain**2 * sigma2 / (sigma2 + eps))
@@ -93,14 +93,14 @@ def group_norm(draw: Draw) -> Found:
     yield equal("idle directions", losses.nullity(normalized, start.reshape(-1)), predicted=groups * (1 + d + 1))
     z, probe = x @ start[:, :-1].T, draw.normal(25, groups * each)
     ours = standardize(z.reshape(-1, each), 1e-5, dim=1).reshape(z.shape)
-    yield equal("torch's group norm", project(F.group_norm(z, groups), probe), predicted=project(ours, probe))
+    yield equal("torch's group norm", F.group_norm(z, groups), predicted=ours, along=probe)
 
 
 def instance_norm(draw: Draw) -> Found:
     x = draw.normal(2, draw.integer(2, 5), draw.integer(2, 5), 3)
     probe, scale, shift = draw.normal(*x.shape), draw.uniform(2, 1, 1, 1, low=1.0, high=5.0), draw.normal(2, 1, 1, 1)
     out, by_channel, moved = F.instance_norm(x), F.layer_norm(x, x.shape[2:]), scale * x + shift
-    yield equal("output", project(out, probe), predicted=project(by_channel, probe))
+    yield equal("output", out, predicted=by_channel, along=probe)
     same = (project(F.instance_norm(images, eps=1e-12), probe) for images in (moved, x))
     yield equal("output for images of another contrast", next(same), predicted=next(same))
 
@@ -108,7 +108,7 @@ def instance_norm(draw: Draw) -> Found:
 def renormalization(draw: Draw) -> Found:
     z, mean, sigma = draw.normal(draw.integer(3, 9)), float(draw.normal(1)), draw.number(0.5, 2.0)
     probe, r, d = draw.normal(len(z)), float(z.std(unbiased=False)) / sigma, (float(z.mean()) - mean) / sigma
-    yield equal("output", project(standardize(z) * r + d, probe), predicted=project((z - mean) / sigma, probe))
+    yield equal("output", standardize(z) * r + d, predicted=(z - mean) / sigma, along=probe)
 
 
 def smoother(draw: Draw) -> Found:
@@ -142,7 +142,7 @@ def reparametrization(draw: Draw) -> Found:
     mix = draw.normal(n, n) + 2 * torch.eye(n).double()
     fisher, grad = x.T @ x / 20, x.T @ (x @ w - y) / 20
     step, mapped = torch.linalg.solve(fisher, grad), mix @ torch.linalg.solve(mix.T @ fisher @ mix, mix.T @ grad)
-    yield equal("natural step in other coordinates", project(mapped, probe), predicted=project(step, probe), rel=1e-7)
+    yield equal("natural step in other coordinates", mapped, predicted=step, along=probe, rel=1e-7)
     yield shown("a plain step differs", size(mix @ mix.T @ grad - grad) > 1e-3 * size(grad))
 
 
@@ -166,7 +166,7 @@ def initialization(draw: Draw) -> Found:
 def symmetric_units(draw: Draw) -> Found:
     (weight,) = layer(draw).twinned().gradients("weight")
     probe = draw.normal(weight.shape[1])
-    yield equal("gradient of the second unit", project(weight[1], probe), predicted=project(weight[0], probe))
+    yield equal("gradient of the second unit", weight[1], predicted=weight[0], along=probe)
 
 
 def no_capacity(draw: Draw) -> Found:
@@ -269,7 +269,7 @@ def linear_ends(draw: Draw) -> Found:
         plain = plain - 0.8 * x.T @ (x @ plain - y)
         normed = normed - 0.3 * gradient(losses.Unit(x, y).loss, normed)
     least, outside = torch.linalg.pinv(x) @ y, probe - torch.linalg.pinv(centred) @ centred @ probe
-    yield equal("end of descent from 0", project(plain, probe), predicted=project(least, probe), rel=1e-7)
+    yield equal("end of descent from 0", plain, predicted=least, along=probe, rel=1e-7)
     yield equal("part outside the samples, batch norm", normed @ outside, predicted=w @ outside, rel=1e-8)
 
 
@@ -293,7 +293,7 @@ def indifferent(draw: Draw) -> Found:
     net = layer(draw)
     factor, probe = draw.uniform(len(net.bias), low=1.0, high=20.0), draw.normal(*net.target.shape)
     moved = net.scaled(factor)
-    yield equal("outputs with other lengths", project(moved.outputs(), probe), predicted=project(net.outputs(), probe))
+    yield equal("outputs with other lengths", moved.outputs(), predicted=net.outputs(), along=probe)
     end = moved.vary(flow(lambda flat: moved.vary(flat).loss(), flatten(moved.weight, moved.bias), 0.5, 30))
     for i, name in enumerate(("first", "second")):
         after, before = size(end.weight[i]), size(moved.weight[i])
@@ -409,7 +409,7 @@ def in_company(draw: Draw) -> Found:
         batch = torch.cat([own, own + side * others])
         yield shown("sign of a sample turned by its companions", bool((standardize(batch)[0] * side < 0).all()))
         first, alone = F.layer_norm(batch, (3,))[:1], F.layer_norm(own, (3,))
-        yield equal("layer norm in company", project(first, others[:1]), predicted=project(alone, others[:1]))
+        yield equal("layer norm in company", first, predicted=alone, along=others[:1])
 
 
 def scale_cue(draw: Draw) -> Found:
@@ -435,8 +435,8 @@ def shifted_inputs(draw: Draw) -> Found:
 
     before, change = deployed(x, x), deployed(x, moved) - deployed(x, x)
     gain = module.weight.detach() / x.var(0, unbiased=True).sqrt()
-    yield equal("outputs with new statistics", project(deployed(moved, moved), probe), predicted=project(before, probe))
-    yield equal("change with stored ones", project(change, probe), predicted=project(gain * (moved - x), probe))
+    yield equal("outputs with new statistics", deployed(moved, moved), predicted=before, along=probe)
+    yield equal("change with stored ones", change, predicted=gain * (moved - x), along=probe)
     yield shown("rotated data: other outputs", size(standardize(scale * x @ turn) - standardize(x) @ turn) > 1e-3)
 
 

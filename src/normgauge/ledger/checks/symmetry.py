@@ -43,14 +43,14 @@ def layer_norm(draw: Draw) -> Found:
     z, probe, module = draw.normal(m, n), draw.normal(m, n), nn.LayerNorm(n, eps=eps, dtype=torch.float64)
     out = module(z).detach()
     right = (z - z.mean(1, keepdim=True)) / (z.var(1, unbiased=False, keepdim=True) + eps).sqrt()
-    yield equal("output", project(out, probe), predicted=project(right, probe))
+    yield equal("output", out, predicted=right, along=probe)
     yield shown("one sample alone, in eval mode: the same", torch.allclose(module.eval()(z[:1]), out[:1], rtol=1e-12))
 
 
 def sphere(draw: Draw) -> Found:
     neuron, w = unit(draw)
     c, probe = draw.number(0.01, 100.0), draw.normal(len(neuron.x))
-    yield equal("output at c·w", project(neuron.outputs(c * w), probe), predicted=project(neuron.outputs(w), probe))
+    yield equal("output at c·w", neuron.outputs(c * w), predicted=neuron.outputs(w), along=probe)
     yield equal("output at −c·w", project(neuron.outputs(-c * w), probe), predicted=-project(neuron.outputs(w), probe))
 
 
@@ -90,7 +90,7 @@ def gain_left_out(draw: Draw) -> Found:
         q = gains * delta
         right = (n * q - q.sum() - hat * (q * hat).sum()) / (n * sigma)
         yield refutes(f"{name}: gradient's error over its size", size(truth - printed) / size(truth), published=0.0)
-        yield equal(f"{name}: gradient along a direction", project(truth, probe), predicted=project(right, probe))
+        yield equal(f"{name}: gradient along a direction", truth, predicted=right, along=probe)
 
 
 def gradients_in_front(draw: Draw) -> Found:
@@ -113,9 +113,9 @@ def scale(draw: Draw) -> Found:
     c, eps = draw.number(0.1, 5.0), draw.number(0.01, 0.5)
     for name, net in {"batch": layer(draw), "layer": layer(draw, dim=1)}.items():
         probe, wide = draw.normal(*net.target.shape), net.scaled(1e3 * c).outputs()
-        yield equal(f"{name} norm at c·(W, b)", project(wide, probe), predicted=project(net.outputs(), probe))
+        yield equal(f"{name} norm at c·(W, b)", wide, predicted=net.outputs(), along=probe)
         out, right = net.scaled(c).using(eps=eps).outputs(), net.using(eps=eps / c**2).outputs()
-        yield equal(f"{name} norm at c·(W, b), with ε", project(out, probe), predicted=project(right, probe))
+        yield equal(f"{name} norm at c·(W, b), with ε", out, predicted=right, along=probe)
     z, gamma = draw.normal(6), float(draw.normal(1))
     divided = size(gamma / c * standardize(c * z))
     yield equal("size of γẑ at c·z and γ/c", divided, predicted=size(gamma * standardize(z)) / c)
@@ -139,7 +139,7 @@ def one_unit_alone(draw: Draw) -> Found:
     probe, own = draw.normal(*net.target.shape), net.scaled(draw.uniform(len(net.bias), low=1.0, high=5.0)).outputs()
     yield refutes("idle directions of (W, b)", idle(net), published=1.0)
     yield equal("idle directions of (W, b)", idle(net), predicted=2.0 * len(net.bias))
-    yield equal("outputs, each unit scaled by itself", project(own, probe), predicted=project(net.outputs(), probe))
+    yield equal("outputs, each unit scaled by itself", own, predicted=net.outputs(), along=probe)
 
 
 def scalar_weight(draw: Draw) -> Found:
@@ -184,7 +184,7 @@ def weight_norm_symmetry(draw: Draw) -> Found:
     before, after, kept = (losses.weight_norm(flatten(*at)) for at in ((v, g), (alpha * v, g / alpha), (alpha * v, g)))
     yield refutes("length of the weight at (αv, g/α)", size(after), published=size(before))
     yield equal("weight at (αv, g/α)", project(after, probe), predicted=project(before, probe) / alpha)
-    yield equal("weight at (αv, g)", project(kept, probe), predicted=project(before, probe))
+    yield equal("weight at (αv, g)", kept, predicted=before, along=probe)
     radial = float(v @ grad[:-1])
     yield refutes("v·∂L/∂v", radial, published=float(g * grad[-1]))
     yield refutes("|cosine| of v and ∂L/∂v", abs(radial) / size(v) / size(grad[:-1]), published=1.0)
@@ -195,7 +195,7 @@ def weight_norm_gradients(draw: Draw) -> Found:
     v, g, back, grad = _weight_norm(draw)
     probe = draw.normal(len(v))
     right = float(g) / size(v) * (back - v * (v @ back) / size(v) ** 2)
-    yield equal("∂L/∂v along a random direction", project(grad[:-1], probe), predicted=project(right, probe))
+    yield equal("∂L/∂v along a random direction", grad[:-1], predicted=right, along=probe)
     yield equal("∂L/∂g", grad[-1], predicted=float(back @ v) / size(v))
 
 
@@ -205,7 +205,7 @@ def weight_norm_partials(draw: Draw) -> Found:
     diagonal = back * (g / length - g * v.square() / length**3)
     full = float(g) / length * (back - v * (v @ back) / length**2)
     yield refutes("∂L/∂v: error of the diagonal over its size", size(truth - diagonal) / size(truth), published=0.0)
-    yield equal("∂L/∂v along a random direction", project(truth, probe), predicted=project(full, probe))
+    yield equal("∂L/∂v along a random direction", truth, predicted=full, along=probe)
 
 
 def gain_matters(draw: Draw) -> Found:
@@ -227,7 +227,7 @@ def weight_norm_parts(draw: Draw) -> Found:
     weight, at = module.weight.detach(), flatten(v, g)
     yield equal("weight", project(weight, probe), predicted=float(g) * project(v, probe) / size(v))
     yield equal("length of the weight", size(weight), predicted=abs(float(g)))
-    yield equal("weight at (−v, −g)", project(losses.weight_norm(-at), probe), predicted=project(weight, probe))
+    yield equal("weight at (−v, −g)", losses.weight_norm(-at), predicted=weight, along=probe)
     neuron, w = unit(draw, n=n)
     yield equal("idle directions of (v, g), weight norm", nullity(losses.weight_norm, at), predicted=1)
     yield equal("idle directions of w, batch norm", nullity(neuron.outputs, w), predicted=1)
@@ -263,7 +263,7 @@ def sphere_gradient(draw: Draw) -> Found:
     basis = torch.linalg.qr(torch.cat([u[:, None], draw.normal(len(w), len(w) - 1)], 1))[0][:, 1:]
     slopes = gradient(lambda t: neuron.loss(F.normalize(u + basis @ t, dim=0)), torch.zeros_like(w[1:]))
     right = gradient(neuron.loss, u)
-    yield equal("gradient on the sphere", project(basis @ slopes, probe), predicted=project(right, probe))
+    yield equal("gradient on the sphere", basis @ slopes, predicted=right, along=probe)
 
 
 def fisher_null_space(draw: Draw) -> Found:
@@ -304,7 +304,7 @@ def natural_metric(draw: Draw) -> Found:
     s, (fisher, cosine) = replace(neuron, x=wide).covariance, metric(wide)
     q = float(w @ s @ w)
     right = neuron.gamma**2 / q * (s - torch.outer(s @ w, s @ w) / q)
-    yield equal("Fisher matrix", project(fisher, probe), predicted=project(right, probe))
+    yield equal("Fisher matrix", fisher, predicted=right, along=probe)
     yield shown("both gradients: other directions", cosine < 0.999)
     yield equal("cosine of both, white inputs", metric(white)[1], predicted=1.0)
 
