@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from normgauge.render.blocks import folds
+from normgauge.render.layertable import folds
 from tests.made import layer
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from normgauge.render.groups import grouped
+from normgauge.render.page import grouped
 from tests.render.networks import residual, scopes
 
 

@@ -6,7 +6,8 @@ import math
 
 from normgauge.core.ratios import LayerRatio, Ratios
 from normgauge.core.spelled import LN10
-from normgauge.render.ratios import MEANING, SCALE, blocks, text, verdict
+from normgauge.render.console import as_text
+from normgauge.render.ratios import MEANING, SCALE, blocks, verdict
 from normgauge.render.table import Grid
 
 
@@ -40,5 +41,5 @@ def test_what_it_does_not_mean_is_always_said():
     found = made(one("stem", 1.0, 3.0))
     assert MEANING in blocks(found) and SCALE not in blocks(found) and "A note." in blocks(found)
     assert SCALE in blocks(made(one("stem", 1.0, 3.0, True)))
-    assert "never iterations of this training" in text(found).replace("\n", " ").replace("  ", " ")
-    assert "(LR/α)²" in text(found) and "(A/B)^1" in text(found)
+    assert "never iterations of this training" in as_text(blocks(found)).replace("\n", " ").replace("  ", " ")
+    assert "(LR/α)²" in as_text(blocks(found)) and "(A/B)^1" in as_text(blocks(found))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from normgauge.errors import InputError
+from normgauge.render.document import write_file
 from normgauge.render.markup import clean
 
 
@@ -73,10 +74,7 @@ def write_text(text: str, target: str) -> None:
         with standard_output() as stream:
             stream.write(text)
         return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; give a file in a folder that exists") from None
+    write_file(text, target)
 
 
 def write_json(data: Any, target: str) -> None:

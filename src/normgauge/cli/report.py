@@ -15,10 +15,9 @@ from normgauge.core.stored import items_of, read_json
 from normgauge.errors import InputError, ReadingError
 from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, available, save
-from normgauge.render.groups import grouped
 from normgauge.render.markup import Markup, clean
 from normgauge.render.numbers import plural
-from normgauge.render.page import body, report
+from normgauge.render.page import body, grouped, report
 from normgauge.render.runs import html
 from normgauge.render.runs_console import snapshot
 from normgauge.render.runs_data import Labelled

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from normgauge.core.curvature import Curvature, Eigenvalue, Trace
+from normgauge.core.curvature import Curvature, Eigenvalue
 from normgauge.render import svg
 from normgauge.render.console import Block, as_text
 from normgauge.render.document import document, paragraphs, section
 from normgauge.render.markup import Content, Markup, markup, tag
-from normgauge.render.numbers import ABSENT, plural
+from normgauge.render.numbers import ABSENT, number, plural
 from normgauge.render.svg import Axis, Shape
 from normgauge.render.table import Grid, html_table
 
@@ -83,7 +83,16 @@ def total_grid(found: Curvature) -> Grid:
 
 def layer_grid(found: Curvature) -> Grid:
     """One row a layer."""
-    rows = tuple((layer.name, str(layer.parameters), *_trace(layer.trace), *_top(layer.top)) for layer in found.layers)
+    rows = tuple(
+        (
+            layer.name,
+            str(layer.parameters),
+            number(layer.trace.value),
+            number(layer.trace.standard_error, 2),
+            *((ABSENT, ABSENT) if layer.top is None else (number(layer.top.value), number(layer.top.residual, 2))),
+        )
+        for layer in found.layers
+    )
     headers = ("layer", "parameters", "trace", "±", "λ1 of its block", "residual")
     return Grid("Layers", headers, rows, frozenset(range(1, 6)), BLOCKS)
 
@@ -144,15 +153,7 @@ def _density(found: Curvature, across: Axis, floor: float) -> Content:
 
 
 def _cells(value: Eigenvalue) -> tuple[str, str, str]:
-    return f"{value.value:.8g}", f"{value.residual:.2g}", f"{value.error:.2g}"
-
-
-def _trace(trace: Trace) -> tuple[str, str]:
-    return f"{trace.value:.5g}", f"{trace.standard_error:.2g}"
-
-
-def _top(top: Eigenvalue | None) -> tuple[str, str]:
-    return (ABSENT, ABSENT) if top is None else (f"{top.value:.5g}", f"{top.residual:.2g}")
+    return number(value.value, 8), number(value.residual, 2), number(value.error, 2)
 
 
 def _spent(found: Curvature) -> str:

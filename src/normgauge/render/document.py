@@ -119,14 +119,14 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def write_page(page: str, path: str | Path) -> Path:
-    """Write a page to a file.
+def write_file(text: str, path: str | Path) -> Path:
+    """Write a text to a file.
 
     Raises:
         InputError: when the file cannot be written.
     """
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; give a file in a folder that exists") from None
     return Path(path)

@@ -17,7 +17,7 @@ from normgauge.errors import InputError, ReadingError
 from normgauge.render.bracket import Row, bracket
 from normgauge.render.document import LIGHT, figure_css
 from normgauge.render.markup import tag
-from normgauge.render.numbers import where
+from normgauge.render.numbers import told_apart, where
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
 from normgauge.render.waterfall import waterfall
@@ -98,26 +98,16 @@ def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str,
 
 def _stems(names: Sequence[str]) -> list[str]:
     """File names without surprises, no two alike."""
-    seen: dict[str, int] = {}
-    stems = []
-    for name in names:
-        stem = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading"
-        seen[stem] = seen.get(stem, 0) + 1
-        stems.append(stem if seen[stem] == 1 else f"{stem}-{seen[stem]}")
-    return stems
+    plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in names]
+    return told_apart(plain, "{}-{}")
 
 
 def _write(path: Path, content: str) -> Path:
     if path.suffix == ".svg":
         path.write_text(content, encoding="utf-8")
     else:
-        path.write_bytes(_png(content))
+        path.write_bytes(_converter().svg_to_png(content, scale=SCALE))
     return path
-
-
-def _png(content: str) -> bytes:
-    made: bytes = _converter().svg_to_png(content, scale=SCALE)
-    return made
 
 
 def _converter() -> ModuleType:

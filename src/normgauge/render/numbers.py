@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from normgauge.core.bound import Scope
@@ -115,3 +115,22 @@ def _cents(value: float | None, way: str) -> str:
     if value is None or not math.isfinite(value):
         return "" if value is None else str(value)
     return f"{Decimal(repr(value)).quantize(CENT, rounding=way) + 0:f}"
+
+
+def number(value: float | None, digits: int = 5) -> str:
+    """A number with so many digits at most; "·" where there is none.
+
+    >>> number(2.2912878), number(None), number(0.0), number(1e50), number(float("inf"))
+    ('2.2913', '·', '0', '1e+50', 'inf')
+    """
+    return ABSENT if value is None else f"{value:.{digits}g}"
+
+
+def told_apart(names: Sequence[str], again: str) -> list[str]:
+    """The names, with a number behind one that stands there again.
+
+    >>> told_apart(["a", "b", "a"], "{} ({})")
+    ['a', 'b', 'a (2)']
+    """
+    counts = [names[: i + 1].count(name) for i, name in enumerate(names)]
+    return [name if count == 1 else again.format(name, count) for name, count in zip(names, counts, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from normgauge.core.ratios import LAWS, LayerRatio, Ratios
-from normgauge.render.console import Block, as_text
+from normgauge.render.console import Block
 from normgauge.render.difference import signed
 from normgauge.render.numbers import decades, factor, plural
 from normgauge.render.table import Grid
@@ -65,8 +65,3 @@ def laws() -> Grid:
     """Which law uses the ratio to which power."""
     rows = tuple((law.what, law.steps, f"(A/B)^{law.power}") for law in LAWS)
     return Grid("Worst cases that use it", ("functions", "steps, up to a constant", "ratio"), rows)
-
-
-def text(found: Ratios) -> str:
-    """All of it as plain text."""
-    return as_text(blocks(found))

@@ -6,19 +6,15 @@ The page of runs that still grow has the same sections, exchanged as they change
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from normgauge.errors import StoreError
-from normgauge.render.document import document, facts, listing, write_page
+from normgauge.render.document import document, facts, listing
 from normgauge.render.markup import Content, Markup, markup, tag, words
 from normgauge.render.numbers import plural
 from normgauge.render.runs_curves import COLOURS, curves
-from normgauge.render.runs_data import Labelled, called, labelled, noted, span, warned
+from normgauge.render.runs_data import Labelled, called, healthy, noted, sentences, span, warned
 from normgauge.render.runs_heat import heat_maps
 from normgauge.render.runs_table import layer_table
-from normgauge.render.runs_verdict import healthy, sentences
 from normgauge.render.table import Grid, html_table
-from normgauge.store import Run
 
 LISTED = 60
 TITLE = "normgauge watch"
@@ -38,26 +34,6 @@ TERMS = (
     ("proved, estimated, observed", "Proved: the number is a bound whatever happens. Estimated: from below, close. "
      "Observed: met on the batches seen."),
 )  # fmt: skip
-
-
-def report_runs(runs: Sequence[Run], path: str | Path, *, title: str = "normgauge runs") -> Path:
-    """Write one HTML page about one or more runs.
-
-    Args:
-        runs: what to show, in this order.
-        path: the file to write.
-        title: heading of the page.
-
-    Returns:
-        The path written.
-
-    Raises:
-        StoreError: when there is nothing to show.
-        InputError: when the file cannot be written.
-    """
-    if not runs:
-        raise StoreError("a page of runs needs at least one run, got none")
-    return write_page(html(labelled(runs), title), path)
 
 
 def html(items: Sequence[Labelled], title: str, after: Content = None) -> str:
@@ -146,9 +122,8 @@ def _alarms(items: Sequence[Labelled]) -> Markup:
     )
     more = f", the first {LISTED} of {len(found)}" if len(found) > LISTED else ""
     headers = ("step", "layer", "alarm", "what", "times", "last", "run")
-    kept = len(headers) if len(items) > 1 else len(headers) - 1
-    grid = Grid(f"Alarms{more}", headers[:kept], tuple(row[:kept] for row in rows), frozenset({4, 5}))
-    return tag("div", html_table(grid), class_="alarms")
+    grid = Grid(f"Alarms{more}", headers, rows, frozenset({4, 5}))
+    return tag("div", html_table(grid if len(items) > 1 else grid.without("run")), class_="alarms")
 
 
 def _maps(items: Sequence[Labelled]) -> Markup:

@@ -8,9 +8,18 @@ from typing import Any
 
 from normgauge.render.console import Block
 from normgauge.render.numbers import log_enclosure, plural
-from normgauge.render.runs_data import Labelled, Pairs, called, losses, noted, total_evidence, warned
-from normgauge.render.runs_table import COLUMNS, rows, short, spelled, trend, worst
-from normgauge.render.runs_verdict import healthy, sentences
+from normgauge.render.runs_data import (
+    Labelled,
+    Pairs,
+    called,
+    healthy,
+    losses,
+    noted,
+    sentences,
+    total_evidence,
+    warned,
+)
+from normgauge.render.runs_table import COLUMNS, rows, spelled, trend, worst
 from normgauge.render.table import Grid
 from normgauge.store.numbers import number
 
@@ -35,7 +44,9 @@ def blocks(items: Sequence[Labelled]) -> list[Block]:
         mark = "ok" if healthy(item) else "LOOK"
         told.append(f"[{mark}] {item.label}: {' '.join(sentences(item))}")
     told += [line for item in items for line in _notes(item, several, max(NOTES // len(items), 1))]
-    return [*told, *(grid for grid in (_totals(items, several), _layers(items, several), _alarms(items)) if grid.rows)]
+    grids = [_totals(items), _layers(items)]
+    grids = [*(grids if several else [grid.without("run") for grid in grids]), _alarms(items)]
+    return [*told, *(grid for grid in grids if grid.rows)]
 
 
 def _notes(item: Labelled, several: bool, most: int) -> list[str]:
@@ -66,7 +77,7 @@ def small_line(pairs: Pairs, width: int = WIDTH) -> str:
     return "".join(BARS[round((m - low) / height * top)] if math.isfinite(m) else "!" for m in means)
 
 
-def _totals(items: Sequence[Labelled], several: bool) -> Grid:
+def _totals(items: Sequence[Labelled]) -> Grid:
     lines = []
     for name, words in TOTALS:
         for item in items:
@@ -75,29 +86,25 @@ def _totals(items: Sequence[Labelled], several: bool) -> Grid:
                 upper = dict(item.run.total(UPPER.get(name, "")))
                 ends = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
                 own = (*ends, small_line(pairs), total_evidence(item.run, name))
-                lines.append((words, *([item.label] if several else []), *own))
-    headers = ("", *(["run"] if several else []), "first", "last", "so far", "evidence")
-    shift = 1 if several else 0
-    return Grid("Totals", headers, tuple(lines), frozenset({1 + shift, 2 + shift}))
+                lines.append((words, item.label, *own))
+    return Grid("Totals", ("", "run", "first", "last", "so far", "evidence"), tuple(lines), frozenset({2, 3}))
 
 
 def _spelled(name: str, value: float, upper: float | None) -> str:
     if name in UPPER:
         return log_enclosure(value, upper)
-    return f"{value:.2f}" if name.startswith("log10") else short(value)
+    return f"{value:.2f}" if name.startswith("log10") else f"{value:.3g}"
 
 
-def _layers(items: Sequence[Labelled], several: bool) -> Grid:
+def _layers(items: Sequence[Labelled]) -> Grid:
     lines = []
     for item in items:
         for row in worst(rows(item), max(WORST // len(items), 3)):
-            own = (*spelled(row), trend(row), small_line(row.trend, 12), row.alarms)
-            lines.append((row.name, *([item.label] if several else []), *own))
-    headers = ("layer", *(["run"] if several else []), *(name for _, name in COLUMNS), "decades", "trend", "alarms")
-    first = 2 if several else 1
+            lines.append((row.name, item.label, *spelled(row), trend(row), small_line(row.trend, 12), row.alarms))
+    headers = ("layer", "run", *(name for _, name in COLUMNS), "decades", "trend", "alarms")
     foot = "trend: of σ for a normalizer, of the norm's lower end for the others"
     title = "Layers: those with alarms first, then those that changed most"
-    return Grid(title, headers, tuple(lines), frozenset(range(first, first + len(COLUMNS) + 1)), foot)
+    return Grid(title, headers, tuple(lines), frozenset(range(2, len(COLUMNS) + 3)), foot)
 
 
 def _alarms(items: Sequence[Labelled]) -> Grid:

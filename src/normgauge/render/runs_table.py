@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import ABSENT, enclosure, plural
+from normgauge.render.numbers import ABSENT, enclosure, number, plural
 from normgauge.render.runs_data import Labelled, Pairs, cells, evidence, warned
 from normgauge.render.svg import Axis
 from normgauge.render.table import Grid, html_table
@@ -96,14 +96,9 @@ def decades(change: float) -> str:
     return shown[1:] if float(shown) == 0 else shown
 
 
-def short(value: float | None) -> str:
-    """A value in a table."""
-    return ABSENT if value is None else f"{value:.3g}"
-
-
 def spelled(row: Row) -> list[str]:
     """The values of a row; the norm with both its ends."""
-    return [enclosure(row.values[0], row.norm_upper), *(short(value) for value in row.values[1:])]
+    return [enclosure(row.values[0], row.norm_upper), *(number(value, 3) for value in row.values[1:])]
 
 
 def layer_table(item: Labelled, key: str, crowd: int = 1) -> Markup:

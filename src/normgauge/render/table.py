@@ -27,13 +27,15 @@ class Grid:
 
     def without_empty(self) -> Grid:
         """The grid without the columns in which nothing stands."""
-        kept = [i for i in range(len(self.headers)) if any(row[i] not in ("", ABSENT) for row in self.rows)]
-        return replace(
-            self,
-            headers=tuple(self.headers[i] for i in kept),
-            rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
-            numeric=frozenset(new for new, old in enumerate(kept) if old in self.numeric),
-        )
+        said = (any(row[i] not in ("", ABSENT) for row in self.rows) for i in range(len(self.headers)))
+        return self.without(*(header for header, some in zip(self.headers, said, strict=True) if not some))
+
+    def without(self, *names: str) -> Grid:
+        """The grid without the columns of these headers."""
+        kept = [i for i, header in enumerate(self.headers) if header not in names]
+        headers, *rows = (tuple(row[i] for i in kept) for row in (self.headers, *self.rows))
+        numeric = frozenset(new for new, old in enumerate(kept) if old in self.numeric)
+        return replace(self, headers=headers, rows=tuple(rows), numeric=numeric)
 
 
 def html_table(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from normgauge.core.claim import OWN, Entry, Finding, Kind, Ledger, Outcome, Verdict
 from normgauge.render.console import Block
-from normgauge.render.numbers import ABSENT, plural
+from normgauge.render.numbers import ABSENT, number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
@@ -40,15 +40,6 @@ CAME_OUT = {
     Kind.MOVES: ("moves", "DOES NOT MOVE"),
     Kind.SHOWN: ("seen", "NOT SEEN"),
 }
-
-
-def number(value: float | None, digits: int = 5) -> str:
-    """A number with so many digits at most; "·" where there is none.
-
-    >>> number(2.2912878), number(None), number(0.0), number(1e50), number(float("inf"))
-    ('2.2913', '·', '0', '1e+50', 'inf')
-    """
-    return ABSENT if value is None else f"{value:.{digits}g}"
 
 
 def by_source(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
