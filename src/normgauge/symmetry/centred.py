@@ -7,6 +7,7 @@ multiples take back a shift of β itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -63,32 +64,28 @@ def _same_sets(groups: Tensor) -> bool:
     )
 
 
-def reader_shifts(labels: Labels, state: State) -> list[Generator]:
+def reader_shifts(labels: Labels, state: State) -> Iterator[Generator]:
     """The families of every matrix that reads a centred value."""
-    families = []
     for node in labels.graph.nodes:
         normal = normalization(node)
         if normal is None or normal.frozen or not normal.centres or normal.kind == "batch":
             continue
         carried = {node.outputs[0].index: _start(node, normal)}
-        for reader in labels.graph.nodes:
-            active = [v for v in dict.fromkeys(reader.inputs) if v.index in carried]
-            if len(active) != 1 or reader.index <= node.index:
+        for reader, (value, *others) in labels.graph.following(carried, node):
+            if others:
                 continue
-            value, centred = active[0], carried[active[0].index]
+            results: list[Centred | None] = []
+            centred = carried[value.index]
             centred = replace(centred, alone=centred.alone and len(labels.graph.readers(value)) == 1)
             if moves(reader):
-                results: list[Centred | None] = [*centred.moved(reader, value)]
+                results = [*centred.moved(reader, value)]
             elif reader.op == "native_dropout":
                 results = [centred]
             elif reader.op == "mean":
                 results = [centred.averaged(reader)]
-            else:
-                results = []
-                family = _family(labels, state, normal, reader, value, centred)
-                families += [family] if family else []
+            elif (family := _family(labels, state, normal, reader, value, centred)) is not None:
+                yield family
             carried.update({o.index: c for o, c in zip(reader.outputs, results, strict=False) if c is not None})
-    return families
 
 
 def _start(node: Node, normal: Normal) -> Centred:

@@ -147,7 +147,7 @@ def analysed(
             *rotations(labels),
             *turnings(labels),
         ]
-        generators = [with_normed(g, labels.normed) for g in generators] + length_scales(labels.normed, state)
+        generators = [*(with_normed(g, labels.normed) for g in generators), *length_scales(labels.normed, state)]
         generators, left_out = with_held(generators, labels.held, state)
         evaluated = (
             Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None

@@ -7,7 +7,7 @@ that is understood for these few operations is understood however the model was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +51,7 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One operation; a `Value` stands for every tensor in its arguments."""
+    """One operation; a `Value` stands for every tensor in its arguments, and ``inputs`` are these values."""
 
     index: int
     func: Any
@@ -61,6 +61,7 @@ class Node:
     call: int = -1  # how many operations ran before it
     chosen: bool = False  # whether whole numbers that depend on the batch are among its arguments
     mixed: bool = False  # not run: memory it shares with something that was written to
+    inputs: list[Value] = field(init=False)
 
     @property
     def op(self) -> str:
@@ -68,10 +69,8 @@ class Node:
         name = str(self.func.overloadpacket.__name__)
         return name[:-1] if name.endswith("_") and not name.startswith("__") else name
 
-    @property
-    def inputs(self) -> list[Value]:
-        """The values among its arguments."""
-        return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
+    def __post_init__(self) -> None:
+        self.inputs = [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
 
     def arg(self, position: int, default: Any = None) -> Any:
         """The argument at ``position``."""
@@ -115,6 +114,13 @@ class Graph:
     def weighed(self, value: Value) -> bool:
         """Whether a value depends on the weights."""
         return value.index in self.from_state
+
+    def following(self, carried: Container[int], after: Node | None = None) -> Iterator[tuple[Node, list[Value]]]:
+        """Every operation behind ``after`` that reads something carried, and what it reads; ``carried`` may grow."""
+        for node in self.nodes:
+            active = [v for v in dict.fromkeys(node.inputs) if v.index in carried]
+            if active and (after is None or node.index > after.index):
+                yield node, active
 
     def readers(self, value: Value) -> list[Node]:
         """The operations that read ``value``."""
@@ -160,9 +166,9 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         frozen_args, frozen_kwargs = tree_map(self.lookup, (args, kwargs))
         out = func(*args, **kwargs)
-        if not any(isinstance(leaf, Value) for leaf in tree_leaves((frozen_args, frozen_kwargs))):
-            return out
         node = Node(len(self.nodes), func, tuple(frozen_args), frozen_kwargs, call=self.calls)
+        if not node.inputs:
+            return out
         self.nodes.append(node)
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         node.outputs = tuple(

@@ -75,7 +75,7 @@ def spread(group: ScaleFree, values: Tensor, named: Mapping[str, Tensor]) -> dic
         raise InputError(f"expected vectors of shape {(group.rows, sum(sizes))}; got {tuple(values.shape)}.")
     parts = values.split(sizes, 1)
     return {
-        name: _rows_last(group, part.reshape(shape), named[name])
+        name: part.reshape(shape).flatten(0, 1).movedim(0, _dim(group, named[name]))
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
@@ -125,8 +125,3 @@ def _rows_first(group: ScaleFree, name: str, tensor: Tensor) -> Tensor:
             f"{name} of shape {tuple(tensor.shape)} cannot be cut into {group.rows} equal chunks along dimension {dim}."
         )
     return tensor.movedim(dim, 0).unflatten(0, (group.rows, -1))
-
-
-def _rows_last(group: ScaleFree, values: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `_rows_first`."""
-    return values.flatten(0, 1).movedim(0, _dim(group, like))

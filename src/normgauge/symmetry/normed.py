@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from normgauge.symmetry.generators import Generator, State
+from normgauge.symmetry.generators import Generator, Move, State
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import moves
+from normgauge.symmetry.operations import moves, spread
 
 MOST = 300  # numbers that choose a move of all families together: each is tried once for its effect on uᵀWv
 STEP = 1e-6
@@ -80,19 +81,20 @@ def write_back(state: State, parts: tuple[str, str, int], weight: Tensor, unit: 
     return {length: sign * size, direction: sign * weight * kept / size}
 
 
-def length_scales(normed: Normed, state: State) -> list[Generator]:
+def length_scales(normed: Normed, state: State) -> Iterator[Generator]:
     """v → αv with g fixed (THEORY 11.4)."""
-    found = []
     for direction, _, dim in normed.values():
         rows = state[direction].shape[dim]
+        yield _scale("scale of the direction of a weight-normalized row", direction, rows, dim)
 
-        def move(state: State, numbers: Tensor, name: str = direction, dim: int = dim) -> dict[str, Tensor]:
-            shape = [-1 if d == dim else 1 for d in range(state[name].ndim)]
-            return {name: state[name] * numbers.exp().reshape(shape)}
 
-        what = "scale of the direction of a weight-normalized row"
-        found.append(Generator("scale", what, (direction,), rows, move, rows=(rows, dim)))
-    return found
+def _scale(what: str, name: str, rows: int, dim: int = 0) -> Generator:
+    """The rows of a weight along a dimension, each with a scale of its own; or the whole, as one row."""
+
+    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
+        return {name: state[name] * spread(numbers.exp(), dim, state[name].ndim)}
+
+    return Generator("scale", what, (name,), rows, move, rows=(rows, dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +188,12 @@ def with_held(generators: list[Generator], held: Held, state: State) -> tuple[li
     """The families in terms of V; and the names of weights whose families are too many to be taken together."""
     if not held:
         return generators, []
-    free = [_reading(g, held) for g in generators if not any(name in held for name in g.parameters)]
-    free += [_scale(weight) for weight, _ in held.values()]
+    free = [
+        replace(g, move=partial(_reading, g.move, held)) for g in generators if held.keys().isdisjoint(g.parameters)
+    ]
+    free += [_scale("scale of a spectrally normalized weight", weight, 1) for weight, _ in held.values()]
     left_out: list[str] = []
-    for group in _together([g for g in generators if any(name in held for name in g.parameters)], held):
+    for group in _together([g for g in generators if not held.keys().isdisjoint(g.parameters)], held):
         if sum(g.count for g in group) > MOST:
             left_out += [held[n][0] for n in dict.fromkeys(n for g in group for n in g.parameters if n in held)]
         else:
@@ -197,20 +201,9 @@ def with_held(generators: list[Generator], held: Held, state: State) -> tuple[li
     return free, left_out
 
 
-def _reading(generator: Generator, held: Held) -> Generator:
-    """A family that only reads normalized weights."""
-
-    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        return generator.move(with_quotients(state, held), numbers)
-
-    return replace(generator, move=move)
-
-
-def _scale(weight: str) -> Generator:
-    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        return {weight: state[weight] * numbers.exp()}
-
-    return Generator("scale", "scale of a spectrally normalized weight", (weight,), 1, move, rows=(1, 0))
+def _reading(move: Move, held: Held, state: State, numbers: Tensor) -> dict[str, Tensor]:
+    """A move that only reads normalized weights."""
+    return move(with_quotients(state, held), numbers)
 
 
 def _together(generators: list[Generator], held: Held) -> Iterator[list[Generator]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ def alike(fate: Fate, size: int) -> Tensor:
     return numbers[roots]
 
 
-def changes(state: State, after: dict[str, Tensor], shift: Tensor, followers: list[Follow]) -> None:
+def changes(state: State, after: dict[str, Tensor], shift: Tensor, followers: Iterable[Follow]) -> None:
     """Let the weights that follow a shift follow it."""
     for follow in followers:
         by = shift[follow.origin]
@@ -99,7 +99,7 @@ def bias_shifts(labels: Labels) -> list[Generator]:
             fate.seen |= unread
             parts = alike(fate, size)
             if bool((parts >= 0).any()):
-                found.append(_bias_family(name, parts, fate, embedding))
+                found.append(_family(name, parts if embedding else parts.reshape(shape), fate))
     largest: dict[frozenset[str], Generator] = {}  # the same two biases are met from both sides
     for family in found:
         key = frozenset(family.parameters)
@@ -108,77 +108,63 @@ def bias_shifts(labels: Labels) -> list[Generator]:
     return list(largest.values())
 
 
-def _bias_family(name: str, parts: Tensor, fate: Fate, embedding: bool) -> Generator:
-    count = int(parts.max()) + 1
+def _family(name: str, parts: Tensor, fate: Fate, what: str = "") -> Generator:
+    """A number for each set of entries (or columns) that are shifted alike, none where ``parts`` is −1."""
 
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
         shift = torch.where(parts >= 0, numbers[parts.clamp_min(0)], torch.zeros((), dtype=numbers.dtype))
-        after = {name: state[name] + (shift if embedding else shift.reshape(state[name].shape))}
-        changes(state, after, shift, fate.back)
-        changes(state, after, shift, fate.statistics)
+        after = {name: state[name] + shift}
+        changes(state, after, shift.reshape(-1), fate.back + fate.statistics)
         return after
 
-    others = tuple(dict.fromkeys(m.name for m in fate.back))
-    kind, what = (
+    others = tuple(dict.fromkeys(follow.name for follow in fate.back))
+    kind, usual = (
         ("pair", "shift that another bias takes back") if others else ("shift", "shift that is taken off again")
     )
-    return Generator(kind, what, (name, *others), count, move)
+    return Generator(kind, what or usual, (name, *others), int(parts.max()) + 1, move)
 
 
-def weight_shifts(labels: Labels) -> list[Generator]:
+def _placed(shape: torch.Size, places: Tensor, numbers: Tensor) -> Tensor:
+    """Numbers at some places of a weight, −1 elsewhere."""
+    parts = torch.full((shape.numel(),), -1)
+    parts[places.reshape(-1)] = numbers.expand(places.shape).reshape(-1)
+    return parts.reshape(shape)
+
+
+def weight_shifts(labels: Labels) -> Iterator[Generator]:
     """W → W + 1uᵀ under a normalizer that takes the mean over the rows' outputs, position by position."""
     places: dict[str, list[tuple[Tensor, Node]]] = defaultdict(list)
     for node in labels.graph.nodes:
         if (found := applied(labels, node)) is not None:
             places[found[0]].append((found[1], node))
-    families = []
     for name, here in places.items():
         covered = {int(i) for p, _ in here for i in p.reshape(-1)[:1]}
         sizes = {p.shape[-1] for p, _ in here}
         if len(here) != len(labels.uses.get(name, ())) or name in labels.base or len(here) > 1 < len(covered | sizes):
             continue
-        fate = Fate()
+        fate, matrix = Fate(), here[0][0]
         for _, node in here:
             value = node.outputs[0]
             Walk(labels, fate).run(Site(name, value, channels_of(node), positions(value, channel_axis(node))))
-        parts = alike(fate, here[0][0].shape[-1])
+        parts = alike(fate, matrix.shape[-1])
         if fate.anywhere and not fate.back and bool((parts >= 0).any()):
-            families.append(_weight_family(name, here[0][0], parts))
-    return families
+            inputs = torch.arange(matrix[..., 0].numel()).reshape(*matrix.shape[:-1], 1)
+            numbers = torch.where(parts >= 0, parts * inputs.numel() + inputs, torch.tensor(-1))
+            what = "the same row added to every row under a mean"
+            yield _family(name, _placed(labels.graph.state[name].shape, matrix, numbers), Fate(), what)
 
 
-def _weight_family(name: str, matrix: Tensor, parts: Tensor) -> Generator:
-    groups, inputs = int(parts.max()) + 1, matrix[..., 0].numel()
-
-    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        shift = numbers.reshape(groups, *matrix.shape[:-1])  # (groups, in, …)
-        chosen = torch.where(parts >= 0, parts, groups)
-        table = torch.cat([shift, torch.zeros_like(shift[:1])])[chosen].movedim(0, -1)
-        return {name: put(state, name, matrix, taken(state, name, matrix) + table)}
-
-    return Generator("shift", "the same row added to every row under a mean", (name,), groups * inputs, move)
-
-
-def kernel_shifts(labels: Labels) -> list[Generator]:
+def kernel_shifts(labels: Labels) -> Iterator[Generator]:
     """w − mean(w): a weight that is centred before it is used may be shifted as far as the mean reaches."""
-    families = []
     reads = readings(labels)
     for node in labels.graph.nodes:
         found = labels.rearranged(node.args[0]) if centres(node) else None
-        if found is None or reads[found[0]] != 2:
-            continue
-        name, places = found
-        dims = mean_dims(node.args[1].node, places.ndim)
-        rest = [1 if d in dims else n for d, n in enumerate(places.shape)]
-
-        def move(
-            state: State, numbers: Tensor, name: str = name, places: Tensor = places, rest: list[int] = rest
-        ) -> dict[str, Tensor]:
-            return {name: put(state, name, places, taken(state, name, places) + numbers.reshape(rest))}
-
-        what = "shift that is taken off before the weight is used"
-        families.append(Generator("shift", what, (name,), torch.Size(rest).numel(), move))
-    return families
+        if found is not None and reads[found[0]] == 2:
+            name, places = found
+            dims = mean_dims(node.args[1].node, places.ndim)
+            rest = torch.Size(1 if d in dims else n for d, n in enumerate(places.shape))
+            parts = _placed(labels.graph.state[name].shape, places, torch.arange(rest.numel()).reshape(rest))
+            yield _family(name, parts, Fate(), "shift that is taken off before the weight is used")
 
 
 def bias_pairs(model: nn.Module, names: Collection[str]) -> Iterator[Generator]:
@@ -191,37 +177,26 @@ def bias_pairs(model: nn.Module, names: Collection[str]) -> Iterator[Generator]:
     for path, module in model.named_modules():
         if not isinstance(module, nn.RNNBase | nn.RNNCellBase):
             continue
-        third = isinstance(module, nn.GRU | nn.GRUCell)
         for key in [key for key in module._parameters if key.startswith("bias_ih")]:
             given, own = (f"{path}.{k}" if path else k for k in (key, key.replace("_ih", "_hh")))
             if given in names and own in names:
-                size = module.get_parameter(key).numel()
-                yield _pair(given, own, 2 * size // 3 if third else size)
+                shape = module.get_parameter(key).shape
+                free = torch.arange(2 * shape[0] // 3 if isinstance(module, nn.GRU | nn.GRUCell) else shape[0])
+                yield _family(given, _placed(shape, free, free), Fate(back=[Follow(own, free, free, -1.0)]))
 
 
-def _pair(given: str, own: str, count: int) -> Generator:
-    def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        shift = torch.cat([numbers, numbers.new_zeros(len(state[given]) - count)])
-        return {given: state[given] + shift, own: state[own] - shift}
-
-    return Generator("pair", "shift that another bias takes back", (given, own), count, move)
-
-
-def mean_shifts(labels: Labels, eps: dict[str, float]) -> list[Generator]:
+def mean_shifts(labels: Labels, eps: dict[str, float]) -> Iterator[Generator]:
     """One family for every frozen normalizer with a mean and a shift of its own.
 
     y = γ (x − m)/√(v + ε) + β does not change under m → m + δ, β → β + γδ/√(v + ε).
     """
     reads = readings(labels)
-    families = []
     for node in labels.graph.nodes:
         normal = normalization(node)
-        if normal is None or not normal.frozen or not normal.statistics:
-            continue
-        shift = labels.rearranged(normal.bias)
-        if shift is not None and reads[normal.statistics[0].name] == 1 == reads[shift[0]]:
-            families.append(_mean_family(labels, normal, *shift, eps))
-    return families
+        if normal is not None and normal.frozen and normal.statistics:
+            shift = labels.rearranged(normal.bias)
+            if shift is not None and reads[normal.statistics[0].name] == 1 == reads[shift[0]]:
+                yield _mean_family(labels, normal, *shift, eps)
 
 
 def _mean_family(labels: Labels, normal: Normal, shift: str, places: Tensor, eps: dict[str, float]) -> Generator:

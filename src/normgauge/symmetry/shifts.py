@@ -26,6 +26,7 @@ from normgauge.symmetry.sites import (
     from_softmax,
     number,
     other_input,
+    positions,
     producer,
     reading,
     sites_of,
@@ -53,19 +54,16 @@ class Walk:
     def run(self, site: Site) -> Fate:
         """Follow the shift from ``site``."""
         self.carried[site.value.index] = Carried(site.origin, site.position, 1.0)
-        start = site.value.node.index if site.value.node is not None else -1
-        for node in self.labels.graph.nodes:
-            if node.index > start and any(v.index in self.carried for v in node.inputs):
-                self.step(node)
+        for node, active in self.labels.graph.following(self.carried, site.value.node):
+            self.step(node, active)
         output = self.labels.graph.output
         if output is not None and output.index in self.carried:
             self.fate.spoil(self.carried[output.index].origin)
         self.fate.seen.discard(-1)
         return self.fate
 
-    def step(self, node: Node) -> None:
+    def step(self, node: Node, active: list[Value]) -> None:
         """What one operation makes of the shift."""
-        active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         first = self.carried[active[0].index]
         normal = normalization(node)
         if moves(node):
@@ -108,23 +106,24 @@ class Walk:
 
     def move(self, node: Node, active: list[Value]) -> None:
         """A copy, view or cut."""
-        factors = {self.carried[v.index].factor for v in active}
-        if len(factors) > 1:
+        given = {v.index: self.carried[v.index] for v in active}
+        factor, *others = {carried.factor for carried in given.values()}
+        if others:
             self.spoil(active)
             return
-        origins = replay(node, {v.index: self.carried[v.index].origin for v in active})
-        positions = replay(node, {v.index: self.carried[v.index].position for v in active})
-        for out, origin, position in zip(node.outputs, origins, positions, strict=True):
-            self.carried[out.index] = Carried(origin, position, factors.copy().pop())
+        origins = replay(node, {index: carried.origin for index, carried in given.items()})
+        places = replay(node, {index: carried.position for index, carried in given.items()})
+        for out, origin, position in zip(node.outputs, origins, places, strict=True):
+            self.carried[out.index] = Carried(origin, position, factor)
 
     def add(self, node: Node, active: Value) -> None:
         """A sum hands the shift on, or takes it back where the walk was told to stop."""
         given = self.carried[active.index]
         if node is self.stop:
             self.take_back(node, active, given)
-            return
-        sign = -1.0 if node.op == "sub" and node.args[1] is active else 1.0
-        self.hand_on(node, given, sign * given.factor)
+        else:
+            sign = -1.0 if node.op == "sub" and node.args[1] is active else 1.0
+            self.hand_on(node, given, sign * given.factor)
 
     def take_back(self, node: Node, active: Value, given: Carried) -> None:
         """The other side of a sum has a bias of its own."""
@@ -151,23 +150,20 @@ class Walk:
         """A mean over a group takes off what all its entries share; frozen statistics can be moved along."""
         if normal.frozen:
             self.fate.anywhere = False
-            mean = normal.running[0]
             channels = self.constant(given.origin.transpose(0, 1).flatten(1))
-            if channels is None or mean.role != "state":
+            if channels is None or normal.running[0].role != "state":
                 self.fate.spoil(given.origin)
             else:
-                self.fate.back.append(Follow(mean.name, torch.arange(len(channels)), channels, given.factor))
-            return
-        if not normal.centres:
+                mean = normal.running[0].name
+                self.fate.back.append(Follow(mean, torch.arange(len(channels)), channels, given.factor))
+        elif normal.centres:
+            groups = normal.groups(given.origin)
+            self.lose(groups, normal.groups(given.position))
+            if normal.statistics:
+                mean = normal.statistics[0].name
+                self.fate.statistics.append(Follow(mean, torch.arange(len(groups)), groups[:, 0], given.factor))
+        else:
             self.fate.spoil(given.origin)
-            return
-        groups, positions = normal.groups(given.origin), normal.groups(given.position)
-        self.lose(groups, positions)
-        if normal.statistics:
-            channels = groups[:, 0]
-            self.fate.statistics.append(
-                Follow(normal.statistics[0].name, torch.arange(len(channels)), channels, given.factor)
-            )
 
     def centre(self, given: Carried, dims: list[int]) -> None:
         """x − mean(x), or a softmax: what all entries along ``dims`` share is taken off."""
@@ -190,64 +186,50 @@ class Walk:
     def linear(self, node: Node, active: Value) -> None:
         """A matrix product: the bias behind it takes the shift back, or a normalizer loses it."""
         self.fate.anywhere = False
-        given = self.carried[active.index]
-        found = reading(self.labels, node, active)
+        given, found, behind = (
+            self.carried[active.index],
+            reading(self.labels, node, active),
+            bias_behind(self.labels, node),
+        )
         columns = self.constant(_columns(node, given.origin)) if found is not None else None
-        if found is None or columns is None or (node.op == "convolution" and (any(node.args[4]) or node.args[8] != 1)):
+        padded = node.op == "convolution" and (any(node.args[4]) or node.args[8] != 1)
+        if found is None or columns is None or behind is None or padded:
             self.fate.spoil(given.origin)
-            return
-        name, matrix = found
-        matrix = matrix if node.op != "convolution" else matrix.flatten(2)
-        behind = bias_behind(self.labels, node)
-        if behind is None:
-            self.fate.spoil(given.origin)
-            return
-        bias, places, sign = behind
-        if not bias:
-            return
-        through = Follow(bias, places, columns, sign * given.factor, (name, matrix))
-        (self.fate.back if sign < 0 else self.fate.statistics).append(through)
+        elif behind[0]:
+            (name, matrix), (bias, places, sign) = found, behind
+            matrix = matrix.flatten(2) if node.op == "convolution" else matrix
+            through = Follow(bias, places, columns, sign * given.factor, (name, matrix))
+            (self.fate.back if sign < 0 else self.fate.statistics).append(through)
 
     def attend(self, node: Node, active: Value) -> None:
         """Attention: rows of weights that sum to one hand a shift of the values on; a shift of the keys is lost."""
         given, (left, right) = self.carried[active.index], node.args[:2]
-        if active is not right:
-            self.fate.spoil(given.origin)
-            return
-        if from_softmax(left):
-            rows = self.constant(given.origin.transpose(1, 2).reshape(-1, given.origin.shape[1]))
+        origin = given.origin
+        if active is right and from_softmax(left):
             self.fate.anywhere = False
+            rows = self.constant(origin.transpose(1, 2).reshape(-1, origin.shape[1]))
             if rows is None:
-                self.fate.spoil(given.origin)
-                return
-            self.hand_on(
-                node, Carried(rows.reshape(given.origin.shape[0], 1, -1), given.position[:, :1], 1.0), given.factor
-            )
-            return
-        if bool((given.origin == given.origin[:, :, :1]).all()) and self.reaches_softmax(node.outputs[0]):
+                self.fate.spoil(origin)
+            else:
+                rows = rows.reshape(origin.shape[0], 1, -1)
+                self.hand_on(node, Carried(rows, given.position[:, :1], 1.0), given.factor)
+        elif active is right and bool((origin == origin[:, :, :1]).all()) and self.reaches_softmax(node.outputs[0]):
             self.fate.anywhere = False
-            return
-        self.fate.spoil(given.origin)
+        else:
+            self.fate.spoil(origin)
 
     def reaches_softmax(self, scores: Value) -> bool:
         """Whether all that reads the scores (queries, keys) is a softmax over the keys."""
-        marks = {
-            scores.index: torch.arange(scores.shape[:2].numel()).reshape(*scores.shape[:2], 1).expand(scores.shape)
-        }
-        for node in self.labels.graph.nodes:
-            active = [v for v in dict.fromkeys(node.inputs) if v.index in marks]
-            if not active:
-                continue
-            mark = marks[active[0].index]
+        marks = {scores.index: positions(scores, -1)}
+        for node, (value, *others) in self.labels.graph.following(marks):
+            mark, scaled = marks[value.index], node.op in ("mul", "div") and number(node, value) is not None
             if node.op in SOFTMAX:
                 if not bool((mark == mark.narrow(node.args[1], 0, 1)).all()):
                     return False
-            elif moves(node) and len(active) == 1:
-                for out, moved in zip(node.outputs, replay(node, {active[0].index: mark}), strict=True):
+            elif moves(node) and not others:
+                for out, moved in zip(node.outputs, replay(node, {value.index: mark}), strict=True):
                     marks[out.index] = moved
-            elif node.op in ("add", "mul", "div", "masked_fill", "where") and len(active) == 1:
-                if node.op in ("mul", "div") and number(node, active[0]) is None:
-                    return False
+            elif (scaled or node.op in ("add", "masked_fill", "where")) and not others:
                 marks[node.outputs[0].index] = mark.expand(node.outputs[0].shape)
             else:
                 return False
@@ -255,17 +237,15 @@ class Walk:
 
     def average(self, node: Node, given: Carried) -> None:
         """A mean over positions that carry the same shift."""
-        first = given.origin
+        first, shape = given.origin, node.outputs[0].shape
         for dim in mean_dims(node, given.origin.ndim):
             first = first.narrow(dim, 0, 1)
         if not bool((given.origin == first).all()):
             self.fate.spoil(given.origin)
-            return
-        self.fate.anywhere = False
-        shape = node.outputs[0].shape
-        self.carried[node.outputs[0].index] = Carried(
-            first.reshape(shape), torch.zeros(shape, dtype=torch.long), given.factor
-        )
+        else:
+            self.fate.anywhere = False
+            nowhere = torch.zeros(shape, dtype=torch.long)
+            self.carried[node.outputs[0].index] = Carried(first.reshape(shape), nowhere, given.factor)
 
 
 def _columns(node: Node, origin: Tensor) -> Tensor:
