@@ -92,7 +92,7 @@ class Tracked:
         self._cold = False
         return {
             "proved": self.proved,
-            "drift": math.inf if self.lost else distance(plain, self.reference.to(plain.dtype)),
+            "drift": math.inf if self.lost else distance(plain, self.reference),
             "frobenius": root_of_squares(plain),
             "found": found,
             "folded": folded,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from normgauge.monitor.sheet import Column
-from normgauge.monitor.signs.sign import Alarm, Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Seen, Sign
 from normgauge.monitor.thresholds import (
     HALF_LIMIT,
     HALF_ROOM,
@@ -14,14 +14,12 @@ from normgauge.monitor.thresholds import (
 )
 
 
-class Broken:
+class Broken(Sign):
     """NaN and overflow: in the input, in half precision, or anywhere else."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
-        self._skipped = 0
-        self._suspect = ""  # where the gradient broke first, while the loss was still a number
-        self._gone = False  # after the weights are no numbers, nothing more can be said
+    _skipped = 0
+    _suspect = ""  # where the gradient broke first, while the loss was still a number
+    _gone = False  # after the weights are no numbers, nothing more can be said
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Find the first thing that is not finite, from the input on."""

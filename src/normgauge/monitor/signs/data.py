@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, median, relative_updates
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
     DATA_JUMP,
     DATA_LARGE,
@@ -25,28 +25,25 @@ from normgauge.monitor.thresholds import (
 )
 
 
-class DataScale:
+class DataScale(Sign):
     """Inputs of a size no network is made for, or of another size than before."""
-
-    def __init__(self, places: Sequence[Place]) -> None:
-        del places
-        self._level = Level()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the batch."""
         size = seen.given
         if size is None or not math.isfinite(size):
             return
-        factor = self._level.factor(size)
+        level = self._levels[0]
+        factor = level.factor(size)
         if factor > DATA_JUMP or factor < 1 / DATA_JUMP:
             sentence = (
-                f"the input's root mean square is {size:.3g} at step {seen.step}; it was {self._level.value:.3g} "
+                f"the input's root mean square is {size:.3g} at step {seen.step}; it was {level.value:.3g} "
                 "before. The data changed scale: look at how this batch is loaded and normalized (a missing division "
                 "by 255?)."
             )
             yield Alarm(seen.step, "data_scale", "", sentence, factor, DATA_JUMP)
             return
-        self._level.see(size)
+        level.see(size)
         if size > DATA_LARGE or 0.0 < size < DATA_SMALL:
             sentence = (
                 f"the input's root mean square is {size:.3g}; networks are initialized for inputs near 1. Scale the "
@@ -59,14 +56,14 @@ Key = tuple[str, int]  # what is compared, and of which layer
 TURN: Key = ("turn", 0)
 
 
-class LabelNoise:
+class LabelNoise(Sign):
     """Losses far above their level with the input, the σ and the steps before all as usual: the labels are left."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
+        super().__init__(places)
         self._count, self._mean, self._spread, self._start = 0, 0.0, 0.0, 0.0
         self._high: list[tuple[int, float]] = []
-        self._levels: dict[Key, Level] = defaultdict(Level)
+        self._usual: dict[Key, Level] = defaultdict(Level)
         self._steady = self._was_steady = True
         self._step = 0
 
@@ -84,7 +81,7 @@ class LabelNoise:
         if not self._high:
             self._was_steady = self._near(TURN, numbers[TURN])  # this step shows in the loss of the next
             for key, value in numbers.items():
-                self._levels[key].see(value)
+                self._usual[key].see(value)
         if jump is None or not self._steady or not near:
             return
         at, before, loss = jump
@@ -129,6 +126,6 @@ class LabelNoise:
 
     def _near(self, key: Key, value: float | None) -> bool:
         """Whether a number keeps to its level; noisy labels give longer steps too, and rates may fall."""
-        factor = self._levels[key].factor(value)
+        factor = self._usual[key].factor(value)
         within = {"weight": SCALE_KEPT, "turn": LOSS_STEADY**2}.get(key[0], LOSS_STEADY)
         return factor < within and (factor > 1 / within or key[0] in ("rate", "turn"))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.sheet import Row
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign
 from normgauge.monitor.thresholds import (
     EPS_SHARE,
     EPS_USUAL,
@@ -29,11 +29,11 @@ from normgauge.monitor.thresholds import (
 Gap = tuple[str, str, int]  # an existing layer beside the gap, what is missing, how many sisters have it
 
 
-class MissingNormalizer:
+class MissingNormalizer(Sign):
     """One block of a series, or one layer in a row of normalized ones, that has no normalizer."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
+        super().__init__(places)
         self._gaps = list(_odd_blocks(self._places))
         self._readings = 0
 
@@ -89,11 +89,8 @@ def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
             yield layers[min(behind[series, inside], len(layers) - 1)], name, len(having)
 
 
-class Epsilon:
+class Epsilon(Sign):
     """ε that decides instead of σ²."""
-
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare ε with the mean of σ² + ε."""
@@ -116,20 +113,16 @@ class Epsilon:
             yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE)
 
 
-class Sigma:
+class Sigma(Sign):
     """σ that leaves its level by a large factor.
 
     Where a weight goes straight into the normalizer, σ/‖w‖ is compared: growing weights alone are a change of gauge.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = {row: place for row, place in enumerate(places) if place.role == "norm"}
-        self._levels: dict[int, Level] = defaultdict(Level)
-
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every normalizer."""
         feeding = {norm: layer for layer, norm in seen.pairs.items()}
-        for row, place in self._places.items():
+        for row, place in self._rows("norm").items():
             size = _free(seen.rows, row, feeding.get(row))
             if size is None:
                 continue
@@ -160,32 +153,32 @@ def _free(rows: Sequence[Row], norm: int, feeding: int | None) -> float | None:
     return sigma / weight if weight else sigma
 
 
-class Gains:
+class Gains(Sign):
     """‖γ‖ of every normalizer against its level and its start."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = {row: place for row, place in enumerate(places) if place.role == "norm" and place.shape}
-        self._levels = {row: Level() for row in self._places}
+        super().__init__(places)
         self._starts: dict[int, float] = {}
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every gain."""
         left = {}
-        for row, place in self._places.items():
-            size = seen.rows[row].get("frobenius")
+        for row, place in self._rows("norm").items():
+            if not place.shape:
+                continue
+            size, level = seen.rows[row].get("frobenius"), self._levels[row]
             if size is None or not math.isfinite(size):
                 continue
-            factor = self._levels[row].factor(size)
-            if factor < GAMMA_DEAD:
-                yield self._dead(seen, place.name, size, self._levels[row].value)
+            if level.factor(size) < GAMMA_DEAD:
+                yield self._dead(seen, place.name, size, level.value)
                 continue
-            step = self._levels[row].factor(seen.rows[row].get("update", 0.0)) if self._levels[row].settled else 0.0
+            step = level.factor(seen.rows[row].get("update", 0.0)) if level.settled else 0.0
             if step > GAMMA_JUMP:
                 yield self._jump(seen, place.name, step)
-            self._levels[row].see(size)
-            if self._levels[row].count == 1:
+            level.see(size)
+            if level.count == 1:
                 self._starts[row] = size
-            if row in self._starts and self._starts[row] > 0.0:
+            if self._starts.get(row, 0.0) > 0.0:
                 left[row] = size / self._starts[row]
         yield from self._decay(seen, left)
 
@@ -228,19 +221,19 @@ def _taken(row: Row) -> float:
     return row.get("rate", 0.0) * row.get("weight_decay", 0.0)
 
 
-class StaleStatistics:
+class StaleStatistics(Sign):
     """Running σ² that stand still, or that belong to other data."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
+        super().__init__(places)
         self._apart: dict[int, int] = defaultdict(int)
         self._still: dict[int, int] = defaultdict(int)
         self._last: dict[int, float] = {}
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every normalizer that keeps statistics."""
-        for row, place in enumerate(self._places):
-            if place.role == "norm" and "running" in seen.rows[row]:
+        for row, place in self._rows("norm").items():
+            if "running" in seen.rows[row]:
                 yield from self._one(seen, row, place.name, seen.rows[row])
 
     def _one(self, seen: Seen, row: int, name: str, numbers: Row) -> Iterator[Alarm]:

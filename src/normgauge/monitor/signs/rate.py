@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, median, relative_updates
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
     EFFECTIVE_RATE,
     MOMENTUM,
@@ -19,11 +19,11 @@ from normgauge.monitor.thresholds import (
 )
 
 
-class LearningRate:
+class LearningRate(Sign):
     """Steps that replace a large part of every weight, from the start or when the learning rate jumps."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
+        super().__init__(places)
         self._level = Level()
         self._largest = 0.0
         self._turns: deque[float] = deque(maxlen=3)
@@ -56,17 +56,14 @@ class LearningRate:
             yield Alarm(seen.step, "learning_rate", "", sentence, turn, TURN)
 
 
-class Momentum:
+class Momentum(Sign):
     """A momentum that averages over more steps than a run can wait for.
 
     It is read from the optimizer. Where that is not known but the learning rate is, ‖Δw‖ = η‖∇‖ at the first step tells
     plain SGD from others, and a ratio that later stays far above 1 tells its momentum.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
-        self._plain: bool | None = None
-        self._level = Level()
+    _plain: bool | None = None
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Read the largest momentum of any layer, or infer it."""
@@ -80,9 +77,10 @@ class Momentum:
             return
         if self._plain is None:
             self._plain = seen.step == 1 and abs(ratio - 1) < 0.05
-        self._level.see(ratio)
-        if self._plain and self._level.settled and self._level.value > MOMENTUM_INFERRED:
-            usual = self._level.value
+        level = self._levels[0]
+        level.see(ratio)
+        usual = level.value
+        if self._plain and level.settled and usual > MOMENTUM_INFERRED:
             yield self._say(seen, "looks too high (inferred from its steps)", usual, usual, MOMENTUM_INFERRED)
 
     def _ratios(self, seen: Seen) -> list[float]:
@@ -98,12 +96,8 @@ class Momentum:
         return Alarm(seen.step, "momentum", "", sentence, value, threshold)
 
 
-class EffectiveRate:
+class EffectiveRate(Sign):
     """η/‖w‖² of scale-free weights that drifts away while η stays: weights that shrink or grow without end."""
-
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
-        self._starts: dict[int, Level] = defaultdict(Level)
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare 1/‖w‖² of every scale-free layer with its start."""
@@ -111,7 +105,7 @@ class EffectiveRate:
             size = seen.rows[row].get("frobenius")
             if not size or not math.isfinite(size) or row >= len(self._places):
                 continue
-            start = self._starts[row]
+            start = self._levels[row]
             if not start.settled:
                 start.see(size)
                 continue
@@ -129,16 +123,14 @@ class EffectiveRate:
             yield Alarm(seen.step, "effective_rate", name, sentence, factor, threshold)
 
 
-class StandsStill:
+class StandsStill(Sign):
     """No weight moved in several readings, with gradients there and a learning rate that is not known to be 0."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._count = len(places)
-        self._still = 0
+    _still = 0
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Count the readings in which every weight with a gradient stayed where it was."""
-        moving = [row for row in seen.rows[: self._count] if row.get("gradient", 0.0) > 0.0 and "update" in row]
+        moving = [row for row in seen.rows[: len(self._places)] if row.get("gradient", 0.0) > 0.0 and "update" in row]
         still = bool(moving) and seen.rate != 0.0 and all(row["update"] == 0.0 for row in moving)
         self._still = self._still + 1 if still else 0
         if self._still >= STILL_READINGS:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from normgauge.core.fields import Told
 from normgauge.monitor.sheet import Row
@@ -66,16 +68,6 @@ class Seen:
     half: bool = False
 
 
-class Sign(Protocol):
-    """Looks at every reading; yields an alarm at each one that shows the sign, new or not."""
-
-    def __init__(self, places: Sequence[Place]) -> None: ...
-
-    def look(self, seen: Seen) -> Iterator[Alarm]:
-        """The alarms this reading gives reason for."""
-        ...
-
-
 class Level:
     """Geometric mean of a positive number over the last readings; what is not positive and finite is left out."""
 
@@ -106,6 +98,26 @@ class Level:
         if value is None or not self.settled or math.isnan(value):
             return 1.0
         return value / self.value
+
+
+class Sign:
+    """Looks at every reading; yields an alarm at each one that shows the sign, new or not.
+
+    Args:
+        places: the layers, in the order of the rows.
+    """
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._levels: dict[int, Level] = defaultdict(Level)  # of each layer, of whatever this sign compares
+
+    @abstractmethod
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """The alarms this reading gives reason for."""
+
+    def _rows(self, *roles: str) -> dict[int, Place]:
+        """The layers of these roles, by row."""
+        return {row: place for row, place in enumerate(self._places) if place.role in roles}
 
 
 def median(values: Sequence[float]) -> float | None:

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, median
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median
 from normgauge.monitor.thresholds import (
     CAPACITY_DECADES,
     CAPACITY_READINGS,
@@ -23,20 +23,18 @@ from normgauge.monitor.thresholds import (
 )
 
 
-class WeightScale:
+class WeightScale(Sign):
     """A layer whose rows are far longer or shorter than those of the others and than 1, or that grows alone."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = {row: p for row, p in enumerate(places) if p.role in ("matrix", "conv") and p.shape}
-        self._levels = {row: Level() for row in self._places}
-        self._first = True
+    _first = True
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare root mean square row norms, ‖W‖_F/√rows; at first also those before the first step."""
-        sizes = {row: seen.rows[row].get("frobenius", 0.0) for row in self._places}
+        places = {row: place for row, place in self._rows("matrix", "conv").items() if place.shape}
+        sizes = {row: seen.rows[row].get("frobenius", 0.0) for row in places}
         if self._first:
             self._first = False
-            yield from self._among(seen, {row: place.size for row, place in self._places.items()})
+            yield from self._among(seen, {row: place.size for row, place in places.items()})
         yield from self._among(seen, sizes)
         yield from self._alone(seen, sizes)
 
@@ -85,35 +83,34 @@ class WeightScale:
         return Alarm(seen.step, "weight_scale", name, sentence, size / others, threshold)
 
 
-class Gradients:
+class Gradients(Sign):
     """Explosion against a layer's own level; vanishing as a share of the network's, for all fade as a loss falls."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = {row: p for row, p in enumerate(places) if p.role in ("matrix", "conv")}
-        self._sizes: dict[int, Level] = defaultdict(Level)
+        super().__init__(places)
         self._shares: dict[int, Level] = defaultdict(Level)
         self._odd: dict[int, int] = defaultdict(int)
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every layer; the worst one is named."""
-        sizes = {row: seen.rows[row].get("scale_free_gradient", math.nan) for row in self._places}
+        sizes = {row: seen.rows[row].get("scale_free_gradient", math.nan) for row in self._rows("matrix", "conv")}
         sizes = {row: size for row, size in sizes.items() if math.isfinite(size)}
         largest = max(sizes.values(), default=0.0)
         if not largest:
             return
         for row, size in sizes.items():
-            up, down = self._sizes[row].factor(size), self._shares[row].factor(size / largest)
+            up, down = self._levels[row].factor(size), self._shares[row].factor(size / largest)
             odd = up > GRADIENT_EXPLODED or down < GRADIENT_VANISHED
             self._odd[row] = self._odd[row] + 1 if odd else 0
             if not odd:
-                self._sizes[row].see(size)
+                self._levels[row].see(size)
                 self._shares[row].see(size / largest)
         odd_ones = [row for row in sizes if self._odd[row] >= GRADIENT_READINGS]
         if odd_ones:
-            yield self._say(seen, max(odd_ones, key=lambda row: self._sizes[row].factor(sizes[row])), sizes, largest)
+            yield self._say(seen, max(odd_ones, key=lambda row: self._levels[row].factor(sizes[row])), sizes, largest)
 
     def _say(self, seen: Seen, row: int, sizes: dict[int, float], largest: float) -> Alarm:
-        name, up = self._places[row].name, self._sizes[row].factor(sizes[row])
+        name, up = self._places[row].name, self._levels[row].factor(sizes[row])
         if up > GRADIENT_EXPLODED:
             sentence = (
                 f"{name}: ‖w‖‖∇‖ = {sizes[row]:.3g} is {up:.2g} times its level, whatever the scale of the weights. "
@@ -132,11 +129,11 @@ class Gradients:
         )
 
 
-class Capacity:
+class Capacity(Sign):
     """The product of the folded gains, free of the scale in front of normalizers, over the last readings."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._places = list(places)
+        super().__init__(places)
         self._readings = 0
         self._past: deque[tuple[int, float, list[float | None]]] = deque(maxlen=MEMORY)
 
