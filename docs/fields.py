@@ -13,6 +13,7 @@ from normgauge.core.compare import Change, LayerChange
 from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, Trace
 from normgauge.core.fields import Ends, declared
 from normgauge.core.proof import Proof, ProofStep
+from normgauge.core.ratios import Law, LayerRatio, Ratios
 from normgauge.core.reading import Finding, InverseSigma, LayerRecord, Published, Reading, Sample, Sigma, Witness
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.monitor.signs.sign import Alarm
@@ -21,7 +22,22 @@ from normgauge.store.lines import Header, StepLine
 PAGES = [Path(__file__).parent / name for name in ("json.md", "runs.md")]
 ALL = (
     *(Reading, Finding, LayerRecord, Ends, Sigma, Sample, Witness, Proof, ProofStep, Published, LayerChange, Change),
-    *(InverseSigma, Advice, Remark, Fix, Certificate, Row, Curve, Entry, Outcome, Symmetries, Symmetry),
+    *(
+        Ratios,
+        LayerRatio,
+        Law,
+        InverseSigma,
+        Advice,
+        Remark,
+        Fix,
+        Certificate,
+        Row,
+        Curve,
+        Entry,
+        Outcome,
+        Symmetries,
+        Symmetry,
+    ),
     *(Curvature, Eigenvalue, Trace, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
 )
 RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}

@@ -1,22 +1,27 @@
-"""A stored reading with any one value replaced by another kind is refused in words, or can still be shown."""
+"""Declared fields: their form in files and the way back; what is of another kind is refused in words."""
 
 from __future__ import annotations
 
 import ast
 import copy
+import importlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
 import normgauge
 from normgauge import reference
-from normgauge.core.fields import declared
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.fields import Log, Stored, Told, declared
+from normgauge.core.interval import LogInterval
 from normgauge.core.reading import LayerRecord, Reading
-from normgauge.errors import ReadingError
+from normgauge.core.spelled import LN10
+from normgauge.errors import InputError, ReadingError
 from normgauge.render.page import report
 
 SOURCE = Path(normgauge.__file__).parent
@@ -122,6 +127,86 @@ def test_a_proof_that_cannot_be_followed_is_refused(stored, path, value):
 def test_fields_of_later_versions_and_those_an_old_one_lacks(stored):
     old = {key: value for key, value in stored.items() if key not in ("normgauge", "witness", "rules", "proof")}
     assert Reading.from_json({**old, "of a later version": 3}).version == "0.1.0"
+
+
+def records() -> list[type]:
+    """Every record that is stored, wherever it is declared; slots make a second class of the same name."""
+    for module in (
+        "advice.remark",
+        "core.certificate",
+        "core.compare",
+        "core.curvature",
+        "core.ratios",
+        "core.symmetry",
+    ):
+        importlib.import_module(f"normgauge.{module}")
+    return sorted({cls for cls in Stored.__subclasses__() if "__slots__" in vars(cls)}, key=str)
+
+
+@pytest.mark.parametrize("cls", records(), ids=lambda cls: cls.__name__)
+def test_every_field_that_is_stored_has_a_name_of_its_own_and_a_sentence(cls):
+    keys = [field.key for field in declared(cls)]
+    assert keys and len(set(keys)) == len(keys)
+    assert all(field.told.sentence and field.form.words for field in declared(cls))
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Stored):
+    """A record of every form."""
+
+    version: ClassVar[Annotated[int, Told("of the form")]] = 3
+    log_size: Annotated[Log | None, Told("natural in memory")]
+    scope: Annotated[Scope, Told("a scope")]
+    kind: Annotated[Evidence, Told("a word")]
+    range: Annotated[LogInterval, Told("an enclosure", key="log10_range")]
+    parts: Annotated[tuple[tuple[str, float], ...], Told("pairs")] = ()
+    either: Annotated[tuple[int, ...] | str, Told("a list or a text")] = ""
+    old: Annotated[Mapping[str, bool], Told("files of older versions lack it", absent={})] = field(default_factory=dict)
+    unsaid: int = 0
+
+    @property
+    @Told("one more")
+    def log_next(self) -> Log:
+        return (self.log_size or 0.0) + LN10
+
+
+def test_a_declaration_gives_the_form_in_files_and_the_way_back():
+    made = Made(
+        2 * LN10, Scope.parse("ball:0.5"), Evidence.PROVED, LogInterval(-math.inf, LN10), (("a", math.inf),), (1, 2)
+    )
+    data = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    assert data == {
+        "version": 3, "log10_size": 2.0, "scope": "ball:0.5", "kind": "proved",
+        "log10_range": {"lower": "-inf", "upper": 1.0}, "parts": {"a": "inf"}, "either": [1, 2], "old": {},
+        "log10_next": pytest.approx(3.0),
+    }  # fmt: skip
+    assert Made.from_json(data) == made
+    del data["old"]
+    assert Made.from_json(data) == made
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("either", 3, "wrong kind: either: expected a text, got 3"),
+        ("either", [1, -1], r"wrong kind: either\[1\]: expected a whole number, got -1"),
+        ("log10_range", {"lower": 0}, "the made lacks the field 'log10_range.upper'"),
+        ("parts", {"a": "much"}, 'parts.a: expected a number, "inf" or "-inf", got "much"'),
+        ("version", "three", "version: expected a whole number"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(key, value, said):
+    made = Made(None, Scope.parse("point"), Evidence.PROVED, LogInterval.one())
+    with pytest.raises(ReadingError, match=said):
+        Made.from_json({**made.to_json(), key: value})
+
+
+def test_what_cannot_be_written_is_said_in_words(tmp_path):
+    made = Made(None, Scope.parse("point"), Evidence.PROVED, LogInterval.one())
+    made.save(tmp_path / "a.json")
+    assert Made.from_json(json.loads((tmp_path / "a.json").read_text())) == made
+    with pytest.raises(InputError, match=r"cannot write .*: No such file or directory; give a file in a folder"):
+        made.save(tmp_path / "none" / "a.json")
 
 
 def names(node: ast.AST) -> list[object]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from normgauge.core.attribution import attribute
 from normgauge.core.bound import Evidence
-from normgauge.core.fields import Form, Log, Stored, Told
+from normgauge.core.fields import SIDES, Log, Stored, Told
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10, spell, to_log10
 
@@ -42,7 +42,7 @@ class LayerChange(Stored):
     name: Annotated[str, Told("module path")]
     kinds: Annotated[
         tuple[str, str],
-        Form("{a, b}", lambda kinds: {"a": kinds[0], "b": kinds[1]}, lambda kinds: (kinds["a"], kinds["b"])),
+        SIDES,
         Told("class or function name in A and in B; empty on the side that lacks it", key="kind"),
     ]
     status: Annotated[str, Told("`added`, `removed`, `kind changed` or `kept`")]

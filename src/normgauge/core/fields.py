@@ -329,6 +329,9 @@ Log10 = Annotated[float, plain(NUMBER, _is_spelled, spell, unspell, "decades")] 
 Finite = Annotated[float, plain("a number", _is_number)]
 Share = Annotated[float, plain("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)]
 Seconds = Annotated[float, plain("a number", _is_number, lambda value: round(value, 4), words="seconds")]
+SIDES = Form(  # of two readings
+    "{a, b}", lambda pair: {"a": pair[0], "b": pair[1]}, lambda sides: (sides["a"], sides["b"])
+)
 
 
 class Ends(TypedDict):

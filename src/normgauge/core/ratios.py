@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar
 
+from normgauge.core.fields import SIDES, Form, Log, Stored, Told
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import to_log10
 from normgauge.errors import ReadingError
@@ -19,12 +20,12 @@ POWERS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class Law(Stored):
     """A worst case over a class of functions with Lipschitz constant L, and the power of L in it."""
 
-    what: str
-    steps: str
-    power: int
+    what: Annotated[str, Told("the class of functions, and how near one is to come", key="class")]
+    steps: Annotated[str, Told("how many that takes at the worst, up to a factor")]
+    power: Annotated[int, Told("that of L in it")]
 
 
 LAWS = (
@@ -35,76 +36,50 @@ LAWS = (
 )
 
 
+def _powers(ratio: float | None) -> dict[str, float | str | None]:
+    return {str(power): None if ratio is None else to_log10(power * ratio) for power in POWERS}
+
+
 @dataclass(frozen=True, slots=True)
-class LayerRatio:
-    """One layer with weights in both networks.
+class LayerRatio(Stored):
+    """One layer with weights in both networks."""
 
-    Attributes:
-        name: of the layer.
-        kind: its class.
-        log_a, log_b: constant of the output in its weights, natural logarithms; None where there is none.
-        normalizers: how many A has from this layer on, and how many B, in the order of execution (THEORY's K − i + 1).
-        scale_free: whether a normalizer comes right behind it in A, so that only the direction of its weights counts.
-        why: why nothing can be said; "" where something can.
-    """
-
-    name: str
-    kind: str
-    log_a: float | None
-    log_b: float | None
-    normalizers: tuple[int, int]
-    scale_free: bool
-    why: str = ""
+    name: Annotated[str, Told("of the layer")]
+    kind: Annotated[str, Told("its class")]
+    log_a: Annotated[Log | None, Told("constant of A's output in its weights; `null` where there is none")]
+    log_b: Annotated[Log | None, Told("of B's")]
+    normalizers: Annotated[
+        tuple[int, int],
+        SIDES,
+        Told("how many A has from this layer on, and how many B, in the order of execution: the K − i + 1 of the law"),
+    ]
+    scale_free: Annotated[
+        bool,
+        Told("whether a normalizer comes right behind it in A, so that only the direction of its weights counts"),
+    ]
+    why: Annotated[str, Told("why nothing can be said; empty where something can", key="no_statement")] = ""
 
     @property
-    def log_ratio(self) -> float | None:
+    @Told("of the two constants, to each power a law uses; `null` where nothing can be said")
+    def log_ratio(self) -> Annotated[float | None, Form("{power: decades or null}", _powers, dict)]:
         """log(L_a/L_b); None where nothing can be said."""
         return None if self.why or self.log_a is None or self.log_b is None else self.log_a - self.log_b
 
-    def to_json(self) -> dict[str, Any]:
-        """With decimal logarithms."""
-        ratio = self.log_ratio
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "log10_a": to_log10(self.log_a),
-            "log10_b": to_log10(self.log_b),
-            "log10_ratio": {str(p): None if ratio is None else to_log10(p * ratio) for p in POWERS},
-            "normalizers": {"a": self.normalizers[0], "b": self.normalizers[1]},
-            "scale_free": self.scale_free,
-            "no_statement": self.why,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Ratios:
-    """Two networks, layer by layer.
+class Ratios(Stored):
+    """Two networks, layer by layer."""
 
-    Attributes:
-        a, b: what they are, in words.
-        scope: where the constants hold.
-        layers: those with weights, in A's order of execution.
-        notes: what a reader should know.
-    """
-
-    a: str
-    b: str
-    scope: str
-    layers: tuple[LayerRatio, ...]
-    notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {
-            "schema": 1,
-            "a": self.a,
-            "b": self.b,
-            "scope": self.scope,
-            "meaning": "ratios of proved upper bounds on worst-case constants; no statement about one training",
-            "laws": [{"class": law.what, "steps": law.steps, "power": law.power} for law in LAWS],
-            "layers": [layer.to_json() for layer in self.layers],
-            "notes": list(self.notes),
-        }
+    schema: ClassVar[Annotated[int, Told("1")]] = 1
+    a: Annotated[str, Told("what A is, in words")]
+    b: Annotated[str, Told("what B is")]
+    scope: Annotated[str, Told("where the constants hold")]
+    meaning: ClassVar[Annotated[str, Told("in words")]] = (
+        "ratios of proved upper bounds on worst-case constants; no statement about one training"
+    )
+    laws: ClassVar[Annotated[tuple[Law, ...], Told("that use such constants, see below")]] = LAWS
+    layers: Annotated[tuple[LayerRatio, ...], Told("those with weights, in A's order of execution, see below")]
+    notes: Annotated[tuple[str, ...], Told("what a reader should know")] = ()
 
 
 def ratios(a: Reading, b: Reading, *, names: tuple[str, str] | None = None, notes: Sequence[str] = ()) -> Ratios:
