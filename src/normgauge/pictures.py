@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from normgauge.render.png import COLOUR, GREY, png_address
 
 SIDE, LEAST = 64, 4
 
@@ -28,15 +26,5 @@ def picture(sample: Tensor) -> str | None:
     data = F.adaptive_avg_pool2d(data, (height, width))
     low, high = float(data.min()), float(data.max())
     pixels = ((data - low) / (high - low if high > low else 1.0) * 255).round().to(torch.uint8)
-    return "data:image/png;base64," + base64.b64encode(png(pixels.movedim(0, 2))).decode("ascii")
-
-
-def png(pixels: Tensor) -> bytes:
-    """Encode uint8 (height, width, 1 or 3)."""
-    height, width, channels = pixels.shape
-    rows = b"".join(b"\0" + bytes(row.reshape(-1).tolist()) for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
-    )
+    rows = [bytes(row.reshape(-1).tolist()) for row in pixels.movedim(0, 2)]
+    return png_address(rows, width, GREY if len(pixels) == 1 else COLOUR)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from dataclasses import replace
-
-import torch
 
 from normgauge.core.bound import Scope
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.reading import Finding, LayerRecord, Reading, Witness
 from normgauge.core.spelled import LN10
-from normgauge.pictures import png
+from normgauge.render.png import COLOUR, png_address
 from tests.made import layer, reading
 
 SIGMA = {"min": 0.25, "rms": 1.5, "max": 4.0, "gamma_max": 1.25, "eps": 1e-5}
 WEIGHT = {"log_spectral": LogInterval(0.1, 0.2), "log_frobenius": 0.5}
 ATTACK = "</script><img src=x onerror=alert(1)>"
-PIXEL = "data:image/png;base64," + base64.b64encode(png(torch.tensor([[[200, 30, 30]]], dtype=torch.uint8))).decode()
+PIXEL = png_address([bytes([200, 30, 30])], 1, COLOUR)
 RULES = {
     "made.linear": {"formula": "‖J‖ = ‖W‖", "holds": "everywhere", "source": "linear algebra"},
     "made.batchnorm1d": {"formula": "‖J‖ = max |γ|/σ", "holds": "in eval mode", "source": "its definition"},

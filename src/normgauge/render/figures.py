@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -72,11 +73,7 @@ def save(
 
 def available() -> tuple[str, ...]:
     """The formats that can be written here: PNG only with the converter."""
-    try:
-        _converter()
-    except InputError:
-        return ("svg",)
-    return FORMATS
+    return FORMATS if find_spec("vl_convert") else ("svg",)
 
 
 def standalone(drawing: str) -> str:

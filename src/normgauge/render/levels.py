@@ -52,7 +52,7 @@ def bars(reading: Reading, most: int) -> list[Bar]:
     A bar starts at the largest level of the layer's inputs and ends at its ``log_cumulative``. Behind an infinite gain
     every level is infinite; there the bars go on as if that gain were left out, so that the rest can still be seen.
     """
-    single = _by_graph(reading) if reading.proof is not None else _stacked(reading.layers)
+    single = _single(reading)
     size = math.ceil(len(single) / most)
     if size <= 1:
         return single
@@ -75,28 +75,22 @@ def product(reading: Reading) -> float | None:
     return levels.get(reading.proof.output, 0.0)
 
 
-def _by_graph(reading: Reading) -> list[Bar]:
-    assert reading.proof is not None
+def _single(reading: Reading) -> list[Bar]:
+    """One bar a layer; without a graph each layer follows the one before."""
+    chain = [(record.name, (place,), place + 1) for place, record in enumerate(reading.layers)]
+    steps = chain if reading.proof is None else [(s.layer, s.inputs, s.output) for s in reading.proof.steps]
     levels: dict[int, float] = {}
     places = {record.name: place for place, record in enumerate(reading.layers)}
     drawn: dict[int, Bar] = {}
-    for step in reading.proof.steps:
-        level = max((levels.get(value, 0.0) for value in step.inputs), default=0.0)
-        place = places.get(step.layer)
+    for layer, inputs, output in steps:
+        level = max((levels.get(value, 0.0) for value in inputs), default=0.0)
+        place = places.get(layer)
         if place is not None:
             bar = _bar(reading.layers[place], level, place)
             drawn.setdefault(place, bar)  # a step with several outputs stands there once for each
-            level = _carried(bar)
-        levels[step.output] = level
+            level = bar.start if bar.end == math.inf else bar.end
+        levels[output] = level
     return [drawn[p] if p in drawn else _bar(r, 0.0, p) for p, r in enumerate(reading.layers)]
-
-
-def _stacked(records: Sequence[LayerRecord]) -> list[Bar]:
-    level, drawn = 0.0, []
-    for place, record in enumerate(records):
-        drawn.append(_bar(record, level, place))
-        level = _carried(drawn[-1])
-    return drawn
 
 
 def _bar(record: LayerRecord, start: float, place: int) -> Bar:
@@ -108,10 +102,6 @@ def _bar(record: LayerRecord, start: float, place: int) -> Bar:
     else:
         end = known / LN10
     return Bar((record,), start, end, place)
-
-
-def _carried(bar: Bar) -> float:
-    return bar.start if bar.end == math.inf else bar.end
 
 
 def _merged(group: Sequence[Bar]) -> Bar:

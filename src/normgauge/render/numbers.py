@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from normgauge.core.bound import Scope
@@ -12,7 +12,6 @@ from normgauge.core.spelled import LN10
 ABSENT = "·"
 DIGITS = 3
 CENT = Decimal("0.01")
-_DOWN, _UP = (Context(prec=DIGITS, rounding=way) for way in (ROUND_FLOOR, ROUND_CEILING))
 
 
 def decades(log_value: float | None, digits: int = 2) -> str:
@@ -85,7 +84,11 @@ def enclosure(lower: float | None, upper: float | None) -> str:
     >>> enclosure(2.4349, 17.61), enclosure(None, 3.0), enclosure(2.5, 2.5)
     ('2.43 to 17.7', '≤ 3', '2.5')
     """
-    return _joined(_digits(lower, _DOWN), _digits(upper, _UP))
+
+    def digits(value: float, way: str) -> str:
+        return f"{float(Context(prec=DIGITS, rounding=way).create_decimal(repr(value))):.{DIGITS}g}"
+
+    return _joined(lower, upper, digits)
 
 
 def log_enclosure(lower: float | None, upper: float | None) -> str:
@@ -94,27 +97,22 @@ def log_enclosure(lower: float | None, upper: float | None) -> str:
     >>> log_enclosure(4.789, 4.811), log_enclosure(-0.001, None)
     ('4.78 to 4.82', '≥ -0.01')
     """
-    return _joined(_cents(lower, ROUND_FLOOR), _cents(upper, ROUND_CEILING))
+
+    def cents(value: float, way: str) -> str:
+        return f"{Decimal(repr(value)).quantize(CENT, rounding=way) + 0:f}"
+
+    return _joined(lower, upper, cents)
 
 
-def _joined(low: str, high: str) -> str:
-    if not low and not high:
-        return ABSENT
-    if not low or not high:
-        return f"≥ {low}" if low else f"≤ {high}"
-    return low if low == high else f"{low} to {high}"
-
-
-def _digits(value: float | None, way: Context) -> str:
-    if value is None or not math.isfinite(value):
-        return "" if value is None else str(value)
-    return f"{float(way.create_decimal(repr(value))):.{DIGITS}g}"
-
-
-def _cents(value: float | None, way: str) -> str:
-    if value is None or not math.isfinite(value):
-        return "" if value is None else str(value)
-    return f"{Decimal(repr(value)).quantize(CENT, rounding=way) + 0:f}"
+def _joined(lower: float | None, upper: float | None, spell: Callable[[float, str], str]) -> str:
+    """Both ends in few digits, rounded outwards, so that what is shown still encloses."""
+    low, high = (
+        "" if value is None else spell(value, way) if math.isfinite(value) else str(value)
+        for value, way in ((lower, ROUND_FLOOR), (upper, ROUND_CEILING))
+    )
+    if low and high:
+        return low if low == high else f"{low} to {high}"
+    return f"≥ {low}" if low else f"≤ {high}" if high else ABSENT
 
 
 def number(value: float | None, digits: int = 5) -> str:

@@ -1,6 +1,6 @@
 """Every layer over time as one map a quantity and run: what changes, where and when, at a glance.
 
-A map is a PNG of one byte a cell: too many cells to draw one by one.
+A map is a picture of one byte a cell: too many cells to draw one by one.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import base64
 import json
 import math
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 
 from normgauge.render import svg
 from normgauge.render.markup import Content, Markup, markup, tag
+from normgauge.render.png import INDEXED, png_address
 from normgauge.render.runs_curves import steps_axis
 from normgauge.render.runs_data import Labelled, called, cells, chosen, evidence, warned
-from normgauge.render.svg import Shape
+from normgauge.render.svg import Axis, Shape
 
 QUANTITIES = (
     ("norm_lower", "norm, lower end"),
@@ -50,12 +49,9 @@ def _values(item: Labelled, column: str, span: tuple[int, int]) -> list[tuple[st
     names = item.run.layers
     bins = max(min(BINS, CELLS // max(min(len(names), ROWS), 1)), 24)
     picked = chosen(item.run.steps, *span, bins)
-    taken: dict[int, list[float | None]] = {}  # lines that fill several cells are read once
-    columns = []
-    for record in picked:
-        if record is not None and id(record) not in taken:
-            taken[id(record)] = cells(record, column, len(names))
-        columns.append([None] * len(names) if record is None else taken[id(record)])
+    records = {id(record): record for record in picked if record is not None}  # those that fill several cells once
+    taken = {key: cells(record, column, len(names)) for key, record in records.items()}
+    columns = [taken.get(id(record), [None] * len(names)) for record in picked]
     rows = [(name, [line[i] for line in columns]) for i, name in enumerate(names)]
     return _shared([(name, row) for name, row in rows if any(v is not None for v in row)])
 
@@ -77,17 +73,6 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return odd[0] if odd else max(known, default=None)
 
 
-def _level(value: float | None, low: float, high: float) -> int:
-    if value is None:
-        return ABSENT
-    if not math.isfinite(value):
-        return NOT_FINITE
-    if value <= 0:
-        return 1
-    share = (math.log10(value) - low) / (high - low)
-    return 1 + round(min(max(share, 0.0), 1.0) * (LEVELS - 1))
-
-
 def _figure(
     item: Labelled,
     rows: Sequence[tuple[str, list[float | None]]],
@@ -96,7 +81,12 @@ def _figure(
     title: str,
 ) -> Markup:
     names = [name for name, _ in rows]
-    pixels = [bytes(_level(value, *ends) for value in row) for _, row in rows]
+    shade = Axis(((ends[0], 1.0), (ends[1], LEVELS)), logarithmic=True)
+
+    def level(value: float | None) -> int:
+        return ABSENT if value is None else round(shade.at(value)) if math.isfinite(value) else NOT_FINITE
+
+    pixels = [bytes(map(level, row)) for _, row in rows]
     place = {name: i for i, name in enumerate(names)}
     alarms = [(w.first, place.get(w.layer)) for w in warned(item.run)]
     scale = {"low": round(ends[0], 4), "high": round(ends[1], 4), "first": span[0], "last": span[1]}
@@ -142,23 +132,12 @@ def _key(ends: tuple[float, float]) -> Markup:
 
 def palette() -> bytes:
     """Red, green, blue of each level: 0 for no value, then the ramp, then what is not finite."""
-    colours = [(128, 128, 128)]
-    for level in range(LEVELS):
-        place = level / (LEVELS - 1) * (len(RAMP) - 1)
-        left = min(int(place), len(RAMP) - 2)
-        share = place - left
-        colours.append(tuple(round(a + (b - a) * share) for a, b in zip(RAMP[left], RAMP[left + 1], strict=True)))  # type: ignore[arg-type]
-    return bytes(value for colour in (*colours, WARNING) for value in colour)
+    channels = [Axis(tuple(enumerate(channel))) for channel in zip(*RAMP, strict=True)]
+    places = [level / (LEVELS - 1) * (len(RAMP) - 1) for level in range(LEVELS)]
+    ramp = [round(channel.pixel(place)) for place in places for channel in channels]
+    return bytes((128, 128, 128, *ramp, *WARNING))
 
 
 def picture(rows: Sequence[bytes]) -> str:
     """The rows, each a byte a cell, as a ``data:`` address."""
-    size = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)
-    raw = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
-    chunks = ((b"IHDR", size), (b"PLTE", palette()), (b"tRNS", b"\0"), (b"IDAT", raw), (b"IEND", b""))
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in chunks)
-    return "data:image/png;base64," + base64.b64encode(data).decode()
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    return png_address(rows, len(rows[0]), INDEXED, (b"PLTE", palette()), (b"tRNS", b"\0"))

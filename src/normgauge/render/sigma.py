@@ -37,17 +37,20 @@ def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Ma
         return Markup()
     values = [v for _, _, s in found for v in (*(_log(s, e) for e in ("min", "rms", "max")), _root_eps(s))]
     up = svg.level_axis([v for v in values if v is not None], TOP + shape.height * 0.8, TOP)
-    bottom = up.start + ROW
+    bottom, edge, left = up.start + ROW, shape.width, shape.left
+    room = (edge - left - 8) / len(found)
     return svg.drawing(
         (shape.width, bottom + 4),
         shape.name,
         f"σ of {plural(len(found), 'normalizer')} by depth, {where(reading.scope)}.",
         svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - 8, "soft"),
         svg.text(2, 12, "log10 σ", "soft"),
-        _bars(found, up, shape, key),
-        _names([r for _, r, _ in found], shape, bottom - 6),
+        _bars(found, up, left, room, key),
+        svg.uprights(
+            ((left + room * (i + 0.5), r.name) for i, (_, r, _) in enumerate(found)), bottom, bottom, edge, -6
+        ),
         key=KEY,
-        left=shape.left,
+        left=left,
     )
 
 
@@ -65,12 +68,11 @@ def _root_eps(sigma: Mapping[str, float]) -> float | None:
 
 
 def _bars(
-    found: Sequence[tuple[int, LayerRecord, Mapping[str, float]]], up: Axis, shape: Shape, key: str
+    found: Sequence[tuple[int, LayerRecord, Mapping[str, float]]], up: Axis, start: float, room: float, key: str
 ) -> Iterator[Markup]:
-    room = (shape.width - shape.left - 8) / len(found)
     thick = min(max(room * 0.6, 1.0), WIDEST)
     for index, (place, record, sigma) in enumerate(found):
-        left = shape.left + room * index
+        left = start + room * index
         middle = left + room / 2
         ends = [up.at(v) for v in (_log(sigma, "max"), _log(sigma, "min")) if v is not None]
         marks = ((_log(sigma, "rms"), 0.5, "balanced solid"), (_root_eps(sigma), 0.8, "floor-mark"))
@@ -86,15 +88,3 @@ def _bars(
             class_="bar",
             data_row=f"{key}{place}",
         )
-
-
-def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[Markup]:
-    """The normalizers' names wherever there is room."""
-    room = (shape.width - shape.left - 8) / len(records)
-    free = 0.0
-    for index, record in enumerate(records):
-        middle, half = shape.left + room * (index + 0.5), svg.text_width(record.name, svg.TINY) / 2
-        start = max(middle - half, shape.left)
-        if start >= free and start + 2 * half <= shape.width:
-            yield svg.text(start, y, record.name, "tiny")
-            free = start + 2 * half + 10

@@ -180,8 +180,8 @@ def uprights(
     for x, told in ticks:
         parts += [line(x, top, x, floor, _ground(told))] if top < floor else []
         half = text_width(told, TINY) / 2
-        middle = min(x, edge - half)
-        if middle - half >= free:
+        middle = max(min(x, edge - half), half)
+        if middle - half >= free and middle + half <= edge:
             parts.append(text(middle, floor + below, told, "tiny", "middle"))
             free = middle + half + 6
     return parts

@@ -103,18 +103,13 @@ def ranked(found: Sequence[Point], measure: str) -> list[Point]:
     return sorted(found, key=place)
 
 
-def short(key: str) -> str:
-    """A dotted key without its tables.
-
-    >>> short("network.options.norm"), short("training.lr")
-    ('norm', 'lr')
-    """
-    return key.rpartition(".")[2]
-
-
 def labels(keys: Sequence[str]) -> list[str]:
-    """Short names of keys where no two are alike, whole ones elsewhere."""
-    shorts = [short(key) for key in keys]
+    """Keys without their tables where no two are alike then, whole ones elsewhere.
+
+    >>> labels(["network.options.norm", "training.lr", "other.lr"])
+    ['norm', 'training.lr', 'other.lr']
+    """
+    shorts = [key.rpartition(".")[2] for key in keys]
     return [name if shorts.count(name) == 1 else key for name, key in zip(shorts, keys, strict=True)]
 
 

@@ -1,12 +1,5 @@
 // The part of the page that knows runs. A live page exchanges sections, so everything here finds its target anew.
 {
-  const say = (tag, text, attributes = {}) => {
-    const node = document.createElement(tag);
-    node.textContent = text;
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    return node;
-  };
-
   // Tables: a click sorts; what was chosen outlives an exchange of the table.
   const sorting = new Map();
   const amount = (text) => (text === "inf" ? Infinity : text === "-inf" ? -Infinity : Number.parseFloat(text.replace(/^[≤≥] /, "").replaceAll(",", "")));
@@ -31,7 +24,7 @@
   };
   const dressTable = (table) => {
     [...table.tHead.rows[0].cells].forEach((head, i) => {
-      const button = say("button", "", { type: "button" });
+      const button = make("button", "", { type: "button" });
       button.append(...head.childNodes);
       head.append(button);
       button.addEventListener("click", () => {
@@ -40,10 +33,10 @@
         arrange(table);
       });
     });
-    const input = say("input", "", { type: "search", placeholder: "name, kind or alarm", "aria-label": "Filter layers" });
+    const input = make("input", "", { type: "search", placeholder: "name, kind or alarm", "aria-label": "Filter layers" });
     input.value = words.get(table.id) || "";
     input.addEventListener("input", () => { words.set(table.id, input.value.trim().toLowerCase()); narrow(table); });
-    const tools = say("div", "", { class: "tools" });
+    const tools = make("div", "", { class: "tools" });
     tools.append(input);
     table.parentElement.before(tools);
     arrange(table);
@@ -55,7 +48,7 @@
   const dressChoices = (box) => {
     const all = [...box.querySelectorAll(":scope > .choice")];
     if (all.length < 2) return;
-    const list = say("div", "", { class: "tabs", role: "tablist", "aria-label": "Quantity" });
+    const list = make("div", "", { class: "tabs", role: "tablist", "aria-label": "Quantity" });
     const choose = (name, focus) => {
       picked.set(box.id, name);
       all.forEach((part, i) => {
@@ -70,7 +63,7 @@
       part.id = `${box.id}-${i}`;
       part.setAttribute("role", "tabpanel");
       part.querySelector("h3").hidden = true;
-      const tab = say("button", part.dataset.name, { type: "button", role: "tab", "aria-controls": part.id });
+      const tab = make("button", part.dataset.name, { type: "button", role: "tab", "aria-controls": part.id });
       tab.addEventListener("click", () => choose(part.dataset.name, false));
       list.append(tab);
     });
@@ -92,9 +85,9 @@
   dress(document);
 
   // Values under the pointer.
-  const note = document.getElementById("tip") || document.body.appendChild(say("div", "", { id: "tip", role: "tooltip", hidden: "" }));
+  const note = document.getElementById("tip") || document.body.appendChild(make("div", "", { id: "tip", role: "tooltip", hidden: "" }));
   const show = (lines, x, y) => {
-    note.replaceChildren(...lines.map((line) => say("p", line)));
+    note.replaceChildren(...lines.map((line) => make("p", line)));
     note.hidden = false;
     const width = document.documentElement.clientWidth;
     const below = y + 20 + note.offsetHeight < innerHeight;
