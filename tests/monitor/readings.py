@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from normgauge.monitor.signs import Alarm, Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Place, Seen
 from normgauge.monitor.watch import Watch
 
 PLACES = [

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from normgauge.monitor import thresholds
-from normgauge.monitor.signs import Place
 from normgauge.monitor.signs.normalizers import Sigma
+from normgauge.monitor.signs.sign import Place
 from normgauge.monitor.signs.weights import Capacity
 from normgauge.monitor.watch import Watch
 from tests.monitor.readings import HEAD, MAP, NORM, PAIRS, PLACES, reading, rows, said, watched

@@ -13,6 +13,6 @@ distributed.py  several processes as one
 from __future__ import annotations
 
 from normgauge.monitor.monitor import Monitor
-from normgauge.monitor.signs import Alarm
+from normgauge.monitor.signs.sign import Alarm
 
 __all__ = ["Alarm", "Monitor"]

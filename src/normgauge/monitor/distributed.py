@@ -91,7 +91,7 @@ class Team:
             with torch.no_grad():
                 weight = getattr(layer.module, layer.attribute)
             if id(weight) not in gathered:  # a tied weight is put together once
-                slope = layer.module._parameters.get(layer.attribute) if gradients else None
+                slope = layer.parameter if gradients else None
                 both = whole(weight.detach()), None if slope is None or slope.grad is None else whole(slope.grad)
                 gathered[id(weight)] = both if self.rank == 0 or layer.role == "norm" else None
             layer.held = gathered[id(weight)]
@@ -139,7 +139,13 @@ class Team:
         return number == self._next
 
     def exchange(
-        self, sheet: Sheet, layers: Sequence[Layer], losses: dict[int, Any], number: int, wish: float, failures: int
+        self,
+        sheet: Sheet,
+        layers: Sequence[Layer],
+        losses: dict[int, Tensor | float],
+        number: int,
+        wish: float,
+        failures: int,
     ) -> None:
         """Tell the others what was seen and write down what all saw together.
 
@@ -252,7 +258,7 @@ def _nothing(rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[fl
     return torch.zeros(len(HEARD) * len(rows), dtype=torch.float64, device=device), [0.0] * len(rows)
 
 
-def line_of(losses: dict[int, Any], steps: range, device: torch.device) -> Tensor:
+def line_of(losses: dict[int, Tensor | float], steps: range, device: torch.device) -> Tensor:
     """The losses in the order of the steps; 0 where there is none."""
     values = [losses.get(step, 0.0) for step in steps]
     if all(isinstance(value, float) for value in values):

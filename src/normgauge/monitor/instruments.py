@@ -140,8 +140,7 @@ class Instruments:
         settings = settings_of(self._optimizer)
         rows = []
         for row, layer in enumerate(self.layers):
-            weight = None if layer.attribute is None else layer.module._parameters.get(layer.attribute)
-            known = settings.get(id(weight), {})
+            known = settings.get(id(layer.parameter), {})
             rows.append(self._row(row, layer, sheet.layers[row], known.get("rate") if lr is None else lr) | known)
         return rows
 

@@ -14,7 +14,7 @@ from torch import nn
 from normgauge import store
 from normgauge.monitor.layers import Layer, class_name
 from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, described
-from normgauge.monitor.signs import Alarm
+from normgauge.monitor.signs.sign import Alarm
 from normgauge.version import __version__
 
 log = logging.getLogger("normgauge")

@@ -52,13 +52,18 @@ class Layer:
     held_bias: Tensor | None = None
 
     @property
+    def parameter(self) -> nn.Parameter | None:
+        """The weight as its owner has it, maybe sharded; None where there is none, or it is computed from others."""
+        return None if self.attribute is None else self.module._parameters.get(self.attribute)  # quick: for every layer
+
+    @property
     def weight(self) -> Tensor | None:
         """The weight as it is now, without a graph; whole where it is sharded."""
         if self.held is not None:
             return self.held[0]
         if self.attribute is None:
             return None
-        parameter = self.module._parameters.get(self.attribute)  # a plain look-up: this runs for every layer
+        parameter = self.parameter
         if parameter is not None:
             return whole(parameter.detach())
         with torch.no_grad():
@@ -75,7 +80,7 @@ class Layer:
     def gain(self) -> Tensor | None:
         """γ of a normalizer: its weight, or what is made of that."""
         gamma = self.form.gamma
-        if gamma is None or self.held is not None or gamma is self.module._parameters.get(self.attribute or ""):
+        if gamma is None or self.held is not None or gamma is self.parameter:
             return self.weight
         return whole(gamma.detach())
 
@@ -84,10 +89,8 @@ class Layer:
         """The gradient the last backward pass left, or None."""
         if self.held is not None:
             return self.held[1]
-        if self.attribute is None:
-            return None
-        owner = self.module._parameters.get(self.attribute)
-        gradient = None if owner is None else owner.grad
+        parameter = self.parameter
+        gradient = None if parameter is None else parameter.grad
         if gradient is None:
             return None
         return gradient.detach().to_dense() if gradient.is_sparse else whole(gradient.detach())
@@ -110,7 +113,7 @@ class Layer:
         """Of the weight; nothing where there is none."""
         if self.attribute is None:
             return ()
-        weight = self.module._parameters.get(self.attribute)  # sharded ones say their whole shape
+        weight = self.parameter  # sharded ones say their whole shape
         return tuple(getattr(self.module, self.attribute).shape if weight is None else weight.shape)
 
     def size(self) -> float:

@@ -21,7 +21,7 @@ from normgauge.monitor.layers import Inventory, Layer, complex_weights, find_lay
 from normgauge.monitor.optimizer import first_rate
 from normgauge.monitor.schedule import Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch, recorded
-from normgauge.monitor.signs import Alarm, Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Place, Seen
 from normgauge.monitor.watch import Watch
 
 PATIENCE = 3
@@ -97,7 +97,7 @@ class Monitor:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
         self._failures = 0
         self._pending: list[Pending] = []
-        self._losses: list[tuple[int, Any]] = []
+        self._losses: dict[int, Tensor | float] = {}
         self._armed = False
         self._layers = find_layers(model)
         self._inventory = Inventory(model)
@@ -167,7 +167,7 @@ class Monitor:
 
     def _step(self, loss: Tensor | float | None, lr: float | None) -> None:
         """Each part is guarded by itself: whatever fails, this process reads at the steps the others do."""
-        if not self._losses or self._losses[-1][0] != self._number:
+        if self._number not in self._losses:
             self._guarded(self._take, loss)
         if self._armed or (self._team.alone and self._alarming()):
             heard, self._armed = self._armed, False
@@ -195,7 +195,7 @@ class Monitor:
     def _take(self, loss: Tensor | float | None) -> bool:
         """Note the loss of this step; whether it is as a loss should be."""
         if loss is not None:
-            self._losses.append((self._number, _at_hand(loss)))
+            self._losses[self._number] = _at_hand(loss)
         return not self._alarming()
 
     def _look_after(self) -> None:
@@ -216,14 +216,14 @@ class Monitor:
         self._layers += fresh
         self._guarded(self._team.hold, self._layers, True)
         sheet = self._guarded(self._read, fresh, heard)
-        losses, self._losses = self._losses, []
+        losses, self._losses = self._losses, {}
         told = Sheet() if sheet is None else sheet
-        for at, value in losses:
+        for at, value in losses.items():
             told.put(told.losses, at, value)
         wish = self._team.wish(self._schedule.cost, *self._schedule.wish(self._number))
         layers = self._instruments.layers
         before = self._failures
-        self._guarded(self._team.exchange, told, layers, dict(losses), self._number, wish, self._failures)
+        self._guarded(self._team.exchange, told, layers, losses, self._number, wish, self._failures)
         self._guarded(self._send, told, event, lr, sheet is not None and self._failures == before)
 
     def _read(self, fresh: list[Layer], heard: bool) -> Sheet:
@@ -258,7 +258,7 @@ class Monitor:
 
     def _alarming(self) -> bool:
         """A loss at hand that is no number is looked into at once."""
-        loss = self._losses[-1][1] if self._losses else 0.0
+        loss = self._losses.get(self._number)
         return isinstance(loss, float) and not math.isfinite(loss)
 
     def _collect(self, wait: bool = False) -> None:
