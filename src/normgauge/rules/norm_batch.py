@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from normgauge.core.rounding import house_up
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_outward
-from normgauge.rules.normalizer import Normalizer, known
+from normgauge.rules.normalizer import Normalizer, known, targets
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.rules.worked import equal, number
@@ -32,7 +32,7 @@ def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     scale = size / sigma
     top = float(scale.max())
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, Diagonal(scale))
-    reach = top * flow.peak * (1 + 1e-9) + float(norm.affine()[1].abs().max())
+    reach = house_up(top * flow.peak) + float(norm.affine()[1].abs().max())
     return Transfer(
         (gain,),
         row=top * flow.row,
@@ -84,9 +84,7 @@ def within_rows(transfer: Transfer, data: Tensor) -> Transfer:
     return replace(transfer, norm=None) if data.ndim == 2 else transfer
 
 
-@rules.add(
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, F.batch_norm, torch.batch_norm, claim="T.L1"
-)
+@rules.add(*targets("batch"), claim="T.L1")
 def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Batch normalization.
 

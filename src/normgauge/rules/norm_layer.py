@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from normgauge.core.rounding import log_above, size_up
 from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.norm_batch import channel_affine, within_rows
-from normgauge.rules.normalizer import Normalizer, known
+from normgauge.rules.normalizer import FLOOR, Normalizer, arguments, known, targets
 from normgauge.rules.registry import Family
 from normgauge.rules.spread import groupwise
 from normgauge.rules.worked import at_sample, equal, number, worst
@@ -52,7 +52,7 @@ def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfe
     )
 
 
-@rules.add(nn.LayerNorm, F.layer_norm, torch.layer_norm, claim="T.L2")
+@rules.add(*targets("layer"), claim="T.L2")
 def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Layer normalization.
 
@@ -65,7 +65,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     return over_last(step, known(step, ctx.dtype), incoming[0], ctx)
 
 
-@rules.add(nn.RMSNorm, F.rms_norm, torch.rms_norm, claim="X.rmsnorm")
+@rules.add(*targets("rms"), claim="X.rmsnorm")
 def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Root-mean-square normalization.
 
@@ -78,7 +78,7 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     return over_last(step, known(step, ctx.dtype), incoming[0], ctx)
 
 
-@rules.add(nn.GroupNorm, F.group_norm, torch.group_norm, claim="T.L3")
+@rules.add(*targets("group"), claim="T.L3")
 def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Group normalization.
 
@@ -111,9 +111,7 @@ def by_channel_groups(step: Step, count: int, norm: Normalizer, flow: Flow, ctx:
     return within_rows(transfer, data)
 
 
-@rules.add(
-    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, F.instance_norm, torch.instance_norm, claim="T.L3.maps"
-)
+@rules.add(*targets("instance"), claim="T.L3.maps")
 def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Instance normalization.
 
@@ -130,7 +128,7 @@ def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     return by_channel_groups(step, data.shape[1], norm, incoming[0], ctx)
 
 
-@rules.add(nn.LocalResponseNorm, F.local_response_norm, claim="X.response")
+@rules.add(*targets("response"), claim="X.response")
 def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Local response normalization.
 
@@ -145,11 +143,8 @@ def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
     """
     if ctx.samples > 1 and incoming[0].axis % step.inputs[0].tensor.ndim == 1:
         raise SamplesMixed("a normalizer over the samples")
-    if step.module is not None:
-        m, alpha, beta, k = (getattr(step.module, name) for name in ("size", "alpha", "beta", "k"))
-    else:
-        m, alpha = step.get(1, "size"), step.get(2, "alpha", 1e-4)
-        beta, k = step.get(3, "beta", 0.75), step.get(4, "k", 1.0)
+    given, standard = arguments(step), {"alpha": 1e-4, "beta": 0.75, "k": 1.0}
+    m, alpha, beta, k = (standard[n] if given[n] is None else given[n] for n in ("size", *standard))
     if min(k, alpha, beta) <= 0:
         return Transfer(
             (Gain(ctx.full(INF)),), unknown=f"parameters k={k}, alpha={alpha}, beta={beta} that are not all positive"
@@ -162,7 +157,7 @@ def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
     return Transfer((gain,), radius=None, norm=None, worked=worked)
 
 
-@rules.add(F.normalize, claim="X.normalize")
+@rules.add(*targets("length"), claim="X.normalize")
 def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Division by the Euclidean length, floored at ε.
 
@@ -174,7 +169,7 @@ def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Raises:
         SamplesMixed: when the length is taken over the samples.
     """
-    p, dim, eps = step.get(1, "p", 2.0), step.get(2, "dim", 1), step.get(3, "eps", 1e-12)
+    p, dim, eps = step.get(1, "p", 2.0), step.get(2, "dim", 1), step.get(3, "eps", FLOOR)
     data, flow = step.inputs[0].tensor, incoming[0]
     if p != 2 or not isinstance(dim, int):
         return Transfer((Gain(ctx.full(INF)),), unknown=f"p={p}, dim={dim}")
@@ -188,13 +183,13 @@ def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     reach = torch.minimum(flow.row, flow.radius) if last else flow.radius
     floor = (lengths - reach[:, None]).nan_to_num(nan=0.0, neginf=0.0).clamp_min(eps)
     slope = 1 / floor.amin(1)
-    gain = Gain(slope.log() + 1e-9)
+    gain = Gain(log_above(slope.log()))
     worked = _normalize_worked(gain.log, lengths, reach, eps)
     transfer = Transfer((gain,), low=ctx.full(-1.0), high=ctx.full(1.0), worked=worked)
     if not last:
         return transfer
     row = (slope * flow.row).nan_to_num(nan=INF, posinf=INF).clamp_max(2.0)
-    return replace(transfer, row=row, norm=ctx.full(1 + 1e-12))
+    return replace(transfer, row=row, norm=ctx.full(size_up(1.0)))
 
 
 def _normalize_worked(log: Tensor, lengths: Tensor, reach: Tensor, eps: float) -> str:

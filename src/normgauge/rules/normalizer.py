@@ -7,36 +7,60 @@ it computes. Everyone who asks whether something normalizes, over what, by which
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normgauge.trace.step import Step, Value
 from normgauge.trace.untouched import default_eps
 
-MODULES = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.LocalResponseNorm)
-ARGUMENTS: dict[Any, tuple[str, ...]] = {
-    F.batch_norm: ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
-    torch.batch_norm: ("weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"),
-    F.instance_norm: ("running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps"),
-    torch.instance_norm: ("weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", "eps"),
-    F.layer_norm: ("normalized_shape", "weight", "bias", "eps"),
-    torch.layer_norm: ("normalized_shape", "weight", "bias", "eps"),
-    F.rms_norm: ("normalized_shape", "weight", "eps"),
-    torch.rms_norm: ("normalized_shape", "weight", "eps"),
-    F.group_norm: ("num_groups", "weight", "bias", "eps"),
-    torch.group_norm: ("num_groups", "weight", "bias", "eps"),
-    F.local_response_norm: ("size", "alpha", "beta", "k"),
-    F.normalize: ("p", "dim", "eps"),
+Arguments = tuple[str, ...]
+
+
+class Torchs(NamedTuple):
+    """Modules and functions of torch's that are one kind of normalizer; the functions with what follows the values."""
+
+    modules: tuple[type[nn.Module], ...]
+    functions: dict[Any, Arguments]
+
+
+SHAPED = ("normalized_shape", "weight")
+OWN_STATISTICS = ("running_mean", "running_var", "weight", "bias")
+OF_TORCH = {
+    "batch": Torchs(
+        (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+        {
+            F.batch_norm: (*OWN_STATISTICS, "training", "momentum", "eps"),
+            torch.batch_norm: ("weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"),
+        },
+    ),
+    "instance": Torchs(
+        (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+        {
+            F.instance_norm: (*OWN_STATISTICS, "use_input_stats", "momentum", "eps"),
+            torch.instance_norm: (
+                *("weight", "bias", "running_mean", "running_var"),
+                *("use_input_stats", "momentum", "eps"),
+            ),
+        },
+    ),
+    "layer": Torchs((nn.LayerNorm,), dict.fromkeys((F.layer_norm, torch.layer_norm), (*SHAPED, "bias", "eps"))),
+    "rms": Torchs((nn.RMSNorm,), dict.fromkeys((F.rms_norm, torch.rms_norm), (*SHAPED, "eps"))),
+    "group": Torchs(
+        (nn.GroupNorm,), dict.fromkeys((F.group_norm, torch.group_norm), ("num_groups", "weight", "bias", "eps"))
+    ),
+    "response": Torchs((nn.LocalResponseNorm,), {F.local_response_norm: ("size", "alpha", "beta", "k")}),
+    "length": Torchs((), {F.normalize: ("p", "dim", "eps")}),
 }
+FORWARDS = {base.forward for torchs in OF_TORCH.values() for base in torchs.modules}
+FUNCTIONS = {function: kind for kind, torchs in OF_TORCH.items() for function in torchs.functions}
 BATCH = "norm_batch."  # how the names of the rules begin that divide all samples by one spread a channel
 NORMALIZING = (BATCH, "norm_layer.", "response.", "recognise.written_out_norm")  # and of all that normalize
 EPS = 1e-5  # of torch's functions, where none is given
+FLOOR = 1e-12  # of F.normalize
 SEVERAL = -99
 
 
@@ -154,16 +178,28 @@ class Normalizer:
         return out if self.beta is None else out + self.spread_out(self.beta, x.ndim)
 
 
+def targets(kind: str) -> tuple[Any, ...]:
+    """Everything of torch's that is a normalizer of this kind."""
+    return (*OF_TORCH[kind].modules, *OF_TORCH[kind].functions)
+
+
 def of_step(step: Step, native: torch.dtype) -> Normalizer | None:
     """The normalizer that a traced step is; ``native`` is the precision that an RMSNorm without ε takes it from."""
     if not step.inputs or step.trouble:
         return None
     if step.module is not None:
         return of_torch(step.module, native)
-    if step.target in ARGUMENTS:
-        given = {name: step.get(k, name) for k, name in enumerate(ARGUMENTS[step.target], 1)}
-        return _called(step.target.__name__, given, native, step.inputs[0].tensor.ndim)
+    if step.target in FUNCTIONS:
+        return _made(FUNCTIONS[step.target], arguments(step), native, step.inputs[0].tensor.ndim)
     return next((given for given in step.args if isinstance(given, Normalizer)), None)  # it was recognised
+
+
+def arguments(step: Step) -> dict[str, Any]:
+    """What a module or function of torch's was given beside the values, by name; None where nothing was."""
+    if step.module is not None:
+        return _settings(step.module)[1]
+    names = OF_TORCH[FUNCTIONS[step.target]].functions[step.target]
+    return {name: step.get(k, name) for k, name in enumerate(names, 1)}
 
 
 def known(step: Step, native: torch.dtype) -> Normalizer:
@@ -180,48 +216,38 @@ def known(step: Step, native: torch.dtype) -> Normalizer:
 
 def of_torch(module: nn.Module, native: torch.dtype = torch.float32) -> Normalizer | None:
     """A module of torch's, or a subclass that runs its forward."""
-    kind = next((k for k in MODULES if isinstance(module, k)), None)
-    if kind is None or type(module).forward is not _forward(type(module)):
-        return None
-    names = ("running_mean", "running_var", "weight", "bias", "normalized_shape", "num_groups", "eps", "k", "alpha")
-    given = {name: getattr(module, name, None) for name in (*names, "beta", "size")}
-    if isinstance(module, _BatchNorm):
-        return _called("batch_norm", {**given, "training": module.training or module.running_var is None}, native)
-    if isinstance(module, _InstanceNorm):
-        own = module.training or not module.track_running_stats
-        return _called("instance_norm", {**given, "use_input_stats": own}, native)
-    name = {nn.LayerNorm: "layer_norm", nn.RMSNorm: "rms_norm", nn.GroupNorm: "group_norm"}.get(kind)
-    return _called(name or "local_response_norm", given, native)
+    kind, given = _settings(module)
+    return _made(kind, given, native) if kind else None
 
 
-def _forward(kind: type[nn.Module]) -> Any:
-    """The forward of the nearest ancestor that torch wrote."""
-    return next(getattr(base, "forward", None) for base in kind.__mro__ if base.__module__.startswith("torch."))
+def _settings(module: nn.Module) -> tuple[str, dict[str, Any]]:
+    """The kind of a module of torch's and what it hands to its function; no kind for any other."""
+    for kind, (bases, functions) in OF_TORCH.items():
+        if isinstance(module, bases) and type(module).forward in FORWARDS:
+            given = {name: getattr(module, name, None) for name in next(iter(functions.values()))}
+            if kind == "instance":
+                given["use_input_stats"] = module.training or not module.track_running_stats
+            return kind, given
+    return "", {}
 
 
-def _called(name: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0) -> Normalizer | None:
-    weight, bias = (_plain(given.get(key)) for key in ("weight", "bias"))
-    eps = given.get("eps")
-    if name in ("batch_norm", "instance_norm"):
-        own = given["training"] if name == "batch_norm" else given["use_input_stats"] is not False
+def _made(kind: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0) -> Normalizer | None:
+    standard = {"rms": default_eps(native), "length": FLOOR, "response": 0.0}.get(kind, EPS)
+    eps = standard if given.get("eps") is None else given["eps"]
+    made = Normalizer(kind, _plain(given.get("weight")), _plain(given.get("bias")), eps)
+    if kind in ("batch", "instance"):
         mean, variance = _plain(given["running_mean"]), _plain(given["running_var"])
         running = None if mean is None or variance is None else (mean, variance)
-        kind, eps = name.partition("_")[0], EPS if eps is None else eps
-        return Normalizer(kind, weight, bias, eps, running, own=bool(own) or running is None)
-    if name in ("layer_norm", "rms_norm"):
+        own = given["training"] if kind == "batch" else given["use_input_stats"] is not False
+        return replace(made, running=running, own=bool(own) or running is None)
+    if kind in ("layer", "rms"):
         shape = given["normalized_shape"]
-        count = 1 if isinstance(shape, int) else len(tuple(shape))
-        standard = EPS if name == "layer_norm" else default_eps(native)
-        dims = tuple(range(-count, 0))
-        return Normalizer(name.partition("_")[0], weight, bias, standard if eps is None else eps, dims=dims)
-    if name == "group_norm":
-        return Normalizer("group", weight, bias, EPS if eps is None else eps, count=given["num_groups"])
-    if name == "local_response_norm":
-        return Normalizer("response", None, None, 0.0)
-    dim = 1 if given.get("dim") is None else given["dim"]
-    if given.get("p") not in (None, 2, 2.0) or not isinstance(dim, int) or not ndim:
-        return None
-    return Normalizer("length", None, None, 1e-12 if eps is None else eps, dims=(dim % ndim - ndim,), where="floor")
+        return replace(made, dims=tuple(range(-1 if isinstance(shape, int) else -len(tuple(shape)), 0)))
+    if kind == "length":
+        dim = 1 if given["dim"] is None else given["dim"]
+        plain = given["p"] in (None, 2, 2.0) and isinstance(dim, int)
+        return replace(made, dims=(dim % ndim - ndim,), where="floor") if plain and ndim else None
+    return replace(made, count=given["num_groups"]) if kind == "group" else made
 
 
 def _plain(tensor: Any) -> Tensor | None:

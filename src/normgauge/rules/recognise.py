@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normgauge.core.rounding import size_up
 from normgauge.rules.activation import elementwise
 from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
 from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer, endless, log_vector
@@ -32,6 +33,9 @@ from normgauge.trace.step import Step, Trace, Value, backward_slice
 rules = Family("recognise")
 
 DEEPEST = 24  # steps looked at behind a product
+CLOSE = 1e-12  # a part: coefficients that are equal but for the order they were computed in
+AGREES = 1e-9  # a part: what a formula and the steps it stands for may differ by in float64
+PRINTED = 1e-8  # a part: constants such as √(2/π) are written with so many digits
 PRODUCTS = {
     "mul",
     "rmul",
@@ -195,7 +199,7 @@ def _bases(step: Step) -> Iterator[Value]:
 def _agrees(got: Tensor, want: Tensor) -> bool:
     exact = want.dtype == torch.float64
     return got.shape == want.shape and torch.allclose(
-        got.double(), want.double(), rtol=1e-9 if exact else 1e-4, atol=1e-12 if exact else 1e-5
+        got.double(), want.double(), rtol=AGREES if exact else 1e-4, atol=CLOSE if exact else 1e-5
     )
 
 
@@ -226,7 +230,7 @@ def _division(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[
     dims, centred, where, size, eps = read
     c = rest.pop(((X, 1.0),), 0.0)
     middle = ((("mean", dims, ((X, 1.0),)), 1.0),)
-    if c == 0 or set(rest) != ({middle} if centred else set()) or (centred and abs(rest[middle] + c) > 1e-12 * abs(c)):
+    if c == 0 or set(rest) != ({middle} if centred else set()) or (centred and abs(rest[middle] + c) > CLOSE * abs(c)):
         return None
     gamma = torch.full((1,), c / size, dtype=torch.float64, device=reader.base.tensor.device)
     for a, _ in gammas:
@@ -251,7 +255,7 @@ def _spread_of(poly: Poly) -> tuple[frozenset[int], bool, float, float] | None:
     dims = squares[0][0][0][1]
     middle = ((("mean", dims, ((X, 1.0),)), 2.0),)
     centred = middle in poly
-    if k <= 0 or set(poly) != ({middle} if centred else set()) or (centred and abs(poly[middle] + k) > 1e-11 * k):
+    if k <= 0 or set(poly) != ({middle} if centred else set()) or (centred and abs(poly[middle] + k) > 10 * CLOSE * k):
         return None
     return dims, centred, k, eps
 
@@ -286,10 +290,10 @@ def _gate(poly: Poly, reader: Reader) -> tuple[Callable[..., Tensor], tuple[Any,
     atom = functions.pop()
     product = tuple(sorted(((X, 1.0), (atom, 1.0)), key=repr))
     inner, c = thawed(atom[1]), poly.get(product, 0.0)
-    if atom[0] in ("tanh", "erf") and set(poly) == {plain, product} and abs(poly[plain] - c) <= 1e-12 * abs(c):
+    if atom[0] in ("tanh", "erf") and set(poly) == {plain, product} and abs(poly[plain] - c) <= CLOSE * abs(c):
         a = math.sqrt(2 / math.pi) if atom[0] == "tanh" else math.sqrt(0.5)
         wanted = {plain: a, ((X, 3.0),): 0.044715 * a} if atom[0] == "tanh" else {plain: a}
-        if set(inner) == set(wanted) and all(abs(inner[m] / w - 1) < 1e-8 for m, w in wanted.items()):
+        if set(inner) == set(wanted) and all(abs(inner[m] / w - 1) < PRINTED for m, w in wanted.items()):
             return smooth_gate, (atom[0], 2 * c, 1.0)
     if set(poly) != {product}:
         return None
@@ -333,7 +337,7 @@ def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Tran
     size = math.prod(data.shape[d] for d in dims)
     groups = data.detach().double().permute(order).reshape(ctx.samples, -1, size).cpu()
     whole_rows, rows = -1 in form.dims, form.dims == (-1,)
-    top = 1 + 1e-12 if form.gamma is None else float(form.gamma.abs().max()) * (1 + 1e-12)
+    top = size_up(1.0 if form.gamma is None else float(form.gamma.abs().max()))
     if form.where == "inside":
         same = torch.full((size if rows else 1,), top, dtype=torch.float64)
         found = groupwise(groups, same, None, form.eps, flow, ctx, centred=form.centred, gamma_axis=-1, rows=rows)
@@ -343,7 +347,7 @@ def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Tran
     reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
     floor = smallest_spread(spread.sqrt(), reach, size)
     slope = top / (floor + form.eps if form.where == "outside" else floor.clamp_min(form.eps))
-    cap = top * math.sqrt(size) * (1 + 1e-12)
+    cap = size_up(top * math.sqrt(size))
     moved = torch.minimum((slope * reach).nan_to_num(nan=INF, posinf=INF), torch.full_like(slope, 2 * cap))
     radius = moved.square().sum(1).sqrt()
     log = log_vector(slope.amax(1))

@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from normgauge.rules import REGISTRY
 from normgauge.rules.expand import expansion_of
 from normgauge.rules.normalizer import Normalizer, of_step, of_torch
-from normgauge.rules.recognise import recognise
+from normgauge.rules.recognise import CLOSE, recognise
 from normgauge.trace.step import Step
 from normgauge.trace.tape import record
 
 MOVES = ("permute", "transpose", "movedim", "view", "reshape", "flatten", "unflatten", "contiguous", "unsqueeze")
 CASTS = ("to", "float", "double", "half", "bfloat16", "type_as", "type", "clone", "squeeze")
 BESIDE = {*MOVES, *CASTS, "mul", "rmul", "imul", "add", "radd", "iadd"}  # in a module that is a normalizer
-CLOSE = 1e-12  # what rounding leaves of numbers around 1 that are equal
+LEAST = 1e-8  # ε of stored statistics; of a smaller one too few digits come out
+SURE = 1e-14  # what such an ε may be off by
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,6 @@ def _stored(twin: nn.Module, own: Mapping[str, Tensor], x: Tensor) -> Normalizer
         eps = float(f"{exact:.3g}")
         form = Normalizer("batch", gamma, beta, eps, (mean, variance), own=False)
         # an ε that is not sure to its last digit would make a bound that is none
-        if 1e-8 <= eps < 1 and abs(exact - eps) < 1e-14 and torch.allclose(form(x), twin(x), rtol=CLOSE, atol=CLOSE):
+        if LEAST <= eps < 1 and abs(exact - eps) < SURE and torch.allclose(form(x), twin(x), rtol=CLOSE, atol=CLOSE):
             return form
     return None
