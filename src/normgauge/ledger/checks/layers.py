@@ -51,6 +51,12 @@ def ruled(
     return equal(what, found, predicted=bound, rel=rel) if exact else below(what, found, predicted=bound)
 
 
+def all_ruled(table: dict[str, Map], x: Tensor, *, exact: bool = True) -> Found:
+    """The same of several functions around one x."""
+    for what, function in table.items():
+        yield ruled(what, function, x, exact=exact)
+
+
 def no_bound(what: str, function: Map, x: Tensor, scope: str = "global") -> Finding:
     """The rules give no bound."""
     return shown(f"{what}: no bound", math.isinf(upper(function, x, scope)))
@@ -59,11 +65,13 @@ def no_bound(what: str, function: Map, x: Tensor, scope: str = "global") -> Find
 def add(draw: Draw) -> Found:
     n, copies, (c,) = draw.integer(3, 9), draw.integer(2, 6), draw.numbers(1)
     w, v, x = draw.normal(n, n), draw.normal(n, n), draw.normal(n)
-    yield ruled("x + Wx", lambda t: t + t @ w, x, exact=False)
-    yield ruled("Wx − Vx", lambda t: t @ w - t @ v, x, exact=False)
-    yield ruled("x + c·x", lambda t: t + c * t, x)
-    yield ruled("a row added to many rows", lambda t: 0 * ones(copies, n) + t[:, None], x)
-    yield ruled("(x, c·x)", lambda t: torch.cat([t, c * t], 1), x)
+    yield from all_ruled({"x + Wx": lambda t: t + t @ w, "Wx − Vx": lambda t: t @ w - t @ v}, x, exact=False)
+    attained: dict[str, Map] = {
+        "x + c·x": lambda t: t + c * t,
+        "a row added to many rows": lambda t: 0 * ones(copies, n) + t[:, None],
+        "(x, c·x)": lambda t: torch.cat([t, c * t], 1),
+    }
+    yield from all_ruled(attained, x)
 
 
 def maximum(draw: Draw) -> Found:
@@ -95,13 +103,16 @@ def multiply(draw: Draw) -> Found:
 
 def reduce(draw: Draw) -> Found:
     x = draw.normal(draw.integer(2, 20))
-    yield ruled("sum", lambda t: t.sum(1), x)
-    yield ruled("mean", lambda t: t.mean(1), x)
-    yield ruled("running sum", lambda t: t.cumsum(1), x)
-    yield ruled("largest entry", lambda t: t.amax(1), x)
-    yield ruled("ℓ2 norm", lambda t: torch.linalg.vector_norm(t, dim=1), x)
-    yield ruled("standard deviation", lambda t: t.std(1), x)
-    yield ruled("biased one", lambda t: t.std(1, correction=0), x)
+    table: dict[str, Map] = {
+        "sum": lambda t: t.sum(1),
+        "mean": lambda t: t.mean(1),
+        "running sum": lambda t: t.cumsum(1),
+        "largest entry": lambda t: t.amax(1),
+        "ℓ2 norm": lambda t: torch.linalg.vector_norm(t, dim=1),
+        "standard deviation": lambda t: t.std(1),
+        "biased one": lambda t: t.std(1, correction=0),
+    }
+    yield from all_ruled(table, x)
 
 
 def matmul(draw: Draw) -> Found:
@@ -122,9 +133,12 @@ def matmul(draw: Draw) -> Found:
 def fourier(draw: Draw) -> Found:
     n, real = draw.integer(3, 12), torch.view_as_real
     x, half = draw.normal(n), draw.normal(n // 2 + 1, 2)
-    yield ruled("fft", lambda t: real(torch.fft.fft(t).resolve_conj()), x)
-    yield ruled("rfft", lambda t: real(torch.fft.rfft(t)), x)
-    yield ruled("ifft", lambda t: real(torch.fft.ifft(t).resolve_conj()), x)
+    table: dict[str, Map] = {
+        "fft": lambda t: real(torch.fft.fft(t).resolve_conj()),
+        "rfft": lambda t: real(torch.fft.rfft(t)),
+        "ifft": lambda t: real(torch.fft.ifft(t).resolve_conj()),
+    }
+    yield from all_ruled(table, x)
     yield ruled("irfft", lambda t: torch.fft.irfft(torch.view_as_complex(t), n), half)
     yield ruled("conjugate", lambda t: real(torch.view_as_complex(t).conj().resolve_conj()), half)
 
@@ -165,11 +179,14 @@ def pool_max(draw: Draw) -> Found:
 def pool_average(draw: Draw) -> Found:
     k, s, x = draw.integer(2, 4), draw.integer(1, 3), draw.normal(1, draw.integer(4, 9), draw.integer(4, 9))
     size = (draw.integer(3, 12), draw.integer(3, 12))
-    yield ruled("average", lambda t: F.avg_pool2d(t, k, s), x)
-    yield ruled("average, padded", lambda t: F.avg_pool2d(t, k, s, 1, count_include_pad=False), x)
-    yield ruled("global average", lambda t: F.adaptive_avg_pool2d(t, 1), x)
-    yield ruled("nearest ×2", lambda t: F.interpolate(t, scale_factor=2), x)
-    yield ruled("bilinear", lambda t: F.interpolate(t, size=size, mode="bilinear"), x)
+    table: dict[str, Map] = {
+        "average": lambda t: F.avg_pool2d(t, k, s),
+        "average, padded": lambda t: F.avg_pool2d(t, k, s, 1, count_include_pad=False),
+        "global average": lambda t: F.adaptive_avg_pool2d(t, 1),
+        "nearest ×2": lambda t: F.interpolate(t, scale_factor=2),
+        "bilinear": lambda t: F.interpolate(t, size=size, mode="bilinear"),
+    }
+    yield from all_ruled(table, x)
 
 
 def copies(draw: Draw) -> Found:
