@@ -194,11 +194,8 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
         found = readings(model, batch, settings["measure.scopes"], **asked)
     except NormgaugeError as error:
         return {}, (f"not gauged: {' '.join(str(error).split())}",)
-    values: Values = {}
-    for reading in found:
-        data_form = reading.to_json()
-        for end in ("upper", "folded", "lower"):
-            values[f"{reading.scope}.log10_{end}"] = float(data_form[f"log10_{end}"])
+    ends = ("log10_upper", "log10_folded", "log10_lower")
+    values: Values = {f"{reading.scope}.{end}": getattr(reading, end) for reading in found for end in ends}
     published = found[0].published
     if "log10_P_w" in published:
         values["log10_P_w"] = float(published["log10_P_w"])

@@ -162,8 +162,7 @@ class _Reader:
         key, _, kind = dotted.rpartition(".")
         place = f"random.{dotted}"
         if kind not in DRAWS:
-            check = varied_check(dotted)
-            if check is None and varied_check(key) is None:
+            if varied_check(dotted) is None and varied_check(key) is None:
                 self._varied("random", dotted)
             self._fail(place, f"random {dotted}: expected {{ KIND = [...] }} with one of {', '.join(DRAWS)}")
         check = self._varied("random", key)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from normgauge.core.spelled import unspell
 from normgauge.core.stored import written_whole
 from normgauge.errors import InputError
 
@@ -18,6 +19,7 @@ try:
 except ImportError:  # no such locks on Windows; there, two sweeps in one folder are the user's care
     fcntl = None  # type: ignore[assignment]
 
+Made = TypeVar("Made")
 SCHEMA = 1
 RECORD, RESULT, CHECKPOINT, RUN, LOG, LOCK = (
     "trial.json",
@@ -76,13 +78,7 @@ def write_record(place: Path, record: Record) -> None:
 
 def read_record(place: Path) -> Record | None:
     """The record of a folder; None where there is none that can be read."""
-    data = _read(place / RECORD)
-    if data is None:
-        return None
-    try:
-        return Record(**{key: value for key, value in data.items() if key != "schema"})
-    except TypeError:  # of another schema
-        return None
+    return _read(place / RECORD, lambda data: Record(**data))
 
 
 def write_result(place: Path, result: Result) -> None:
@@ -94,11 +90,12 @@ def write_result(place: Path, result: Result) -> None:
 
 def read_result(place: Path) -> Result | None:
     """The result of a folder; None where there is none that can be read."""
-    data = _read(place / RESULT)
-    if data is None:
-        return None
-    values = {name: None if value is None else float(value) for name, value in data["values"].items()}
-    return Result(values, tuple(data["notes"]), tuple(map(float, data["losses"])))
+
+    def result(data: dict[str, Any]) -> Result:
+        values = {name: unspell(value) for name, value in data["values"].items()}
+        return Result(values, tuple(data["notes"]), tuple(map(float, data["losses"])))
+
+    return _read(place / RESULT, result)
 
 
 def spelled(value: float | None) -> float | str | None:
@@ -112,12 +109,13 @@ def write_whole(path: Path, data: Mapping[str, Any]) -> None:
         partial.write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
+    """What is made of a file's fields; None where there is no file, or one that is damaged or of another schema."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return made(data) if isinstance(data, dict) and data.pop("schema", None) == SCHEMA else None
+    except (OSError, TypeError, ValueError):
         return None
-    return data if isinstance(data, dict) and data.get("schema") == SCHEMA else None
 
 
 @contextlib.contextmanager

@@ -36,25 +36,22 @@ class Broken:
     text: str
 
 
-def facts_broken(parts: Composition, moved: Trace) -> Iterator[Broken]:
+def facts_broken(parts: Composition, there: Trace) -> Iterator[Broken]:
     """Values at another point of the scope that leave the ranges, rows, lengths or radii stated for them."""
-    for before, after in zip(parts.trace.steps, moved.steps, strict=True):
+    for before, after in zip(parts.trace.steps, there.steps, strict=True):
         for old, new in zip(before.outputs, after.outputs, strict=True):
-            if not old.tensor.is_floating_point() or new.tensor.numel() == 0:
-                continue
-            if not bool(torch.isfinite(new.tensor).all()):
-                continue
-            found = list(_outside(parts, before, old, new, stated=True))
-            yield from found or _outside(parts, before, old, new, stated=False)
+            if comparable(new):
+                found = list(_outside(parts, before, old, new, stated=True))
+                yield from found or _outside(parts, before, old, new, stated=False)
 
 
 def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: bool) -> Iterator[Broken]:
     """The facts a rule states itself, or those that follow from them and the centre."""
     flow = parts.flows[old.index]
     facts: Any = parts.transfers[old.index] if stated else flow
-    here, there = (parts.ctx.rows(v.tensor, flow.axis) for v in (old, new))
-    change = parts.ctx.rows(differing(new.tensor, old.tensor), flow.axis)
-    loss = CARRIED * (1 + lengths(here) + lengths(there))
+    there = parts.ctx.rows(new.tensor, flow.axis)
+    change, sizes = moved(parts, old, new)
+    loss = CARRIED * (1 + sizes)
     seen = {
         "radius": lengths(change),
         "row": torch.linalg.vector_norm(change, dim=2).amax(1),
@@ -80,22 +77,16 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[Br
     for own, a, b in zip(parts.trace.steps, first.steps, second.steps, strict=True):
         for position, (out_a, out_b) in enumerate(zip(a.outputs, b.outputs, strict=True)):
             value = own.outputs[position]
-            transfer, flow = parts.transfers[value.index], parts.flows[value.index]
-            if not out_a.tensor.is_floating_point() or out_a.tensor.numel() == 0:
+            if not comparable(out_a, out_b):
                 continue
-            pair = [parts.ctx.rows(v.tensor, flow.axis) for v in (out_a, out_b)]
-            if not all(bool(torch.isfinite(p).all()) for p in pair):
-                continue
-            got = lengths(parts.ctx.rows(differing(out_a.tensor, out_b.tensor), flow.axis))
-            loss = ROUNDING * (lengths(pair[0]) + lengths(pair[1]))
+            transfer, (change, sizes) = parts.transfers[value.index], moved(parts, value, out_b, out_a)
+            got, loss = lengths(change), ROUNDING * sizes
             allowed = torch.zeros_like(got)
             for gain, own_in, in_a, in_b in zip(transfer.gains, own.inputs, a.inputs, b.inputs, strict=True):
-                axis = parts.flows[own_in.index].axis
-                ends = [parts.ctx.rows(v.tensor, axis) for v in (in_a, in_b)]
-                size = lengths(parts.ctx.rows(differing(in_a.tensor, in_b.tensor), axis))
-                part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * size)
+                change, sizes = moved(parts, own_in, in_b, in_a)
+                part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * lengths(change))
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
-                loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * (lengths(ends[0]) + lengths(ends[1]))
+                loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * sizes
             excess = got - allowed * (1 + SLACK) - loss - 1e-100  # squares underflow
             if bool((excess > 0).any()):
                 at = int(excess.argmax())
@@ -106,9 +97,9 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[Br
                 )
 
 
-def jacobians_broken(parts: Composition, moved: Trace) -> Iterator[Broken]:
+def jacobians_broken(parts: Composition, point: Trace) -> Iterator[Broken]:
     """Steps whose Jacobian at a point of the scope breaks a gain, the samples' axis or the claim to be disjoint."""
-    for own, there in zip(parts.trace.steps, moved.steps, strict=True):
+    for own, there in zip(parts.trace.steps, point.steps, strict=True):
         for position, value in enumerate(own.outputs):
             sizes = [v.tensor.numel() for v in (*own.inputs, value)]
             if own.trouble or max(sizes) > MOST_ENTRIES or min(sizes) == 0:
@@ -228,9 +219,18 @@ def members(parts: Composition, tensor: Tensor, axis: int) -> list[Tensor]:
     return list(parts.ctx.rows(places, axis).flatten(1).long())
 
 
-def differing(a: Tensor, b: Tensor) -> Tensor:
-    """The difference in float64 or complex numbers, before moduli are taken."""
-    return a - b if a.is_complex() else a.double() - b.double()
+def comparable(*values: Value) -> bool:
+    """Whether these are numbers, some, and finite."""
+    found = [value.tensor for value in values]
+    return all(t.is_floating_point() and t.numel() > 0 and bool(torch.isfinite(t).all()) for t in found)
+
+
+def moved(parts: Composition, own: Value, new: Value, old: Value | None = None) -> tuple[Tensor, Tensor]:
+    """The rows of a value's change from ``old``, or from itself, to ``new``; and its lengths at both together."""
+    axis, a, b = parts.flows[own.index].axis, new.tensor, (old or own).tensor
+    change = a - b if a.is_complex() else a.double() - b.double()  # before moduli are taken
+    rows, first, second = (parts.ctx.rows(tensor, axis) for tensor in (change, b, a))
+    return rows, lengths(first) + lengths(second)
 
 
 def told(parts: Composition, step: Step, what: str) -> Broken:
