@@ -11,7 +11,7 @@ from numpy import generic, ndarray
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
-from normgauge.generalization.facts.cells import Partition, nearest
+from normgauge.generalization.facts.cells import Partition, nearest, neighbours
 from normgauge.generalization.facts.sample import BATCH, Sample, device_of, outputs
 
 LOOKED_AT = 2000  # samples whose nearest neighbours are compared
@@ -137,13 +137,8 @@ def warnings_of(train: Sample, holdout: Sample | None) -> list[str]:
 def label_agreement(sample: Sample, count: int = LOOKED_AT) -> float:
     """The share of samples whose nearest neighbour, among as many, has their label."""
     chosen = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))[:count]
-    points = sample.take(chosen).flatten(1).float()
-    labels = sample.truth[chosen]
-    if len(points) < 2:
-        return 1.0
-    apart = torch.cdist(points, points)
-    apart.fill_diagonal_(math.inf)
-    return float((labels[apart.argmin(1)] == labels).double().mean())
+    points, labels = sample.take(chosen).float(), sample.truth[chosen]
+    return float((labels[neighbours(points)[1]] == labels).double().mean()) if len(points) > 1 else 1.0
 
 
 def _mirrored(sample: Sample) -> int:
@@ -218,14 +213,3 @@ def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
     if any(label != label for label in numbers):
         raise InputError("groups: expected a group for every sample, got NaN; name the group of each")
     return found
-
-
-__all__ = [
-    "grouping",
-    "label_agreement",
-    "records",
-    "refuse_options",
-    "refuse_unsteady",
-    "runs",
-    "warnings_of",
-]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normgauge.errors import InputError
+from normgauge.generalization.facts.cells import neighbours
 from normgauge.generalization.facts.sample import Sample
 
 SPLITS = 999  # random splits a split is compared with
@@ -127,12 +128,7 @@ def refuse_near_copies(train: Sample, fresh: Sample, name: str) -> list[str]:
 def _spacing(sample: Sample) -> float:
     """The median distance to the nearest of a few hundred others."""
     chosen = torch.linspace(0, len(sample) - 1, min(len(sample), SPACED)).long()
-    points = sample.take(chosen).flatten(1).float()
-    if len(points) < 2:
-        return 0.0
-    apart = torch.cdist(points, points)
-    apart.fill_diagonal_(math.inf)
-    return float(apart.amin(1).median())
+    return float(neighbours(sample.take(chosen).float())[0].median()) if len(chosen) > 1 else 0.0
 
 
 def _basis(width: int) -> Tensor | None:
@@ -182,6 +178,3 @@ def _squares(points: Tensor, centres: Tensor) -> Tensor:
     origin = centres.mean(0)
     points, centres = points - origin, centres - origin
     return torch.addmm(centres.square().sum(1), points, centres.T, alpha=-2) + points.square().sum(1, keepdim=True)
-
-
-__all__ = ["refuse_leak", "refuse_near_copies"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +12,8 @@ from normgauge.core.certificate import Certificate
 from normgauge.errors import InputError
 from normgauge.generalization.case import Progress, silent
 from normgauge.generalization.table import certify
-from normgauge.zoo.data import digits, fashion_mnist, mnist
+from normgauge.zoo import DATASETS, Split
 from normgauge.zoo.places import Folder
-from normgauge.zoo.split import Split
 
 POWERS = (1.0, 2.0, 4.0, 8.0)  # features are class probabilities to one of these powers; the choice is paid for
 SHARPNESS = 4.0  # confident inputs fall on a few points
@@ -77,7 +75,7 @@ def feature_certificate(
     told, plan = progress or silent, PLANS[name]
     whole, test = read(name, "train", folder), read(name, "test", folder)
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
-    first, second = (Split(whole.inputs[i], whole.labels[i]) for i in _halves(order, plan.encoder_samples))
+    first, second = (Split(whole.inputs[i], whole.labels[i]) for i in order.tensor_split([plan.encoder_samples]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = train_encoder(first, plan, told)
@@ -86,16 +84,11 @@ def feature_certificate(
     return certify(model, second, test, encoder=encoder, delta=delta, epochs=0, seed=seed, tries=tried, progress=told)
 
 
-def _halves(order: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    return order[:count], order[count:]
-
-
 def read(name: str, half: str, folder: Folder) -> Split:
     """One half of a data set as images."""
-    readers: dict[str, Callable[..., Split]] = {"mnist": mnist, "fashion-mnist": fashion_mnist}
     if name == "digits":
-        return digits(half).shaped(1, 8, 8)  # type: ignore[arg-type]
-    return readers[name](half, folder=folder)
+        return DATASETS[name](half).shaped(1, 8, 8)
+    return DATASETS[name.replace("-", "_")](half, folder=folder)
 
 
 def train_encoder(data: Split, plan: Plan, told: Progress) -> nn.Sequential:
@@ -113,16 +106,14 @@ def train_encoder(data: Split, plan: Plan, told: Progress) -> nn.Sequential:
     optimizer = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=5e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 8e-3, total_steps=steps)
     reach = 1 if small else 2
-    done = 0
-    for _ in range(plan.epochs):
-        for rows in torch.randperm(len(data)).split(BATCH)[: len(data) // BATCH]:
+    for epoch in range(plan.epochs):
+        for done, rows in enumerate(torch.randperm(len(data)).split(BATCH)[: len(data) // BATCH], start=1):
             loss = F.cross_entropy(net(moved(data.inputs[rows], reach, plan.flip)), data.labels[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-            done += 1
-            told("training the encoder", done / steps)
+            told("training the encoder", (epoch * (len(data) // BATCH) + done) / steps)
     return nn.Sequential(*net, Sharpened()).eval()
 
 

@@ -18,13 +18,12 @@ from normgauge.generalization.bounds.bazinet2026 import disagreement
 from normgauge.generalization.bounds.holdout import clopper_pearson
 from normgauge.generalization.case import Case
 from normgauge.generalization.conditions import ENCODER, TRAIN, UNLABELED, together
-from normgauge.generalization.facts.cells import Partition, assign_all, k_means, one_cell, voronoi
+from normgauge.generalization.facts.cells import Partition, assign_all, k_means, neighbours, one_cell, voronoi
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import (
     ROOT2,
     Slopes,
     local_slopes,
-    nearest_distance,
     slopes_of,
 )
 from normgauge.generalization.facts.space import (
@@ -146,7 +145,7 @@ def nearby(case: Case, slopes: Slopes) -> Nearby | None:
     centres = fresh.take(range(min(most, len(fresh))))
     if not centres.is_floating_point():
         return None
-    unit = nearest_distance(centres)
+    unit = float(neighbours(centres.double())[0].median())
     radii = [share * unit for share in (SHARE, *RADII)]
     return Nearby(centres, unit, None if slopes.gap or unit <= 0 else local_slopes(case.model, centres, radii))
 
@@ -238,7 +237,7 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong
     if others is not None and len(others) >= FEATURE_CENTRES and not view.gap:
         made_of = k_means(others.take(range(min(len(others), 10_000))), FEATURE_CENTRES, seed=case.seed)
         assert made_of.centres is not None
-        around = voronoi(made_of.centres, SHARE * nearest_distance(made_of.centres))
+        around = voronoi(made_of.centres, SHARE * float(neighbours(made_of.centres.double())[0].median()))
         said = outputs(head, Sample(made_of.centres, None))
         leads = head_margins(head, Sample(made_of.centres, said.argmax(1)), said)
         slopes = torch.full((FEATURE_CENTRES,), view.slope, dtype=torch.float64)

@@ -29,6 +29,7 @@ from normgauge.generalization.scores import rows as score_rows
 from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve, nearby
 from normgauge.generalization.surrogate import affordable, half
 from normgauge.trace.untouched import unwrap
+from normgauge.training.loop import in_mode
 
 PROBES = 16  # samples the gauge is shown
 AGAIN = 500  # samples the network is asked about a second time: one answer in a hundred that moves is met
@@ -98,11 +99,10 @@ def certify(
     refuse_options(delta, tries, radius, epochs, seed, partition, surrogate)
     model, told = unwrap(model), progress or silent
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
-        case, warnings = gather(
-            model, train, holdout, unlabeled, encoder, delta / tries, epochs or 0, seed, told, groups
-        )
         data_free = (data_free,) if isinstance(data_free, str) else tuple(data_free)
-        whole = dataclasses.replace(case, data_free=data_free, radius=radius)
+        options = {"epochs": epochs or 0, "seed": seed, "data_free": data_free, "radius": radius, "progress": told}
+        data = (train, holdout, unlabeled)
+        whole, warnings = gather(model, data, encoder, groups, {"delta": delta / tries, **options})
         case = whole.single() if epochs is not None else affordable(whole.single())
         if data_free:
             unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
@@ -178,21 +178,27 @@ def paid_for(row: Row, delta: float, tries: int) -> Row:
 
 def gather(
     model: nn.Module,
-    train: Any,
-    holdout: Any,
-    unlabeled: Any,
+    data: tuple[Any, Any, Any],
     encoder: nn.Module | str | None,
-    delta: float,
-    epochs: int,
-    seed: int,
-    told: Progress,
-    groups: Any = None,
+    groups: Any,
+    options: Mapping[str, Any],
 ) -> tuple[Case, list[str]]:
     """Read the data, refuse what is shared, run the network over it and see whether it says the same again.
+
+    Args:
+        model: in eval mode.
+        data: what was given as train, holdout and unlabeled.
+        encoder: its first part, or the name of it.
+        groups: of the hold-out.
+        options: further fields of the case.
+
+    Returns:
+        The case, and warnings.
 
     Raises:
         InputError: for data that cannot be read or is shared, for a network that is no function of one input.
     """
+    told, (train, holdout, unlabeled) = options["progress"], data
     told("reading data", 0.0)
     sample = Sample.of(train, "train")
     fresh = None if holdout is None else Sample.of(holdout, "holdout")
@@ -218,15 +224,12 @@ def gather(
         model,
         sample,
         logits,
-        delta,
-        fresh,
-        said,
-        extra,
-        part(model, encoder),
-        epochs=epochs,
-        seed=seed,
-        progress=told,
+        holdout=fresh,
+        holdout_logits=said,
+        unlabeled=extra,
+        encoder=part(model, encoder),
         groups=belonging,
+        **options,
     )
     told("comparing samples", 0.0)
     warnings = warnings_of(sample, case.single().holdout)
@@ -264,17 +267,15 @@ def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
 @contextlib.contextmanager
 def evaluated(model: nn.Module) -> Iterator[list[str]]:
     """Eval mode for a while; what had to be changed, in words."""
-    modes = {module: module.training for module in model.modules()}
-    notes = ["The network was in train mode; it is measured in eval mode."] if any(modes.values()) else []
+    trained = any(module.training for module in model.modules())
+    notes = ["The network was in train mode; it is measured in eval mode."] if trained else []
     grads = [p for p in model.parameters() if p.requires_grad]
-    model.eval()
-    try:
-        yield notes
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for parameter in grads:
-            parameter.requires_grad_(True)
+    with in_mode(model, training=False):
+        try:
+            yield notes
+        finally:
+            for parameter in grads:
+                parameter.requires_grad_(True)
 
 
 def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
@@ -311,6 +312,3 @@ def _surrogate(given: tuple[nn.Module, Any] | None) -> tuple[nn.Module, Sample] 
     model, sample = given[0], Sample.of(given[1], "surrogate")
     refuse_unsteady(model, sample, outputs(model, sample), "surrogate", AGAIN)
     return model, sample
-
-
-__all__ = ["certify"]

@@ -103,7 +103,7 @@ def train(
     settings |= {"momentum": momentum, "seed": seed, "examples": count}
     path = None if checkpoint is None else Path(checkpoint)
     per_epoch = len(_batches(torch.arange(count), batch_size))
-    with _own_random_state(device, seed), _mode(model, training=True):
+    with _own_random_state(device, seed), in_mode(model, training=True):
         history = restore(path, run, settings, epochs) if path is not None and path.exists() else History()
         step = len(history.epochs) * per_epoch
         if on_start is not None:
@@ -157,7 +157,7 @@ def evaluate(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> Sco
         raise InputError("the accuracy on no examples is not defined; give at least one.")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     hits, total = 0, 0.0
-    with torch.no_grad(), _mode(model, training=False):
+    with torch.no_grad(), in_mode(model, training=False):
         for inputs, labels in zip(
             torch.split(split.inputs, batch_size), torch.split(split.labels, batch_size), strict=True
         ):
@@ -236,7 +236,7 @@ def _own_random_state(device: torch.device, seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Put the model in training or eval mode, and each module back in its own at the end."""
     before = [(module, module.training) for module in model.modules()]
     model.train(training)

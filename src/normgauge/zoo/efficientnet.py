@@ -104,8 +104,7 @@ class EfficientNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of a batch of images, (N, 3, H, W) to (N, classes)."""
-        logits: torch.Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))
-        return logits
+        return self.classifier(self.avgpool(self.features(x)).flatten(1))
 
 
 def _divisible(channels: float) -> int:

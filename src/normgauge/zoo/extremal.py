@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
+from normgauge.zoo.parts import Norm
 
 NORMS = ("batch", "layer", "rms")
 
@@ -47,8 +48,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to ``x``, (m, inputs)."""
-        out: Tensor = self.act(self.norm(self.linear(x)))
-        return out
+        return self.act(self.norm(self.linear(x)))
 
 
 def extremal(
@@ -85,7 +85,7 @@ def extremal(
     """
     _refuse(gains, widths, norm, batch, eps)
     pairs = zip(gains, pairwise(widths), strict=True)
-    layers = [Layer(gain, *pair, _normalizer(norm, pair[1], eps), dtype) for gain, pair in pairs]
+    layers = [Layer(gain, *pair, Norm(norm, "vector", False, eps)(pair[1]), dtype) for gain, pair in pairs]
     net = nn.Sequential(*layers).to(dtype).eval()
     if batch is not None:
         _hold_statistics(layers, batch.to(dtype))
@@ -237,16 +237,6 @@ def _refuse(gains: Sequence[float], widths: Sequence[int], norm: str | None, bat
 
 def _shape(batch: Tensor | None) -> str:
     return "None" if batch is None else str(tuple(batch.shape))
-
-
-def _normalizer(norm: str | None, width: int, eps: float) -> nn.Module:
-    if norm == "batch":
-        return nn.BatchNorm1d(width, eps=eps, affine=False)
-    if norm == "layer":
-        return nn.LayerNorm(width, eps=eps, elementwise_affine=False)
-    if norm == "rms":
-        return nn.RMSNorm(width, eps=eps, elementwise_affine=False)
-    return nn.Identity()
 
 
 @torch.no_grad()

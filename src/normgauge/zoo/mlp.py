@@ -26,8 +26,7 @@ class MLP(nn.Module):
         """Logits (N, out) of a batch of vectors; images are flattened first."""
         if x.ndim > 2:
             x = x.flatten(1)
-        logits: torch.Tensor = self.head(self.layers(x))
-        return logits
+        return self.head(self.layers(x))
 
 
 def _layer(inputs: int, outputs: int, norm: Norm, act: str) -> nn.Sequential:

@@ -34,8 +34,7 @@ class BasicBlock(nn.Module):
         """Apply the block to ``x``, (N, C, H, W)."""
         shortcut = x if self.downsample is None else self.downsample(x)
         branch = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
-        out: torch.Tensor = self.relu2(branch + shortcut)
-        return out
+        return self.relu2(branch + shortcut)
 
 
 class PadShortcut(nn.Module):
@@ -72,8 +71,7 @@ class ResNet18(nn.Module):
         """Logits of a batch of images, (N, 3, H, W) to (N, classes)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: torch.Tensor = self.fc(self.avgpool(x).flatten(1))
-        return logits
+        return self.fc(self.avgpool(x).flatten(1))
 
 
 class CifarResNet(nn.Module):
@@ -95,8 +93,7 @@ class CifarResNet(nn.Module):
         """Logits of a batch of images, (N, 3, H, W) to (N, classes)."""
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
-        logits: torch.Tensor = self.linear(self.avgpool(x).flatten(1))
-        return logits
+        return self.linear(self.avgpool(x).flatten(1))
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:

@@ -30,8 +30,7 @@ class Attention(nn.Module):
         query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=self.causal)
-        out: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         n, length, width = x.shape
@@ -96,8 +95,7 @@ class GPT(nn.Module):
         if length > self.context:
             raise InputError(f"{length} tokens do not fit a context of {self.context}; give gpt(context={length}).")
         x = self.token(tokens) + self.place(torch.arange(length, device=tokens.device))
-        logits: torch.Tensor = self.head(self.norm(self.blocks(x)))
-        return logits
+        return self.head(self.norm(self.blocks(x)))
 
 
 class ViT(nn.Module):
@@ -123,8 +121,7 @@ class ViT(nn.Module):
         if tuple(x.shape[-2:]) != (self.image, self.image):
             raise InputError(f"expected images of {self.image} x {self.image}, got {tuple(x.shape[-2:])}.")
         x = self.patch(x).flatten(2).transpose(1, 2) + self.place  # (N, patches, width)
-        logits: torch.Tensor = self.head(self.norm(self.blocks(x)).mean(1))
-        return logits
+        return self.head(self.norm(self.blocks(x)).mean(1))
 
 
 def _initialize(module: nn.Module) -> None:

@@ -222,7 +222,7 @@ def test_robustness_needs_a_diameter() -> None:
     partition = voronoi(centres, 0.15)
     cells, spread = in_cells(tight, 2, partition)
     balls = dataclasses.replace(space_of(tight), partition=partition, cells=cells, spread=spread)
-    assert not bool(balls.far(balls.cells).any())
+    assert not bool(balls.partition.far(balls.cells // 2).any())
     first, second = related.robustness(balls, DELTA)
     assert first.kind is second.kind is Kind.BOUND
     assert dict(first.terms)["change in a cell"] == pytest.approx(0.3, abs=0.15)

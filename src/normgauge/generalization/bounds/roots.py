@@ -46,6 +46,3 @@ def samples_needed(at: Callable[[int], float], m: int, limit: float, largest: in
         middle = (low + high) // 2
         low, high = (middle, high) if at(middle) >= limit else (low, middle)
     return high
-
-
-__all__ = ["FEW", "samples_needed", "upper_end"]

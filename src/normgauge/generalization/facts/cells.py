@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +13,7 @@ from normgauge.generalization.facts.hashes import fingerprints
 from normgauge.generalization.facts.sample import Sample
 
 ROWS = 2048  # points compared with all centres at a time: 80 MB for 10,000 centres
+FEW = 500  # points whose distances are worked out one by one
 ROUNDS = 25  # of k-means
 
 
@@ -48,6 +50,10 @@ class Partition:
             cells = torch.where(squares > self.radius**2, len(self.centres), cells)
         return cells
 
+    def far(self, cells: Tensor) -> Tensor:
+        """Which cells are those of all that is far from every centre."""
+        return cells == (-1 if self.radius is None or self.centres is None else len(self.centres))
+
     def check_unseen(self, train: frozenset[bytes]) -> None:
         """Refuse a training sample the cells were made from.
 
@@ -60,6 +66,14 @@ class Partition:
                 f"the partition was made from {both} of the training samples: Theorem 20 and its relatives need cells "
                 "fixed without them. Make it from unlabeled= data or another disjoint split"
             )
+
+
+def neighbours(points: Tensor) -> tuple[Tensor, Tensor]:
+    """How far the nearest other point is from each, and which: two points or more, without cancellation where few."""
+    flat = points.flatten(1)
+    mode = "donot_use_mm_for_euclid_dist" if len(flat) <= FEW else "use_mm_for_euclid_dist"
+    apart = torch.cdist(flat, flat, compute_mode=mode)
+    return apart.fill_diagonal_(math.inf).min(1)
 
 
 def nearest(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,6 @@ where they differ there is no chain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +27,6 @@ from normgauge.trace.step import Step
 
 TRACED = 8  # samples in the batch that is traced, and in the one that is compared
 AGREE = 1e-5  # relative difference allowed between chain and network, both in float64
-Map = Callable[[Tensor], Tensor]
 
 SHAPES = (nn.Flatten, nn.Unflatten, torch.flatten, torch.reshape, Tensor.flatten, Tensor.reshape, Tensor.view)
 RELUS = (nn.ReLU, F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
@@ -78,7 +76,7 @@ class Chain:
 class Walk:
     """The chain while it is read."""
 
-    maps: list[Affine | Map]
+    maps: list[Affine | Step]
     elementwise: bool = True
     windows: dict[str, int] = field(default_factory=dict)  # numbers a max pool compares, by the layer before it
 
@@ -149,7 +147,7 @@ def _add(walk: Walk, step: Step) -> None:
     elif _activates(step, target) or _reshapes(step, target) or _short_pool(step, target):
         if target in MAX_POOLS:
             _compared(walk, step)
-        walk.maps.append(_again(step))
+        walk.maps.append(step)
     else:
         raise BrokenChainError(f"{step.name} ({step.kind}) is no linear map, ReLU, reshaping or plain pooling")
 
@@ -159,20 +157,15 @@ def _compared(walk: Walk, step: Step) -> None:
     walk.elementwise = False
     layers = [m.name for m in walk.maps if isinstance(m, Affine)]
     if layers:
-        window = math.prod(_option(step, 1, "kernel_size", None))
+        window = math.prod(per_axis(step.option(1, "kernel_size"), step.inputs[0].tensor.ndim - 2))
         walk.windows[layers[-1]] = walk.windows.get(layers[-1], 1) * window
-
-
-def _again(step: Step) -> Map:
-    return lambda x: rerun(step, [x])[0]
 
 
 def _activates(step: Step, target: Any) -> bool:
     """Whether it is a ReLU, or a leaky one: it never falls, and never rises faster than 1."""
     if target not in LEAKY:
         return target in RELUS
-    slope = step.module.negative_slope if step.module is not None else step.get(1, "negative_slope", 0.01)
-    return 0.0 <= float(slope) <= 1.0
+    return 0.0 <= float(step.option(1, "negative_slope", 0.01)) <= 1.0
 
 
 def _reshapes(step: Step, target: Any) -> bool:
@@ -181,11 +174,7 @@ def _reshapes(step: Step, target: Any) -> bool:
 
 
 def _linear(step: Step, data: Tensor) -> Affine:
-    weight, bias = (
-        (step.module.weight, step.module.bias)
-        if step.module is not None
-        else (step.get(1, "weight"), step.get(2, "bias"))
-    )
+    weight, bias = step.option(1, "weight"), step.option(2, "bias")
     if data.ndim != 2 or not isinstance(weight, Tensor):
         raise BrokenChainError(f"{step.name} ({step.kind}) is applied to more than one vector a sample")
     return Affine(step.name, weight.detach(), _detached(bias), None, tuple(data.shape[1:]))
@@ -224,20 +213,13 @@ def _short_pool(step: Step, target: Any) -> bool:
         return axes >= 1 and all(n % m == 0 for n, m in zip(data.shape[2:], out.shape[2:], strict=True))
     if target not in (*MAX_POOLS, *AVERAGES) or axes < 1 or len(step.outputs) != 1:
         return False
-
-    kernel = _option(step, 1, "kernel_size", None)
-    stride, padding = _option(step, 2, "stride", kernel), _option(step, 3, "padding", 0)
-    dilation = _option(step, 4, "dilation", 1) if target in MAX_POOLS else [1] * axes
+    kernel = per_axis(step.option(1, "kernel_size"), axes)
+    stride, padding = per_axis(step.option(2, "stride") or kernel, axes), per_axis(step.option(3, "padding", 0), axes)
+    dilation = per_axis(step.option(4, "dilation", 1) if target in MAX_POOLS else 1, axes)
     if target in AVERAGES and any(padding):
         return False  # with its divisor at the border it may be more than an average
     lines = zip(data.shape[2:], out.shape[2:], kernel, stride, padding, dilation, strict=True)
     return all(overlap(*line)[0] <= 1 for line in lines)
-
-
-def _option(step: Step, position: int, name: str, default: Any) -> list[int]:
-    """An option of a pool, one number an axis."""
-    given = getattr(step.module, name, default) if step.module is not None else step.get(position, name, default)
-    return list(per_axis(default if given is None or given == [] else given, step.inputs[0].tensor.ndim - 2))
 
 
 def _detached(tensor: Any) -> Tensor | None:
@@ -253,7 +235,7 @@ def _compare(session: Session, walk: Walk, inputs: Tensor) -> None:
     x = inputs.to("cpu", torch.float64)
     wanted, got = session.model(x), x
     for run in walk.maps:
-        got = run(got)
+        got = run(got) if isinstance(run, Affine) else rerun(run, [got])[0]
     size = float(wanted.abs().max()) + 1e-30
     if got.shape != wanted.shape or not float((got - wanted).abs().max()) <= AGREE * size:
         raise BrokenChainError("its layers in a row do not give what the network gives")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.errors import NormgaugeError
+from normgauge.generalization.bounds.parts import exp_up
 from normgauge.generalization.facts.sample import device_of
 from normgauge.measure import readings
 from normgauge.rules.normalizer import NORMALIZING
@@ -57,18 +58,13 @@ def slopes_of(model: nn.Module, probe: Tensor) -> Slopes:
         why = "; ".join(whole.notes) or "see ng.gauge(model, batch)"
         return Slopes(gap=f"the slope is {whole.evidence}, not proved: {why}", reading=whole, point=point)
     return Slopes(
-        balanced=ROOT2 * power(whole.log_upper),
-        folded=ROOT2 * power(whole.log10_folded * LN10),
-        published={k: ROOT2 * power(v * LN10) for k, v in whole.published.items() if isinstance(v, float)},
+        balanced=ROOT2 * exp_up(whole.log_upper),
+        folded=ROOT2 * exp_up(whole.log10_folded * LN10),
+        published={k: ROOT2 * exp_up(v * LN10) for k, v in whole.published.items() if isinstance(v, float)},
         normalizers=tuple(record for record in whole.layers if record.rule.startswith(NORMALIZING)),
         reading=whole,
         point=point,
     )
-
-
-def power(log: float) -> float:
-    """exp, rounded up; inf where a float cannot hold it."""
-    return math.inf if log > 700 else math.exp(log) * (1 + 1e-12)
 
 
 def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> list[Tensor] | None:
@@ -81,7 +77,7 @@ def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> l
     if any(not r.certain or len(r.samples) != len(centres) for r in found):
         return None
     return [
-        torch.tensor([ROOT2 * power(float(row["log10_upper"]) * LN10) for row in r.samples], dtype=torch.float64)
+        torch.tensor([ROOT2 * exp_up(float(row["log10_upper"]) * LN10) for row in r.samples], dtype=torch.float64)
         for r in found
     ]
 
@@ -94,11 +90,3 @@ def six_digits_up(radius: float) -> str:
     """
     text = f"{radius:g}"
     return text if float(text) >= radius else f"{radius * (1 + 1e-5):g}"
-
-
-def nearest_distance(points: Tensor) -> float:
-    """The median distance of a point to its nearest neighbour."""
-    flat = points.flatten(1).double()
-    apart = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
-    apart.fill_diagonal_(math.inf)
-    return float(apart.amin(1).median())

@@ -95,20 +95,9 @@ class Space:
         kept = (met[place] == cells).nonzero().squeeze(1)
         return kept, place[kept]
 
-    def far(self, cells: Tensor) -> Tensor:
-        """Which cells are those of all that is far from every centre."""
-        return far_of(self.partition, cells, self.classes)
-
     def gamma(self) -> float:
         """The median margin: where a row that says nothing is shown."""
         return max(float(self.margins.quantile(0.5)), 1e-12)
-
-
-def far_of(partition: Partition, cells: Tensor, classes: int) -> Tensor:
-    """Which cells, each times a label, are those of all that is far from every centre."""
-    if partition.radius is None or partition.centres is None:
-        return torch.zeros(len(cells), dtype=torch.bool)
-    return cells // classes == len(partition.centres)
 
 
 def crossed(partition: Partition, sample: Sample, classes: int) -> Tensor:
@@ -119,7 +108,7 @@ def crossed(partition: Partition, sample: Sample, classes: int) -> Tensor:
 def in_cells(sample: Sample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, Spread]:
     """Cell times label of every sample, and the distances inside."""
     cells = crossed(partition, sample, classes)
-    far = far_of(partition, cells, classes)
+    far = partition.far(cells // classes)
     return cells, spread_of(sample, cells, seed=seed, outside=far if bool(far.any()) else None)
 
 

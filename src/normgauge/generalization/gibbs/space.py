@@ -50,8 +50,7 @@ class Space:
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """What the network says with these tensors; differentiable."""
-        said: Tensor = functional_call(self.model, dict(tensors), (inputs.to(self.device),))
-        return said
+        return functional_call(self.model, dict(tensors), (inputs.to(self.device),))
 
 
 def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: Sequence[str] = ()) -> Space:

@@ -57,35 +57,21 @@ class Norms:
         return [math.nextafter(gamma, 0.0) for gamma in found if gamma > 0]
 
 
-Form = Callable[[Chain, Norms, float, int, int, float, float], Parts]
+UNITS = {"capacity.golowich": golowich2018.log_rademacher, "capacity.neyshabur2015": golowich2018.log_rademacher_2015}
 
 
-def golowich(chain: Chain, norms: Norms, gamma: float, classes: int, m: int, log_data: float, delta: float) -> Parts:
-    """Frobenius norms, Golowich et al. 2018."""
-    unit = golowich2018.log_rademacher(log_data, len(chain.links), m)
-    return rademacher_bound(norms.error(gamma), unit, chain.log_frobenius - math.log(gamma), classes, m, delta)
-
-
-def neyshabur2015(
-    chain: Chain, norms: Norms, gamma: float, classes: int, m: int, log_data: float, delta: float
-) -> Parts:
-    """Frobenius norms, Neyshabur et al. 2015."""
-    unit = golowich2018.log_rademacher_2015(log_data, len(chain.links), m)
-    return rademacher_bound(norms.error(gamma), unit, chain.log_frobenius - math.log(gamma), classes, m, delta)
-
-
-def spectral(chain: Chain, norms: Norms, gamma: float, classes: int, m: int, log_data: float, delta: float) -> Parts:
-    """Spectral and (2,1) norms, Bartlett et al. 2017."""
-    ratios = [_ratio(link.log_rows, link.log_spectral) for link in chain.links]
+def bound(key: str, chain: Chain, norms: Norms, gamma: float, classes: int, m: int, delta: float) -> Parts:
+    """A margin row for so many samples, all else equal: Frobenius norms, or spectral ones with two more of each."""
+    error, log_data = norms.error(gamma), norms.log_data + math.log(m / norms.m) / 2  # ‖X‖_F grows with √m
+    if key in UNITS:
+        unit = UNITS[key](log_data, len(chain.links), m)
+        return rademacher_bound(error, unit, chain.log_frobenius - math.log(gamma), classes, m, delta)
     size = chain.log_product - math.log(gamma)
-    return bartlett2017.bound(norms.error(gamma), size, ratios, log_data, chain.width, m, delta)
-
-
-def noisy(chain: Chain, norms: Norms, gamma: float, classes: int, m: int, log_data: float, delta: float) -> Parts:
-    """Spectral norms by PAC-Bayes, Neyshabur et al. 2018."""
+    if key == "capacity.bartlett2017":
+        ratios = [_ratio(link.log_rows, link.log_spectral) for link in chain.links]
+        return bartlett2017.bound(error, size, ratios, log_data, chain.width, m, delta)
     ratios = [_ratio(link.log_frobenius, link.log_spectral) for link in chain.links]
-    size = chain.log_product - math.log(gamma)
-    return neyshabur2018.bound(norms.error(gamma), size, norms.log_norm, ratios, chain.width, m, delta)
+    return neyshabur2018.bound(error, size, norms.log_norm, ratios, chain.width, m, delta)
 
 
 def _ratio(log_norm: float, log_spectral: float) -> float:
@@ -108,51 +94,38 @@ VC = dataclasses.replace(
     source="Bartlett, Harvey, Liaw & Mehrabian 2019, Theorem 7; K classes by K − 1 comparisons",
     formula="R̂ + √((2·VC·ln(2em/VC) + ln(2/δ))/m),  VC ≤ L + L̄W log2(4es·log2(2es)), s = Σ i·k_i",
 )
-FORMS: tuple[tuple[Row, Form], ...] = (
-    (
-        dataclasses.replace(
-            BLANK,
-            key="capacity.neyshabur2015",
-            name="Frobenius norms, Neyshabur et al.",
-            source="Neyshabur, Tomioka & Srebro 2015; Kuznetsov, Mohri & Syed 2014",
-            formula=MARGIN.format("(4K/γ) 2^(d−1) ∏‖W_j‖_F ‖X‖_F/m + 3√(ln(2/δ)/2m)"),
-        ),
-        neyshabur2015,
+MARGIN_ROWS = (
+    dataclasses.replace(
+        BLANK,
+        key="capacity.neyshabur2015",
+        name="Frobenius norms, Neyshabur et al.",
+        source="Neyshabur, Tomioka & Srebro 2015; Kuznetsov, Mohri & Syed 2014",
+        formula=MARGIN.format("(4K/γ) 2^(d−1) ∏‖W_j‖_F ‖X‖_F/m + 3√(ln(2/δ)/2m)"),
     ),
-    (
-        dataclasses.replace(
-            BLANK,
-            key="capacity.golowich",
-            name="Frobenius norms, Golowich et al.",
-            source="Golowich, Rakhlin & Shamir 2018, Theorem 1; Kuznetsov, Mohri & Syed 2014",
-            formula=MARGIN.format("(4K/γ)(√(2 ln2·d) + 1) ∏‖W_j‖_F ‖X‖_F/m + 3√(ln(2/δ)/2m)"),
-        ),
-        golowich,
+    dataclasses.replace(
+        BLANK,
+        key="capacity.golowich",
+        name="Frobenius norms, Golowich et al.",
+        source="Golowich, Rakhlin & Shamir 2018, Theorem 1; Kuznetsov, Mohri & Syed 2014",
+        formula=MARGIN.format("(4K/γ)(√(2 ln2·d) + 1) ∏‖W_j‖_F ‖X‖_F/m + 3√(ln(2/δ)/2m)"),
     ),
-    (
-        dataclasses.replace(
-            BLANK,
-            key="capacity.bartlett2017",
-            name="Spectral norms",
-            source="Bartlett, Foster & Telgarsky 2017, with all constants",
-            formula=MARGIN.format(
-                "72√2 ‖X‖_F √(ln 2W²) ln(m)/(γm) ∏s_i (Σ(b_i/s_i)^(2/3))^(3/2) + 8/m^1.5 + 3√(ln(2/δ)/2m)"
-            ),
+    dataclasses.replace(
+        BLANK,
+        key="capacity.bartlett2017",
+        name="Spectral norms",
+        source="Bartlett, Foster & Telgarsky 2017, with all constants",
+        formula=MARGIN.format(
+            "72√2 ‖X‖_F √(ln 2W²) ln(m)/(γm) ∏s_i (Σ(b_i/s_i)^(2/3))^(3/2) + 8/m^1.5 + 3√(ln(2/δ)/2m)"
         ),
-        spectral,
     ),
-    (
-        dataclasses.replace(
-            BLANK,
-            key="capacity.neyshabur2018",
-            name="Spectral norms by PAC-Bayes",
-            source="Neyshabur, Bhojanapalli & Srebro 2018, with all constants",
-            formula=MARGIN.format(
-                "4√((KL + ln(d·m^(1/2d)) + ln(12m/δ))/(m−1)) + ln(2/δ)/m, "
-                "KL ≤ 42²e²d²B²h ln(4dh) ∏s_i² Σ(F_i/s_i)²/(2γ²)"
-            ),
+    dataclasses.replace(
+        BLANK,
+        key="capacity.neyshabur2018",
+        name="Spectral norms by PAC-Bayes",
+        source="Neyshabur, Bhojanapalli & Srebro 2018, with all constants",
+        formula=MARGIN.format(
+            "4√((KL + ln(d·m^(1/2d)) + ln(12m/δ))/(m−1)) + ln(2/δ)/m, KL ≤ 42²e²d²B²h ln(4dh) ∏s_i² Σ(F_i/s_i)²/(2γ²)"
         ),
-        noisy,
     ),
 )
 WEIGHT_NORM = dataclasses.replace(
@@ -171,13 +144,13 @@ def rows(case: Case) -> Iterator[Row]:
     try:
         chain = read_chain(case.model, case.train)
     except BrokenChainError as error:
-        for row in (VC, *(row for row, _ in FORMS)):
+        for row in (VC, *MARGIN_ROWS):
             yield dataclasses.replace(row, reason=f"{error}; {ADVICE}")
     else:
         yield vc_row(case, chain, margins)
         norms = Norms(margins, *data_norms(case.train, constant=chain.constant))
-        for row, form in FORMS:
-            yield margin_row(case, chain, norms, row, form)
+        for row in MARGIN_ROWS:
+            yield margin_row(case, chain, norms, row)
     yield WEIGHT_NORM
 
 
@@ -192,20 +165,19 @@ def vc_row(case: Case, chain: Chain, margins: Tensor) -> Row:
     return _finished(case, VC, found, why, lambda m: bartlett2019.bound(error, vc, m, case.delta).value)
 
 
-def margin_row(case: Case, chain: Chain, norms: Norms, row: Row, form: Form) -> Row:
+def margin_row(case: Case, chain: Chain, norms: Norms, row: Row) -> Row:
     """The best margin of a row, or why there is none."""
-    if not chain.elementwise and form in (golowich, neyshabur2015):
+    frobenius = row.key in UNITS
+    if frobenius and not chain.elementwise:
         return dataclasses.replace(row, reason=MAX_POOL)
     gammas = norms.gammas()
     if not gammas or case.m < 2:
         return dataclasses.replace(row, reason="more than half of D is wrong or tied: there is no margin; train longer")
 
     def at(gamma: float, m: int = case.m) -> Parts:
-        log_data = norms.log_data + math.log(m / case.m) / 2  # ‖X‖_F grows with √m
-        return form(chain, norms, gamma, case.classes, m, log_data, case.delta)
+        return bound(row.key, chain, norms, gamma, case.classes, m, case.delta)
 
     best = min(gammas, key=lambda gamma: at(gamma).value)
-    frobenius = form in (golowich, neyshabur2015)
     log_size = (chain.log_frobenius if frobenius else chain.log_product) / math.log(10)
     which = "Frobenius" if frobenius else "spectral"
     why = (

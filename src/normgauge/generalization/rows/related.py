@@ -88,7 +88,9 @@ def _fresh_term(space: Space, changes: Tensor, place: Tensor, delta: float) -> f
     met, counts = space.met()
     seen = torch.bincount(place, minlength=len(met))
     changed = _by_cell(place, changes.clamp(max=1).mean(1), len(met)) / seen.clamp(min=1)
-    means = torch.where(space.far(met), 1.0, changed)  # what is far from every centre counts in full
+    means = torch.where(
+        space.partition.far(met // space.classes), 1.0, changed
+    )  # what is far from every centre counts in full
     weights = (counts.double() / space.m).tolist()
     return from_holdout(weights, means.tolist(), seen.tolist(), [1.0] * len(weights), delta)
 
@@ -101,7 +103,9 @@ def _by_cell(place: Tensor, values: Tensor, cells: int) -> Tensor:
 def robustness(space: Space, delta: float) -> Iterator[Row]:
     """Xu & Mannor and Kawaguchi et al.: the worst change of the loss inside a cell, not its mean."""
     radius, formula = space.partition.radius, "F(D) + max over cells of sup|f(x)−f(s)| + C·τ"
-    diameter = math.inf if radius is None or bool(space.far(space.cells).any()) else 2 * radius
+    diameter = (
+        math.inf if radius is None or bool(space.partition.far(space.cells // space.classes).any()) else 2 * radius
+    )
     tried = [(c.loss, min(1.0, c.steepness * diameter)) for c in space.choices]
     if space.quantity == "error":
         tried.append((float((space.margins <= 0).double().mean()), 1.0))  # the ramp of a margin of nothing
