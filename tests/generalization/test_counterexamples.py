@@ -22,8 +22,7 @@ from normgauge.generalization.counterexamples import (
     random_labels,
     right_half,
 )
-from normgauge.generalization.facts.hashes import fingerprints
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, fingerprints
 
 SMALL: dict[str, Callable[[], Counterexample]] = {
     "memorizer": memorizer,

@@ -22,8 +22,9 @@ from normgauge.generalization.facts.cells import Partition
 from normgauge.generalization.facts.reads import unpaid
 from normgauge.generalization.facts.sample import Sample, device_of, outputs
 from normgauge.generalization.facts.slopes import Slopes, slopes_of
-from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, per_class, robust
+from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, robust
 from normgauge.generalization.rows.cells import TERM
+from normgauge.generalization.rows.holdout import per_class
 from normgauge.generalization.rows.holdout import rows as holdout_rows
 from normgauge.generalization.scores import rows as score_rows
 from normgauge.generalization.spaces import Loss, as_written, cell_rows, local_curve, nearby
@@ -114,7 +115,7 @@ def certify(
         held = list(holdout_rows(whole))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
         made = (
-            [*held, per_class.row(case, held[0])],
+            [*held, per_class(case, held[0])],
             robust.rows(case, slopes, held[0]),
             found,
             capacity.rows(case),

@@ -5,8 +5,7 @@ import torch
 
 from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import assign_all, k_means, nearest, one_cell, voronoi
-from normgauge.generalization.facts.hashes import fingerprints
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, fingerprints
 
 
 def points(n: int, d: int = 5, seed: int = 0) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch import nn
 import normgauge as ng
 from normgauge.core.certificate import Kind
 from normgauge.generalization.bounds.holdout import clopper_pearson
-from normgauge.generalization.rows.per_class import row as per_class
+from normgauge.generalization.rows.holdout import per_class
 from tests.generalization.rows.made import cut, held_out, points
 
 

@@ -23,7 +23,7 @@ from normgauge.generalization.scores.function import (
     score_margin,
     score_spherical_sharpness,
 )
-from normgauge.generalization.scores.path import score_path_norm
+from normgauge.generalization.scores.norms import score_path_norm
 from tests.generalization.scores.made import sample, scored, two_layers
 
 M = 60

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from normgauge.errors import InputError
-from normgauge.generalization.facts.hashes import fingerprints
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, fingerprints
 
 ROWS = 2048  # points compared with all centres at a time: 80 MB for 10,000 centres
 FEW = 500  # points whose distances are worked out one by one

@@ -58,8 +58,9 @@ def rows(case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: i
 def _sample(case: Case, wrong: Tensor, kept: Tensor | None) -> Row:
     if kept is None:
         return SAMPLE
-    if strange := _strange(kept, case.m):
-        return dataclasses.replace(SAMPLE, reason=strange)
+    if len(kept) and not 0 <= (low := int(kept.min())) <= (high := int(kept.max())) < case.m:
+        reason = f"expected coreset= as places in D, from 0 to {case.m - 1}, got {low} to {high}"
+        return dataclasses.replace(SAMPLE, reason=reason)
     errors = int((~torch.isin(wrong, kept)).sum())
     return _promised(SAMPLE, lambda m: littlestone1986.bound(-(-errors * m // case.m), m, len(kept), case.delta), case)
 
@@ -94,12 +95,6 @@ def _places(coreset: Sequence[int] | Tensor) -> Tensor:
             "numbers (of a mask: mask.nonzero().flatten())"
         )
     return found.long()
-
-
-def _strange(kept: Tensor, m: int) -> str:
-    if len(kept) and not 0 <= int(kept.min()) <= int(kept.max()) < m:
-        return f"expected coreset= as places in D, from 0 to {m - 1}, got {int(kept.min())} to {int(kept.max())}"
-    return ""
 
 
 def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:

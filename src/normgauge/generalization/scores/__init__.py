@@ -1,7 +1,7 @@
 """Scores: numbers that rank networks by how badly they may generalize, and promise nothing.
 
 fold: BatchNorm into the maps before it; ground: every fact measured once.
-norms, path, flatness, function: the facts; catalogue_norms, catalogue_function: what the scores make of them.
+norms, flatness, function: the facts; catalogue_norms, catalogue_function: what the scores make of them.
 score: one score and its row; measure: all of them, as rows or as plain numbers.
 """
 

@@ -18,7 +18,6 @@ from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.generalization.scores import function, norms
 from normgauge.generalization.scores.flatness import Search, score_noise
 from normgauge.generalization.scores.fold import folded
-from normgauge.generalization.scores.path import score_path_norm
 
 T = TypeVar("T")
 SAMPLES, FEWEST = 500, 50  # of D, for what costs a pass through the network
@@ -157,7 +156,7 @@ class Ground:
     @Fact
     def path(self) -> float:
         """The path norm."""
-        return score_path_norm(self.folded, self.example)
+        return norms.score_path_norm(self.folded, self.example)
 
     @Fact
     def margin(self) -> float:

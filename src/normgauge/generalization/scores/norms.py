@@ -1,7 +1,8 @@
-"""Norms of the weights, one number a layer, and what the published scores make of them."""
+"""Norms of the weights, one number a layer, and what the published scores make of them; the path norm."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,6 +20,27 @@ WIDTH = 1e-2  # relative width asked of a convolution's norm: a ranking needs no
 CONVOLUTIONS = {
     *("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
     *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+}
+PASSED = {  # steps a path goes through
+    *("Linear", "Conv1d", "Conv2d", "Conv3d", "linear", "conv1d", "conv2d", "conv3d"),
+    *("ReLU", "relu", "relu_", "LeakyReLU", "leaky_relu", "Identity", "Dropout", "Dropout1d", "Dropout2d", "dropout"),
+    *("Flatten", "flatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "contiguous"),
+    *("MaxPool1d", "MaxPool2d", "MaxPool3d", "max_pool1d", "max_pool2d", "max_pool3d", "AdaptiveMaxPool2d"),
+    *("AvgPool1d", "AvgPool2d", "AvgPool3d", "avg_pool2d", "AdaptiveAvgPool2d", "adaptive_avg_pool2d", "mean"),
+    *(
+        "__getitem__",
+        "cat",
+        "pad",
+        "ConstantPad2d",
+        "ZeroPad2d",
+        "chunk",
+        "split",
+        "add",
+        "iadd",
+        "__add__",
+        "__iadd__",
+        "add_",
+    ),
 }
 
 
@@ -147,3 +169,48 @@ def _circular(weight: Tensor, spec: ConvSpec) -> float:
 def _top(matrix: Tensor) -> float:
     short = matrix if matrix.shape[-2] <= matrix.shape[-1] else matrix.mH
     return max(0.0, float(torch.linalg.eigvalsh(short @ short.mH).max()))
+
+
+@torch.no_grad()
+def score_path_norm(model: nn.Module, inputs: Tensor) -> float:
+    """Σ over paths Π w², by one forward pass of ones through the squared weights.
+
+    Biases begin paths of their own. The mean of k numbers counts as k edges of weight √(1/k), as published; max
+    pooling takes the heaviest path. Rescaling across a ReLU changes nothing.
+
+    Holds:  for networks of linear maps, convolutions, (leaky) ReLU, pooling and sums, with BatchNorm folded first.
+    Source: Neyshabur, Salakhutdinov & Srebro 2015.
+
+    Args:
+        model: with BatchNorm folded.
+        inputs: a batch, for its shape.
+
+    Returns:
+        The sum over all outputs.
+
+    Raises:
+        InputError: for a network with anything else in it.
+    """
+    if not inputs.is_floating_point():
+        raise InputError(f"the inputs are {inputs.dtype}: no path begins at a number looked up in an Embedding")
+    strange = [step for step in traced(model, inputs[:1]).steps if not _known(step)]
+    if strange:
+        raise InputError(
+            f"paths have no fixed weight through {strange[0].name} ({strange[0].kind}): the path norm is defined for "
+            "linear maps, convolutions, ReLU, pooling and sums"
+        )
+    squared = copy.deepcopy(model).double().eval()
+    for parameter in squared.parameters():
+        parameter.square_()
+    ones = torch.ones_like(inputs[:1], dtype=torch.float64).to(next(squared.parameters()).device)
+    return float(squared(ones).sum())
+
+
+def _known(step: Step) -> bool:
+    return step.kind in PASSED and not step.trouble and not _fills(step)
+
+
+def _fills(step: Step) -> bool:
+    """Whether the step puts in numbers that are not zero and no weights."""
+    value = step.get(3, "value") if step.kind == "pad" else getattr(step.module, "value", None)
+    return isinstance(value, int | float) and value != 0
