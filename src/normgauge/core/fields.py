@@ -49,6 +49,7 @@ class Told:
         absent: what stands for it in files of older versions that lack it; none may lack it where this is not given.
         since: the schema that brought it.
         varies: it differs from run to run, or with the machine.
+        minimised: the balanced bound enters it, which is the result of a minimisation.
         source: paper and number of a published quantity.
     """
 
@@ -57,6 +58,7 @@ class Told:
     absent: Any = REQUIRED
     since: int = 1
     varies: bool = False
+    minimised: bool = False
     source: tuple[str, str] | None = None
 
     def __call__(self, function: F) -> F:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from normgauge.core.rounding import log_add, log_down, log_up, step_down, step_up
+from normgauge.core.rounding import log_down, log_up, step_down, step_up
 
 INF = math.inf
 
@@ -49,11 +48,6 @@ class LogInterval:
         """log(upper / lower); 0 for a degenerate interval at 0 or ∞."""
         return 0.0 if self.lo == self.hi else self.hi - self.lo
 
-    @property
-    def log10(self) -> tuple[float, float]:
-        """Both ends as decimal logarithms."""
-        return self.lo / math.log(10), self.hi / math.log(10)
-
     def __mul__(self, other: LogInterval) -> LogInterval:
         if self.hi == INF or other.hi == INF:
             hi = INF
@@ -62,21 +56,6 @@ class LogInterval:
         lo = -INF if -INF in (self.lo, other.lo) else step_down(self.lo + other.lo)
         return LogInterval(min(lo, hi), hi)
 
-    def power(self, exponent: float) -> LogInterval:
-        """The interval raised to a positive power."""
-        return LogInterval(step_down(self.lo * exponent), step_up(self.hi * exponent))
-
     def contains(self, log_value: float) -> bool:
         """Whether exp(log_value) lies in the interval."""
         return self.lo <= log_value <= self.hi
-
-    @staticmethod
-    def maximum(parts: Iterable[LogInterval]) -> LogInterval:
-        """Norm of a block-diagonal map: the largest of its blocks."""
-        items = list(parts)
-        return LogInterval(max(i.lo for i in items), max(i.hi for i in items))
-
-    @staticmethod
-    def branch_sum(parts: Iterable[LogInterval]) -> LogInterval:
-        """Norm of a sum of branches; no lower end survives, since branches may cancel."""
-        return LogInterval(-INF, log_add(i.hi for i in parts))

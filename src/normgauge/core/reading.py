@@ -57,7 +57,7 @@ class Sample(TypedDict, total=False):
 
     index: Annotated[int, Told("its place in the batch")]
     log10_lower: Annotated[Log10, Told("the largest slope found there", varies=True)]
-    log10_upper: Annotated[Log10 | None, Told("the bound, where it is per sample; `null` for `global`")]
+    log10_upper: Annotated[Log10 | None, Told("the bound, where it is per sample; `null` for `global`", minimised=True)]
     log10_refuted: Annotated[Log10 | None, Told("in a refuted reading what `log10_upper` was", absent=None)]
     picture: Annotated[
         str,
@@ -233,7 +233,8 @@ class Reading(Stored):
         Log,
         Told(
             'the balanced bound, the number to quote. `"inf"`: no bound, see `evidence`, `unknown`, `unbounded` and '
-            '`no_bound`. `"-inf"`: the output does not move'
+            '`no_bound`. `"-inf"`: the output does not move',
+            minimised=True,
         ),
     ]
     log_folded: Annotated[Log, Told("the bound before balancing; never below `log10_upper`")]
@@ -321,6 +322,7 @@ class Reading(Stored):
             "`cross_entropy`, `softmax_l1`, `l1_sum`, `huber_sum_delta_1`, `bce_with_logits_sum`, "
             "`bce_with_logits_mean`. Which of them makes sense for the model is the reader's business",
             key="log10_loss",
+            minimised=True,
         ),
     ] = field(default_factory=dict)
     displacement: Annotated[
@@ -328,6 +330,7 @@ class Reading(Stored):
         Told(
             "ball only: the output moves by at most this much while the input stays in the ball",
             key="log10_displacement",
+            minimised=True,
         ),
     ] = None
     gauges: Annotated[tuple[str, ...], Told("the rescalings the bound was minimised over, in words", varies=True)] = ()

@@ -15,7 +15,6 @@ logarithms by an amount. Each function takes floats and tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, Protocol, Self, TypeVar
 
 INF = math.inf
@@ -25,9 +24,6 @@ UNIT = 2.0**-53
 STEPS = 1e-12
 HOUSE = 1e-9
 LOGS = 1e-15
-LAST_PLACE = 4e-16
-"""A unit in the last place of numbers between 1 and 2, and room for the rounding of its own sum."""
-
 LOOSE = 4e-15
 """A part, 36 u, by which one operation on intervals widens its result: torch's functions are right to a few u."""
 
@@ -142,16 +138,6 @@ def log_up(value: float) -> float:
 def log_down(value: float) -> float:
     """Natural log of ``value`` rounded down; log 0 = −inf."""
     return -INF if value == 0 else step_down(step_down(math.log(value)))
-
-
-def log_add(values: Iterable[float]) -> float:
-    """log Σ exp(v), rounded up: the relative error of n terms is below (n + 4) units in the last place."""
-    terms = list(values)
-    top = max(terms, default=-INF)
-    if math.isinf(top):
-        return top
-    total = math.fsum(math.exp(v - top) for v in terms)
-    return step_up(top + math.log(total) + LAST_PLACE * (len(terms) + 4))
 
 
 def dot_error(terms: int) -> float:
