@@ -58,8 +58,9 @@ def rows(case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: i
 def _sample(case: Case, wrong: Tensor, kept: Tensor | None) -> Row:
     if kept is None:
         return SAMPLE
-    if len(kept) and not 0 <= (low := int(kept.min())) <= (high := int(kept.max())) < case.m:
-        reason = f"expected coreset= as places in D, from 0 to {case.m - 1}, got {low} to {high}"
+    if not torch.isin(kept, torch.arange(case.m)).all():
+        met = f"{int(kept.min())} to {int(kept.max())}"
+        reason = f"expected coreset= as places in D, from 0 to {case.m - 1}, got {met}"
         return dataclasses.replace(SAMPLE, reason=reason)
     errors = int((~torch.isin(wrong, kept)).sum())
     return _promised(SAMPLE, lambda m: littlestone1986.bound(-(-errors * m // case.m), m, len(kept), case.delta), case)
