@@ -38,9 +38,7 @@ def weight_normed(labels: Labels, node: Node) -> None:
         return
     name = f"{direction.name} (weight norm)"
     labels.normed[name] = (direction.name, length.name, int(node.arg(2, 0)))
-    labels.graph.state[name] = Value(-1 - len(labels.normed), out.shape, name, "state")
-    labels.fixed(node)
-    labels.places[out.index] = (name, torch.arange(out.shape.numel()).reshape(out.shape))
+    labels.stand_in(node, name, out.shape, torch.arange(out.shape.numel()).reshape(out.shape))
 
 
 def with_computed(state: State, normed: Normed) -> dict[str, Tensor]:

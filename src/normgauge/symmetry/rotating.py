@@ -32,8 +32,7 @@ from normgauge.symmetry.streams import Stream, streams
 def rotations(labels: Labels) -> Iterator[Generator]:
     """The families of every stream."""
     for stream in streams(labels):
-        writers = [Part(name, places, inverse=False) for name, places in stream.writers]
-        parts = writers + [Part(name, places.T, inverse=True) for name, places in stream.direct]
+        parts = stream.writers + stream.direct
         if not stream.normals and stream.direct and stream.sums and stream.width > 1:
             yield between("channels mixed in a stream, undone by what reads it", [mixed(stream.width, parts)])
         elif stream.normals and stream.behind and stream.readers:
@@ -51,7 +50,7 @@ def _rotated(stream: Stream, parts: list[Part]) -> Channels:
         if n.bias is not None:
             gain = n.weight.name if n.weight is not None else ""
             parts = [*parts, Part(n.bias.name, torch.arange(width), inverse=False, gain=gain)]
-    parts = parts + [Part(r.name, r.matrix.T, inverse=True, gain=r.gain) for r in stream.readers]
+    parts = parts + stream.readers
     centred = any(n.centres for n in stream.normals)
     basis = complement(width) if centred else torch.eye(width, dtype=torch.float64)
     upper = torch.triu_indices(basis.shape[1], basis.shape[1], 1)

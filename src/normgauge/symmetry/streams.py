@@ -8,19 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from normgauge.symmetry.generators import Part
 from normgauge.symmetry.graph import Node, Value
 from normgauge.symmetry.labels import Labels
 from normgauge.symmetry.operations import Normal, channels_of, moves, normalization, own_bias, replay
 from normgauge.symmetry.sites import applied, reading
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A matrix that reads a normalized stream: its places (in, out), and the gain before it."""
-
-    name: str
-    matrix: Tensor
-    gain: str
 
 
 @dataclass(slots=True)
@@ -29,17 +21,17 @@ class Stream:
 
     Attributes:
         width: its last dimension.
-        writers: weights added to it, as places (…, width).
-        direct: matrices that read it as it is, (width, out).
+        writers: weights added to it.
+        direct: matrices that read it as it is.
         normals: normalizers that read it, and ``readers``: the matrices behind them.
         sums: how many sums join it.
         fit: whether nothing else touches it; ``behind``: nor what the normalizers make of it.
     """
 
     width: int
-    writers: list[tuple[str, Tensor]] = field(default_factory=list)
-    direct: list[tuple[str, Tensor]] = field(default_factory=list)
-    readers: list[Reader] = field(default_factory=list)
+    writers: list[Part] = field(default_factory=list)
+    direct: list[Part] = field(default_factory=list)
+    readers: list[Part] = field(default_factory=list)
     normals: list[Normal] = field(default_factory=list)
     sums: int = 0
     fit: bool = True
@@ -60,10 +52,15 @@ def streams(labels: Labels) -> Iterator[Stream]:
             yield stream
 
 
+def adds(node: Node) -> bool:
+    """Whether a node is a plain sum of two values."""
+    return node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(node.inputs) == 2
+
+
 def joins(labels: Labels, node: Node) -> bool:
     """Whether a node adds two values, none of them a weight."""
-    whole = node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(set(node.inputs)) == 2
-    return whole and all(v.floating and labels.rearranged(v) is None for v in node.inputs)
+    two = adds(node) and len(set(node.inputs)) == 2
+    return two and all(v.floating and labels.rearranged(v) is None for v in node.inputs)
 
 
 def normal_of(node: Node) -> Normal | None:
@@ -115,61 +112,49 @@ def explore(labels: Labels, start: Value, stream: Stream, done: set[int]) -> Non
         found = labels.rearranged(value)
         if found is not None:
             stream.writers.append(_whole(labels, *found))
-        elif value.node is None:
-            stream.fit = False
         else:
             stack.extend(_written(labels, value, stream))
         for reader in labels.graph.readers(value):
             stack.extend(_read(labels, value, reader, stream))
 
 
-def _whole(labels: Labels, name: str, places: Tensor) -> tuple[str, Tensor]:
+def _whole(labels: Labels, name: str, places: Tensor) -> Part:
     """The whole table where some of its rows are read: positions beyond the batch's length move too."""
     shape = labels.graph.state[name].shape
     rows = torch.arange(shape.numel()).reshape(-1, shape[-1])
     whole = places.shape[-1] == shape[-1] and bool((places == rows[places[..., 0] // shape[-1]]).all())
-    return name, rows if whole else places
+    return Part(name, rows if whole else places, inverse=False)
 
 
 def _written(labels: Labels, value: Value, stream: Stream) -> list[Value]:
     """What makes a value of the stream: a matrix, an embedding, a sum, a copy."""
     node = value.node
-    assert node is not None
-    matrix = applied(labels, node) if node.op in ("mm", "addmm", "embedding") else None
-    if matrix is not None:
-        stream.writers.append(matrix)
-        bias = labels.rearranged(node.args[0]) if node.op == "addmm" else None
-        stream.writers += [bias] if bias is not None else []
-        stream.fit &= node.op != "addmm" or bias is not None
-        return []
-    if node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(node.inputs) == 2:
-        stream.sums += 1
-        return node.inputs
-    if keeps_last(node, value):
-        return [v for v in node.inputs if v.floating]
-    found = _from_pixels(labels, value)
-    stream.fit &= found is not None
-    stream.writers += found or []
+    if node is not None and (node.op not in ("mm", "addmm", "embedding") or applied(labels, node) is None):
+        if adds(node):
+            stream.sums += 1
+            return node.inputs
+        if keeps_last(node, value):
+            return [v for v in node.inputs if v.floating]
+        node = _from_pixels(value)
+    matrix, bias = (applied(labels, node), labels.rearranged(own_bias(node))) if node is not None else (None, None)
+    stream.writers += [Part(*found, inverse=False) for found in (matrix, bias) if found is not None]
+    stream.fit &= node is not None and matrix is not None and (bias is not None or node.op != "addmm")
     return []
 
 
-def _from_pixels(labels: Labels, value: Value) -> list[tuple[str, Tensor]] | None:
-    """Weight and bias of a convolution whose channels have become the last dimension."""
+def _from_pixels(value: Value) -> Node | None:
+    """A convolution whose channels have become the last dimension."""
     chain, current = [], value
     while current.node is not None and moves(current.node) and len(current.node.inputs) == 1:
         chain.append(current.node)
         current = current.node.inputs[0]
     node = current.node
-    matrix = applied(labels, node) if node is not None and node.op == "convolution" else None
-    if matrix is None or node is None:
+    if node is None or node.op != "convolution":
         return None
     marks = channels_of(node)
     for step in reversed(chain):
         (marks,) = replay(step, {step.inputs[0].index: marks})
-    if not bool((marks == torch.arange(value.shape[-1])).all()):
-        return None
-    bias = labels.rearranged(own_bias(node))
-    return [matrix, *([bias] if bias is not None else [])]
+    return node if bool((marks == torch.arange(value.shape[-1])).all()) else None
 
 
 def keeps_last(node: Node, value: Value) -> bool:
@@ -195,15 +180,23 @@ def _read(labels: Labels, value: Value, node: Node, stream: Stream) -> list[Valu
         return []
     if node.op == "pow" and squared(labels, node):
         return []
-    if node.op == "add" and node.kwargs.get("alpha", 1) == 1 and len(node.inputs) == 2:
+    if adds(node):
         return [node.outputs[0]]
-    if node.op in ("mm", "addmm") and (found := reading(labels, node, value)) is not None:
-        stream.direct.append(found)
+    if (part := _reader(labels, node, value)) is not None:
+        stream.direct.append(part)
         return []
     if node.outputs and node.outputs[0].floating and keeps_last(node, node.outputs[0]):
         return [out for out in node.outputs if out.floating]
     stream.fit = False
     return []
+
+
+def _reader(labels: Labels, node: Node, value: Value, gain: Value | None = None) -> Part | None:
+    """The matrix a node applies to a value of the stream, or to what a normalizer with a gain makes of it."""
+    found = reading(labels, node, value) if node.op in ("mm", "addmm") else None
+    return (
+        None if found is None else Part(found[0], found[1].T, inverse=True, gain=gain.name if gain is not None else "")
+    )
 
 
 def _readers(labels: Labels, node: Node, normal: Normal, stream: Stream) -> None:
@@ -219,8 +212,8 @@ def _readers(labels: Labels, node: Node, normal: Normal, stream: Stream) -> None
         value = stack.pop()
         stream.behind &= value is not labels.graph.output
         for reader in labels.graph.readers(value):
-            if reader.op in ("mm", "addmm") and (found := reading(labels, reader, value)) is not None:
-                stream.readers.append(Reader(*found, normal.weight.name if normal.weight is not None else ""))
+            if (part := _reader(labels, reader, value, normal.weight)) is not None:
+                stream.readers.append(part)
             elif reader.outputs and reader.outputs[0].floating and keeps_last(reader, reader.outputs[0]):
                 stack.append(reader.outputs[0])
             else:
@@ -229,7 +222,7 @@ def _readers(labels: Labels, node: Node, normal: Normal, stream: Stream) -> None
 
 def _single(labels: Labels, stream: Stream) -> bool:
     """Whether every weight is used here alone, and all normalizers have plain gains."""
-    names = [name for name, _ in (*stream.writers, *stream.direct)] + [r.name for r in stream.readers]
+    names = [part.name for part in (*stream.writers, *stream.direct, *stream.readers)]
     stream.behind &= all(
         labels.rearranged(v) is not None for n in stream.normals for v in (n.weight, n.bias) if v is not None
     )
