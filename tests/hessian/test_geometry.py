@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normgauge.errors import InputError
 from normgauge.hessian import Product, covariate_shift, eigenvalues, landscape, scale_free
 from normgauge.hessian.operator import dense
-from normgauge.hessian.scale_free import zero_tensors
+from normgauge.hessian.product import zero_tensors
 from tests.hessian.made import data, fitted, net
 
 

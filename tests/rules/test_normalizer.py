@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.dynamics.identity import RadialIdentity
+from normgauge.dynamics.motion import RadialIdentity
 from normgauge.monitor.layers import find_layers
 from normgauge.rules.tried import of_module
 

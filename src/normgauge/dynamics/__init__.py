@@ -1,6 +1,6 @@
 """How a scale-free weight moves: radial gradients, effective learning rates, equilibria, optimizers on the sphere.
 
-motion: what one step does to a vector; identity: the radial gradient that ε leaves, predicted.
+motion: what one step does to a vector, and the radial gradient that ε leaves, predicted.
 equilibrium: where decay and turning balance, for SGD, momentum, AdamW and Adam.
 sphere: angles, walks and Cho and Lee's metric; information: Fisher's, along the gauge and across it.
 optimizer: descent on the sphere.
@@ -15,15 +15,16 @@ from normgauge.dynamics.equilibrium import (
     adamw_equilibrium,
     sgd_equilibrium,
 )
-from normgauge.dynamics.identity import RadialIdentity, radial_part
 from normgauge.dynamics.information import Metrics, compare, fisher, radial_directions, scores, tangent_directions
 from normgauge.dynamics.motion import (
     Motion,
+    RadialIdentity,
     angular_update,
     effective_lr,
     gradients,
     measure,
     norm_growth_residual,
+    radial_part,
     scale_free_gradient,
     snapshot,
     split,

@@ -3,8 +3,7 @@
 from normgauge.hessian.lanczos import eigenvalues
 from normgauge.hessian.landscape import Landscape, Shift, covariate_shift, landscape
 from normgauge.hessian.margins import Margins, Noisy, margins, noise_accuracy
-from normgauge.hessian.product import Product, dense_hessian
-from normgauge.hessian.scale_free import scale_free
+from normgauge.hessian.product import Product, dense_hessian, scale_free
 from normgauge.hessian.stochastic import estimate_trace, spectral_density
 from normgauge.hessian.survey import curvature
 from normgauge.hessian.tracker import Tracker

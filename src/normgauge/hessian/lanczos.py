@@ -106,6 +106,11 @@ class Krylov:
         """Coordinates in the basis, one a column, as vectors, one a row."""
         return rotations.T.to(self.vectors) @ self.vectors[: self.steps]
 
+    def known(self) -> tuple[Tensor, Tensor]:
+        """V, one vector a row, and T, in the precision of the vectors."""
+        basis = self.vectors[: self.steps]
+        return basis, self.projected[: self.steps, : self.steps].to(basis)
+
     def restart(self, kept: int) -> None:
         """Keep the Ritz vectors at both ends and the newest direction."""
         values, _, rotations = self.spectrum()

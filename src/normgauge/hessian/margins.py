@@ -104,9 +104,13 @@ def margins(
     slopes: list[float] = []
     factor = 1.0
     for batch in setting.batches:
-        values, steep, factor = _one(setting, batch)
-        found += values
-        slopes += steep
+        with setting.lent():
+            x, values, factor = setting.call(setting.model, cast_tree(batch, setting.dtype, setting.device))
+            if not x.requires_grad:
+                raise InputError("expected a floating input, got integers: a margin has no slope in them")
+            (slope,) = torch.autograd.grad(values.sum(), x)
+        found += values.tolist()
+        slopes += slope.flatten(1).double().norm(dim=1).tolist()
     quotients = [value / slope for value, slope in zip(found, slopes, strict=True) if slope > 0]
     bound = None if log_upper is None or math.isinf(log_upper) else log_upper + math.log(factor)
     return Margins(
@@ -157,23 +161,12 @@ def _labelled(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor, float]:
     return x, *margin(output, batch[1])
 
 
-def _one(setting: Setting, batch: Any) -> tuple[list[float], list[float], float]:
-    with setting.lent():
-        x, values, factor = setting.call(setting.model, cast_tree(batch, setting.dtype, setting.device))
-        if not x.requires_grad:
-            raise InputError("expected a floating input, got integers: a margin has no slope in them")
-        (slope,) = torch.autograd.grad(values.sum(), x)
-    return values.tolist(), slope.flatten(1).double().norm(dim=1).tolist(), factor
-
-
 def _log_upper(upper: float | Reading | None) -> float | None:
-    if upper is None:
-        return None
     if isinstance(upper, Reading):
         return upper.log_upper
-    if not upper > 0:
+    if upper is not None and not upper > 0:
         raise InputError(f"upper: expected a positive Lipschitz bound or a reading, got {upper}")
-    return math.log(upper)
+    return None if upper is None else math.log(upper)
 
 
 @dataclass(frozen=True, slots=True)

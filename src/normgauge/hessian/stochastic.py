@@ -60,12 +60,14 @@ def estimate_trace(
     if samples < 2:
         raise InputError(f"trace: expected at least 2 samples for a standard error, got {samples}")
     parts = parts or {}
-    known, exact = _known(operator, krylov)
+    nothing = torch.zeros(0, operator.size, dtype=operator.dtype, device=operator.device)
+    basis, small = (nothing, nothing[:, :0]) if krylov is None else krylov.known()
+    exact = ((small @ basis) * basis).sum(0)  # the diagonal of V T Vᵀ
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, list[float]] = {name: [] for name in ("", *parts)}
     for i in range(samples):
         z = signs(operator, generator)
-        left = z * (operator.hvp(z) - _apply(known, krylov, z))
+        left = z * (operator.hvp(z) - (small @ (basis @ z)) @ basis)
         found[""].append(_sum(left))
         for name, where in parts.items():
             found[name].append(_sum(left[where]))
@@ -78,21 +80,6 @@ def estimate_trace(
 def signs(operator: Operator, generator: torch.Generator) -> Tensor:
     """A vector of random signs."""
     return (torch.randint(0, 2, (operator.size,), generator=generator) * 2 - 1).to(operator.device, operator.dtype)
-
-
-def _known(operator: Operator, krylov: Krylov | None) -> tuple[Tensor | None, Tensor]:
-    """The basis, and the diagonal of V T Vᵀ."""
-    if krylov is None or krylov.steps == 0:
-        return None, torch.zeros(operator.size, dtype=operator.dtype, device=operator.device)
-    basis = krylov.vectors[: krylov.steps]
-    small = krylov.projected[: krylov.steps, : krylov.steps].to(basis)
-    return basis, ((small @ basis) * basis).sum(0)
-
-
-def _apply(basis: Tensor | None, krylov: Krylov | None, z: Tensor) -> Tensor:
-    if basis is None or krylov is None:
-        return torch.zeros_like(z)
-    return (krylov.projected[: krylov.steps, : krylov.steps].to(basis) @ (basis @ z)) @ basis
 
 
 def _sum(values: Tensor) -> float:

@@ -15,9 +15,8 @@ from normgauge.errors import InputError
 from normgauge.hessian.graph import Loss, as_batches, size_of
 from normgauge.hessian.lanczos import eigenvalues, solve
 from normgauge.hessian.operator import dense
-from normgauge.hessian.product import Product, by_layer
+from normgauge.hessian.product import Product, by_layer, scale_free, zero_tensors
 from normgauge.hessian.refusals import listed
-from normgauge.hessian.scale_free import scale_free, zero_tensors
 from normgauge.hessian.stochastic import PROBES, SAMPLES, STEPS, estimate_trace, exact_density, spectral_density
 
 SMALL = 1000  # parameters: up to here all eigenvalues are computed

@@ -161,7 +161,10 @@ class Recorder(TorchDispatchMode):
         name = func.overloadpacket.__name__
         self.calls += 1
         if name in ("detach", "alias", "lift_fresh"):
-            return self.same(func(*args, **kwargs), args[0])
+            out = func(*args, **kwargs)
+            self.known[key(out)] = self.lookup(args[0])  # another name for the same contents
+            self.alive.append(out)
+            return out
         if name in NEW:
             return func(*args, **kwargs)
         frozen_args, frozen_kwargs = tree_map(self.lookup, (args, kwargs))
@@ -176,13 +179,6 @@ class Recorder(TorchDispatchMode):
         )
         if func._schema.is_mutable and results:
             self.overwritten(results[0], node)
-        return out
-
-    def same(self, out: Tensor, source: Tensor) -> Tensor:
-        """Another name for the same contents."""
-        value = self.lookup(source)
-        self.known[key(out)] = value
-        self.alive.append(out)
         return out
 
     def overwritten(self, tensor: Tensor, node: Node) -> None:

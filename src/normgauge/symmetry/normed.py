@@ -19,7 +19,7 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, Move, State
 from normgauge.symmetry.graph import Graph, Node, Value
 from normgauge.symmetry.labels import Labels
-from normgauge.symmetry.operations import moves, spread
+from normgauge.symmetry.operations import moves, source_of, spread
 
 MOST = 300  # numbers that choose a move of all families together: each is tried once for its effect on uᵀWv
 STEP = 1e-6
@@ -126,14 +126,14 @@ def estimates(graph: Graph) -> dict[int, Estimate]:
 def _estimate(node: Node) -> Estimate | None:
     if node.op != "div" or not all(isinstance(a, Value) for a in node.args[:2]):
         return None
-    weight, dot = _source(node.args[0]), node.args[1].node
+    weight, dot = source_of(node.args[0]), node.args[1].node
     if weight.role != "state" or dot is None or dot.op not in ("dot", "vdot"):
         return None
     for given, image in (dot.args[:2], dot.args[1::-1]):
         product, left = image.node, _constant(given)
         if left is not None and product is not None and product.op == "mv":
             matrix, right = product.args[0], _constant(product.args[1])
-            if right is not None and _source(matrix) is weight:
+            if right is not None and source_of(matrix) is weight:
                 return Estimate(weight, matrix, left, right, frozenset((product.index,)))
     return None
 
@@ -143,13 +143,6 @@ def _constant(value: Value) -> Tensor | None:
     while value.node is not None and value.node.op == "clone":
         value = value.node.args[0]
     return value.tensor if value.role == "constant" else None
-
-
-def _source(value: Value) -> Value:
-    """What a value is a rearrangement of."""
-    while value.node is not None and moves(value.node) and isinstance(value.node.args[0], Value):
-        value = value.node.args[0]
-    return value
 
 
 def _readers(graph: Graph, value: Value) -> set[int]:

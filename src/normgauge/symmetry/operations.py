@@ -86,6 +86,13 @@ def moves(node: Node) -> bool:
     return not (node.op == "view" and isinstance(node.args[1], torch.dtype))
 
 
+def source_of(value: Value, *also: str) -> Value:
+    """What a value is a rearrangement of, looking through the operations in ``also`` too."""
+    while (node := value.node) is not None and (moves(node) or node.op in also) and isinstance(node.args[0], Value):
+        value = node.args[0]
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Normal:
     """A normalizer: entries in groups, each brought to mean zero and variance one; then a gain and a shift.

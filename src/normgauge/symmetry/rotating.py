@@ -84,17 +84,12 @@ class Turned(Tracker):
             results = replay(node, {v.index: self.carried[v.index][1] for v in active})
             for out, result in zip(node.outputs, results, strict=True):
                 self.carried[out.index] = (name, result, torch.zeros(()).long().expand(out.shape))
-        elif node.op == "neg" or (node.op == "mul" and self.by_constant(node, value)):
+        elif node.op == "neg" or (node.op == "mul" and sum(map(self.labels.graph.weighed, node.inputs)) == 1):
             self.carried[node.outputs[0].index] = (name, channel, block)
         elif node.op == "add" and same and len(active) == 2:
             self.turn(node)
         else:
             Tracker.read(self, node, value)
-
-    def by_constant(self, node: Node, value: Value) -> bool:
-        """Whether a product's other side does not depend on the weights."""
-        other = node.args[1] if node.args[0] is value else node.args[0]
-        return not isinstance(other, Value) or not self.labels.graph.weighed(other)
 
     def turn(self, node: Node) -> None:
         """Write down which channel is added to which."""

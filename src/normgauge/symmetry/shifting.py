@@ -85,15 +85,12 @@ def bias_shifts(labels: Labels) -> list[Generator]:
     found = []
     reads = readings(labels)
     for name, here in sites.items():
-        if reads[name] != len(here):  # it is also read where nothing is added
-            continue
         embedding = any(s.value.node is not None and s.value.node.op in EMBEDDING for s in here)
+        alone = len(here) == 1 and labels.single(name) if embedding else name not in labels.uses
+        if reads[name] != len(here) or not alone:  # it is also read where nothing is added
+            continue
         shape = labels.graph.state[name].shape
         size = shape[1] if embedding else shape.numel()
-        if embedding and (len(here) > 1 or name in labels.base or len(labels.uses.get(name, ())) > 1):
-            continue
-        if not embedding and name in labels.uses:
-            continue
         unread = set(range(size)) - {int(i) for s in here for i in torch.unique(s.origin)}
         for fate in fates(labels, here):
             fate.seen |= unread

@@ -20,6 +20,7 @@ from normgauge.symmetry.operations import (
     normalization,
     own_bias,
     replay,
+    source_of,
     spread,
 )
 
@@ -85,9 +86,7 @@ def number(node: Node, active: Value) -> float | None:
 
 def from_softmax(value: Value) -> bool:
     """Whether a value's rows are weights that sum to one."""
-    node = value.node
-    while node is not None and (moves(node) or node.op == "native_dropout"):
-        node = node.args[0].node if isinstance(node.args[0], Value) else None
+    node = source_of(value, "native_dropout").node
     return node is not None and node.op in SOFTMAX
 
 

@@ -13,8 +13,7 @@ from normgauge.generalization.facts.cells import Partition, assign_all
 from normgauge.generalization.facts.sample import Sample
 from normgauge.hessian.lanczos import eigenvalues
 from normgauge.hessian.margins import margin
-from normgauge.hessian.product import Product
-from normgauge.hessian.scale_free import scale_free
+from normgauge.hessian.product import Product, scale_free
 
 QUANTILE = 0.1
 NOISE = 0.1  # of the spread of the inputs
