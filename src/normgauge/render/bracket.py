@@ -15,6 +15,7 @@ from normgauge.render.numbers import decades, factor
 from normgauge.render.svg import Axis, Shape
 
 THICK = 12.0
+Marks = tuple[float, float, float, float | None]
 KEY = (
     ("tick found solid", "found"),
     ("tick balanced solid", "balanced"),
@@ -40,7 +41,7 @@ class Row:
     kind: str = ""
 
     @property
-    def marks(self) -> tuple[float, float, float, float | None]:
+    def marks(self) -> Marks:
         """Found, balanced, folded and layer by layer, in decades."""
         one_by_one = product(self.reading)
         return (
@@ -65,7 +66,8 @@ def bracket(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
     longest = max(svg.text_width(row.numbers) for row in rows)
     label_room, number_room = (262.0, max(170.0, longest + 8)) if shape.wide else (4.0, 4.0)
     height = 28.0 if shape.wide else 40.0
-    values = [v for row in rows for v in row.marks if v is not None]
+    marks = [row.marks for row in rows]
+    values = [v for row in marks for v in row if v is not None]
     axis = svg.level_axis(values, label_room + 10, shape.width - number_room - 12)
     bottom = 6 + height * len(rows)
     compared = any(row.kind == "beside" for row in rows)
@@ -75,7 +77,7 @@ def bracket(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
         describe(rows),
         svg.uprights(axis.ticks(8 if shape.wide else 6), 4, bottom, shape.width),
         svg.text((axis.start + axis.end) / 2, bottom + 32, "log10 of the factor", "soft", "middle"),
-        [_row(row, axis, shape, 6 + height * index) for index, row in enumerate(rows)],
+        [_row(row, marks[index], axis, shape, 6 + height * index) for index, row in enumerate(rows)],
         key=[entry for entry in KEY if compared or entry[0] != "reference"],
     )
 
@@ -91,8 +93,8 @@ def describe(rows: Sequence[Row]) -> str:
     return f"Slopes found and bounds proved: {told}."
 
 
-def _row(row: Row, axis: Axis, shape: Shape, y: float) -> Markup:
-    found, balanced, folded, _ = (None if mark is None else decades(mark * LN10) for mark in row.marks)
+def _row(row: Row, marks: Marks, axis: Axis, shape: Shape, y: float) -> Markup:
+    found, balanced, folded, _ = (None if mark is None else decades(mark * LN10) for mark in marks)
     middle, baseline = (y + 14, y + 18) if shape.wide else (y + 29, y + 14)
     tone = "ink" if row.kind == "now" else "soft"
     room = 258 if shape.wide else shape.width - 16 - svg.text_width(row.numbers)
@@ -100,14 +102,14 @@ def _row(row: Row, axis: Axis, shape: Shape, y: float) -> Markup:
         f"{row.label}: found {found}, balanced {balanced}, folded {folded}",
         svg.text(4, baseline, svg.fit(row.label, room), tone),
         svg.text(shape.width - 4, baseline, row.numbers, tone, "end"),
-        _bar(row, axis, middle),
+        _bar(row, marks, axis, middle),
         class_=f"row {row.kind}",
     )
 
 
-def _bar(row: Row, axis: Axis, middle: float) -> Content:
+def _bar(row: Row, marks: Marks, axis: Axis, middle: float) -> Content:
     """The bar and its ticks; an arrow where there is no end to put a tick at."""
-    found, balanced, folded, one_by_one = row.marks
+    found, balanced, folded, one_by_one = marks
     x, top = axis.at(found), axis.at(balanced)
 
     def tick(at: float, half: float, kind: str) -> Markup:

@@ -31,8 +31,9 @@ def explain(reading: Reading, name: str) -> str:
 
 def items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     """The explanation as sentences, each under a label."""
-    refuted = [] if reading.log_refuted is None else [("refuted", alarm(reading))]
-    return [*refuted, *_rule_items(reading, record), *_numbers(reading, record), *_advice(reading, record)]
+    refuted = ("refuted", "" if reading.log_refuted is None else alarm(reading))
+    told = [refuted, *_rule_items(reading, record), *_numbers(reading, record), ("to do", _advice(reading, record))]
+    return [(label, text) for label, text in told if text]
 
 
 def find(reading: Reading, name: str) -> LayerRecord:
@@ -91,7 +92,7 @@ def _rule_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     texts = reading.rules.get(record.rule, {})
     mode = "the map of the whole batch in train mode" if reading.mode == "train" else "in eval mode"
     twins = [other.name for other in reading.layers if _base(other) == _base(record) and other is not record]
-    items = [
+    return [
         ("formula", texts.get("formula", "")),
         ("here", record.worked),
         ("holds", texts.get("holds", "")),
@@ -99,27 +100,28 @@ def _rule_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
         ("measured", f"{where(reading.scope)}, {mode}."),
         ("also", f"the same name runs {len(twins) + 1} times: see {_some(twins)}." if twins else ""),
     ]
-    return [(label, text) for label, text in items if text]
 
 
 def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     """The layer alone, its shares of the totals, its place and what was seen to happen in it."""
-    items = [("alone", _alone(reading, record))]
     shares = [("folded", record.log_folded, reading.log_folded), ("balanced", record.log_balanced, reading.log_upper)]
-    for label, share, total in shares:
-        if share is not None and share < math.inf:
-            items.append((label, f"it counts {power(share)} of the {label} bound, {power(total)}."))
     reach = [("from the input to its output", record.log_cumulative), ("from there to the end", record.log_to_output)]
-    place = [f"{words} {_most(log)}" for words, log in reach if log is not None]
-    if place:
-        items.append(("place", f"{', '.join(place)} (layer by layer, before folding)."))
-    items += [("seen", text) for text in (_seen(reading, record),) if text]
-    if record.log_weight_lipschitz is not None:
-        items.append(("weights", f"the output moves with its weights {_most(record.log_weight_lipschitz)}."))
-    if record.sigma is not None:
-        sigma = ", ".join(f"{key} {value:.3g}" for key, value in record.sigma.items())
-        items.append(("sigma", f"its σ = √(variance + ε): {sigma}."))
-    return items + ([("note", record.note.rstrip(".") + ".")] if record.note else [])
+    place = ", ".join(f"{words} {_most(log)}" for words, log in reach if log is not None)
+    moves = record.log_weight_lipschitz
+    sigma = ", ".join(f"{key} {value:.3g}" for key, value in (record.sigma or {}).items())
+    return [
+        ("alone", _alone(reading, record)),
+        *(
+            (label, f"it counts {power(share)} of the {label} bound, {power(total)}.")
+            for label, share, total in shares
+            if share is not None and share < math.inf
+        ),
+        ("place", f"{place} (layer by layer, before folding)." if place else ""),
+        ("seen", _seen(reading, record)),
+        ("weights", "" if moves is None else f"the output moves with its weights {_most(moves)}."),
+        ("sigma", f"its σ = √(variance + ε): {sigma}." if sigma else ""),
+        ("note", record.note.rstrip(".") + "." if record.note else ""),
+    ]
 
 
 def _most(log: float) -> str:
@@ -174,24 +176,21 @@ def _provably(reading: Reading, record: LayerRecord) -> bool:
     return any(f.name in (_base(record), record.name) for f in reading.unbounded)
 
 
-def _advice(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
+def _advice(reading: Reading, record: LayerRecord) -> str:
     """What to do about a layer without a finite bound."""
     if record.gain.hi < math.inf:
-        return []
-    proved = _provably(reading, record)
-    if proved:
+        return ""
+    if _provably(reading, record):
         smaller = {"global": "a ball or a point", "ball": "a smaller ball or a point"}.get(reading.scope.kind)
         advice = f"measure in a smaller scope ({smaller}), or bound" if smaller else "bound"
-        text = (
+        return (
             f"{advice} its input: a normalizer or a clamp before it does. A step that jumps has no slope in any scope: "
             "replace it, or measure the network from behind it."
         )
-    elif any(f.name in (_base(record), record.name) for f in reading.no_bound):
-        text = (
+    if any(f.name in (_base(record), record.name) for f in reading.no_bound):
+        return (
             "no finite bound was found for it, though there may be one. Bound its input, or give it a rule of your own."
         )
-    elif record.rule == "none":
-        text = "nothing is known of it. Give it a rule: gauge(..., rules=REGISTRY.extended({target: rule}))."
-    else:
-        text = "its rule does not cover this use. Change the use, or give a rule of your own by REGISTRY.extended."
-    return [("to do", text)]
+    if record.rule == "none":
+        return "nothing is known of it. Give it a rule: gauge(..., rules=REGISTRY.extended({target: rule}))."
+    return "its rule does not cover this use. Change the use, or give a rule of your own by REGISTRY.extended."

@@ -9,12 +9,14 @@ An element escapes what is put into it unless that is an element itself, so that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from html import escape
 from typing import TypeAlias
 
 # control characters, marks that turn the direction of a line, separators of lines, halves of surrogate pairs
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE = re.compile(f"[&<>\"']|{STEERING.pattern}")
 POWER = re.compile(r"(?<=\b10)\^([-−]?\d+(?:\.\d+)?)")
 EMPTY = frozenset({"br", "circle", "image", "img", "line", "meta", "path", "polygon", "polyline", "rect"})
 
@@ -39,15 +41,23 @@ def clean(text: str) -> str:
 
 def markup(*content: Content) -> Markup:
     """All of it, one after the other: elements as they are, anything else escaped."""
-    return Markup("".join(_pieces(content)))
+    pieces: list[str] = []
+    _add(pieces, content)
+    return Markup("".join(pieces))
 
 
-def _pieces(content: Iterable[Content]) -> Iterator[str]:
+def _add(pieces: list[str], content: Iterable[Content]) -> None:
     for part in content:
-        if isinstance(part, str):
-            yield part if isinstance(part, Markup) else escape(clean(part))
+        if isinstance(part, Markup):
+            pieces.append(part)
+        elif isinstance(part, str):
+            pieces.append(_safe(part))
         elif part is not None:
-            yield from _pieces(part)
+            _add(pieces, part)
+
+
+def _safe(text: str) -> str:
+    return escape(clean(text)) if UNSAFE.search(text) else text  # nearly all texts are harmless, and searching is fast
 
 
 def tag(name: str, *content: Content, **attributes: str | float | bool | None) -> Markup:
@@ -58,18 +68,43 @@ def tag(name: str, *content: Content, **attributes: str | float | bool | None) -
         content: what stands in it, in order.
         attributes: by name, ``_`` for ``-`` and one at the end for nothing; those that are None or False are left out.
     """
-    told = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    inside = markup(*content)
-    return Markup(f"<{name}{told}/>" if not inside and name in EMPTY else f"<{name}{told}>{inside}</{name}>")
+    pieces = [f"<{name}"]
+    for key, value in attributes.items():
+        if isinstance(value, float):
+            pieces.append(f' {_spelled(key)}="{value:.1f}"')
+        elif isinstance(value, str):
+            pieces.append(f' {_spelled(key)}="{value if isinstance(value, Markup) else _safe(value)}"')
+        elif value is True:
+            pieces.append(f" {_spelled(key)}")
+        elif value is not None and value is not False:
+            pieces.append(f' {_spelled(key)}="{value}"')
+    opened = len(pieces)
+    pieces.append(">")
+    _add(pieces, content)
+    if name in EMPTY and not any(pieces[opened + 1 :]):
+        return Markup("".join(pieces[:opened]) + "/>")
+    pieces.append(f"</{name}>")
+    return Markup("".join(pieces))
 
 
-def _attribute(name: str, value: str | float | bool | None) -> str:
-    if value is None or value is False:
-        return ""
-    if value is True:
-        return f" {name}"
-    shown = f"{value:.1f}" if isinstance(value, float) else str(value) if isinstance(value, int) else value
-    return f' {name}="{markup(shown)}"'
+def in_row(kinds: Iterable[Markup], contents: Iterable[str]) -> Markup:
+    """One element a content, each like the empty one of its kind: for tables, which have thousands of them."""
+    pieces: list[str] = []
+    for kind, content in zip(kinds, contents, strict=True):
+        start, end = _halves(kind)
+        pieces += (start, words(content), end)
+    return Markup("".join(pieces))
+
+
+@cache
+def _halves(kind: Markup) -> tuple[str, str]:
+    start, _, end = kind.partition("></")
+    return f"{start}>", f"</{end}"
+
+
+@cache
+def _spelled(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
 
 
 def words(sentence: str) -> Markup:
@@ -81,10 +116,10 @@ def words(sentence: str) -> Markup:
     if isinstance(sentence, Markup):
         return sentence
     first, raised = powers(sentence)
-    return markup(first, ((tag("sup", power), after) for power, after in raised))
+    return markup(first, [(tag("sup", power), after) for power, after in raised]) if raised else Markup(_safe(first))
 
 
 def powers(sentence: str) -> tuple[str, list[tuple[str, str]]]:
     """A sentence up to its first power of ten, then each exponent with what follows it."""
-    first, *rest = POWER.split(sentence)
+    first, *rest = POWER.split(sentence) if "10^" in sentence else [sentence]
     return first, [(power.replace("−", "-"), after) for power, after in zip(rest[::2], rest[1::2], strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from normgauge.render.markup import Content, Markup, tag, words
+from normgauge.render.markup import Markup, in_row, tag
 from normgauge.render.numbers import ABSENT
 
 MARKS = ("\\", "|", "*", "_", "<", "[", "]", "~")  # what Markdown reads
@@ -57,17 +57,14 @@ def html_table(
         rows: attributes of the rows.
         attributes: of the table.
     """
-
-    def cell(column: int, content: str) -> Markup:
-        numeric = "n" if column in grid.numeric else None
-        return tag("th", words(content), scope="row") if column == named else tag("td", words(content), class_=numeric)
-
+    numeric = ["n" if i in grid.numeric else None for i in range(len(grid.headers))]
+    kinds = [tag("th", scope="row") if i == named else tag("td", class_=kind) for i, kind in enumerate(numeric)]
     top = [
-        tag("th", head, scope="col", class_="n" if i in grid.numeric else None, **more)
-        for i, (head, more) in enumerate(zip(grid.headers, heads or [{}] * len(grid.headers), strict=True))
+        tag("th", head, scope="col", class_=kind, **more)
+        for head, kind, more in zip(grid.headers, numeric, heads or [{}] * len(numeric), strict=True)
     ]
     body = [
-        tag("tr", (cell(i, content) for i, content in enumerate(cells)), **more)
+        tag("tr", in_row(kinds, cells), **more)
         for cells, more in zip(grid.rows, rows or [{}] * len(grid.rows), strict=True)
     ]
     inside = (tag("caption", grid.title), tag("thead", tag("tr", top)), tag("tbody", body))
@@ -77,12 +74,10 @@ def html_table(
 
 def bare_table(grid: Grid) -> Markup:
     """A table without anything a page would have to know of, for a notebook."""
-    kinds = ["ng-n" if i in grid.numeric else None for i in range(len(grid.headers))]
-
-    def line(name: str, cells: Sequence[str]) -> Content:
-        return tag("tr", (tag(name, words_, class_=kind) for words_, kind in zip(cells, kinds, strict=True)))
-
-    return tag("table", tag("thead", line("th", grid.headers)), tag("tbody", (line("td", row) for row in grid.rows)))
+    classes = ["ng-n" if i in grid.numeric else None for i in range(len(grid.headers))]
+    heads, cells = ([tag(name, class_=kind) for kind in classes] for name in ("th", "td"))
+    body = (tag("tr", in_row(cells, row)) for row in grid.rows)
+    return tag("table", tag("thead", tag("tr", in_row(heads, grid.headers))), tag("tbody", body))
 
 
 def markdown_table(grid: Grid) -> list[str]:

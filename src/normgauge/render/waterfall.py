@@ -63,6 +63,7 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     reached = [None if r.log_reached is None else r.log_reached / LN10 for r in reading.layers]
     values = [v for bar in drawn for v in (bar.start, bar.end)] + [v for _, _, v, _ in marks]
     up = svg.level_axis([*values, *(v for v in reached if v is not None)], TOP + shape.height, TOP)
+    across = Axis(((0.0, shape.left), (len(reading.layers), shape.width - shape.right)))
     bottom = TOP + shape.height + ROW
     shown = {bar.tone for bar in drawn} | {"truth endless" if reading.log_upper == math.inf else "truth"}
     shown |= {"floor"} if reading.log_lower > -math.inf else set()
@@ -70,22 +71,22 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     return svg.drawing(
         (shape.width, bottom + 4),
         shape.name,
-        describe(reading),
+        describe(reading, marks),
         _ground(reading, up, shape),
         svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - shape.right, "soft"),
         svg.text(2, 12, "log10 of the growth since the input", "soft"),
-        [_bar(bar, len(reading.layers), up, shape, key) for bar in drawn],
-        _reached(reached, up, shape),
+        [_bar(bar, (across, up), shape, key) for bar in drawn],
+        _reached(reached, across, up),
         _levels(marks, up, shape),
-        _names(reading.layers, shape, bottom - 6),
+        _names(reading.layers, across, bottom - 6),
         key=[entry for entry in KEY if entry[0] in shown],
         left=shape.left,
     )
 
 
-def describe(reading: Reading) -> str:
+def describe(reading: Reading, marks: Sequence[Mark]) -> str:
     """The figure in one sentence."""
-    levels = ", ".join(mark.words for mark in _marks(reading))
+    levels = ", ".join(mark.words for mark in marks)
     return f"Log10 gain by depth, {where(reading.scope)}: {plural(len(reading.layers), 'layer')}; {levels}."
 
 
@@ -111,20 +112,17 @@ def _ground(reading: Reading, up: Axis, shape: Shape) -> Content:
     return sure, svg.box(x, top, width, floor - top, "truth")
 
 
-def _place(shape: Shape, count: int, index: float) -> float:
-    return shape.left + (shape.width - shape.left - shape.right) * index / count
-
-
-def _bar(bar: Bar, layers: int, up: Axis, shape: Shape, key: str) -> Markup:
-    left = _place(shape, layers, bar.first)
-    room = _place(shape, layers, bar.first + len(bar.records)) - left
+def _bar(bar: Bar, at: tuple[Axis, Axis], shape: Shape, key: str) -> Markup:
+    across, up = at
+    left = across.at(bar.first)
+    room = across.at(bar.first + len(bar.records)) - left
     thick = min(max(room * 0.78, 1.0), WIDEST)
     top, bottom = sorted((up.at(bar.start), up.at(bar.end)))
     x, end = left + (room - thick) / 2, None
     if bar.end == math.inf:
         end = svg.arrow(x + thick / 2, top, 0, -1)
     elif room > SEEN:  # the end of a bar, drawn on to the next: a fall and a rise must not look alike
-        end = svg.line(x, up.at(bar.end), min(x + room, shape.width - shape.right), up.at(bar.end), "step")
+        end = svg.line(x, up.at(bar.end), min(x + room, across.end), up.at(bar.end), "step")
     return svg.group(
         told(bar),
         svg.box(left, TOP, room, shape.height, "hit"),
@@ -144,8 +142,8 @@ def told(bar: Bar) -> str:
     return f"{len(bar.records)} layers, {first.name} to {last.name}: {levels}"
 
 
-def _reached(reached: Sequence[float | None], up: Axis, shape: Shape) -> Content:
-    places = [(_place(shape, len(reached), i + 0.5), up.at(v)) for i, v in enumerate(reached) if v is not None]
+def _reached(reached: Sequence[float | None], across: Axis, up: Axis) -> Content:
+    places = [(across.at(i + 0.5), up.at(v)) for i, v in enumerate(reached) if v is not None]
     kinds = ("reached halo", "reached") if places else ()  # a halo, so that the line shows on a bar as well
     return [svg.path(places, kind) for kind in kinds]
 
@@ -170,12 +168,12 @@ def _levels(marks: Sequence[Mark], up: Axis, shape: Shape) -> Iterator[Content]:
             yield svg.text(edge + 11, y + 2, mark.number, "ink"), svg.text(edge + 11, y + 15, mark.name, "tiny")
 
 
-def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[Markup]:
+def _names(records: Sequence[LayerRecord], across: Axis, y: float) -> Iterator[Markup]:
     """Names of layers, or of the modules they belong to, wherever there is room; the first and the last anyway."""
     runs, modules = _runs(records)
     taken: list[tuple[float, float]] = []
     for run in runs:
-        left, right = (_place(shape, len(records), i) for i in (run[0], run[-1] + 1))
+        left, right = across.at(run[0]), across.at(run[-1] + 1)
         if run[0]:
             yield svg.line(left, y - 14, left, y - 10, "zero")
         for words in _called(records[run[0]], modules[run[0]] if len(run) > 1 else ""):
@@ -183,7 +181,7 @@ def _names(records: Sequence[LayerRecord], shape: Shape, y: float) -> Iterator[M
                 yield svg.text((left + right) / 2, y, words, "tiny", "middle")
                 taken.append((left, right))
                 break
-    yield from _ends(_outer(records, runs, modules), taken, shape, y)
+    yield from _ends(_outer(records, runs, modules), taken, across, y)
 
 
 def _called(record: LayerRecord, module: str) -> list[str]:
@@ -199,9 +197,9 @@ def _outer(records: Sequence[LayerRecord], runs: Sequence[Sequence[int]], module
     return [records[run[0]].name if len(run) == 1 else modules[run[0]] for run in (runs[0], runs[-1])]
 
 
-def _ends(names: Sequence[str], taken: Sequence[tuple[float, float]], shape: Shape, y: float) -> Iterator[Markup]:
+def _ends(names: Sequence[str], taken: Sequence[tuple[float, float]], across: Axis, y: float) -> Iterator[Markup]:
     """First and last name, shortened, where they are not drawn yet and something of them fits."""
-    left, right = shape.left, shape.width - shape.right
+    left, right = across.start, across.end
     middle = (left + right) / 2
     rooms = [(taken[0][0] if taken else middle) - left, right - (taken[-1][1] if taken else middle)]
     for name, room, x, anchor in zip(names, rooms, (left, right), (None, "end"), strict=False):
