@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import io
 import logging
 import math
 import weakref
@@ -455,3 +457,34 @@ def test_nothing_is_called_folded_without_every_sigma(tmp_path):
     run = watched(model, tmp_path, steps=2)
     assert run.total("log10_folded") == [] and run.series("folded", "0") == []
     assert run.series("norm_lower", "0")
+
+
+def test_a_look_at_a_computed_weight_does_not_change_the_training(tmp_path):
+    def trained(folder):
+        torch.manual_seed(0)
+        model = nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 2))
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        monitor = None if folder is None else ng.Monitor(model, folder, every=1)
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        loop(model, monitor, 5)
+        return model.state_dict()
+
+    alone, beside = trained(None), trained(tmp_path)
+    assert all(torch.equal(alone[name], value) for name, value in beside.items())
+
+
+def test_a_copy_of_the_model_takes_no_monitor_along(tmp_path):
+    model = small()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 2)
+        twin = copy.deepcopy(model)
+        stream = io.BytesIO()
+        torch.save(model, stream)
+        stream.seek(0)
+        for other in (twin, torch.load(stream, weights_only=False)):
+            other(data())
+            (owner,) = {hook.__self__ for hook in other[1]._forward_hooks.values()}
+            assert owner is not monitor._instruments._listener
+            assert set(vars(owner)) == {"_awake", "sizes", "given", "half"} and not owner.awake
+        loop(model, monitor, 1)
+    assert [line["step"] for line in store.read(tmp_path).steps] == [1, 2, 3]

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from normgauge import store
 from normgauge.errors import InputError, StoreError
-from normgauge.monitor.layers import Layer, by_channel, is_sharded, whole
+from normgauge.monitor.layers import Layer, by_channel, is_sharded, looked_up, whole
 from normgauge.monitor.sheet import Column, Sheet
 
 FIRST_GAP = 10
@@ -88,8 +88,7 @@ class Team:
         for layer in layers:
             if layer.attribute is None:
                 continue
-            with torch.no_grad():
-                weight = getattr(layer.module, layer.attribute)
+            weight = looked_up(layer.module, layer.attribute)
             if id(weight) not in gathered:  # a tied weight is put together once
                 slope = layer.parameter if gradients else None
                 both = whole(weight.detach()), None if slope is None or slope.grad is None else whole(slope.grad)

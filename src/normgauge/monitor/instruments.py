@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, root_of_squares, spec_of
-from normgauge.monitor.layers import Layer, is_sharded
+from normgauge.monitor.layers import Layer, is_sharded, looked_up
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch, totals
@@ -66,7 +66,7 @@ class Instruments:
         self._norms |= {row: layer for row, layer in fresh.items() if layer.role == "norm"}
         for row, layer in fresh.items():
             if layer.attribute is not None and layer.tied is None:
-                parameter = getattr(layer.module, layer.attribute)
+                parameter = looked_up(layer.module, layer.attribute)
                 self._places[id(parameter)] = row
                 if is_sharded(parameter):
                     self._listener.follow(layer.module, layer.attribute, self._places, row)
@@ -79,7 +79,7 @@ class Instruments:
         """Listen to the modules these layers have now."""
         for row, layer in enumerate(self.layers):
             if layer in layers and layer.attribute is not None:
-                self._places[id(getattr(layer.module, layer.attribute))] = row
+                self._places[id(looked_up(layer.module, layer.attribute))] = row
         self._listener.attach([layer for layer in layers if layer in self.layers])
 
     @property

@@ -63,11 +63,7 @@ class Layer:
             return self.held[0]
         if self.attribute is None:
             return None
-        parameter = self.parameter
-        if parameter is not None:
-            return whole(parameter.detach())
-        with torch.no_grad():
-            return whole(getattr(self.module, self.attribute).detach())
+        return whole(looked_up(self.module, self.attribute).detach())
 
     @property
     def form(self) -> Normalizer:
@@ -113,8 +109,7 @@ class Layer:
         """Of the weight; nothing where there is none."""
         if self.attribute is None:
             return ()
-        weight = self.parameter  # sharded ones say their whole shape
-        return tuple(getattr(self.module, self.attribute).shape if weight is None else weight.shape)
+        return tuple(looked_up(self.module, self.attribute).shape)  # sharded ones say their whole shape
 
     def size(self) -> float:
         """Frobenius norm of the weight; waits for its device."""
@@ -175,6 +170,25 @@ class Inventory:
         return list(map(id, chain.from_iterable(table.values() for table in self._tables)))
 
 
+def looked_up(module: nn.Module, name: str) -> Tensor:
+    """A parameter of a module, or a weight it computes from others: as in evaluation, so that a look changes nothing.
+
+    Spectral normalization turns its vectors at every look while it trains.
+    """
+    parameter = module._parameters.get(name)
+    if parameter is not None or not parametrize.is_parametrized(module, name):
+        return getattr(module, name) if parameter is None else parameter
+    training = [part for part in module.parametrizations[name].modules() if part.training]  # type: ignore[index, union-attr]
+    for part in training:
+        part.training = False
+    try:
+        with torch.no_grad():
+            return getattr(module, name)
+    finally:
+        for part in training:
+            part.training = True
+
+
 def is_sharded(tensor: Tensor) -> bool:
     """Whether a tensor is spread over processes."""
     return getattr(tensor, "full_tensor", None) is not None
@@ -196,7 +210,7 @@ def find_layers(model: nn.Module) -> list[Layer]:
     for path, module in model.named_modules():
         for layer in _of_module(plain_name(path), module):
             if layer.attribute is not None and not layer.reparametrized:
-                key = id(getattr(module, layer.attribute))
+                key = id(looked_up(module, layer.attribute))
                 layer.tied = seen.get(key)
                 seen.setdefault(key, layer.name)
             layers.append(layer)
@@ -238,7 +252,7 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
     if parametrize.is_parametrized(module, "weight"):
         names.insert(0, "weight")
     for name in names:
-        weight = getattr(module, name)
+        weight = looked_up(module, name)
         if weight.is_complex():
             continue  # `complex_weights` names it
         role = _role(module, name, weight)

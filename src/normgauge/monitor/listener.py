@@ -73,6 +73,10 @@ class Listener:
         self._awake = False
         self._door = model.register_forward_pre_hook(self._enter, with_kwargs=True)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the model, or one that is saved, takes along ears that hear nothing: no monitor and no run file."""
+        return {"_awake": False, "sizes": {}, "given": None, "half": False}
+
     @property
     def awake(self) -> bool:
         """Whether the coming passes are heard."""
