@@ -154,9 +154,8 @@ def bounds(stack: Stack) -> tuple[float, float, float, float]:
     """P_w times Π max 1/σ_k, times Π‖1/σ_k‖₂, and times (max_k‖1/σ_k‖₂)^K; and Π‖diag(1/σ_k)W_k‖."""
     weight = product(stack.weights)
     lengths = [math.sqrt(float((s**2).sum())) for s in stack.inverses]
-    folded = math.prod(norm(s[:, None] * w) for s, w in zip(stack.inverses, stack.weights, strict=True))
     largest = math.prod(float(s.max()) for s in stack.inverses)
-    return weight * largest, weight * math.prod(lengths), weight * max(lengths) ** len(lengths), folded
+    return weight * largest, weight * math.prod(lengths), weight * max(lengths) ** len(lengths), product(stack.folded)
 
 
 def stacks(draw: Draw) -> Found:

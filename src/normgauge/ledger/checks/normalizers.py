@@ -13,6 +13,7 @@ from normgauge.core.claim import Curve
 from normgauge.ledger.claim import Found, below, equal, refutes
 from normgauge.ledger.draw import Draw
 from normgauge.ledger.jacobians import jacobian, norm
+from normgauge.ledger.losses import gradient
 from normgauge.ledger.nets import batch_norm, layer_norm, running
 from normgauge.zoo import resnet18
 
@@ -270,8 +271,7 @@ def rms_norm(draw: Draw) -> Found:
     yield equal("n − 1 directions on", values[n - 2], predicted=1 / rho)
     yield equal("along x", values[n - 1], predicted=eps / rho**3)
     yield equal("slope of one entry", norm(slopes(x[:1])), predicted=eps / (float(x[0]) ** 2 + eps) ** 1.5)
-    zero = torch.zeros(n, requires_grad=True)
-    (least,) = torch.autograd.grad(F.rms_norm(zero, (n,))[0], zero)
+    least = gradient(lambda v: F.rms_norm(v, (n,))[0], torch.zeros(n))
     yield equal("default ε in float32, at zero", least[0], predicted=2**11.5, rel=1e-6)
     order, small = gamma.sort(descending=True).values, 1e-6
     rho, along = math.sqrt(float(x @ x) / n + small), torch.eye(n).double()[int(gamma.argmax())]

@@ -264,10 +264,10 @@ def linear_ends(draw: Draw) -> Found:
     m, n = draw.integer(4, 6), draw.integer(8, 11)
     x, y = draw.orthogonal(n)[:m] * draw.uniform(m, 1, low=0.7), draw.normal(m)
     w, probe = draw.normal(n), draw.normal(n)
-    plain, normed, centred = torch.zeros(n, dtype=torch.float64), w, x - x.mean(0)
+    plain, centred = torch.zeros(n, dtype=torch.float64), x - x.mean(0)
     for _ in range(150):
         plain = plain - 0.8 * x.T @ (x @ plain - y)
-        normed = normed - 0.3 * gradient(losses.Unit(x, y).loss, normed)
+    normed = losses.descend(losses.Unit(x, y).loss, w, 0.3, 150)[-1]
     least, outside = torch.linalg.pinv(x) @ y, probe - torch.linalg.pinv(centred) @ centred @ probe
     yield equal("end of descent from 0", plain, predicted=least, along=probe, rel=1e-7)
     yield equal("part outside the samples, batch norm", normed @ outside, predicted=w @ outside, rel=1e-8)

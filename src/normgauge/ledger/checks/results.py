@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from functools import cache
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import Any
 
 from normgauge.core.checkout import checkout
@@ -174,9 +173,9 @@ def sweeps(draw: Draw) -> Found:
 def count(draw: Draw) -> Found:
     for group, end, level in (("count", 2.02, -0.014), ("count-layer", 0.041, -0.009)):
         runs = [(float(run["spec"]["normalizers"]), run) for run in results("than2025", f"{group}__*").values()]
-        last = statistics.linear_regression(*zip(*((n, gap(run)) for n, run in runs), strict=True)).slope
+        last = linear_regression(*zip(*((n, gap(run)) for n, run in runs), strict=True)).slope
         yield equal(f"points of gap a normalizer, at the end, {group}", last, predicted=end, scale=1.0, rel=5e-3)
-        early = statistics.linear_regression(*zip(*((n, gap_at(run, 0.5)) for n, run in runs if n), strict=True)).slope
+        early = linear_regression(*zip(*((n, gap_at(run, 0.5)) for n, run in runs if n), strict=True)).slope
         yield equal("where half of the training images are right", early, predicted=level, scale=1.0, rel=1e-3)
 
 
@@ -197,16 +196,16 @@ def seeds(pattern: str, part: str) -> dict[str, list[tuple[Run, ...]]]:
 
 def samples(draw: Draw) -> Found:
     curves = {
-        name: [(float(same[0]["m"]), statistics.fmean(one["test_error"] for one in same)) for same in parts]
+        name: [(float(same[0]["m"]), fmean(one["test_error"] for one in same)) for same in parts]
         for name, parts in seeds("samples__*", "sizes").items()
     }
     pairs = [(curves[f"{name.rpartition('-')[0]}-none"], c) for name, c in curves.items() if not name.endswith("none")]
     factors = sorted(factor for without, curve in pairs for factor in fewer(without, curve))
     for what, value, known in (("least", factors[0], 0.752), ("most", factors[-1], 5.21)):
         yield equal(f"times fewer images, {what}", value, predicted=known, rel=2e-3)
-    yield equal("median", statistics.median(factors), predicted=1.19, rel=3e-3)
+    yield equal("median", median(factors), predicted=1.19, rel=3e-3)
     logs = [[[(math.log(m), math.log(e)) for m, e in curve] for curve in pair] for pair in pairs]
-    slopes = [[statistics.linear_regression(*zip(*c, strict=True)).slope for c in pair] for pair in logs]
+    slopes = [[linear_regression(*zip(*c, strict=True)).slope for c in pair] for pair in logs]
     yield equal("exponents of the error apart, largest", max(abs(a - b) for a, b in slopes), predicted=0.057, rel=0.01)
 
 
@@ -225,7 +224,7 @@ def fewer(without: Points, other: Points) -> list[float]:
 def adversarial(draw: Draw) -> Found:
     ratios, smaller = [], 0
     for plain, *_, attacked in seeds("adversarial__*", "nets").values():
-        slope, less = (statistics.fmean(10 ** net["jacobian_mean"] for net in nets) for nets in (plain, attacked))
+        slope, less = (fmean(10 ** net["jacobian_mean"] for net in nets) for nets in (plain, attacked))
         ratios.append(slope / less)
         smaller += sum(net["gap"] for net in attacked) < sum(net["gap"] for net in plain)
     yield equal("mean slope, times smaller, least of 12", min(ratios), predicted=2.5, rel=0.02)
@@ -249,7 +248,7 @@ def ranking(draw: Draw) -> Found:
 def belkin(draw: Draw) -> Found:
     truths = [run["found"]["truth"] for run in results("generalization", "disagreement__mnist-*").values()]
     yield below("training error on MNIST, worst of three", max(t["train_error"] for t in truths), predicted=1e-3)
-    yield equal("test error, mean", statistics.fmean(t["error"] for t in truths), predicted=0.0026, rel=0.02)
+    yield equal("test error, mean", fmean(t["error"] for t in truths), predicted=0.0026, rel=0.02)
     yield equal("τ of gap and number of weights, CNNs", kendall("matched cnn", "params")[0], predicted=-0.498, rel=2e-3)
 
 
@@ -264,7 +263,7 @@ def local_bound(draw: Draw) -> Found:
             nets = [n for run in results("generalization", f"local__{data}-*").values() for n in run["found"]["nets"]]
             points = [(n[name][0] if name == "balls" else n[name], n["gap"]) for n in nets if n["train_error"] <= 0.01]
             taus.append(tau(points))
-        yield equal(f"τ of gap and {name}", statistics.fmean(taus), predicted=known, scale=1.0, rel=1e-3)
+        yield equal(f"τ of gap and {name}", fmean(taus), predicted=known, scale=1.0, rel=1e-3)
 
 
 def tau(points: Points) -> float:

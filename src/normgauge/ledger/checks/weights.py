@@ -16,7 +16,8 @@ from normgauge.generalization.bounds.cells import tau_published
 from normgauge.ledger.claim import Found, below, equal, exceeds, moves, refutes
 from normgauge.ledger.draw import DELTA, Draw, draw_counts, variation
 from normgauge.ledger.jacobians import jacobian, norm
-from normgauge.ledger.nets import Map, Stack, equal_channels, frozen_stack, matrices
+from normgauge.ledger.losses import descend, gradient
+from normgauge.ledger.nets import Map, Stack, equal_channels, frozen_stack, matrices, ones
 from normgauge.zoo import extremal
 
 
@@ -141,11 +142,10 @@ def loss_and_network(draw: Draw) -> Found:
         yield equal("loss: √n_K times the network's", of_loss, predicted=math.sqrt(n) * of_net, published=of_net)
 
 
-def gradient(gains: Sequence[float], weight: Tensor, h: Tensor, head: float, widths: Sequence[int]) -> Tensor:
+def in_weights(gains: Sequence[float], weight: Tensor, h: Tensor, head: float, widths: Sequence[int]) -> Tensor:
     """∂L/∂W_i by autograd: mean of (tanh(c·1ᵀh_K) − 1)² over the rows of h = h_{i−1}(x), extremal layers after W_i."""
-    net, leaf = extremal(gains, widths), weight.clone().requires_grad_()
-    u = head * net((h @ leaf.T).relu()).sum(1)
-    return torch.autograd.grad((u.tanh() - 1).square().mean(), leaf)[0]
+    net = extremal(gains, widths)
+    return gradient(lambda w: ((head * net((h @ w.T).relu()).sum(1)).tanh() - 1).square().mean(), weight)
 
 
 def bent(u: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def theorem_15(draw: Draw) -> Found:
     gains, head = [draw.decade(-0.5, 0.5) for _ in range(depth)], float(draw.normal(1))
     widths, h = [draw.integer(3, 7), *(draw.integer(2, 7) for _ in range(depth))], draw.normal(m, draw.integer(2, 6))
     weight, kept, way = draw.normal(widths[0], h.shape[1]), min(widths), draw.normal(h.shape[1])
-    found, factor = gradient(gains, weight, h, head, widths), head * math.prod(gains)
+    found, factor = in_weights(gains, weight, h, head, widths), head * math.prod(gains)
     slopes = bent(factor * (h @ weight.T)[:, :kept].clamp_min(0).sum(1))
     for t in (0, kept - 1):
         row = factor / m * ((h @ weight[t] > 0) * slopes) @ h
@@ -171,14 +171,11 @@ def remark_16(draw: Draw) -> Found:
     x, weight, a = draw.uniform(1, n, low=0.1), draw.uniform(n, n, low=0.1), draw.number(1.2, 3.0)
     for gain in (a, 1 / a, 1.0):
         scaled = u / gain**depth * weight / (weight @ x[0]).sum()  # so that u is the same at every depth
-        found = gradient([gain] * depth, scaled, x, 1.0, [n] * (depth + 1)).norm()
+        found = in_weights([gain] * depth, scaled, x, 1.0, [n] * (depth + 1)).norm()
         size = gain**depth * math.sqrt(n) * float(x.norm() * bent(u).abs())
         yield equal(f"gradient behind {depth} gains of {gain:.2f}", found, predicted=size)
-    gains = torch.ones(depth, dtype=torch.float64, requires_grad=True)
-    for _ in range(300):
-        (grad,) = torch.autograd.grad((gains.relu().prod() - target).square() / 2, gains)
-        gains = (gains - 0.3 / depth * grad).detach().requires_grad_()
-    yield equal("output of a plain chain trained from gains of 1", gains.detach().prod(), predicted=target, rel=1e-6)
+    trained = descend(lambda gains: (gains.relu().prod() - target).square() / 2, ones(depth), 0.3 / depth, 300)[-1]
+    yield equal("output of a plain chain trained from gains of 1", trained.prod(), predicted=target, rel=1e-6)
 
 
 def how_much_is_flat(draw: Draw) -> Found:
@@ -345,15 +342,13 @@ def c18(draw: Draw) -> Found:
     for scale in (1.0, 100.0):
         net, p = extremal([scale * a for a in gains], [n] * 4), scale**3 * math.prod(gains)
 
-        def gradient(w: torch.Tensor) -> torch.Tensor:
-            leaf = w.clone().requires_grad_()
-            loss = (net((leaf @ h).relu()[None])[0] - target).square().sum() / 2  # noqa: B023
-            return torch.autograd.grad(loss, leaf)[0]
+        def loss(w: Tensor) -> Tensor:
+            return (net((w @ h).relu()[None])[0] - target).square().sum() / 2  # noqa: B023
 
-        first = gradient(weight)
+        first = gradient(loss, weight)
         size = p * float((p * weight @ h - target).norm() * h.norm())
         yield equal(f"gradient in W_i, s_{{i+1}}···s_K = {p:.3g}", first.norm(), predicted=size)
-        left = gradient(weight - first / (p**2 * h @ h)).norm()
+        left = gradient(loss, weight - first / (p**2 * h @ h)).norm()
         yield equal("the same after one step", left, predicted=0.0, scale=first.norm())
 
 
