@@ -105,6 +105,17 @@ class RootByHand(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS))
 
 
+class ScaleNorm(nn.Module):
+    """Nguyen & Salazar 2019; nothing in the library names it, and what it computes is enough."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(float(width)).sqrt())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x / x.norm(dim=-1, keepdim=True).clamp(min=EPS)
+
+
 class Unit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.normalize(x, dim=-1)
@@ -219,6 +230,7 @@ WAYS = {
     "RMSNorm of Hugging Face": own(llama, "norm.root_mean_square", root),
     "GroupNorm": own(groups, "norm", groups, 2),
     "InstanceNorm": own(instances, "norm", instances, 4, images=True),
+    "ScaleNorm": Way(ScaleNorm, False, "norm.root_mean_square", None, False, SPREAD, True, False, False, 1, "", False),
     "LocalResponseNorm": Way(
         lambda _: nn.LocalResponseNorm(2), True, "norm", None, False, set(), True, False, False, 0, "", False
     ),
@@ -241,7 +253,7 @@ def fill(norm: nn.Module) -> None:
     with torch.no_grad():
         for key, tensor in norm.state_dict().items():
             if key in ends:
-                tensor.copy_(torch.linspace(*ends[key], tensor.numel()))
+                tensor.copy_(torch.linspace(*ends[key], tensor.numel()).reshape(tensor.shape))
 
 
 def inputs(name: str) -> Tensor:
@@ -301,8 +313,8 @@ def test_what_if_takes_it_out_where_it_is_a_module_and_advice_recommends_nothing
         with pytest.raises(ng.NormgaugeError, match="call of the function"):
             asked.without(way.row)
     else:
-        # a module that holds no tensors is tried on what it is given, and goes by its own name
-        bare = asked.without("norm" if name == "F.normalize" else way.row).reading
+        # a module without a tensor as wide as its values is tried on those, and goes by its own name
+        bare = asked.without("norm" if name in ("F.normalize", "ScaleNorm") else way.row).reading
         assert "norm (" in bare.notes[0] and all(layer.sigma is None for layer in bare.layers)
     said = " ".join(remark.sentence for remark in ng.advise(net, x) if remark.kind == "control")
     assert ("without(" in said) is (way.leaves and way.sigma)

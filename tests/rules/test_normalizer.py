@@ -173,3 +173,84 @@ def test_statistics_are_taken_from_where_the_call_says(own):
 
     reading = ng.gauge(Net(), torch.randn(2, 3, 20) * 1e-3, scope="global", search=False, balance=False)
     assert (reading.log10_upper > 2) is (own is not False)
+
+
+class ByHandFrozen(nn.Module):
+    def __init__(self, n: int, eps: float = 1e-3) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(n) + 0.5)
+        self.register_buffer("middle", torch.randn(n))
+        self.register_buffer("square", torch.rand(n) + 0.1)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.middle) * self.gain / (self.square + self.eps).sqrt()
+
+
+def test_stored_statistics_used_by_hand_are_each_modules_own():
+    one, other = ByHandFrozen(5), ByHandFrozen(5)
+    for module in (one, other):
+        form = of_module(module)
+        assert form.kind == "batch" and form.eps == 1e-3 and form.stored[1] is module.square
+        x = torch.randn(3, 5)
+        scale, offset = form.affine()
+        torch.testing.assert_close((scale * x + offset).float(), module(x))
+    reading = ng.gauge(one, torch.randn(4, 5), scope="global", search=False)
+    (row,) = reading.layers
+    assert row.name == "batch_norm" and row.sigma["eps"] == 1e-3
+    exact = (one.gain.double() / (one.square.double() + 1e-3).sqrt()).abs().max().log10().item()
+    assert exact <= reading.log10_upper <= exact + 1e-6
+
+
+@pytest.mark.parametrize("eps", [1e-9, 0.0012345678901])
+def test_an_epsilon_whose_digits_are_not_sure_is_not_guessed(eps):
+    assert of_module(ByHandFrozen(5, eps)) is None
+    reading = ng.gauge(ByHandFrozen(5, eps), torch.randn(4, 5), scope="global", search=False)
+    assert all(layer.sigma is None for layer in reading.layers)
+
+
+def test_a_rule_of_the_users_comes_before_what_was_recognised():
+    def twice(step, incoming, ctx):
+        return ng.rules.Transfer((ng.rules.Gain(ctx.log(2.0)),))
+
+    rules = ng.REGISTRY.extended({ByHandFrozen: twice})
+    reading = ng.gauge(ByHandFrozen(5), torch.randn(4, 5), scope="global", search=False, rules=rules)
+    assert [layer.rule for layer in reading.layers] == ["user.twice"]
+
+
+class Scaled(nn.Module):
+    """Gains that are made of its tensors: 1 + w as Gemma has it, or one number for all entries."""
+
+    def __init__(self, weight: Tensor, one: float) -> None:
+        super().__init__()
+        self.weight, self.one = nn.Parameter(weight), one
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * (self.one + self.weight)
+
+
+def test_gains_that_are_made_of_a_modules_tensors():
+    weight = torch.tensor([0.1, 0.2, 0.3])
+    torch.testing.assert_close(of_module(Scaled(weight, 1.0)).gamma, 1 + weight)
+    assert of_module(Scaled(weight, 0.0)).gamma is not None
+    alone, x = Scaled(torch.tensor([3.0]), 0.0), torch.randn(4, 6)
+    assert of_module(alone) is None  # how many entries share it only values tell
+    torch.testing.assert_close(of_module(alone, x).gamma.float(), torch.full((6,), 3.0))
+
+
+def test_batch_statistics_by_hand_are_those_of_a_batch_norm():
+    def by_hand(x: Tensor) -> Tensor:
+        return (x - x.mean(0)) / torch.sqrt(x.var(0, unbiased=False) + 1e-5)
+
+    class Hand(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return by_hand(x)
+
+    x = torch.randn(12, 5)
+    for scope in ("point", "global"):
+        mine, theirs = (
+            ng.gauge(module, x, scope=scope, mode="train", search=False)
+            for module in (Hand(), nn.BatchNorm1d(5, affine=False))
+        )
+        assert mine.log10_upper == pytest.approx(theirs.log10_upper, abs=1e-8)
+    assert of_module(Hand(), x).kind == "batch"

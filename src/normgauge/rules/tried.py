@@ -33,16 +33,17 @@ class Recipe:
 
     Attributes:
         form: what it is, with the tensors of a trial.
-        names: of ``gamma``, ``beta``, ``mean`` and ``variance``: a tensor of the module, and what is added to it.
+        names: of ``gamma``, ``beta``, ``mean`` and ``variance``: a tensor of the module, and what is added to it;
+            None where they are made of its tensors in another way.
     """
 
     form: Normalizer
-    names: Mapping[str, tuple[str, float]]
+    names: Mapping[str, tuple[str, float]] | None
 
     def filled(self, module: nn.Module) -> Normalizer:
         """The normalizer with the tensors that the module has now."""
         own = {}
-        for part, (name, more) in self.names.items():
+        for part, (name, more) in (self.names or {}).items():
             tensor = getattr(module, name)
             tensor = tensor if tensor.ndim == 1 else tensor.reshape(-1)
             own[part] = tensor + more if more else tensor
@@ -74,6 +75,9 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
         values = _usual(max(t.numel() for t in own.values())) if example is None else iter((example,))
         LOOKED_AT[key] = next((recipe for x in values if (recipe := _alone(module, x)) is not None), None)
     recipe = LOOKED_AT[key]
+    if recipe is not None and recipe.names is None:  # what it makes of its tensors may depend on what it is given
+        recipe = None if example is None else _alone(module, example, drawn=False)
+        return None if recipe is None else recipe.form
     return None if recipe is None else recipe.filled(module)
 
 
@@ -101,15 +105,16 @@ def _by_torch(form: Normalizer, module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _usual(wide: int) -> Iterator[Tensor]:
+    wide = wide if wide > 1 else 5  # one number for all entries: over a single one, sums and means are alike
     for shape in ((4, wide), (4, 3, wide), (3, wide, 5), (3, wide, 4, 4)):
         yield torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
-def _alone(module: nn.Module, x: Tensor) -> Recipe | None:
+def _alone(module: nn.Module, x: Tensor, drawn: bool = True) -> Recipe | None:
     """The only normalizer among the steps of a module, the others moving entries or multiplying by its own weights."""
     given = x.detach().double().cpu()
     try:
-        twin = _twin(module)
+        twin = _twin(module, drawn)
         own = {name: tensor.detach() for name, tensor in _own(twin).items()}
         with torch.random.fork_rng():
             first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
@@ -135,8 +140,8 @@ def _own(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in named if tensor.is_floating_point()}
 
 
-def _twin(module: nn.Module) -> nn.Module:
-    """A copy in float64 with whole tensors that all differ, without hooks, which would run and are somebody's."""
+def _twin(module: nn.Module, drawn: bool) -> nn.Module:
+    """A copy in float64, with tensors that all differ or its own, without hooks, which would run and are somebody's."""
     bare = object.__new__(type(module))
     bare.__dict__ = {k: type(v)() if "_hooks" in k and isinstance(v, dict) else v for k, v in vars(module).items()}
     draw = torch.Generator().manual_seed(1)
@@ -144,7 +149,8 @@ def _twin(module: nn.Module) -> nn.Module:
         bare.__dict__[table] = dict(vars(module)[table])
         for name, tensor in bare.__dict__[table].items():
             if tensor is not None and tensor.is_floating_point():
-                bare.__dict__[table][name] = kind(0.5 + torch.rand(tensor.shape, generator=draw, dtype=torch.float64))
+                made = 0.5 + torch.rand(tensor.shape, generator=draw, dtype=torch.float64)
+                bare.__dict__[table][name] = kind(made if drawn else tensor.detach().double().cpu())
     return copy.deepcopy(bare)
 
 
@@ -170,8 +176,8 @@ def _with_gains(form: Normalizer, others: list[Step]) -> Normalizer:
     return form
 
 
-def _named(form: Normalizer, own: Mapping[str, Tensor]) -> Recipe | None:
-    """Which of a module's tensors the parts of its normalizer are; None where one is made of them in another way."""
+def _named(form: Normalizer, own: Mapping[str, Tensor]) -> Recipe:
+    """Which of a module's tensors the parts of its normalizer are, where none is made of them in another way."""
     mean, variance = form.running or (None, None)
     names: dict[str, tuple[str, float]] = {}
     for part, tensor in {"gamma": form.gamma, "beta": form.beta, "mean": mean, "variance": variance}.items():
@@ -181,7 +187,7 @@ def _named(form: Normalizer, own: Mapping[str, Tensor]) -> Recipe | None:
         apart = {name: tensor.detach().reshape(-1) - own[name].reshape(-1) for name in same}
         near = [name for name in same if float(apart[name].max() - apart[name].min()) < CLOSE]
         if not near:
-            return None
+            return Recipe(form, None)
         names[part] = near[0], round(float(apart[near[0]].mean()), 9)
     return Recipe(form, names)
 
