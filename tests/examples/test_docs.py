@@ -136,6 +136,13 @@ def test_every_field_of_the_contract_is_described(measured):
         assert f"`{key}`" in text, f"docs/json.md does not describe {key}"
 
 
+def test_every_command_that_writes_json_is_described():
+    commands = build_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    writing = [name for name, parser in commands.items() if "--json" in parser.format_help()]  # type: ignore[union-attr]
+    for name in set(writing) - {"gauge"}:
+        assert f"| `{name} --json` |" in page("json.md"), f"docs/json.md does not describe {name} --json"
+
+
 def test_the_example_of_the_contract_has_the_fields_of_a_real_reading(measured):
     (shown,) = (json.loads(code) for code in blocks("json.md", "json"))
     real = measured[1].to_json()
