@@ -12,8 +12,7 @@ from normgauge import store
 from normgauge.errors import InputError, LoadError
 from normgauge.sweep import child
 from normgauge.sweep.drive import Folder
-from normgauge.sweep.files import RESULT, Record, Result, read_record, read_result, write_result
-from normgauge.sweep.results import measure_names
+from normgauge.sweep.files import RESULT, Record, Result, measure_names, read_record, read_result, write_result
 from normgauge.sweep.space import expand
 from tests.sweep.made import HEAD, config
 

@@ -70,8 +70,7 @@ def papers(root: Path) -> list[str]:
 
 def figures(root: Path, paper: str) -> dict[str, str]:
     """The figures of one paper, each with a sentence."""
-    found: dict[str, str] = _told(root, paper, ["--list"])
-    return found
+    return _told(root, paper, ["--list"])
 
 
 def _known(root: Path, wanted: str) -> tuple[str, str]:
@@ -115,5 +114,4 @@ def _told(root: Path, paper: str, arguments: list[str]) -> dict[str, Any]:
     if done.returncode:
         words = (done.stderr or "").strip().splitlines()[-1:] or ["see above"]
         raise InputError(words[0].removeprefix("normgauge: "))
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return dict(json.loads(done.stdout.splitlines()[-1]))

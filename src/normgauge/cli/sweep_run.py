@@ -18,9 +18,8 @@ from normgauge.sweep.attempt import Limits
 from normgauge.sweep.config import Config, read_config
 from normgauge.sweep.drive import Folder, Tally, drive
 from normgauge.sweep.engine import Engine, Local, threads_each
-from normgauge.sweep.files import LOCK, exclusive, write_whole
+from normgauge.sweep.files import LOCK, exclusive, measure_names, to_json, write_whole
 from normgauge.sweep.keys import nearest
-from normgauge.sweep.results import measure_names, to_json
 from normgauge.sweep.space import Trial, expand
 
 ALL_FAILED = 1

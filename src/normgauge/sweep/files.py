@@ -1,11 +1,11 @@
-"""What lies in a trial's folder, and how it is written: whole or not at all."""
+"""What lies in the folders of a sweep and its trials, and how it is written: whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 from normgauge.core.spelled import unspell
 from normgauge.core.stored import written_whole
 from normgauge.errors import InputError
+from normgauge.render.sweep import Outcome, Point, measures, points
+from normgauge.sweep.config import Config
+from normgauge.version import __version__
 
 try:
     import fcntl
@@ -21,6 +24,9 @@ except ImportError:  # no such locks on Windows; there, two sweeps in one folder
 
 Made = TypeVar("Made")
 SCHEMA = 1
+FORMAT = "normgauge-sweep"
+SCORES = ("train_accuracy", "test_accuracy", "gap", "train_loss", "test_loss", "loss_gap")
+PRODUCTS = ("log10_P_w", *(f"log10_prod_inv_sigma_{end}" for end in ("min", "rms", "max")))
 RECORD, RESULT, CHECKPOINT, RUN, LOG, LOCK = (
     "trial.json",
     "result.json",
@@ -116,6 +122,53 @@ def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
         return made(data) if isinstance(data, dict) and data.pop("schema", None) == SCHEMA else None
     except (OSError, TypeError, ValueError):
         return None
+
+
+def measure_names(scopes: Sequence[str]) -> list[str]:
+    """What a trial may measure when it is gauged in these scopes."""
+    bounds = [f"{scope}.log10_{end}" for scope in scopes for end in ("upper", "folded", "lower")]
+    return [*SCORES, *bounds, *PRODUCTS, "alarms"]
+
+
+def to_json(config: Config, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything a sweep found, in the form that results.json and ``--json`` hold."""
+    names = measures(outcomes)
+    return {
+        "schema": SCHEMA,
+        "format": FORMAT,
+        "normgauge": __version__,
+        "name": config.name,
+        "config": str(config.path),
+        "shared": dict(config.shared),
+        "varied": list(config.varied),
+        "points": [_point(point, names) for point in points(outcomes)],
+        "trials": [_trial(outcome) for outcome in outcomes],
+    }
+
+
+def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "settings": dict(point.settings),
+        "seeds": len(point.outcomes),
+        "done": point.done,
+        "failed": sum(outcome.status == "failed" for outcome in point.outcomes),
+        "mean": {name: spelled(point.mean(name)) for name in names},
+        "std": {name: spelled(point.std(name)) for name in names},
+    }
+
+
+def _trial(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "id": outcome.id,
+        "settings": dict(outcome.point),
+        "seed": outcome.seed,
+        "status": outcome.status,
+        "attempts": outcome.attempts,
+        "seconds": outcome.seconds,
+        "error": outcome.error,
+        "notes": list(outcome.notes),
+        "values": {name: spelled(value) for name, value in outcome.values.items()},
+    }
 
 
 @contextlib.contextmanager
