@@ -56,7 +56,7 @@ def test_descent_keeps_every_point(draw: Draw) -> None:
 
 
 def test_wandering_steps_are_orthogonal_and_of_the_length_asked_for(draw: Draw) -> None:
-    path = losses.wander(draw, draw.normal(5), losses.Step(0.1, 0.0), 2.0, 10)
+    path = losses.wander(draw, draw.normal(5), 2.0, 10, rate=0.1)
     moved = path[1:] - path[:-1]
     torch.testing.assert_close((moved * path[:-1]).sum(1), torch.zeros(10).double(), rtol=0, atol=1e-12)
     torch.testing.assert_close(moved.norm(dim=1), 0.1 * 2.0 / path[:-1].norm(dim=1))
@@ -64,7 +64,7 @@ def test_wandering_steps_are_orthogonal_and_of_the_length_asked_for(draw: Draw) 
 
 def test_wandering_with_momentum_and_decay_is_that_of_torch(draw: Draw) -> None:
     start = draw.normal(5)
-    path = losses.wander(Draw(1, "a"), start, losses.Step(0.1, 0.2, 0.9), 2.0, 4)
+    path = losses.wander(Draw(1, "a"), start, 2.0, 4, rate=0.1, decay=0.2, momentum=0.9)
     noise, point = Draw(1, "a"), start.clone().requires_grad_()
     optimizer = torch.optim.SGD([point], lr=0.1, momentum=0.9, weight_decay=0.2)
     for _ in range(4):

@@ -82,23 +82,19 @@ def descend(loss: Loss, start: Tensor, rate: float, steps: int) -> Tensor:
     return torch.stack(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Plain descent with weight decay λ, and momentum where it is not 0: b ← αb + g + λw, w ← w − ηb."""
+def wander(
+    draw: Draw, start: Tensor, strength: float, steps: int, *, rate: float, decay: float = 0.0, momentum: float = 0.0
+) -> Tensor:
+    """All points of a scale-invariant weight driven by noise: gradients of length strength/‖w‖ orthogonal to it.
 
-    rate: float
-    decay: float
-    momentum: float = 0.0
-
-
-def wander(draw: Draw, start: Tensor, step: Step, strength: float, steps: int) -> Tensor:
-    """All points of a scale-invariant weight driven by noise: gradients of length strength/‖w‖ orthogonal to it."""
+    Plain descent with weight decay λ, and momentum where it is not 0: b ← αb + g + λw, w ← w − ηb.
+    """
     path, buffer = [start], torch.zeros_like(start)
     for _ in range(steps):
         w, noise = path[-1], draw.normal(len(start))
         noise = noise - w * ((w @ noise) / (w @ w))
-        buffer = step.momentum * buffer + noise * (strength / (w.norm() * noise.norm())) + step.decay * w
-        path.append(w - step.rate * buffer)
+        buffer = momentum * buffer + noise * (strength / (w.norm() * noise.norm())) + decay * w
+        path.append(w - rate * buffer)
     return torch.stack(path)
 
 
@@ -191,10 +187,13 @@ class Layer:
         """On some of its samples."""
         return self.using(x=self.x[rows], target=self.target[rows])
 
+    def normalized(self) -> Tensor:
+        """(samples, units)."""
+        return standardize(self.x @ self.weight.T + self.bias, self.eps, self.dim)
+
     def outputs(self) -> Tensor:
         """(samples, outputs)."""
-        z = self.x @ self.weight.T + self.bias
-        return torch.tanh(self.gamma * standardize(z, self.eps, self.dim) + self.beta) @ self.head.T
+        return torch.tanh(self.gamma * self.normalized() + self.beta) @ self.head.T
 
     def loss(self) -> Tensor:
         """Half the mean squared error."""
@@ -231,9 +230,4 @@ def layer(draw: Draw, *, dim: int = 0, eps: float = 0.0) -> Layer:
 
 def idle(net: Layer) -> int:
     """Directions of (W, b) that leave the normalized values alone."""
-
-    def normalized(flat: Tensor) -> Tensor:
-        varied = net.vary(flat)
-        return standardize(varied.x @ varied.weight.T + varied.bias, dim=net.dim)
-
-    return nullity(normalized, flatten(net.weight, net.bias))
+    return nullity(lambda flat: net.vary(flat).using(eps=0.0).normalized(), flatten(net.weight, net.bias))

@@ -90,7 +90,7 @@ def discrete_growth(draw: Draw) -> Found:
     moved = sum(size(gradient(neuron.loss, p)) ** 2 for p in path[:-1])
     yield equal("‖w‖² after many steps", size(path[-1]) ** 2, predicted=1.0 + rate**2 * moved)
     yield shown("less at a smaller rate", size(descend(neuron.loss, w, rate / 20, 40)[-1]) < size(path[-1]))
-    end = size(losses.wander(draw, w, losses.Step(rate / 50, 0.0), strength, steps)[-1])
+    end = size(losses.wander(draw, w, strength, steps, rate=rate / 50)[-1])
     yield equal("‖w‖ under noise", end, predicted=(1 + 2 * (rate / 50 * strength) ** 2 * steps) ** 0.25, rel=5e-3)
 
 
@@ -111,7 +111,7 @@ def weight_decay(draw: Draw) -> Found:
     yield refutes("‖w‖² after the flow, over the start", ratio, published=math.exp(-decay * time))
     yield equal("‖w‖² after the flow, over the start", ratio, predicted=math.exp(-2 * decay * time), rel=1e-6)
     rate, strength = draw.number(0.05, 0.3), draw.number(0.5, 2.0)
-    path = losses.wander(draw, draw.normal(6), losses.Step(rate, decay), strength, 800)
+    path = losses.wander(draw, draw.normal(6), strength, 800, rate=rate, decay=decay)
     norms, rest, turn = path.norm(dim=1), rate * strength**2 / (2 * decay - rate * decay**2), angle(path[-1], path[-2])
     yield equal("‖w‖⁴ at equilibrium", norms[-1] ** 4, predicted=rest, rel=1e-5)
     yield equal("turn a step at equilibrium", turn, predicted=math.acos(1 - rate * decay), rel=1e-5)

@@ -201,7 +201,7 @@ def adam_steps(draw: Draw) -> Found:
 
 def growth_without_decay(draw: Draw) -> Found:
     start, rate, strength = draw.normal(6), 0.05, draw.number(0.5, 1.5)
-    path = losses.wander(draw, start / start.norm(), losses.Step(rate, 0.0), strength, 900).norm(dim=1)
+    path = losses.wander(draw, start / start.norm(), strength, 900, rate=rate).norm(dim=1)
     for t in (300, 900):
         yield equal(f"‖w‖⁴ after {t} steps", path[t] ** 4, predicted=1 + 2 * (rate * strength) ** 2 * t, rel=1e-2)
     yield shown("it never gets shorter", bool((path[1:] >= path[:-1]).all()))
@@ -253,7 +253,7 @@ def worst_feature(draw: Draw) -> Found:
 def momentum(draw: Draw) -> Found:
     rate, decay, alpha, start = 0.1, 0.02, draw.number(0.4, 0.7), draw.normal(400)
     start = 0.9 * start / start.norm()
-    free, held = (losses.wander(draw, start, losses.Step(rate, d, alpha), 0.5, 1500) for d in (0.0, decay))
+    free, held = (losses.wander(draw, start, 0.5, 1500, rate=rate, decay=d, momentum=alpha) for d in (0.0, decay))
     cosines = F.cosine_similarity(free[1:] - free[:-1], free[:-1]).abs()
     yield below("|cosine| of weights and step, late", cosines[-200:].mean(), predicted=cosines[1:20].mean() / 4)
     turn = sum(angle(a, b) for a, b in itertools.pairwise(held[-200:])) / 199
@@ -340,7 +340,7 @@ def decay_speed(draw: Draw) -> Found:
     rate, decay = draw.number(0.1, 0.2), draw.number(0.1, 0.2)
 
     def end(rate: float, decay: float) -> tuple[float, float]:
-        path = losses.wander(draw, draw.normal(5), losses.Step(rate, decay), 1.0, 600)
+        path = losses.wander(draw, draw.normal(5), 1.0, 600, rate=rate, decay=decay)
         return angle(path[-1], path[-2]), size(path[-1])
 
     turn, length = end(rate, decay)
