@@ -181,11 +181,10 @@ def solve(
     bottom = min(bottom, krylov.operator.size - top)
     known: Tensor | None = None  # the values when an invariant subspace was complete
     for made in range(products):
-        now = krylov.spectrum()[0] if krylov.steps else torch.zeros(0)
         chosen = [*range(top), *range(krylov.steps - bottom, krylov.steps)]
         if krylov.exhausted or (krylov.steps >= max(top + bottom, 1) and _settled(krylov, chosen, tolerance, known)):
             break
-        known = now if krylov.beta == 0.0 else known
+        known = krylov.spectrum()[0] if krylov.beta == 0.0 else known
         krylov.grow()
         if progress is not None:
             progress(made / products)

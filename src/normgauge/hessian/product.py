@@ -184,19 +184,10 @@ def scale_free(product: Product, units: str = "tensor") -> Mapped:
     Raises:
         InputError: for other units.
     """
-    return scaled(product, diagonal(product, units))
-
-
-def diagonal(product: Product, units: str = "tensor") -> Tensor:
-    """D as a flat vector.
-
-    Raises:
-        InputError: for units that are none.
-    """
     if units not in UNITS:
         raise InputError(f"units: expected tensor or channel, got {units!r}")
     parts = product.split(product.weights())
-    return torch.cat([_norms(value, units).reshape(-1) for value in parts.values()])
+    return scaled(product, torch.cat([_norms(value, units).reshape(-1) for value in parts.values()]))
 
 
 def _norms(value: Tensor, units: str) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from normgauge.symmetry.generators import Generator, State, put, taken
 from normgauge.symmetry.graph import Node, Value
 from normgauge.symmetry.labels import Labels, table
-from normgauge.symmetry.operations import Normal, mean_dims, moves, normalization, replay
+from normgauge.symmetry.operations import Normal, channels_of, mean_dims, moves, normalization, replay
 from normgauge.symmetry.sites import bias_behind, reading, readings
 
 Placed = tuple[str, Tensor]
@@ -90,14 +90,11 @@ def reader_shifts(labels: Labels, state: State) -> Iterator[Generator]:
 
 def _start(node: Node, normal: Normal) -> Centred:
     """Channels and groups of what a normalizer makes."""
-    value = node.outputs[0]
-    ids = torch.arange(normal.groups(torch.zeros(value.shape)).shape[0])
-    size = value.shape.numel() // len(ids)
-    group = ids[:, None].expand(-1, size).reshape(value.shape)
-    vector = torch.arange(value.shape[1] if normal.axis == 1 else normal.size)
-    if normal.axis != 1:
-        vector = vector.reshape(value.shape[-len(node.args[1]) :])
-    return Centred(normal.over_channels(vector, len(value.shape)).expand(value.shape), group, size, True)
+    shape = node.outputs[0].shape
+    size = normal.groups(torch.empty(shape)).shape[1]
+    group = (torch.arange(shape.numel()) // size).reshape(shape)
+    last = torch.arange(normal.size).expand(shape.numel() // normal.size, -1)
+    return Centred(channels_of(node) if normal.axis == 1 else last.reshape(shape), group, size, True)
 
 
 def _family(

@@ -232,12 +232,9 @@ def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None
 
 def looked_at(graph: Graph) -> list[tuple[str, int]]:
     """How many normalizers, matrix products and other operations there were; copies and views are not counted."""
-    counts: Counter[str] = Counter()
-    for node in graph.nodes:
-        normal = normalization(node)
-        if normal or node.op not in MOVING:
-            counts[f"{normal.kind} normalizations" if normal else node.op] += 1
-    return counts.most_common()
+    normals = [(node, normalization(node)) for node in graph.nodes]
+    counted = [(node, normal) for node, normal in normals if normal or node.op not in MOVING]
+    return Counter(f"{normal.kind} normalizations" if normal else node.op for node, normal in counted).most_common()
 
 
 def fewer(batch: Any) -> Any:

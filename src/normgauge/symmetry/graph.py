@@ -93,23 +93,19 @@ class Graph:
     output: Value | None
     state: dict[str, Value]
     consumers: dict[int, list[Node]] = field(default_factory=dict)
-    from_input: set[int] = field(default_factory=set)
     from_state: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for role, reached in (("input", self.from_input), ("state", self.from_state)):
+        from_input: set[int] = set()
+        for role, reached in (("input", from_input), ("state", self.from_state)):
             reached.update(v.index for v in self.values if v.role == role)
             for node in self.nodes:
                 if any(value.index in reached for value in node.inputs):
                     reached.update(out.index for out in node.outputs)
         for node in self.nodes:
-            node.chosen = any(not v.floating and self.given(v) for v in node.inputs)
+            node.chosen = any(not v.floating and v.index in from_input for v in node.inputs)
             for value in dict.fromkeys(node.inputs):
                 self.consumers.setdefault(value.index, []).append(node)
-
-    def given(self, value: Value) -> bool:
-        """Whether a value depends on the batch."""
-        return value.index in self.from_input
 
     def weighed(self, value: Value) -> bool:
         """Whether a value depends on the weights."""

@@ -24,7 +24,7 @@ class Torus:
 
     count: int = 1
     pairs: list[Tensor] = field(default_factory=list)
-    rows: list[dict[int, float]] = field(default_factory=list)
+    rows: list[list[tuple[int, float]]] = field(default_factory=list)
 
     def fresh(self, count: int) -> Tensor:
         """``count`` new variables."""
@@ -73,18 +73,14 @@ class Torus:
         made = self.fresh(len(new))
         out[new] = made
         for number, kind in zip(made.tolist(), kinds[new].tolist(), strict=True):
-            row: dict[int, float] = defaultdict(float)
-            row[number] -= 1.0
-            for (factor, _), variable in zip(terms, kind, strict=True):
-                row[variable] += factor
-            self.rows.append(dict(row))
+            self.rows.append([(number, -1.0), *zip(kind, factors.tolist(), strict=True)])
         return out[where].reshape(parts[0].shape).expand(shape)
 
     def solve(self) -> Solution:
         """All solutions of the equations."""
         roots = components(self.count, torch.cat([torch.empty(0, 2, dtype=torch.long), *self.pairs]))
         listed = roots.tolist()
-        pivots = eliminate([(listed[variable], factor) for variable, factor in row.items()] for row in self.rows)
+        pivots = eliminate([(listed[variable], factor) for variable, factor in row] for row in self.rows)
         free = [r for r in torch.unique(roots).tolist() if r != FIXED and r not in pivots]
         return Solution(roots, free, _spread(self.count, pivots, free))
 

@@ -165,9 +165,7 @@ def spectrally_normed(labels: Labels, node: Node, estimate: Estimate) -> None:
     outer = torch.zeros(shape.numel(), dtype=torch.float64)
     outer[inside[1].reshape(-1)] = torch.outer(estimate.left, estimate.right).reshape(-1).double()
     labels.held[name] = (estimate.weight.name, outer.reshape(shape))
-    labels.graph.state[name] = Value(-1_000_000 - len(labels.held), shape, name, "state")
-    labels.fixed(node)
-    labels.places[node.outputs[0].index] = (name, divided[1])
+    labels.stand_in(node, name, shape, divided[1])
 
 
 def with_quotients(state: State, held: Held) -> dict[str, Tensor]:
@@ -253,7 +251,6 @@ def _holding(parts: list[Generator], held: Held, state: State) -> list[Generator
         return after
 
     renamed = tuple(dict.fromkeys(held[n][0] if n in held else n for g in parts for n in g.parameters))
-    alone = len(parts) == 1
-    kind = parts[0].kind if alone else "pair" if any(g.kind == "pair" for g in parts) else parts[0].kind
-    what = parts[0].what if alone else "mixed into one another so that a spectral norm is held"
+    kind = "pair" if any(g.kind == "pair" for g in parts) else parts[0].kind
+    what = parts[0].what if len(parts) == 1 else "mixed into one another so that a spectral norm is held"
     return [Generator(kind, what, renamed, along.shape[1], move)]

@@ -53,13 +53,10 @@ def bilinear(torus: Torus, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _mm(labels: Labels, node: Node) -> None:
-    labels.give(node, product(labels, node.args[0], node.args[1]))
-
-
-def _addmm(labels: Labels, node: Node) -> None:
-    result = product(labels, node.args[1], node.args[2])
-    if node.kwargs.get("beta", 1) != 0:  # otherwise the first argument is not read
-        result = labels.torus.same(result, labels.of(node.args[0]))
+    *added, left, right = node.args
+    result = product(labels, left, right)
+    if added and node.kwargs.get("beta", 1) != 0:  # otherwise the first argument is not read
+        result = labels.torus.same(result, labels.of(added[0]))
     labels.give(node, result)
 
 
@@ -105,13 +102,8 @@ def _computed(labels: Labels, weight: Tensor, column: Tensor, groups: int) -> Te
 
 
 PRODUCTS: dict[str, Callable[[Labels, Node], None]] = {
-    "mm": _mm,
-    "bmm": _mm,
-    "addmm": _addmm,
-    "mv": _mv,
-    "dot": _mv,
-    "vdot": _mv,
-    "baddbmm": _addmm,
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _mm),
+    **dict.fromkeys(("mv", "dot", "vdot"), _mv),
     "convolution": _convolution,
 }
 
@@ -123,10 +115,8 @@ def agree(labels: Labels, name: str) -> None:
     if name in labels.base and uses:
         base = labels.base[name]
         every.insert(0, Use(torch.arange(len(base)), base, torch.tensor(FIXED)))
-    if len(every) < 2:
-        return
-    first = every[0]
     for other in every[1:]:
+        first = every[0]
         same = next((u for u in (other, _transposed(other)) if _matching(first, u)), None)
         a, b = (first, other) if same is None else (_short(first), _short(same))
         size = labels.graph.state[name].shape.numel()

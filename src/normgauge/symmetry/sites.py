@@ -77,11 +77,9 @@ class Fate:
 def number(node: Node, active: Value) -> float | None:
     """The plain number a node multiplies with, if it does."""
     other = node.arg(1) if node.args[0] is active else node.args[0]
-    if isinstance(other, int | float):
-        return float(other)
-    if isinstance(other, Value) and other.tensor is not None and other.shape.numel() == 1 and node.args[0] is active:
-        return float(other.tensor)
-    return None
+    if isinstance(other, Value) and other.shape.numel() == 1 and node.args[0] is active:
+        other = other.tensor
+    return float(other) if isinstance(other, int | float | Tensor) else None
 
 
 def from_softmax(value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normgauge.rules.expand import EXPANSIONS
+from normgauge.rules.expand import expansion_of
 from normgauge.symmetry.generators import Generator
 from normgauge.symmetry.graph import plain_kernels
 from normgauge.symmetry.operations import is_eps
@@ -85,11 +86,8 @@ class Trial:
         self.fill(changed or {})
         self.runs += 1
         try:
-            with torch.no_grad(), plain_kernels():
-                if eps:
-                    return self.run()
-                with WithoutEps(self.calls):
-                    return self.run()
+            with torch.no_grad(), plain_kernels(), nullcontext() if eps else WithoutEps(self.calls):
+                return self.run()
         finally:
             moved = [n for n in self.live if "running_" in n]  # train mode moves them
             self.fill({name: self.state[name] for name in (*(changed or {}), *moved)})
@@ -131,12 +129,10 @@ def random_move(generator: Generator, state: Mapping[str, Tensor], seed: int) ->
 def write_out(model: nn.Module) -> None:
     """Let a lent-out model's recurrent layers run by their equations: a kernel writes all gates into one tensor."""
     for module in model.modules():
-        if not isinstance(module, nn.RNNBase | nn.RNNCellBase) or "forward" in module.__dict__:
-            continue
-        for kind in type(module).__mro__:
-            if kind in EXPANSIONS and type(module).forward is kind.forward:  # type: ignore[attr-defined]
-                module.__dict__["forward"] = partial(EXPANSIONS[kind], module)
-                break
+        own = not isinstance(module, nn.RNNBase | nn.RNNCellBase) or "forward" in module.__dict__
+        written = None if own else expansion_of(type(module))
+        if written is not None:
+            module.__dict__["forward"] = partial(written, module)
 
 
 DROPPING = {"dropout1d", "dropout2d", "dropout3d"} | {
