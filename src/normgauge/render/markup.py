@@ -68,21 +68,18 @@ def tag(name: str, *content: Content, **attributes: str | float | bool | None) -
         content: what stands in it, in order.
         attributes: by name, ``_`` for ``-`` and one at the end for nothing; those that are None or False are left out.
     """
-    pieces = [f"<{name}"]
+    told = f"<{name}"
     for key, value in attributes.items():
         if isinstance(value, float):
-            pieces.append(f' {_spelled(key)}="{value:.1f}"')
-        elif isinstance(value, str):
-            pieces.append(f' {_spelled(key)}="{value if isinstance(value, Markup) else _safe(value)}"')
+            told += f'{_spelled(key)}="{value:.1f}"'
         elif value is True:
-            pieces.append(f" {_spelled(key)}")
+            told += _spelled(key)
         elif value is not None and value is not False:
-            pieces.append(f' {_spelled(key)}="{value}"')
-    opened = len(pieces)
-    pieces.append(">")
+            told += f'{_spelled(key)}="{value if isinstance(value, Markup) else _safe(str(value))}"'
+    pieces = [told, ">"]
     _add(pieces, content)
-    if name in EMPTY and not any(pieces[opened + 1 :]):
-        return Markup("".join(pieces[:opened]) + "/>")
+    if not any(pieces[2:]) and name in EMPTY:
+        return Markup(f"{told}/>")
     pieces.append(f"</{name}>")
     return Markup("".join(pieces))
 
@@ -104,7 +101,7 @@ def _halves(kind: Markup) -> tuple[str, str]:
 
 @cache
 def _spelled(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")
+    return " " + key.rstrip("_").replace("_", "-")
 
 
 def words(sentence: str) -> Markup:

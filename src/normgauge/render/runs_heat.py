@@ -9,6 +9,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from normgauge.render import svg
 from normgauge.render.markup import Content, Markup, markup, tag
@@ -130,6 +131,7 @@ def _key(ends: tuple[float, float]) -> Markup:
     return tag("p", f"{low} ", ramp, f" {high}, {told}", class_="ramp")
 
 
+@cache
 def palette() -> bytes:
     """Red, green, blue of each level: 0 for no value, then the ramp, then what is not finite."""
     channels = [Axis(tuple(enumerate(channel))) for channel in zip(*RAMP, strict=True)]
