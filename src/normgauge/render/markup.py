@@ -89,7 +89,7 @@ def in_row(kinds: Iterable[Markup], contents: Iterable[str]) -> Markup:
     pieces: list[str] = []
     for kind, content in zip(kinds, contents, strict=True):
         start, end = _halves(kind)
-        pieces += (start, words(content), end)
+        pieces += (start, _worded(content), end)
     return Markup("".join(pieces))
 
 
@@ -110,13 +110,19 @@ def words(sentence: str) -> Markup:
     >>> words("10^1.5 < 10^−2")
     '10<sup>1.5</sup> &lt; 10<sup>-2</sup>'
     """
+    return Markup(_worded(sentence))
+
+
+def _worded(sentence: str) -> str:
     if isinstance(sentence, Markup):
         return sentence
+    if "10^" not in sentence:
+        return _safe(sentence)
     first, raised = powers(sentence)
-    return markup(first, [(tag("sup", power), after) for power, after in raised]) if raised else Markup(_safe(first))
+    return markup(first, ((tag("sup", power), after) for power, after in raised))
 
 
 def powers(sentence: str) -> tuple[str, list[tuple[str, str]]]:
     """A sentence up to its first power of ten, then each exponent with what follows it."""
-    first, *rest = POWER.split(sentence) if "10^" in sentence else [sentence]
+    first, *rest = POWER.split(sentence)
     return first, [(power.replace("−", "-"), after) for power, after in zip(rest[::2], rest[1::2], strict=True)]
