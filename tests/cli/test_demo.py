@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normgauge.cli import main
-from normgauge.cli.demo_networks import normalized_linears, rescaled
+from normgauge.cli.demo_networks import rescaled
 from normgauge.zoo import mlp
 
 
@@ -20,16 +20,18 @@ def net():
 
 @pytest.mark.parametrize("span", [(0.0, 0.0), (3.0, 3.0), (-2.0, 4.0), (-9.0, -9.0)])
 def test_rescaling_leaves_the_function_alone(net, span):
-    twin = rescaled(net, *span)
     x = torch.randn(10, 6, dtype=torch.float64)
-    assert torch.allclose(twin(x), rescaled(net, 0.0, 0.0)(x), rtol=1e-9, atol=1e-9)
-    assert all((norm.running_var >= 0).all() for _, norm in normalized_linears(twin))
-    assert len(list(normalized_linears(twin))) == 2
+    twin, same = rescaled(net, x, *span), rescaled(net, x, 0.0, 0.0)
+    assert torch.allclose(twin(x), same(x), rtol=1e-9, atol=1e-9)
+    variances = [buffer for name, buffer in twin.named_buffers() if name.endswith("running_var")]
+    assert len(variances) == 2 and all((variance >= 0).all() for variance in variances)
+    weights = [layer.linear.weight / other.linear.weight for layer, other in zip(twin.layers, same.layers, strict=True)]
+    assert all((ratio != 1).any() for ratio in weights) is (span != (0.0, 0.0))
 
 
 def test_rescaling_moves_the_weights_of_the_copy_only(net):
     before = net.layers[0].linear.weight.clone()
-    twin = rescaled(net, 3.0, 3.0)
+    twin = rescaled(net, torch.randn(4, 6, dtype=torch.float64), 3.0, 3.0)
     assert torch.allclose(twin.layers[0].linear.weight, 1000 * before.double())
     assert torch.equal(net.layers[0].linear.weight, before)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import nn
 
 from normgauge.cli.progress import Report
 from normgauge.core.reading import Reading
+from normgauge.generalization.scores.fold import traced
 from normgauge.measure import gauge, readings
+from normgauge.rules.neighbours import fed
+from normgauge.rules.normalizer import Normalizer
+from normgauge.rules.tried import of_module
 from normgauge.training import accuracy, train
 from normgauge.zoo import digits, mlp
 
@@ -68,15 +71,15 @@ def _train(norm: str | None, epochs: int) -> tuple[nn.Module, float]:
 def _twins(model: nn.Module, batch: torch.Tensor) -> Iterator[Twin]:
     exact = batch.double()
     with torch.no_grad():
-        before = rescaled(model, 0.0, 0.0)(exact)
+        before = rescaled(model, exact, 0.0, 0.0)(exact)
     for name, (low, high) in RESCALINGS.items():
-        twin = rescaled(model, low, high)
+        twin = rescaled(model, exact, low, high)
         with torch.no_grad():
             change = float((twin(exact) - before).abs().max() / before.abs().max())
         yield Twin(name, change, gauge(twin, exact, scope="global", search=False))
 
 
-def rescaled(model: nn.Module, low: float, high: float, seed: int = 0) -> nn.Module:
+def rescaled(model: nn.Module, batch: torch.Tensor, low: float, high: float, seed: int = 0) -> nn.Module:
     """A float64 copy whose linear layers before a BatchNorm are rescaled channel by channel.
 
     (W_c, b_c, mean_c) → t_c (W_c, b_c, mean_c),   var_c → t_c² (var_c + ε) − ε,   log10 t_c uniform in [low, high]
@@ -89,27 +92,20 @@ def rescaled(model: nn.Module, low: float, high: float, seed: int = 0) -> nn.Mod
     twin = copy.deepcopy(model).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for linear, norm in normalized_linears(twin):
-            _rescale(linear, norm, low, high, generator)
+        for first, step, _ in fed(traced(twin, batch), torch.float64, lambda step: isinstance(step.module, nn.Linear)):
+            form = of_module(twin.get_submodule(step.path))
+            if form is not None:
+                _rescale(twin.get_submodule(first.path), form, low, high, generator)
     return twin
 
 
-def normalized_linears(model: nn.Module) -> Iterator[tuple[nn.Linear, nn.BatchNorm1d]]:
-    """The pairs of a linear layer and the BatchNorm that directly follows it inside an `nn.Sequential`."""
-    for stack in model.modules():
-        if isinstance(stack, nn.Sequential):
-            for first, second in pairwise(stack):
-                if isinstance(first, nn.Linear) and isinstance(second, nn.BatchNorm1d):
-                    yield first, second
-
-
-def _rescale(linear: nn.Linear, norm: nn.BatchNorm1d, low: float, high: float, generator: torch.Generator) -> None:
-    mean, var = norm.running_mean, norm.running_var
-    assert mean is not None and var is not None  # zoo networks keep running statistics
+def _rescale(linear: nn.Module, norm: Normalizer, low: float, high: float, generator: torch.Generator) -> None:
+    assert norm.stored is not None  # in eval mode; zoo networks keep statistics
+    mean, var = norm.stored
     drawn = torch.rand(len(var), generator=generator, dtype=torch.float64)
     variance = var + norm.eps
     t = torch.maximum(10 ** (low + (high - low) * drawn), 2 * (norm.eps / variance).sqrt())
-    linear.weight.mul_(t[:, None])
-    linear.bias.mul_(t)
+    linear.get_parameter("weight").mul_(t[:, None])
+    linear.get_parameter("bias").mul_(t)
     mean.mul_(t)
     var.copy_(t**2 * variance - norm.eps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,41 +26,32 @@ def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     variance, gamma, eps = norm.stored[1].detach().double().cpu(), norm.gamma, norm.eps
     if bool((variance < 0).any()):
         return Transfer((Gain(ctx.full(INF)),), unknown="a negative running variance")
-    sigma = (variance + eps).sqrt()
+    sigma = norm.below(variance)
     size = torch.ones_like(sigma) if gamma is None else gamma.detach().double().abs().cpu()
     scale = size / sigma
     top = float(scale.max())
     gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, Diagonal(scale))
+    c = int(scale.argmax())
+    put_in = f"{number(float(size[c]))}/√({number(float(variance[c]))} + {number(eps)})"
     reach = house_up(top * flow.peak) + float(norm.affine()[1].abs().max())
     return Transfer(
         (gain,),
         row=top * flow.row,
         low=-reach,
         high=reach,
-        sigma=sigma_facts(sigma, size, eps, float((1 / sigma).max())),
-        worked=_channel_worked(scale, size, variance, eps, gain),
+        sigma={
+            "min": float(sigma.min()),
+            "rms": float(sigma.square().mean().sqrt()),
+            "max": float(sigma.max()),
+            "gamma_max": float(size.max()),
+            "eps": eps,
+            "log_inverse": log_outward(float((1 / sigma).max())),
+            "log_l2": log_outward(float(torch.linalg.vector_norm(scale))),
+            "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma))),
+            "log_sum": None,
+        },
+        worked=equal(f"channel {c}: |γ|/√(var+ε) = {put_in}", gain.log),
     )
-
-
-def _channel_worked(scale: Tensor, size: Tensor, variance: Tensor, eps: float, gain: Gain) -> str:
-    c = int(scale.argmax())
-    put_in = f"{number(float(size[c]))}/√({number(float(variance[c]))} + {number(eps)})"
-    return equal(f"channel {c}: |γ|/√(var+ε) = {put_in}", gain.log)
-
-
-def sigma_facts(sigma: Tensor, gamma: Tensor, eps: float, inverse: float, groups: int = 1) -> Mapping[str, Any]:
-    """The numbers the table and the published products need."""
-    return {
-        "min": float(sigma.min()),
-        "rms": float(sigma.square().mean().sqrt()),
-        "max": float(sigma.max()),
-        "gamma_max": float(gamma.max()),
-        "eps": eps,
-        "log_inverse": log_outward(inverse),
-        "log_l2": log_outward(float(torch.linalg.vector_norm(gamma / sigma))) if gamma.shape == sigma.shape else None,
-        "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma))),
-        "log_sum": log_outward(float((1 / sigma).sum())) if groups > 1 else None,
-    }
 
 
 def train_statistics(data: Tensor, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:

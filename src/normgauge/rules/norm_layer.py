@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import log_above, size_up
-from normgauge.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer
+from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer
 from normgauge.rules.norm_batch import channel_affine, within_rows
 from normgauge.rules.normalizer import FLOOR, Normalizer, arguments, known, targets
 from normgauge.rules.registry import Family
@@ -28,8 +28,7 @@ def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfe
         SamplesMixed: when the samples lie on one of them.
     """
     data = step.inputs[0].tensor
-    if ctx.samples > 1 and flow.axis % data.ndim >= data.ndim - len(norm.dims):
-        raise SamplesMixed("a normalizer over the samples")
+    ctx.keep_apart(flow, data, norm.dims, "a normalizer")
     size, single = math.prod(data.shape[d] for d in norm.dims), len(norm.dims) == 1
     groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size).cpu()
     given = (norm.gamma, norm.beta, norm.eps)
@@ -37,19 +36,9 @@ def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfe
         layout: dict[str, Any] = {"gamma_axis": data.ndim - 1, "rows": True, "unit": "row"}
         return groupwise(groups, *given, flow, ctx, centred=norm.centred, **layout)
     # a group spans several rows: only the sample's own radius may be used, and γ lies on no single axis
-    wide = Flow(flow.slope, flow.radius, flow.radius, flow.norm, flow.low, flow.high, flow.axis)
+    wide = replace(flow, row=flow.radius)
     transfer = groupwise(groups, *given, wide, ctx, centred=norm.centred, gamma_axis=-1, rows=True)
-    gain = Gain(transfer.gains[0].log, transfer.gains[0].lo)
-    return Transfer(
-        (gain,),
-        radius=transfer.radius,
-        norm=transfer.norm,
-        low=transfer.low,
-        high=transfer.high,
-        sigma=transfer.sigma,
-        note=transfer.note,
-        worked=transfer.worked,
-    )
+    return replace(transfer, gains=(Gain(transfer.gains[0].log, transfer.gains[0].lo),), row=None)
 
 
 @rules.add(*targets("layer"), claim="T.L2")
@@ -98,13 +87,9 @@ def by_channel_groups(step: Step, count: int, norm: Normalizer, flow: Flow, ctx:
         SamplesMixed: when the samples lie on an axis it normalizes over.
     """
     data = step.inputs[0].tensor
-    if ctx.samples > 1 and flow.axis % data.ndim != 0:
-        raise SamplesMixed("a normalizer over the samples")
-    if ctx.samples > 1 and data.shape[0] != ctx.samples:
-        items = ctx.rows(data, flow.axis).reshape(ctx.samples, -1)  # several images a sample: their groups side by side
-        groups = items.reshape(ctx.samples, (data.shape[0] // ctx.samples) * count, -1)
-    else:
-        groups = data.detach().double().reshape(ctx.samples, -1, data[0].numel() // count)
+    ctx.keep_apart(flow, data, range(1, data.ndim), "a normalizer")
+    # several images a sample: their groups side by side
+    groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, data[0].numel() // count)
     unit = "channel" if count == data.shape[1] else "group"
     layout: dict[str, Any] = {"gamma_axis": 1, "period": count, "unit": unit}
     transfer = groupwise(groups.cpu(), norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
@@ -141,8 +126,7 @@ def local_response_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) ->
     Raises:
         SamplesMixed: when the samples lie on the channel axis.
     """
-    if ctx.samples > 1 and incoming[0].axis % step.inputs[0].tensor.ndim == 1:
-        raise SamplesMixed("a normalizer over the samples")
+    ctx.keep_apart(incoming[0], step.inputs[0].tensor, (1,), "a normalizer")
     given, standard = arguments(step), {"alpha": 1e-4, "beta": 0.75, "k": 1.0}
     m, alpha, beta, k = (standard[n] if given[n] is None else given[n] for n in ("size", *standard))
     if min(k, alpha, beta) <= 0:
@@ -173,8 +157,7 @@ def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     data, flow = step.inputs[0].tensor, incoming[0]
     if p != 2 or not isinstance(dim, int):
         return Transfer((Gain(ctx.full(INF)),), unknown=f"p={p}, dim={dim}")
-    if ctx.samples > 1 and dim % data.ndim == flow.axis % data.ndim:
-        raise SamplesMixed("a normalizer over the samples")
+    ctx.keep_apart(flow, data, (dim,), "a normalizer")
     last = dim % data.ndim == data.ndim - 1
     moved = data.movedim(dim, -1)
     axis = flow.axis % data.ndim
