@@ -140,7 +140,7 @@ def answers(kind: str, problem: Problem, watched: Watched) -> Iterator[Answer]:
     clip = CLIPS[case.seed % len(CLIPS)]
 
     def cells(name: str, limit: float | None) -> Iterator[Row]:
-        return cell_rows(case, slopes(), Loss.of(name, limit), world.cells(), 1)
+        return cell_rows(case, slopes(), Loss(name, 1.0 if limit is None else limit), world.cells(), 1)
 
     families: dict[str, Callable[[], Iterator[Row]]] = {
         "hold-out": lambda: holdout.rows(case),

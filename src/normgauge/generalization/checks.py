@@ -152,7 +152,19 @@ def _mirrored(sample: Sample) -> int:
     return int(((squares == 0) & ~own).sum())
 
 
-def refuse_options(delta: Any, tries: Any, radius: Any, epochs: Any, seed: Any, partition: Any, surrogate: Any) -> None:
+def refuse_options(
+    *,
+    delta: Any,
+    tries: Any,
+    radius: Any,
+    epochs: Any,
+    seed: Any,
+    cells: Any,
+    loss: Any,
+    clip: Any,
+    partition: Any,
+    surrogate: Any,
+) -> None:
     """Refuse options of the wrong form.
 
     Raises:
@@ -162,24 +174,34 @@ def refuse_options(delta: Any, tries: Any, radius: Any, epochs: Any, seed: Any, 
     def number(value: Any, kind: type) -> bool:
         return isinstance(value, kind | int) and not isinstance(value, bool)
 
-    if not (number(tries, int) and 1 <= tries <= MOST_TRIES):
-        raise InputError(f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}")
-    if not (number(delta, float) and delta / tries >= LEAST_DELTA and delta < 1):
-        raise InputError(f"delta: expected a share of failure between 0 and 1, got {delta!r}")
-    if radius is not None and not (number(radius, float) and 0 < radius < math.inf):
-        raise InputError(f"radius: expected a positive number, got {radius!r}")
-    if epochs is not None and not (number(epochs, int) and epochs >= 0):
-        raise InputError(f"epochs: expected a whole number, 0 or more, got {epochs!r}")
-    if not number(seed, int):
-        raise InputError(f"seed: expected a whole number, got {seed!r}")
-    if partition is not None and not isinstance(partition, Partition):
-        raise InputError(
-            f"partition: expected a Partition, such as k_means(inputs, 100), got {type(partition).__name__}"
-        )
-    if surrogate is not None and not (
-        isinstance(surrogate, tuple | list) and len(surrogate) == 2 and isinstance(surrogate[0], nn.Module)
+    counted = number(tries, int) and 1 <= tries <= MOST_TRIES
+    pair = isinstance(surrogate, tuple | list) and len(surrogate) == 2 and isinstance(surrogate[0], nn.Module)
+    reach = radius is None or (number(radius, float) and 0 < radius < math.inf)
+    passes = epochs is None or (number(epochs, int) and epochs >= 0)
+    for fine, said in (
+        (counted, f"tries: expected how many networks were compared on these samples, 1 or more, got {tries!r}"),
+        (
+            counted and number(delta, float) and delta / tries >= LEAST_DELTA and delta < 1,
+            f"delta: expected a share of failure between 0 and 1, got {delta!r}",
+        ),
+        (reach, f"radius: expected a positive number, got {radius!r}"),
+        (passes, f"epochs: expected a whole number, 0 or more, got {epochs!r}"),
+        (number(seed, int), f"seed: expected a whole number, got {seed!r}"),
+        (cells >= 1, f"cells: expected a number from 1 up, got {cells}"),
+        (loss in ("ramp", "cross-entropy"), f"loss: expected 'ramp' or 'cross-entropy', got {loss!r}"),
+        (clip is None or 0 < clip < math.inf, f"clip: expected a positive number, got {clip}"),
+        (
+            loss != "ramp" or clip is None,
+            "clip: the ramp has the range 1 already; clip= goes with loss='cross-entropy'",
+        ),
+        (
+            partition is None or isinstance(partition, Partition),
+            f"partition: expected a Partition, such as k_means(inputs, 100), got {type(partition).__name__}",
+        ),
+        (surrogate is None or pair, "surrogate: expected (network, labelled samples it never saw)"),
     ):
-        raise InputError("surrogate: expected (network, labelled samples it never saw)")
+        if not fine:
+            raise InputError(said)
 
 
 def records(sample: Sample, labelled: bool) -> Sequence[Hashable]:

@@ -59,21 +59,6 @@ class Loss:
     name: str
     limit: float | None
 
-    @classmethod
-    def of(cls, name: str, clip: float | None) -> Loss:
-        """Check the two options.
-
-        Raises:
-            InputError: for another loss, or a range that is none.
-        """
-        if name not in ("ramp", "cross-entropy"):
-            raise InputError(f"loss: expected 'ramp' or 'cross-entropy', got {name!r}")
-        if clip is not None and not (clip > 0 and math.isfinite(clip)):
-            raise InputError(f"clip: expected a positive number, got {clip}")
-        if name == "ramp" and clip is not None:
-            raise InputError("clip: the ramp has the range 1 already; clip= goes with loss='cross-entropy'")
-        return cls(name, 1.0 if name == "ramp" else clip)
-
     @property
     def problem(self) -> str:
         """Why there is nothing to bound, where there is nothing."""
@@ -179,8 +164,6 @@ def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
     Raises:
         InputError: where there is nothing to make several cells from.
     """
-    if cells < 1:
-        raise InputError(f"cells: expected a number from 1 up, got {cells}")
     if cells == 1:
         return one_cell()
     if fresh is None:

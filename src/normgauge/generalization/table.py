@@ -97,7 +97,18 @@ def certify(
     Raises:
         InputError: for data that cannot be read, or samples shared between train and hold-out.
     """
-    refuse_options(delta, tries, radius, epochs, seed, partition, surrogate)
+    refuse_options(
+        delta=delta,
+        tries=tries,
+        radius=radius,
+        epochs=epochs,
+        seed=seed,
+        cells=cells,
+        loss=loss,
+        clip=clip,
+        partition=partition,
+        surrogate=surrogate,
+    )
     model, told = unwrap(model), progress or silent
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
         data_free = (data_free,) if isinstance(data_free, str) else tuple(data_free)
@@ -109,9 +120,8 @@ def certify(
             unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
-        chosen = Loss.of(loss, clip)
         near = nearby(case, slopes)
-        found = list(cell_rows(case, slopes, chosen, partition, cells, near))
+        found = list(cell_rows(case, slopes, Loss(loss, 1.0 if loss == "ramp" else clip), partition, cells, near))
         held = list(holdout_rows(whole))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
         made = (

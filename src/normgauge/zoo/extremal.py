@@ -221,18 +221,21 @@ def _refuse(gains: Sequence[float], widths: Sequence[int], norm: str | None, bat
         raise InputError(
             f"K gains need K + 1 positive widths, the input's first; got {len(gains)} gains and widths {tuple(widths)}."
         )
-    if not all(0 <= gain < math.inf for gain in gains):
-        raise InputError(f"gains must be finite and not negative; got {tuple(gains)}.")
-    if norm is not None and norm not in NORMS:
-        raise InputError(f"no normalizer called {norm!r}; known: {', '.join(NORMS)} and None.")
-    if norm is not None and not eps > 0:
-        raise InputError(f"eps must be positive, or the constants are infinite; got {eps}.")
-    if norm == "layer" and min(widths) < 3:
-        raise InputError(f"layer normalization needs widths of 3 or more for a closed form; got {tuple(widths)}.")
-    if (batch is not None) != (norm == "batch"):
-        raise InputError(f"norm='batch' needs batch=, and only that; got norm={norm!r} and batch={_shape(batch)}.")
-    if batch is not None and (batch.ndim != 2 or batch.shape[1] != widths[0] or len(batch) < 2):
-        raise InputError(f"batch must be (m, {widths[0]}) with m > 1, to have statistics; got {_shape(batch)}.")
+    shaped = batch is None or (batch.ndim == 2 and batch.shape[1] == widths[0] and len(batch) > 1)
+    wide = norm != "layer" or min(widths) >= 3
+    for fine, said in (
+        (all(0 <= gain < math.inf for gain in gains), f"gains must be finite and not negative; got {tuple(gains)}."),
+        (norm in (None, *NORMS), f"no normalizer called {norm!r}; known: {', '.join(NORMS)} and None."),
+        (norm is None or eps > 0, f"eps must be positive, or the constants are infinite; got {eps}."),
+        (wide, f"layer normalization needs widths of 3 or more for a closed form; got {tuple(widths)}."),
+        (
+            (batch is not None) == (norm == "batch"),
+            f"norm='batch' needs batch=, and only that; got norm={norm!r} and batch={_shape(batch)}.",
+        ),
+        (shaped, f"batch must be (m, {widths[0]}) with m > 1, to have statistics; got {_shape(batch)}."),
+    ):
+        if not fine:
+            raise InputError(said)
 
 
 def _shape(batch: Tensor | None) -> str:

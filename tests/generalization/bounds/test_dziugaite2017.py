@@ -42,7 +42,7 @@ def test_bound_names_what_the_choice_costs() -> None:
     found = dr.bound(0.03, 150_000, 5000.0, 300, 55_000, 0.025, 0.01)
     assert 0.1 < found.value < 0.2  # T-600 of the paper reports .161 at such figures
     assert sum(term for _, term in found.terms) == pytest.approx(found.value)
-    assert found.term("choice of prior variance") > 0
+    assert dict(found.terms)["choice of prior variance"] > 0
     assert dr.bound(0.03, 150_000, 5000.0, 301, 55_000, 0.025, 0.01).value > found.value
     assert dr.bound(0.03, 150_000, 5001.0, 300, 55_000, 0.025, 0.01).value > found.value
     assert dr.bound(0.03, 150_000, 5000.0, 300, 55_001, 0.025, 0.01).value < found.value

@@ -27,13 +27,13 @@ def test_a_table_of_the_samples_gets_285() -> None:
 def test_equal_cells_by_hand() -> None:
     # û = 5.16e-7 + 0.53325·0.005 + 1.0665·√(2e-6·ln 40000) = 0.0075767; √(û·3.218876) = 0.156168; g(.005) = 0.119228
     found = computable(0.1, [0.005] * 200, 200, 1_000_000)
-    assert found.term("uncertainty") == pytest.approx(0.15617, abs=2e-4)
-    assert found.term("cells") == pytest.approx(0.11923, abs=1e-4)
-    assert found.value == pytest.approx(0.1 + found.term("uncertainty") + found.term("cells"))
+    assert dict(found.terms)["uncertainty"] == pytest.approx(0.15617, abs=2e-4)
+    assert dict(found.terms)["cells"] == pytest.approx(0.11923, abs=1e-4)
+    assert found.value == pytest.approx(0.1 + dict(found.terms)["uncertainty"] + dict(found.terms)["cells"])
 
 
 def test_it_sees_the_model_through_the_loss_alone() -> None:
     first, second = computable(0.0, [0.5, 0.5], 2, 1000), computable(0.25, [0.5, 0.5], 2, 1000)
     assert second.value - first.value == pytest.approx(0.25)
     assert computable(0.0, [0.5, 0.5], 2, 1000, limit=2.0).value == pytest.approx(2 * first.value)
-    assert computable(0.0, [1.0, 0.0], 2, 1000).term("cells") < first.term("cells")
+    assert dict(computable(0.0, [1.0, 0.0], 2, 1000).terms)["cells"] < dict(first.terms)["cells"]

@@ -4,13 +4,23 @@ import math
 
 import pytest
 
-from normgauge.generalization.bounds.xu_mannor2012 import kawaguchi, xu_mannor
+from normgauge.generalization.bounds.cells import tau_published, tau_xu_mannor
+from normgauge.generalization.bounds.parts import Parts
+from normgauge.generalization.bounds.xu_mannor2012 import robust
+
+
+def xu_mannor(loss: float, change: float, cells: int, m: int, delta: float, limit: float = 1.0) -> Parts:
+    return robust(loss, change, tau_xu_mannor(cells, m, delta), limit)
+
+
+def kawaguchi(loss: float, change: float, met: int, cells: int, m: int, delta: float, limit: float = 1.0) -> Parts:
+    return robust(loss, change, tau_published(met, cells, m, delta), limit)
 
 
 def test_xu_mannor_by_hand() -> None:
     found = xu_mannor(0.05, 0.1, 100, 50_000, 0.05, limit=2.0)
-    assert found.term("cells") == pytest.approx(2 * math.sqrt((200 * math.log(2) + 2 * math.log(20)) / 50_000))
-    assert found.value == pytest.approx(0.15 + found.term("cells"))
+    assert dict(found.terms)["cells"] == pytest.approx(2 * math.sqrt((200 * math.log(2) + 2 * math.log(20)) / 50_000))
+    assert found.value == pytest.approx(0.15 + dict(found.terms)["cells"])
 
 
 @pytest.mark.parametrize(("cells", "met", "printed"), [(10, 10, 0.086), (100, 98, 0.340), (1000, 746, 1.276)])

@@ -41,10 +41,6 @@ class Parts:
         steps = (end - start for end, start in zip(ends, [0.0, *ends], strict=False))
         return cls(ends[-1], tuple((name.replace("_", " "), step) for name, step in zip(levels, steps, strict=True)))
 
-    def term(self, name: str) -> float:
-        """The part of this name."""
-        return dict(self.terms)[name]
-
 
 def exp_up(log: float) -> float:
     """exp(log), rounded up; infinite where a float cannot hold it.

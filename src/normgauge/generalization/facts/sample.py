@@ -116,7 +116,10 @@ class Sample:
             raise InputError(
                 f"{name}: expected (inputs, labels) as tensors, a data set or a loader, got {describe(data)}"
             )
-        return cls(_checked(inputs, name), _classes(labels, len(inputs), name) if labelled else None)
+        if inputs.ndim < 2 or len(inputs) == 0:
+            raise InputError(f"{name}: expected one input a row, got {_shaped(inputs)}")
+        _refuse_spoiled(_spoiled(inputs), len(inputs), name)
+        return cls(inputs, _classes(labels, len(inputs), name) if labelled else None)
 
 
 def marks(points: Tensor) -> Iterator[bytes]:
@@ -277,13 +280,6 @@ def _input(item: Any) -> Tensor:
     if not isinstance(found, Tensor):
         raise InputError(f"expected a data set of tensors, or of (tensor, label), got {describe(item)}")
     return found
-
-
-def _checked(inputs: Tensor, name: str) -> Tensor:
-    if inputs.ndim < 2 or len(inputs) == 0:
-        raise InputError(f"{name}: expected one input a row, got {_shaped(inputs)}")
-    _refuse_spoiled(_spoiled(inputs), len(inputs), name)
-    return inputs
 
 
 def _spoiled(inputs: Tensor) -> int:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from normgauge.core.certificate import Consumed, Kind, Row, promised
-from normgauge.generalization.bounds.cells import tau_variation
+from normgauge.generalization.bounds.cells import tau_published, tau_variation, tau_xu_mannor
 from normgauge.generalization.bounds.distances import from_holdout
 from normgauge.generalization.bounds.hou2023 import transport
 from normgauge.generalization.bounds.parts import Parts
 from normgauge.generalization.bounds.than_phan2025 import computable
-from normgauge.generalization.bounds.xu_mannor2012 import kawaguchi, xu_mannor
+from normgauge.generalization.bounds.xu_mannor2012 import robust
 from normgauge.generalization.conditions import HOLDOUT, together
 from normgauge.generalization.facts.sample import Sample
 from normgauge.generalization.facts.space import STEEPNESS, Space
@@ -109,24 +109,19 @@ def robustness(space: Space, delta: float) -> Iterator[Row]:
     tried = [(c.loss, min(1.0, c.steepness * diameter)) for c in space.choices]
     if space.quantity == "error":
         tried.append((float((space.margins <= 0).double().mean()), 1.0))  # the ramp of a margin of nothing
-    for key, name, source in (
-        ("xu_mannor", "Robustness, Xu & Mannor", "Xu & Mannor 2012, Theorem 1"),
-        ("kawaguchi", "Robustness, Kawaguchi et al.", "Kawaguchi et al. 2022, Theorem 1"),
+    taus = tau_xu_mannor(space.count, space.m, delta), tau_published(len(space.counts()), space.count, space.m, delta)
+    for key, name, source, tau in (
+        ("xu_mannor", "Robustness, Xu & Mannor", "Xu & Mannor 2012, Theorem 1", taus[0]),
+        ("kawaguchi", "Robustness, Kawaguchi et al.", "Kawaguchi et al. 2022, Theorem 1", taus[1]),
     ):
         row = blank(space, delta, key, name, source=source, formula=formula)
         if space.refusal:
             yield row
             continue
-        found = [_robust(key, space, space.limit * loss, space.limit * change, delta) for loss, change in tried]
+        found = [robust(space.limit * loss, space.limit * change, tau, space.limit) for loss, change in tried]
         best = min(found, key=lambda parts: parts.value, default=Parts.added(change_in_a_cell=math.inf))
         reason = "" if best.value < space.limit else NO_DIAMETER if math.isinf(diameter) else ADDED_UP
         yield promised(row, value=best.value, terms=best.terms, additive=True, reason=reason)
-
-
-def _robust(key: str, space: Space, loss: float, change: float, delta: float) -> Parts:
-    if key == "xu_mannor":
-        return xu_mannor(loss, change, space.count, space.m, delta, space.limit)
-    return kawaguchi(loss, change, len(space.counts()), space.count, space.m, delta, space.limit)
 
 
 def direct(space: Space, delta: float, fresh: Sample | None, wrong: Tensor | None) -> Row:
