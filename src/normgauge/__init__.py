@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from normgauge.core.bound import Evidence, Scope
     from normgauge.core.reading import Reading
     from normgauge.errors import NormgaugeError
-    from normgauge.generalization import certify
+    from normgauge.generalization.table import certify
     from normgauge.hessian import curvature
     from normgauge.measure import gauge, readings
     from normgauge.monitor import Monitor
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 _HOME = {
     "advise": "normgauge.advice",
     "canonical": "normgauge.symmetry",
-    "certify": "normgauge.generalization",
+    "certify": "normgauge.generalization.table",
     "curvature": "normgauge.hessian",
     "gauge": "normgauge.measure",
     "Monitor": "normgauge.monitor",

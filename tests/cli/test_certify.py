@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from torch import nn
 
-from normgauge import generalization
 from normgauge.cli import main
 from normgauge.core.certificate import Certificate, Kind
 from normgauge.errors import InputError
+from normgauge.generalization import table
 from normgauge.render.certificate_families import EXPLAINED, SPEAKING
 from tests.made_certificates import FULL, NOTHING
 
@@ -69,7 +69,7 @@ def asked(monkeypatch) -> dict[str, Any]:
         seen.update(model=model, train=train, holdout=holdout, **more)
         return FULL
 
-    monkeypatch.setitem(vars(generalization), "certify", certify)  # in front of the lazy one
+    monkeypatch.setitem(vars(table), "certify", certify)
     return seen
 
 
@@ -168,7 +168,7 @@ def test_what_certify_refuses_is_one_line(net, asked, monkeypatch, capsys):
     def refuse(*_: Any, **__: Any) -> Certificate:
         raise InputError("train and hold-out share 12 samples;\n take them out of one")
 
-    monkeypatch.setitem(vars(generalization), "certify", refuse)
+    monkeypatch.setitem(vars(table), "certify", refuse)
     assert main(["certify", f"{net}:build", "--train", f"{net}:train"]) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith("share 12 samples; take them out of one")
 
@@ -177,7 +177,7 @@ def test_an_interrupt_ends_quietly_and_writes_nothing(net, asked, monkeypatch, t
     def interrupted(*_: Any, **__: Any) -> Certificate:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(vars(generalization), "certify", interrupted)
+    monkeypatch.setitem(vars(table), "certify", interrupted)
     page = tmp_path / "c.html"
     assert main(["certify", f"{net}:build", "--train", f"{net}:train", "--html", str(page)]) == 130
     told = capsys.readouterr()

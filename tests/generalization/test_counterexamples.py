@@ -11,7 +11,6 @@ from torch import Tensor
 
 from normgauge.core.certificate import NETWORK, Certificate, Kind, Row
 from normgauge.errors import InputError
-from normgauge.generalization import certify
 from normgauge.generalization.counterexamples import (
     COUNTEREXAMPLES,
     Counterexample,
@@ -23,6 +22,7 @@ from normgauge.generalization.counterexamples import (
     right_half,
 )
 from normgauge.generalization.facts.sample import Sample, fingerprints
+from normgauge.generalization.table import certify
 
 SMALL: dict[str, Callable[[], Counterexample]] = {
     "memorizer": memorizer,

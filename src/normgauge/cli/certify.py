@@ -139,7 +139,7 @@ def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
     """The certificate of the network named."""
     sources = {name: _source(name, getattr(args, name)) for name in ("train", "holdout", "unlabeled", "groups")}
     model = load_model(args.model)
-    from normgauge.generalization import certify
+    from normgauge.generalization.table import certify
 
     data = {name: None if source is None else source() for name, source in sources.items()}
     return certify(

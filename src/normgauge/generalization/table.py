@@ -124,16 +124,20 @@ def certify(
         found = list(cell_rows(case, slopes, Loss(loss, 1.0 if loss == "ramp" else clip), partition, cells, near))
         held = list(holdout_rows(whole))
         trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
-        made = (
-            [*held, per_class(case, held[0])],
-            robust.rows(case, slopes, held[0]),
-            found,
-            capacity.rows(case),
-            gibbs.rows(case, initial=initial, prepared=trained),
-            compression.rows(case, coreset=coreset, picked=picked),
-            disagreement.rows(case, surrogate=_surrogate(surrogate), prepared=trained),
-            score_rows(case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)),
-        )
+        made: dict[str, Iterable[Row]] = {
+            "counting mistakes on the hold-out": [*held, per_class(case, held[0])],
+            "proving which predictions cannot be changed": robust.rows(case, slopes, held[0]),
+            "cells": found,
+            "capacity, from norms and parameters": capacity.rows(case),
+            "noise on the weights": gibbs.rows(case, initial=initial, prepared=trained),
+            "compression": compression.rows(case, coreset=coreset, picked=picked),
+            "training a second network to compare with": disagreement.rows(
+                case, surrogate=_surrogate(surrogate), prepared=trained
+            ),
+            "scores": score_rows(
+                case, reading=slopes.reading, local=slopes.point, initial=initial, lipschitz_term=_term(found)
+            ),
+        }
         curves = local_curve(slopes, near)
         rows = tuple(paid_for(row, delta, tries) for row in asked(made, told, notes))
     return Certificate(
@@ -152,24 +156,14 @@ def certify(
     )
 
 
-def asked(families: Iterable[Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
+def asked(families: Mapping[str, Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
     """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
 
     Raises:
         InputError: for what the caller gave.
     """
-    names = (
-        "counting mistakes on the hold-out",
-        "proving which predictions cannot be changed",
-        "cells",
-        "capacity, from norms and parameters",
-        "noise on the weights",
-        "compression",
-        "training a second network to compare with",
-        "scores",
-    )
-    for index, (name, rows) in enumerate(zip(names, families, strict=True)):
-        told(name, index / len(names))
+    for index, (name, rows) in enumerate(families.items()):
+        told(name, index / len(families))
         try:
             yield from rows
         except InputError:

@@ -108,8 +108,7 @@ def crossed(partition: Partition, sample: Sample, classes: int) -> Tensor:
 def in_cells(sample: Sample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, Spread]:
     """Cell times label of every sample, and the distances inside."""
     cells = crossed(partition, sample, classes)
-    far = partition.far(cells // classes)
-    return cells, spread_of(sample, cells, seed=seed, outside=far if bool(far.any()) else None)
+    return cells, spread_of(sample, cells, seed=seed, outside=partition.far(cells // classes))
 
 
 def ramps(margins: Tensor, slope: float) -> tuple[Choice, ...]:

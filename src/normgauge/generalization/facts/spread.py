@@ -21,22 +21,18 @@ class Spread:
         pairs: (p,) float64.
         triples: (q, 3) float64.
         cells: (p + q,) the cell of each pair, then of each triple.
-        singles: points alone in their cell.
-        outside: points of cells that count 1 whatever the steepness.
         m: points in all.
     """
 
     pairs: Tensor
     triples: Tensor
     cells: Tensor
-    singles: int
-    outside: int
     m: int
 
     @property
     def alone(self) -> int:
-        """Points that count 1, whatever the steepness."""
-        return self.singles + self.outside
+        """Points that count 1, whatever the steepness: no other is in their cell, or they were left out."""
+        return self.m - 2 * len(self.pairs) - 3 * len(self.triples)
 
     def mean(self) -> float:
         """The mean distance within a cell, points alone left out."""
@@ -82,15 +78,13 @@ def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor |
     position = torch.arange(len(kept)) - torch.repeat_interleave(ends - counts, counts)
     size = torch.repeat_interleave(counts, counts)
     in_triple = (size % 2 == 1) & (size >= 3) & (position < 3)
-    alone = size == 1
-    pairs = kept[~in_triple & ~alone].reshape(-1, 2)
+    pairs = kept[~in_triple & (size > 1)].reshape(-1, 2)
     triples = kept[in_triple].reshape(-1, 3)
-    gone = 0 if outside is None else int(outside.sum())
     near = distances(sample, pairs[:, 0], sample, pairs[:, 1])
     sides = ((0, 1), (0, 2), (1, 2))
     far = torch.stack([distances(sample, triples[:, i], sample, triples[:, j]) for i, j in sides], 1)
     where = cells[torch.cat([pairs[:, 0], triples[:, 0]])]
-    return Spread(near, far, where, int(alone.sum()), gone, len(cells))
+    return Spread(near, far, where, len(cells))
 
 
 def distances(first: Sample, here: Tensor, second: Sample, there: Tensor) -> Tensor:
