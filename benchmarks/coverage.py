@@ -216,9 +216,9 @@ def counted(index: int, delta: float) -> Iterator[tuple[Row, float, float]]:
     m = 10 ** (9 + index % 6)
     wrong = int(torch.distributions.Binomial(torch.tensor(m).double(), torch.tensor(rare).double()).sample())
     chain = capacity.read_chain(net, Sample(torch.tensor([[1.0], [-1.0]]), torch.tensor([1, 0])))
-    norms = Counted(wrong / m, 0.0)
-    for key, form in (("capacity.bartlett2017", capacity.spectral), ("capacity.neyshabur2018", capacity.noisy)):
-        parts = form(chain, norms, 1.9, 2, m, math.log(m) / 2, delta)  # type: ignore[arg-type]
+    norms = Counted(wrong / m, m, math.log(m) / 2, 0.0)
+    for key in ("capacity.bartlett2017", "capacity.neyshabur2018"):
+        parts = capacity.bound(key, chain, norms, 1.9, 2, m, delta)  # type: ignore[arg-type]
         row = Row(f"{key}, by counts", key, "capacity", Kind.VACUOUS, parts.value, terms=parts.terms)
         yield promised(row, condition="D is drawn"), rare, 0.0
 
@@ -228,6 +228,8 @@ class Counted:
     """What the norm rows ask of D, where only counts are known."""
 
     share: float
+    m: int
+    log_data: float
     log_norm: float
 
     def error(self, gamma: float) -> float:

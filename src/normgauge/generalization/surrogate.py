@@ -23,7 +23,7 @@ from normgauge.zoo import Split
 STEPS = 100  # an epoch has about this many, with between 8 and 128 samples a step
 PASSES = 5  # over the half of D, by default
 MOST_WORK, SPEED = 4e11, 2e10  # multiplications that need not be asked for, and about how many a core does a second
-RATES = ((1e-3, 0.7), (1e-4, 0.3))  # learning rate, share of the epochs: the smaller one settles the weights
+LONG = 0.7  # share of the epochs at the larger learning rate; the smaller one settles the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,14 @@ def half(case: Case) -> Half:
 
 def learn(model: nn.Module, data: Split, case: Case) -> None:
     """Train in place for the epochs the case allows."""
-    size, done = min(128, max(8, len(data) // STEPS)), 0
-    for (rate, share), last in zip(RATES, (False, True), strict=True):
-        epochs = case.epochs - done if last else math.ceil(case.epochs * share)
-        start = done
+    size, first = min(128, max(8, len(data) // STEPS)), math.ceil(case.epochs * LONG)
+    for rate, start, epochs in ((1e-3, 0, first), (1e-4, first, case.epochs - first)):
 
         def tell(step: int, steps: int, start: int = start, epochs: int = epochs) -> None:
             case.progress("training on a half of D", (start + epochs * step / steps) / case.epochs)
 
         if epochs:
-            train(model, data, epochs=epochs, batch_size=size, lr=rate, seed=case.seed + done, progress=tell)
-        done += epochs
+            train(model, data, epochs=epochs, batch_size=size, lr=rate, seed=case.seed + start, progress=tell)
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:
