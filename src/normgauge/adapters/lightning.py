@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from normgauge.monitor import Monitor
+from normgauge.monitor.optimizer import first_rate
 
 try:
     from lightning.pytorch import Callback
@@ -62,8 +63,7 @@ class MonitorCallback(Callback):
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Keep the learning rate of this step: schedulers have moved on when the batch ends."""
         del trainer, pl_module
-        rate = optimizer.param_groups[0]["lr"]
-        self._rate = float(rate) if len(optimizer.param_groups) == 1 and not isinstance(rate, Tensor) else None
+        self._rate = first_rate(optimizer) if len(optimizer.param_groups) == 1 else None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch is done; its gradients stay until the next one, and the optimizer has stepped or will later."""

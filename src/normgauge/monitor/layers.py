@@ -157,7 +157,11 @@ class Inventory:
             old = by_name.get(layer.name)
             if old is None:
                 found.append(layer)
-            elif old.module is not layer.module and _fits(old, layer):
+            elif old.module is not layer.module and (old.attribute, old.role, old.shape) == (
+                layer.attribute,
+                layer.role,
+                layer.shape,
+            ):
                 old.module = layer.module
                 self.exchanged.append(old)
         return found
@@ -292,10 +296,6 @@ def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
     parts += [f"σ of {_listed(kept)} from running statistics"] if kept else []
     why = "the model is compiled, and its layers do not run as modules" if _compiled(model) else "they did not run"
     return f"{' and '.join(parts)}: {why} in the steps that are read."
-
-
-def _fits(old: Layer, new: Layer) -> bool:
-    return old.attribute == new.attribute and old.role == new.role and old.shape == new.shape
 
 
 def _listed(names: Sequence[str]) -> str:

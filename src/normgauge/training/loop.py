@@ -17,7 +17,6 @@ from normgauge.errors import InputError
 from normgauge.training.resume import Epoch, History, Run, restore, save
 
 OnStart = Callable[[int], None]  # steps done before, in the run that is resumed
-OnEpoch = Callable[[Epoch], None]
 OnStep = Callable[[int, torch.Tensor], None]  # steps done so far, loss of this one (detached)
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
@@ -58,7 +57,6 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     on_start: OnStart | None = None,
-    on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     progress: Progress | None = None,
 ) -> History:
@@ -80,7 +78,6 @@ def train(
         seed: of the shuffling and of dropout.
         checkpoint: file to write after each epoch and to resume from if it exists.
         on_start: called once before the first step with the count of steps done before, 0 for a fresh run.
-        on_epoch: called with each new epoch's record, after its checkpoint is written.
         on_step: called after each step with the count of steps so far and the loss; gradients are still there.
         progress: called after each step with the steps done and the steps in all.
 
@@ -118,11 +115,10 @@ def train(
                 progress(step, epochs * per_epoch)
 
         for number in range(len(history.epochs) + 1, epochs + 1):
-            history = history.with_epoch(_one_epoch(run, train_split, batch_size, number, after_step))
+            epoch = _one_epoch(run, train_split, batch_size, number, after_step)
+            history = History((*history.epochs, epoch))
             if path is not None:
                 save(path, run, history, settings)
-            if on_epoch is not None:
-                on_epoch(history.epochs[-1])
     return history
 
 

@@ -46,15 +46,6 @@ class History:
         """The loss of each epoch."""
         return tuple(epoch.loss for epoch in self.epochs)
 
-    @property
-    def accuracies(self) -> tuple[float, ...]:
-        """The training accuracy of each epoch."""
-        return tuple(epoch.accuracy for epoch in self.epochs)
-
-    def with_epoch(self, epoch: Epoch) -> History:
-        """The history with one more epoch."""
-        return History((*self.epochs, epoch))
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
