@@ -16,6 +16,7 @@ from normgauge.generalization.case import Case
 from normgauge.generalization.facts.reads import refuse_unpaid
 from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.generalization.scores.norms import multiplications
+from normgauge.render.numbers import listed
 from normgauge.trace.untouched import unwrap
 from normgauge.training import train
 from normgauge.zoo import Split
@@ -104,8 +105,9 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
                 reset()
     kept = [name for name, tensor in _learnt(twin) if bool(tensor.isnan().any())]
     if kept:
-        named = ", ".join(kept[:3]) + (f" and {len(kept) - 3} more" if len(kept) > 3 else "")
-        raise InputError(f"{type(model).__name__} cannot start anew: reset_parameters leaves {named} as trained")
+        raise InputError(
+            f"{type(model).__name__} cannot start anew: reset_parameters leaves {listed(kept, 3)} as trained"
+        )
     return twin.requires_grad_(True)
 
 

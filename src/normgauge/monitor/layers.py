@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
+from normgauge.render.numbers import listed
 from normgauge.rules.normalizer import Normalizer
 from normgauge.rules.tried import of_module
 
@@ -157,11 +158,7 @@ class Inventory:
             old = by_name.get(layer.name)
             if old is None:
                 found.append(layer)
-            elif old.module is not layer.module and (old.attribute, old.role, old.shape) == (
-                layer.attribute,
-                layer.role,
-                layer.shape,
-            ):
+            elif old.module is not layer.module and _fits(old, layer):
                 old.module = layer.module
                 self.exchanged.append(old)
         return found
@@ -291,16 +288,15 @@ def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
     kept = [layer.name for layer in norms if layer.form.running is not None]
     lacking = [layer.name for layer in norms if layer.form.running is None]
     convs = [layer.name for layer in silent if layer.role == "conv"]
-    parts = [f"no σ of {_listed(lacking)}"] if lacking else []
-    parts += [f"no operator norm of {_listed(convs)}, whose input was not seen"] if convs else []
-    parts += [f"σ of {_listed(kept)} from running statistics"] if kept else []
+    parts = [f"no σ of {listed(lacking, SHOWN)}"] if lacking else []
+    parts += [f"no operator norm of {listed(convs, SHOWN)}, whose input was not seen"] if convs else []
+    parts += [f"σ of {listed(kept, SHOWN)} from running statistics"] if kept else []
     why = "the model is compiled, and its layers do not run as modules" if _compiled(model) else "they did not run"
     return f"{' and '.join(parts)}: {why} in the steps that are read."
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + rest
+def _fits(old: Layer, new: Layer) -> bool:
+    return old.attribute == new.attribute and old.role == new.role and old.shape == new.shape
 
 
 def _compiled(model: nn.Module) -> bool:

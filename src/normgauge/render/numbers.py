@@ -78,6 +78,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are.
+
+    >>> listed(["stem", "head"], 2), listed(["a", "b", "c", "d"], 2)
+    ('stem, head', 'a, b and 2 more')
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def enclosure(lower: float | None, upper: float | None) -> str:
     """The two ends of a norm; one of them where only one is known.
 

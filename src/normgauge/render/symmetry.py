@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from normgauge.core.symmetry import Symmetries, Symmetry, size
 from normgauge.render.console import Block, as_text
+from normgauge.render.numbers import listed
 from normgauge.render.table import Grid
 
 MEANING = {
@@ -32,17 +33,12 @@ def _grid(title: str, groups: tuple[Symmetry, ...]) -> Grid:
     headers = ["what", "weights", "directions", "exact", "with ε", *(["eval", "eval alone"] if evaluated else [])]
     rows = []
     for group in groups:
-        cells = [group.what, shortened(group.parameters), str(group.count), size(group.exact), size(group.defect)]
+        cells = [group.what, listed(group.parameters, 3), str(group.count), size(group.exact), size(group.defect)]
         if evaluated:
             alone = "broken" if (group.eval_alone or 0.0) > BROKEN else size(group.eval_alone)
             cells += [size(group.eval_defect), alone]
         rows.append(tuple(cells))
     return Grid(title, tuple(headers), tuple(rows), frozenset(range(2, len(headers))))
-
-
-def shortened(names: tuple[str, ...], most: int = 3) -> str:
-    """The first few names and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _notes(found: Symmetries) -> list[str]:
@@ -51,7 +47,7 @@ def _notes(found: Symmetries) -> list[str]:
         notes.append("eval: running statistics moved along; eval alone: left as they are, so that eval mode sees it")
     notes += [f"no statement on {name}: what it touches was left out" for name in found.unknown]
     if found.unused:
-        notes.append(f"the output does not depend on {shortened(found.unused, 5)}")
+        notes.append(f"the output does not depend on {listed(found.unused, 5)}")
     notes += [f"given by the equations, refused by the model: {text}" for text in found.rejected]
     notes += [f"not looked for: {text}" for text in found.not_looked_for]
     return notes + list(found.notes)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgauge.render.numbers import listed
 from normgauge.rules.tried import of_module
 from normgauge.trace.untouched import compiled_inside
 
@@ -68,8 +69,7 @@ def known(model: nn.Module) -> str:
     names = [name for name, module in model.named_modules() if name and of_module(module) is not None]
     if not names:
         return "it has no normalizer that is a module"
-    rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"its normalizers are {', '.join(names[:LISTED])}{rest}"
+    return f"its normalizers are {listed(names, LISTED)}"
 
 
 def hooked_like(module: nn.Module, original: nn.Module) -> nn.Module:

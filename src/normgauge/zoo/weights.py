@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from normgauge.errors import LoadError
+from normgauge.render.numbers import listed
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -95,8 +96,4 @@ def _mismatches(wanted: Mapping[str, torch.Tensor], given: Mapping[str, torch.Te
         if name in given and given[name].shape != tensor.shape
     ]
     groups = {"missing in the file": missing, "not in the model": unexpected, "other shapes": shapes}
-    return [f"{len(names)} {what} ({_listed(names)})" for what, names in groups.items() if names]
-
-
-def _listed(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return [f"{len(names)} {what} ({listed(names, 5)})" for what, names in groups.items() if names]

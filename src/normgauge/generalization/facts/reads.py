@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from normgauge.errors import InputError
 from normgauge.generalization.facts.sample import device_of
+from normgauge.render.numbers import listed
 
 NUMBERS = 64  # tensors that hold one number each: more may spell something out
 MOST_NAMED = 3
@@ -146,10 +147,9 @@ def refuse_unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data
     """
     left = unpaid(model, inputs.clone().to(device_of(model)), paid, data_free)
     if left:
-        few = ", ".join(left[:MOST_NAMED]) + (f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else "")
         raise InputError(
-            f"the prediction depends on {few}, which may know D and is not paid for: make it a parameter or a float "
-            "buffer, or name it in data_free= if it was fixed without D"
+            f"the prediction depends on {listed(left, MOST_NAMED)}, which may know D and is not paid for: make it a "
+            "parameter or a float buffer, or name it in data_free= if it was fixed without D"
         )
 
 
