@@ -21,8 +21,6 @@ from normgauge.hessian.refusals import (
     checked,
     failed,
     first_notes,
-    no_parameters,
-    no_second,
     own_functions,
 )
 from normgauge.rules.tried import of_module
@@ -78,8 +76,14 @@ class Setting:
         check_initialized(model)
         everything = dict(model.named_parameters())
         trained = {name: p for name, p in everything.items() if p.requires_grad}
+        if not everything:
+            raise InputError(
+                "model: expected parameters, got a model without any; there is nothing to differentiate by"
+            )
         if not trained:
-            raise InputError(no_parameters(everything))
+            raise InputError(
+                f"model: all {len(everything)} parameters are frozen; set requires_grad on those that count"
+            )
         first = next(iter(trained.values()))
         own = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
         call: Any = objective if loss is None else partial(_paired, loss)
@@ -179,7 +183,8 @@ def _gradient(
     try:
         return torch.autograd.grad(of, by, along, allow_unused=True, **options)
     except RuntimeError as error:
-        raise InputError(no_second(error)) from error
+        text = " ".join(str(error).split())
+        raise InputError(f"an operation of the model or the loss has no second derivative: {text}"[:400]) from error
 
 
 def _paired(loss: Loss, model: nn.Module, batch: Any) -> Any:

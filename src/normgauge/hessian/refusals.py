@@ -8,7 +8,7 @@ normalization takes ‖v‖ for a constant and says nothing, that of hardsigmoid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -155,19 +155,6 @@ def listed(names: list[str], most: int = 4) -> str:
     """A few names and how many more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def no_parameters(everything: Mapping[str, Tensor]) -> str:
-    """Why there is nothing to differentiate by."""
-    if not everything:
-        return "model: expected parameters, got a model without any; there is nothing to differentiate by"
-    return f"model: all {len(everything)} parameters are frozen; set requires_grad on those that count"
-
-
-def no_second(error: RuntimeError) -> str:
-    """Torch's own words on an operation that cannot be differentiated again."""
-    text = " ".join(str(error).split())
-    return f"an operation of the model or the loss has no second derivative: {text}"[:400]
 
 
 def nodes(tensors: Iterable[Tensor | None]) -> Iterator[Any]:

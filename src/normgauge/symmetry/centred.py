@@ -102,19 +102,17 @@ def _family(
 ) -> Generator | None:
     """What one matrix may add to its rows; None where something is in the way."""
     found = reading(labels, reader, value) if reader.op in ("mm", "addmm", "convolution") else None
-    if found is None or len(labels.uses.get(found[0], ())) > 1 or found[0] in labels.base:
-        return None
     channels = reader.op == "convolution"
-    if channels and (reader.args[8] != 1 or (any(reader.args[4]) and normal.bias is not None)):
+    cut = channels and (reader.args[8] != 1 or (any(reader.args[4]) and normal.bias is not None))
+    if found is None or not labels.single(found[0]) or cut:
         return None
     entry, group = (t.movedim(1, -1).flatten(0, -2) if channels else t for t in (centred.entry, centred.group))
     if bool((entry != entry[:1]).any()) or bool((group < 0).any()) or not _same_sets(group):
         return None
     local = torch.unique(group[0], return_inverse=True)[1]
-    if bool((torch.bincount(local) != centred.size).any()):
-        return None
     gain, shift = (labels.rearranged(v) for v in (normal.weight, normal.bias))
-    if (normal.weight is not None and gain is None) or (normal.bias is not None and shift is None):
+    computed = (normal.weight is not None and gain is None) or (normal.bias is not None and shift is None)
+    if computed or bool((torch.bincount(local) != centred.size).any()):
         return None
     name, matrix = found
     rows = Rows(name, matrix.flatten(2).movedim(2, 0) if channels else matrix[None], local, entry[0], gain, shift)

@@ -16,18 +16,14 @@ from torch.utils._pytree import tree_map
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.errors import InputError
 from normgauge.rules.tried import of_module
-from normgauge.symmetry.centred import reader_shifts
+from normgauge.symmetry import centred, mixing, rescaling, rotating, shifting
 from normgauge.symmetry.generators import Generator, dimension
 from normgauge.symmetry.graph import Graph, record
 from normgauge.symmetry.groups import ScaleFree
 from normgauge.symmetry.labels import Labels, Solution
-from normgauge.symmetry.mixing import mixings
 from normgauge.symmetry.normed import length_scales, with_held, with_normed
 from normgauge.symmetry.operations import MOVING, guards, normalization
-from normgauge.symmetry.rescaling import rescalings
-from normgauge.symmetry.rotating import rotations, turnings
 from normgauge.symmetry.scales import label
-from normgauge.symmetry.shifting import bias_pairs, bias_shifts, kernel_shifts, mean_shifts, weight_shifts
 from normgauge.symmetry.sites import used_again
 from normgauge.symmetry.verify import EXACT, Trial, random_move, runner, write_out
 from normgauge.trace.inputs import check_finite, make_call, named_tensors
@@ -136,16 +132,16 @@ def analysed(
         solution = labels.torus.solve()
         eps = epsilons(model, live)
         generators = [
-            *rescalings(labels, solution, eps),
-            *bias_shifts(labels),
-            *bias_pairs(model, live),
-            *weight_shifts(labels),
-            *reader_shifts(labels, state),
-            *kernel_shifts(labels),
-            *mean_shifts(labels, eps),
-            *mixings(labels),
-            *rotations(labels),
-            *turnings(labels),
+            *rescaling.rescalings(labels, solution, eps),
+            *shifting.bias_shifts(labels),
+            *shifting.bias_pairs(model, live),
+            *shifting.weight_shifts(labels),
+            *centred.reader_shifts(labels, state),
+            *shifting.kernel_shifts(labels),
+            *shifting.mean_shifts(labels, eps),
+            *mixing.mixings(labels),
+            *rotating.rotations(labels),
+            *rotating.turnings(labels),
         ]
         generators = [*(with_normed(g, labels.normed) for g in generators), *length_scales(labels.normed, state)]
         generators, left_out = with_held(generators, labels.held, state)

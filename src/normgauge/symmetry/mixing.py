@@ -88,11 +88,11 @@ class Tracker:
             self.bias(out, other_input(node, value))
         elif node.op == "bmm" and node.args[1] is value and from_softmax(node.args[0]):
             first = channel[:, :1]
-            if not bool((channel == first).all()):
+            if bool((channel == first).all()):
+                head = (first.amin(-1, keepdim=True) + 1).expand(out.shape)
+                self.carried[out.index] = (name, first.expand(out.shape), head)
+            else:
                 self.spoil(value)
-                return
-            head = (first.amin(-1, keepdim=True) + 1).expand(out.shape)
-            self.carried[out.index] = (name, first.expand(out.shape), head)
         elif node.op == "bmm" and len(active) == 2:
             self.score(node, value)
         elif node.op in ("mm", "addmm", "convolution") and len(active) == 1:

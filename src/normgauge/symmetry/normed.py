@@ -33,12 +33,12 @@ Held = Mapping[str, tuple[str, Tensor]]
 def weight_normed(labels: Labels, node: Node) -> None:
     """w = g v/‖v‖ reaches every w, so it is followed as a weight of its own; the length of v is free besides."""
     direction, length, out = node.args[0], node.args[1], node.outputs[0]
-    if direction.role != "state" or length.role != "state":
-        labels.refuse(node)
-        return
     name = f"{direction.name} (weight norm)"
-    labels.normed[name] = (direction.name, length.name, int(node.arg(2, 0)))
-    labels.stand_in(node, name, out.shape, torch.arange(out.shape.numel()).reshape(out.shape))
+    if direction.role == length.role == "state":
+        labels.normed[name] = (direction.name, length.name, int(node.arg(2, 0)))
+        labels.stand_in(node, name, out.shape, torch.arange(out.shape.numel()).reshape(out.shape))
+    else:
+        labels.refuse(node)
 
 
 def with_computed(state: State, normed: Normed) -> dict[str, Tensor]:

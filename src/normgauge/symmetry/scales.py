@@ -98,11 +98,9 @@ def step(labels: Labels, node: Node) -> None:
 
 def compared(labels: Labels, node: Node) -> None:
     """Whole numbers and truth values made of floating ones, or a number that Python read."""
-    sources = [v for v in node.inputs if v.floating and labels.graph.weighed(v)]
-    if not sources or node.op in FINITE:
-        return
-    other = node.arg(1)
-    if node.op in COMPARING and zero(other):  # the sign of an entry does not change
+    read, other = any(v.floating and labels.graph.weighed(v) for v in node.inputs), node.arg(1)
+    sign = node.op in COMPARING and zero(other)  # that of an entry does not change
+    if not read or sign or node.op in FINITE:
         return
     if node.op in COMPARING and isinstance(other, Value) and other.floating:
         labels.torus.same(labels.of(node.args[0]), labels.of(other))
@@ -146,9 +144,9 @@ def looked_up(labels: Labels, node: Node) -> None:
     rearranged = labels.rearranged(source)
     if rearranged is not None and dims == [0] and rearranged[1].ndim == 2:  # a table
         labels.give(node, columns(labels, *rearranged))
-        return
-    tied = labels.torus.along(labels.of(source), tuple(dims), keepdim=True).expand(source.shape)
-    labels.give(node, *replay(node, {source.index: tied}))
+    else:
+        tied = labels.torus.along(labels.of(source), tuple(dims), keepdim=True).expand(source.shape)
+        labels.give(node, *replay(node, {source.index: tied}))
 
 
 def _indexed(indices: Sequence[Value | None]) -> list[int]:
@@ -244,12 +242,10 @@ def embedded(labels: Labels, node: Node) -> None:
     rearranged = labels.rearranged(node.args[0])
     if rearranged is None:
         labels.refuse(node)
-        return
-    name, places = rearranged
-    if node.op == "embedding" and not node.chosen and node.args[1].tensor is not None:  # rows of a table by position
-        labels.places[node.outputs[0].index] = (name, places[node.args[1].tensor])
-        return
-    labels.give(node, columns(labels, name, places))
+    elif node.op == "embedding" and not node.chosen and node.args[1].tensor is not None:  # rows of a table by position
+        labels.places[node.outputs[0].index] = (rearranged[0], rearranged[1][node.args[1].tensor])
+    else:
+        labels.give(node, columns(labels, *rearranged))
 
 
 def columns(labels: Labels, name: str, places: torch.Tensor) -> torch.Tensor:
