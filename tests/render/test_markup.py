@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +120,10 @@ def test_no_command_passes_a_name_to_the_terminal(tmp_path, capsys):
         assert harmless(shown) and shown, arguments
     assert json.loads(shown)["readings"][0]["model"] == STEER  # the same data, spelled
     assert re.search("OWNED", page.read_text(encoding="utf-8"))
+
+
+def test_nothing_else_escapes():
+    root = Path(__file__).parents[2]
+    files = [path for folder in ("src", "experiments") for path in (root / folder).rglob("*.py")]
+    found = {path.name for path in files if re.search(r"html import escape|html\.escape", path.read_text("utf-8"))}
+    assert found == {"markup.py"}
