@@ -32,13 +32,13 @@ class Kept(Own):
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
-        self.register_buffer("running_mean", torch.zeros(width))
-        self.register_buffer("running_var", torch.ones(width))
+        self.register_buffer("middle", torch.zeros(width))
+        self.register_buffer("square", torch.ones(width))
 
 
 class BatchByFunction(Kept):
     def forward(self, x: Tensor) -> Tensor:
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
+        return F.batch_norm(x, self.middle, self.square, self.weight, self.bias, self.training)
 
 
 class BatchSubclass(nn.BatchNorm1d):
@@ -52,7 +52,7 @@ class BatchInForward(nn.BatchNorm1d):
 
 class BatchByHand(Kept):
     def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x - self.running_mean) / torch.sqrt(self.running_var + EPS) + self.bias
+        return self.weight * (x - self.middle) / torch.sqrt(self.square + EPS) + self.bias
 
 
 class FrozenBatch(nn.Module):
@@ -145,7 +145,7 @@ class CallInNetwork(Network):
 
     def forward(self, x: Tensor) -> Tensor:
         n = self.norm
-        h = F.batch_norm(self.first(x), n.running_mean, n.running_var, n.weight, n.bias, self.training)
+        h = F.batch_norm(self.first(x), n.middle, n.square, n.weight, n.bias, self.training)
         return self.head(self.relu(h))
 
 
@@ -250,6 +250,7 @@ def network(name: str) -> Network:
 def fill(norm: nn.Module) -> None:
     """Gains, shifts and statistics that are not those it is made with."""
     ends = {"weight": (0.5, 2.0), "bias": (-1.0, 1.0), "running_mean": (-0.2, 0.2), "running_var": (0.2, 0.9)}
+    ends |= {"middle": ends["running_mean"], "square": ends["running_var"]}
     with torch.no_grad():
         for key, tensor in norm.state_dict().items():
             if key in ends:
@@ -292,13 +293,13 @@ def _plain(net: Network) -> Network:
 @pytest.mark.parametrize("name", WAYS)
 def test_advice_sees_what_was_planted(name):
     found = set()
-    for planted in ("weight", "first", "running_var"):
+    for planted in ("weight", "first", "square"):
         net, x = network(name), inputs(name)
         with torch.no_grad():
             for key, tensor in net.state_dict().items():
                 if key.startswith("first.") and planted == "first":
                     tensor.mul_(1e-6)
-                elif key == f"norm.{planted}":
+                elif key.replace("running_var", "square") == f"norm.{planted}":
                     tensor.mul_(1e-6 if planted == "weight" else 1e4)
         remarks = ng.advise(net, x, facts=False, mode="eval").remarks
         found |= {r.kind for r in remarks if r.layer == WAYS[name].row}
@@ -361,6 +362,14 @@ def test_symmetries_find_the_scales_in_front_of_it(name):
     found = ng.symmetries(network(name), inputs(name), mode="train").groups
     scales = [group.count for group in found if group.kind == "scale" and "first.weight" in group.parameters]
     assert sum(scales) == WAYS[name].scales
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_canonical_scales_leave_what_it_computes_alone(name):
+    net, x = network(name), inputs(name)
+    twin = ng.canonical(net, x).model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(twin(x), net(x), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -119,7 +119,7 @@ def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str
     free = found.solution.free
     if not free:
         return {}, []
-    names = tuple(n for n in exponents.names if "running_" not in n)
+    names = tuple(n for n in exponents.names if n not in found.trial.statistics)
     rows = row_counts(exponents, names)
     powers = {n: state[n].square().reshape(-1) for n in names}
     t = torch.zeros(len(free), dtype=torch.float64, requires_grad=True)
@@ -139,7 +139,7 @@ def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str
         descent.step(objective)
     values = found.solution.values(t.detach())
     after = exponents.apply(state, values, tuple(exponents.names))
-    negative = [n for n, v in after.items() if n.endswith("running_var") and bool((v < 0).any())]
+    negative = [n for n, v in after.items() if n in found.eps and bool((v < 0).any())]
     return {n: v.clamp_min(0) if n in negative else v for n, v in after.items()}, negative
 
 

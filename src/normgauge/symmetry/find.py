@@ -145,9 +145,7 @@ def analysed(
         ]
         generators = [*(with_normed(g, labels.normed) for g in generators), *length_scales(labels.normed, state)]
         generators, left_out = with_held(generators, labels.held, state)
-        evaluated = (
-            Trial(runs["eval"], live, state) if mode == "train" and any("running_mean" in n for n in live) else None
-        )
+        evaluated = Trial(runs["eval"], live, state) if mode == "train" and trial.statistics else None
         yield Analysis(trial, evaluated, labels, solution, generators, eps, tuple(notes), tuple(left_out))
 
 
@@ -163,7 +161,9 @@ def report(found: Analysis, mode: str, progress: Progress = silent) -> Symmetrie
             kept.append((generator, tried))
     progress("count", 0.9)
     used = {v.name for node in found.labels.graph.nodes for v in node.inputs if v.role == "state"}
-    counted = [n for n in found.trial.state if mode == "eval" or "running_" not in n or n in found.labels.base]
+    counted = [
+        n for n in found.trial.state if mode == "eval" or n not in found.trial.statistics or n in found.labels.base
+    ]
     total = dimension([g for g, _ in kept], found.trial.state)
     notes = (
         ["Dropout is off."] if found.labels.graph.output is not None else ["The output does not depend on the weights."]
@@ -190,7 +190,7 @@ def report(found: Analysis, mode: str, progress: Progress = silent) -> Symmetrie
 
 def unsought(found: Analysis) -> Iterator[str]:
     """Which moves were not looked for."""
-    again = used_again(found.labels)
+    again = [name for name in used_again(found.labels) if name not in found.trial.statistics]
     if again:
         yield (
             "shifts and mixings of weights that are used more than once; what suits all their uses was looked for "
@@ -210,7 +210,7 @@ def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None
     defect = trial.defect(moved)
     along = alone = None
     if found.evaluated is not None:
-        weights = {n: t for n, t in moved.items() if "running_" not in n}
+        weights = {n: t for n, t in moved.items() if n not in trial.statistics}
         along = found.evaluated.defect(moved)
         alone = found.evaluated.defect(weights) if len(weights) < len(moved) else along
     return Symmetry(
@@ -244,7 +244,16 @@ def fewer(batch: Any) -> Any:
 def moving(model: nn.Module) -> dict[str, Tensor]:
     """Weights and running statistics, by name."""
     named = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
-    return named | {n: b for n, b in model.named_buffers() if n.rpartition(".")[2] in ("running_mean", "running_var")}
+    kept = {id(tensor) for mean, variance, _ in statistics(model) for tensor in (mean, variance)}
+    usual = (".running_mean", ".running_var")  # of a module that is more than a normalizer
+    return named | {n: b for n, b in model.named_buffers() if id(b) in kept or f".{n}".endswith(usual)}
+
+
+def statistics(model: nn.Module) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Running mean and variance of every normalizer that keeps them, and its ε."""
+    for form in map(of_module, model.modules()):
+        if form is not None and form.running is not None:
+            yield *form.running, form.eps
 
 
 def check_memory(model: nn.Module) -> None:
@@ -269,6 +278,5 @@ def check_memory(model: nn.Module) -> None:
 
 def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
     """The ε that belongs to every running variance."""
-    owners = {name: model.get_submodule(name.rpartition(".")[0]) for name in live if name.endswith("running_var")}
-    forms = {name: of_module(owner) for name, owner in owners.items()}
-    return {name: 0.0 if form is None else form.eps for name, form in forms.items()}
+    eps = {id(variance): eps for _, variance, eps in statistics(model)}
+    return {name: eps[id(tensor)] for name, tensor in live.items() if id(tensor) in eps}

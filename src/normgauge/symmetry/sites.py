@@ -198,7 +198,7 @@ def readings(labels: Labels) -> Counter[str]:
 
 
 def used_again(labels: Labels) -> list[str]:
-    """Weights with an entry that several operations read: tied, used at every moment, or divided by their norm."""
+    """Tensors with an entry that several operations read: tied, used at every moment, or divided by their norm."""
     counts: dict[str, Tensor] = {}
     for node in _reading_nodes(labels):
         for value in node.inputs if node.index not in labels.skipped else ():
@@ -207,7 +207,7 @@ def used_again(labels: Labels) -> list[str]:
                 name, places = found
                 count = counts.setdefault(name, torch.zeros(labels.graph.state[name].shape.numel(), dtype=torch.long))
                 count[torch.unique(places)] += 1
-    return [name for name, count in counts.items() if "running_" not in name and int(count.max()) > 1]
+    return [name for name, count in counts.items() if int(count.max()) > 1]
 
 
 def _reading_nodes(labels: Labels) -> Iterator[Node]:

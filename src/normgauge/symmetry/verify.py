@@ -80,6 +80,7 @@ class Trial:
         self.run, self.live, self.state, self.calls = run, live, state, calls
         self.runs = 0
         self.unmoved: dict[bool, Tensor] = {}
+        self.statistics = frozenset(name for name, tensor in live.items() if not isinstance(tensor, nn.Parameter))
 
     def output(self, changed: Mapping[str, Tensor] | None = None, eps: bool = True) -> Tensor:
         """The output with some tensors exchanged; everything is put back."""
@@ -89,8 +90,8 @@ class Trial:
             with torch.no_grad(), plain_kernels(), nullcontext() if eps else WithoutEps(self.calls):
                 return self.run()
         finally:
-            moved = [n for n in self.live if "running_" in n]  # train mode moves them
-            self.fill({name: self.state[name] for name in (*(changed or {}), *moved)})
+            moved = (*(changed or {}), *self.statistics)  # train mode moves these
+            self.fill({name: self.state[name] for name in moved})
 
     def fill(self, tensors: Mapping[str, Tensor]) -> None:
         """Write ``tensors`` into the model."""
