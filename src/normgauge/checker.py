@@ -66,12 +66,10 @@ def digest(reading: Mapping[str, Any]) -> str:
 
 
 def _floats(node: Any) -> Any:
-    if type(node) in (float, str):  # most are
-        return node
     if isinstance(node, dict):
-        return {key: _floats(value) for key, value in node.items()}
-    if isinstance(node, list | tuple):
-        return [_floats(value) for value in node]
+        return {key: value if type(value) in (float, str) else _floats(value) for key, value in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [value if type(value) in (float, str) else _floats(value) for value in node]
     return float(node) if type(node) is int and abs(node) < 2**53 else node
 
 

@@ -195,7 +195,7 @@ def record(cls: type) -> Form:
     fields, table = declared(cls), is_typeddict(cls)
     known = {field.key: field.form.out for field in fields}
     stored = [(field.key, field.name, field.form.out) for field in fields]
-    read = [(field.key, field.form.into, field.told.since > 1, field) for field in fields]
+    read = [(f.key, f.form.into, f.told.since > 1, f.told.absent, f.given and f.name) for f in fields]
 
     def out(value: Any) -> Any:
         if table:
@@ -206,17 +206,17 @@ def record(cls: type) -> Form:
         old = _object(value).get("schema") == 1
         made = {key: item for key, item in value.items() if key not in known} if table else {}
         try:
-            for key, take, later, field in read:
+            for key, take, later, absent, name in read:
                 if key in value and not (later and old):
                     item = take(value[key])
-                elif field.told.absent is REQUIRED or (later and not old):
+                elif absent is REQUIRED or (later and not old):
                     raise Misfit("")
                 elif table:
                     continue
                 else:
-                    item = copy(field.told.absent)
-                if field.given:
-                    made[field.name] = item
+                    item = copy(absent)
+                if name:
+                    made[name] = item
         except Misfit as wrong:
             raise wrong.within(key) from None
         return made if table else cls(**made)
@@ -278,17 +278,25 @@ def _pairs(form: Form) -> Form:
 
 def _either(hints: list[Any]) -> Form:
     """The first form whose type a value has; the last for all others."""
-    *firsts, last = [(get_origin(hint) or hint, form_of(hint)) for hint in hints]
-    types = [((list, tuple) if type_ is tuple else type_, form) for type_, form in firsts]
+    forms = [form_of(hint) for hint in hints]
+    types = [get_origin(hint) or hint for hint in hints[:-1]]
+    first = [((list, tuple) if type_ is tuple else type_, *form) for type_, form in zip(types, forms, strict=False)]
+    _, tell_rest, take_rest = forms[-1]
 
-    def of(value: Any) -> Form:
-        for type_, form in types:
+    def out(value: Any) -> Any:
+        for type_, _, tell, _ in first:
             if isinstance(value, type_):
-                return form
-        return last[1]
+                return tell(value)
+        return tell_rest(value)
 
-    words = " or ".join(form.words for _, form in sorted((*firsts, last), key=lambda item: item[0] is NoneType))
-    return Form(words, lambda value: of(value).out(value), lambda value: of(value).into(value))
+    def into(value: Any) -> Any:
+        for type_, _, _, take in first:
+            if isinstance(value, type_):
+                return take(value)
+        return take_rest(value)
+
+    words = [form.words for form in forms]
+    return Form(" or ".join(sorted(words, key="null".__eq__)), out, into)
 
 
 def _one_of(words: type[StrEnum]) -> Form:
@@ -296,7 +304,7 @@ def _one_of(words: type[StrEnum]) -> Form:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, (float, int)) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _is_spelled(value: Any) -> bool:
@@ -321,7 +329,7 @@ PLAIN: dict[Any, Form] = {
     NoneType: plain("null", lambda value: value is None),
     str: plain("a text", lambda value: isinstance(value, str)),
     bool: plain("true or false", lambda value: isinstance(value, bool)),
-    int: plain("a whole number", lambda value: type(value) is int and value >= 0),
+    int: plain("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0),
     float: plain(NUMBER, _is_spelled, spell, unspell, "number"),
     Scope: Form("scope", str, _scope),
     LogInterval: Form("enclosure", lambda value: {"lower": to_log10(value.lo), "upper": to_log10(value.hi)}, _interval),
