@@ -15,7 +15,7 @@ from normgauge.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, 
 from normgauge.spectral.conv import conv_norm
 from normgauge.spectral.conv_operator import apply, apply_adjoint
 from normgauge.spectral.dense import dense_norm
-from normgauge.trace.step import Step, Value
+from normgauge.trace.step import Value
 
 Key = tuple[int, int]
 BLOCK = 6  # singular vectors followed for each linear map
@@ -35,7 +35,6 @@ class Weighting:
         self.free = len(roots)
         self.warm: dict[Key, Any] = {}
         self.squares: dict[Key, Tensor] = {}  # logs of squared weights
-        self.fixed: dict[Key, Tensor | None] = {}
 
     def slots(self, channels: Channels) -> tuple[Tensor, Tensor]:
         """For each channel: which free weight (−1 for none), and what is added to it."""
@@ -72,35 +71,28 @@ class Weighting:
                 for k, gain in enumerate(self.parts.transfers[out.index].gains):
                     key = (out.index, k)
                     before, after = known.get(step.inputs[k].index), known.get(out.index)
-                    result[key] = self.weighted(
-                        key, step, step.inputs[k], out, gain, before, after, certified, frobenius
-                    )
+                    result[key] = self.weighted(key, step.inputs[k], out, gain, before, after, certified, frobenius)
         return result
 
     def weighted(
-        self, key: Key, step: Step, value: Value, out: Value, gain: Gain, before: Tensor | None, after: Tensor | None,
+        self, key: Key, value: Value, out: Value, gain: Gain, before: Tensor | None, after: Tensor | None,
         certified: bool, frobenius: bool,
     ) -> Tensor:  # fmt: skip
         """log ‖D_out J D_in⁻¹‖ for one input of one step."""
         form = gain.form
         if isinstance(form, Matrix | Kernel):
             if self._fits(form, value, out):
-                return self._linear(key, step, value, form, before, after, certified, frobenius) + torch.zeros_like(
-                    gain.log
-                )
+                log = self._linear(key, form, before, after, certified, frobenius)
+                return log + torch.zeros_like(gain.log)
         elif isinstance(form, Normal) and after is not None:
             size = 0.0 if form.gamma is None else form.gamma.log()
             return (after + size + form.log_inverse).amax(1) + _largest_inverse(before)
         elif isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
-            if before is not None and after is not None and self._same_axis(value, out):
-                if key not in self.fixed:  # the scales were folded into the offsets, so the weights cancel
-                    self.fixed[key] = self._folded_scale(form, value, out, gain)
-                fixed = self.fixed[key]
-                return (
-                    log_above((form.scale.log() + after - before).max()) + torch.zeros_like(gain.log)
-                    if fixed is None
-                    else fixed
-                )
+            a, b = self.ties.values.get(value.index), self.ties.values.get(out.index)
+            if before is not None and after is not None and a is not None and b is not None and a.axis == b.axis:
+                # where both sides rest on the same weights, these cancel: the scales were folded into the offsets
+                gap = b.offset - a.offset if a.index is b.index else after - before
+                return log_above((form.scale.log() + gap).max()) + torch.zeros_like(gain.log)
         elif before is after and isinstance(form, Diagonal):
             return gain.log
         elif isinstance(form, Diagonal | Commute) and before is not None and after is not None:
@@ -112,22 +104,9 @@ class Weighting:
 
     def _fits(self, form: Matrix | Kernel, value: Value, out: Value) -> bool:
         """Whether the weights on both sides lie on the axes the linear map acts on."""
-        for side in (value, out):
-            channels = self.ties.values.get(side.index)
-            axis = side.tensor.ndim - 1 if isinstance(form, Matrix) else form.axis
-            if channels is not None and channels.axis != axis:
-                return False
-        return True
-
-    def _folded_scale(self, form: Diagonal, value: Value, out: Value, gain: Gain) -> Tensor | None:
-        """The gain where both sides rest on the same weights, None otherwise."""
-        a, b = self.ties.values[value.index], self.ties.values[out.index]
-        if a.index is not b.index or form.scale is None:
-            return None
-        return log_above((form.scale.log() + b.offset - a.offset).max()) + torch.zeros_like(gain.log)
-
-    def _same_axis(self, value: Value, out: Value) -> bool:
-        return self.ties.values[value.index].axis == self.ties.values[out.index].axis
+        weighted = [side for side in (value, out) if side.index in self.ties.values]
+        axes = [side.tensor.ndim - 1 if isinstance(form, Matrix) else form.axis for side in weighted]
+        return axes == [self.ties.values[side.index].axis for side in weighted]
 
     def _carried(self, value: Value, out: Value, form: Diagonal | Commute) -> bool:
         """Whether both weights lie on the axis the step carries over."""
@@ -139,15 +118,21 @@ class Weighting:
         return a not in axes and b == expected
 
     def _linear(
-        self, key: Key, step: Step, value: Value, form: Matrix | Kernel, before: Tensor | None, after: Tensor | None,
-        certified: bool, frobenius: bool,
-    ) -> Tensor:  # fmt: skip
-        weight = self._centred(form, step, key)
+        self,
+        key: Key,
+        form: Matrix | Kernel,
+        before: Tensor | None,
+        after: Tensor | None,
+        certified: bool,
+        frobenius: bool,
+    ) -> Tensor:
+        weight = self._centred(form, key)
         ins, outs = _channel_counts(form)
         log_in = torch.zeros(ins, dtype=torch.float64) if before is None else before
         log_out = torch.zeros(outs, dtype=torch.float64) if after is None else after
         if frobenius:
-            return _frobenius(self._mass(key, weight, form), log_out, log_in, form)
+            squares = self._mass(key, weight) + 2 * log_factors(form, log_out, log_in)
+            return torch.logsumexp(squares.reshape(-1), 0) / 2  # ‖·‖_F, smooth in the weights
         scaled = scale_weight(weight, form, log_out.detach(), log_in.detach())
         if certified:
             return torch.tensor(self._proved(scaled, form, weight, log_out, log_in), dtype=torch.float64)
@@ -156,7 +141,7 @@ class Weighting:
         slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
         return math.log(max(sigma, TINY)) + slope
 
-    def _centred(self, form: Matrix | Kernel, step: Step, key: Key) -> Tensor:
+    def _centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
         """W, or PW when nothing but a centring normalizer reads the result."""
         if isinstance(form, Matrix) and self.parts.trace.output is not None and key[0] != self.parts.trace.output.index:
             readers = self.parts.trace.consumers.get(key[0], [])
@@ -167,30 +152,23 @@ class Weighting:
                     return form.weight - form.weight.mean(0, keepdim=True)
         return form.weight
 
-    def _mass(self, key: Key, weight: Tensor, form: Matrix | Kernel) -> Tensor:
+    def _mass(self, key: Key, weight: Tensor) -> Tensor:
         """log of the squared weights summed over kernel positions, kept between calls."""
         if key not in self.squares:
             self.squares[key] = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2).log()
         return self.squares[key]
 
     def _proved(self, scaled: Tensor, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
-        if weight is form.weight and _constant(log_out) and _constant(log_in):
-            shift = float(log_out[0] - log_in[0])
-            return self._norm(form.weight, form, cached=True) + shift + STEPS
-        return self._norm(scaled, form, cached=False)
-
-    def _norm(self, weight: Tensor, form: Matrix | Kernel, cached: bool) -> float:
-        cache = self.parts.ctx.cache
+        if not (weight is form.weight and _constant(log_out) and _constant(log_in)):
+            return self._norm(scaled, form)
         key = ("weighted", id(weight))
-        if cached and key in cache:
-            return float(cache[key][0])
-        if isinstance(form, Matrix):
-            hi = dense_norm(weight).log.hi
-        else:
-            hi = conv_norm(weight, form.spec, self.parts.ctx.width).log.hi
-        if cached:
-            cache[key] = (hi, weight)
-        return hi
+        if key not in self.parts.ctx.cache:
+            self.parts.ctx.cache[key] = (self._norm(weight, form), weight)
+        return float(self.parts.ctx.cache[key][0] + (log_out[0] - log_in[0])) + STEPS
+
+    def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
+        found = dense_norm(weight) if isinstance(form, Matrix) else conv_norm(weight, form.spec, self.parts.ctx.width)
+        return found.log.hi
 
     def _pair(self, key: Key, scaled: Tensor, form: Matrix | Kernel) -> tuple[float, Tensor, Tensor]:
         """Top singular value, and the mass of the top singular vectors on each channel of output and input.
@@ -250,25 +228,22 @@ def _channel_counts(form: Matrix | Kernel) -> tuple[int, int]:
     return (first, second) if form.spec.transposed else (second, first)
 
 
-def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
-    """D_out W D_in⁻¹; a grouped kernel sees the input weights of its own group."""
-    data = weight.detach().double()
+def log_factors(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
+    """log of what D_out W D_in⁻¹ multiplies each entry of W by, over the weight's first two axes.
+
+    A grouped kernel sees the input weights of its own group.
+    """
     if isinstance(form, Matrix):
-        return log_out.exp()[:, None] * data * (-log_in).exp()[None]
+        return log_out[:, None] - log_in[None]
     first, second = (-log_in, log_out) if form.spec.transposed else (log_out, -log_in)
     groups = form.spec.groups
-    spread = second.reshape(groups, -1).repeat_interleave(data.shape[0] // groups, 0)  # (first axis, second axis)
-    factor = (first[:, None] + spread).exp()
-    return data * factor.reshape(*factor.shape, *([1] * (data.ndim - 2)))
+    return first[:, None] + second.reshape(groups, -1).repeat_interleave(len(first) // groups, 0)
 
 
-def _frobenius(logs: Tensor, log_out: Tensor, log_in: Tensor, form: Matrix | Kernel) -> Tensor:
-    """log ‖D_out W D_in⁻¹‖_F, smooth in the weights."""
-    if isinstance(form, Matrix):
-        return torch.logsumexp((logs + 2 * log_out[:, None] - 2 * log_in[None]).reshape(-1), 0) / 2
-    first, second = (-log_in, log_out) if form.spec.transposed else (log_out, -log_in)
-    spread = second.reshape(form.spec.groups, -1).repeat_interleave(logs.shape[0] // form.spec.groups, 0)
-    return torch.logsumexp((logs + 2 * first[:, None] + 2 * spread).reshape(-1), 0) / 2
+def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
+    """D_out W D_in⁻¹."""
+    factor = log_factors(form, log_out, log_in).exp()
+    return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
 
 
 def slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:

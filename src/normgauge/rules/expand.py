@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor, nn
 
-from normgauge.rules.recurrent import gru, gru_cell, lstm, lstm_cell, packed, padded, rnn, rnn_cell
+from normgauge.rules.recurrent import packed, padded, recurrent_cell, recurrent_layer
 from normgauge.rules.registry import inherits_forward
 
 
@@ -99,18 +99,18 @@ def multihead_equations(
 
 def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int) -> Tensor | None:
     """Both masks as one to be added: (batch or 1, heads or 1, queries or 1, keys); True means "may not attend"."""
-    total = None
-    for mask, shape in ((attn_mask, None), (padding, (batch, 1, 1, -1))):
-        if mask is None:
-            continue
-        if mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=torch.float64).masked_fill(mask, float("-inf"))
-        if shape is None:
-            mask = mask.reshape(batch, heads, *mask.shape[1:]) if mask.dim() == 3 else mask[None, None]
-        else:
-            mask = mask.reshape(shape)
-        total = mask if total is None else total + mask
-    return total
+    if attn_mask is not None:
+        per_head = attn_mask.dim() == 3
+        attn_mask = attn_mask.reshape(batch, heads, *attn_mask.shape[1:]) if per_head else attn_mask[None, None]
+    if padding is not None:
+        padding = padding.reshape(batch, 1, 1, -1)
+    added = [_to_be_added(mask) for mask in (attn_mask, padding) if mask is not None]
+    return sum(added[1:], added[0]) if added else None
+
+
+def _to_be_added(mask: Tensor) -> Tensor:
+    plain = mask.dtype != torch.bool
+    return mask if plain else torch.zeros_like(mask, dtype=torch.float64).masked_fill(mask, float("-inf"))
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, average: bool) -> Tensor:
@@ -123,12 +123,8 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, average: bool) 
 EXPANSIONS: dict[Any, Callable[..., Any]] = {
     nn.MultiheadAttention: multihead_attention,
     F.multi_head_attention_forward: multihead_equations,
-    nn.LSTM: lstm,
-    nn.GRU: gru,
-    nn.RNN: rnn,
-    nn.LSTMCell: lstm_cell,
-    nn.GRUCell: gru_cell,
-    nn.RNNCell: rnn_cell,
+    **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), recurrent_layer),
+    **dict.fromkeys((nn.LSTMCell, nn.GRUCell, nn.RNNCell), recurrent_cell),
     _VF._pack_padded_sequence: packed,
     _VF._pad_packed_sequence: padded,
 }

@@ -153,46 +153,27 @@ def padded(
     return (out.transpose(0, 1) if batch_first else out), lengths
 
 
-def lstm(module: nn.LSTM, input: Tensor | PackedSequence, hx: State | None = None) -> tuple[Any, State]:
-    """`nn.LSTM`."""
-    return unrolled(module, lstm_equations, input, hx, memory=True)
+def equations_of(module: nn.Module) -> tuple[Cell, int]:
+    """The equations of a recurrent layer or cell, and how many states it carries: a memory beside the hidden one."""
+    if isinstance(module, nn.LSTM | nn.LSTMCell):
+        return lstm_equations, 2
+    if isinstance(module, nn.GRU | nn.GRUCell):
+        return gru_equations, 1
+    return plain_equations(str(module.nonlinearity)), 1
 
 
-def gru(module: nn.GRU, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Any, Tensor]:
-    """`nn.GRU`."""
-    out, (h,) = unrolled(module, gru_equations, input, None if hx is None else (hx,), memory=False)
-    return out, h
+def recurrent_layer(module: nn.RNNBase, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
+    """`nn.LSTM`, `nn.GRU` and `nn.RNN`."""
+    cell, count = equations_of(module)
+    out, final = unrolled(module, cell, input, hx if hx is None or count > 1 else (hx,), count > 1)
+    return out, final if count > 1 else final[0]
 
 
-def rnn(module: nn.RNN, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Any, Tensor]:
-    """`nn.RNN`."""
-    out, (h,) = unrolled(
-        module, plain_equations(module.nonlinearity), input, None if hx is None else (hx,), memory=False
-    )
-    return out, h
-
-
-def _start(module: nn.RNNCellBase, x: Tensor, hx: Any, count: int) -> State:
-    if hx is not None:
-        return tuple(hx) if count > 1 else (hx,)
-    return tuple(torch.zeros(*x.shape[:-1], module.hidden_size, dtype=x.dtype, device=x.device) for _ in range(count))
-
-
-def lstm_cell(module: nn.LSTMCell, input: Tensor, hx: State | None = None) -> State:
-    """`nn.LSTMCell`."""
+def recurrent_cell(module: nn.RNNCellBase, input: Tensor, hx: Any = None) -> Any:
+    """`nn.LSTMCell`, `nn.GRUCell` and `nn.RNNCell`."""
+    cell, count = equations_of(module)
+    zero = torch.zeros(*input.shape[:-1], module.hidden_size, dtype=input.dtype, device=input.device)
+    state = (zero,) * count if hx is None else tuple(hx) if count > 1 else (hx,)
     gates = F.linear(input, module.weight_ih, module.bias_ih)
-    return lstm_equations(gates, _start(module, input, hx, 2), module.weight_hh, module.bias_hh)
-
-
-def gru_cell(module: nn.GRUCell, input: Tensor, hx: Tensor | None = None) -> Tensor:
-    """`nn.GRUCell`."""
-    gates = F.linear(input, module.weight_ih, module.bias_ih)
-    return gru_equations(gates, _start(module, input, hx, 1), module.weight_hh, module.bias_hh)[0]
-
-
-def rnn_cell(module: nn.RNNCell, input: Tensor, hx: Tensor | None = None) -> Tensor:
-    """`nn.RNNCell`."""
-    gates = F.linear(input, module.weight_ih, module.bias_ih)
-    return plain_equations(module.nonlinearity)(gates, _start(module, input, hx, 1), module.weight_hh, module.bias_hh)[
-        0
-    ]
+    after = cell(gates, state, module.weight_hh, module.bias_hh)
+    return after if count > 1 else after[0]

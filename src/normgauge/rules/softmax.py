@@ -27,11 +27,18 @@ def axis_of(step: Step, ndim: int) -> int:
     return int(dim) % max(ndim, 1)
 
 
-def log_probabilities(data: Tensor, dim: int, flow: Flow, ctx: Context) -> Tensor:
-    """log softmax at the centre as (samples, rows, entries)."""
-    logs = torch.log_softmax(data.detach().double(), dim).movedim(dim, -1)
+def laid_out(step: Step, flow: Flow, ctx: Context, sign: int = 1) -> tuple[int, int, Tensor, Tensor]:
+    """The axis of a softmax, its entries, log softmax at the centre as (samples, rows, entries), how far logits move.
+
+    Rows are vectors along the last axis.
+    """
+    data = step.inputs[0].tensor
+    dim = axis_of(step, data.ndim)
+    ctx.keep_apart(flow, data, (dim,), step.kind)
+    logs = torch.log_softmax(sign * torch.atleast_1d(data).detach().double(), dim).movedim(dim, -1)
     axis = flow.axis % max(data.ndim, 1)
-    return ctx.rows(logs, axis - (axis > dim)).cpu()
+    move = torch.minimum(flow.row, flow.radius) if dim == data.ndim - 1 else flow.radius
+    return dim, logs.shape[-1], ctx.rows(logs, axis - (axis > dim)).cpu(), move
 
 
 def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,11 +55,6 @@ def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
     return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF, neginf=-INF)
 
 
-def movement(data: Tensor, dim: int, flow: Flow) -> Tensor:
-    """How far the logits of one softmax move: rows are vectors along the last axis."""
-    return torch.minimum(flow.row, flow.radius) if dim == data.ndim - 1 else flow.radius
-
-
 @rules.add(
     nn.Softmax, nn.Softmax2d, nn.Softmin, F.softmax, F.softmin,
     torch.softmax, torch.Tensor.softmax, torch.special.softmax,
@@ -67,12 +69,9 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: J ≼ diag(p); Gershgorin: row i of |J| sums to 2p_i(1−p_i). Range of p: log-odds are √2-Lipschitz.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
-    dim = axis_of(step, data.ndim)
-    ctx.keep_apart(flow, data, (dim,), step.kind)
-    entries = data.shape[dim] if data.ndim else 1
     sign = -1 if "softmin" in step.kind.lower() or isinstance(step.module, nn.Softmin) else 1
-    logs = log_probabilities(sign * torch.atleast_1d(data), dim, flow, ctx)
-    odds_low, odds_high = odds_range(logs, movement(data, dim, flow))
+    dim, entries, logs, move = laid_out(step, flow, ctx, sign)
+    odds_low, odds_high = odds_range(logs, move)
     nearest = torch.zeros_like(odds_low).clamp(odds_low, odds_high)  # where p(1−p) is largest
     spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2))
     tallest = size_up(torch.sigmoid(odds_high.amax((1, 2))))
@@ -82,9 +81,10 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     put_in = ", ".join(number(float(bound[worst(log)])) for bound in (tallest, 2 * spread))
     text = f"{at_sample(log)}min(½, sup p, sup 2p(1−p)) = min(0.5, {put_in})" if entries > 1 else "a single p, always 1"
     along_rows = dim == data.ndim - 1
+    lo = log_inward(0.5) if entries > 1 and ctx.scope.kind == "global" else -INF  # p → (½, ½, 0, …)
     count = max(math.prod(data.shape) // max(entries, 1) // ctx.samples, 1)
     return Transfer(
-        (Gain(log, _attained(entries, ctx), Commute((dim,))),),
+        (Gain(log, lo, Commute((dim,))),),
         radius=ctx.full(math.sqrt(2 * count)),
         row=torch.minimum((slope * flow.row).nan_to_num(nan=INF, posinf=INF), ctx.full(math.sqrt(2)))
         if along_rows
@@ -94,11 +94,6 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         high=tallest,
         worked=equal(text, log),
     )
-
-
-def _attained(entries: int, ctx: Context) -> float:
-    """The constant ½ is reached over the whole space (p → (½, ½, 0, …))."""
-    return log_inward(0.5) if entries > 1 and ctx.scope.kind == "global" else -INF
 
 
 @rules.add(
@@ -118,11 +113,7 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     Source: an oblique projector and its complement have one norm, ‖1pᵀ‖.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
-    dim = axis_of(step, data.ndim)
-    ctx.keep_apart(flow, data, (dim,), step.kind)
-    n = data.shape[dim] if data.ndim else 1
-    logs = log_probabilities(torch.atleast_1d(data), dim, flow, ctx)
-    reach = movement(data, dim, flow)
+    dim, n, logs, reach = laid_out(step, flow, ctx)
     high = torch.sigmoid(odds_range(logs, reach)[1])
     square = torch.minimum(high.square().sum(2), high.amax(2)).clamp_max(1.0).amax(1)  # Σp² ≤ max p
     slope = house_up((n * square).sqrt()) if n > 1 else ctx.full(0.0)
