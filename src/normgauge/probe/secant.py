@@ -95,19 +95,14 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
     for _ in range(HALVINGS):
         middle = (near + far) / 2
         between = network.values(middle)
-        first = _slope(near, middle, low, between, noise, shortest) >= _slope(
-            middle, far, between, high, noise, shortest
-        )
-        lower = first[:, None]
+        halves = ((near, middle, low, between), (middle, far, between, high))
+        first, second = (_slopes(*half, noise, shortest).slope for half in halves)
+        lower = (first >= second)[:, None]
         near, far = torch.where(lower, near, middle), torch.where(lower, middle, far)
         low, high = torch.where(lower, low, between), torch.where(lower, between, high)
         found = _slopes(near, far, low, high, noise, shortest)
         best = Slopes(*(torch.where(found.slope > best.slope, new, old) for new, old in zip(found, best, strict=True)))
     return best
-
-
-def _slope(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor, shortest: float) -> Tensor:
-    return _slopes(near, far, low, high, noise, shortest).slope
 
 
 def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor, shortest: float) -> Slopes:

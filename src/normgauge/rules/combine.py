@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import log_root, size_down, size_up
+from normgauge.core.rounding import log_inward, log_root, size_down, size_up
 from normgauge.rules.flow import (
     INF,
     Commute,
@@ -47,6 +47,12 @@ def data_of(operand: Any) -> Tensor:
 def broadcast_copies(shape: torch.Size, out: torch.Size) -> int:
     """How many copies broadcasting makes of each entry."""
     return math.prod(out) // max(math.prod(shape), 1)
+
+
+def repeated_axes(shape: torch.Size, out: torch.Size) -> tuple[int, ...]:
+    """The axes along which broadcasting repeats a tensor of ``shape``."""
+    new = len(out) - len(shape)
+    return tuple(i for i in range(len(out)) if i < new or shape[i - new] != out[i])
 
 
 def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands: tuple[Any, ...]) -> int:
@@ -229,11 +235,8 @@ def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) 
     copies = broadcast_copies(shape, out.shape)
     if copies == 1:
         return flow.peak
-    repeated = tuple(
-        i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
-    )
     data = data_of(other).expand(out.shape)
-    blocks = torch.linalg.vector_norm(data, dim=repeated, keepdim=True).expand(out.shape)
+    blocks = torch.linalg.vector_norm(data, dim=repeated_axes(shape, out.shape), keepdim=True).expand(out.shape)
     own = broadcast_copies(other.tensor.shape, out.shape)
     centre = ctx.rows(blocks, flow.axis + out.ndim - other.tensor.ndim).amax((1, 2)).cpu()
     return size_up(torch.minimum(centre + flow.radius * math.sqrt(own), flow.peak * math.sqrt(copies)))
@@ -251,20 +254,16 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
     shape = value.tensor.shape
     axis = aligned_axis(step, (flow,), ctx, (value,))
     size = constant.abs().cpu()
-    if shape == out.shape:
-        top = float(size.max()) if size.numel() else 0.0
-    else:
-        repeated = tuple(
-            i for i in range(out.ndim) if i < out.ndim - len(shape) or shape[i - out.ndim + len(shape)] != out.shape[i]
-        )
-        top = float(torch.linalg.vector_norm(size.expand(out.shape), dim=repeated).max())
+    biggest = float(size.max()) if size.numel() else 0.0
+    top = biggest
+    if shape != out.shape:
+        top = float(torch.linalg.vector_norm(size.expand(out.shape), dim=repeated_axes(shape, out.shape)).max())
     if top == 0.0:  # 0 times anything, bounded or not
         zero = ctx.full(0.0)
         gains, worked = (Gain(ctx.full(-INF)),), equal(f"max|{symbol}|", ctx.full(-INF))
         return Transfer(gains, radius=zero, row=zero, norm=zero, low=zero, high=zero, axis=axis, worked=worked)
-    biggest = float(size.max()) if size.numel() else 0.0
     peak = size_up(flow.peak * biggest)
-    gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, _scaling(size, shape, out))
+    gain = Gain(ctx.log(top), log_inward(top), _scaling(size, shape, out))
     same_row = shape[-1:] == out.shape[-1:]
     return Transfer(
         (gain,),
@@ -394,7 +393,7 @@ def reduce_linear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     value = 1 / math.sqrt(n) if is_mean else math.sqrt(n)
     whole_rows = data.ndim - 1 not in axes
     factor = 1.0 if is_mean else float(n)
-    gain = Gain(ctx.log(value), math.log(value), Commute(axes))
+    gain = Gain(ctx.log(value), log_inward(value), Commute(axes))
     return Transfer(
         (gain,),
         row=factor * flow.row if whole_rows else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +55,15 @@ def overlap(inputs: int, outputs: int, kernel: int, stride: int, padding: int, d
     return int(torch.bincount(place[inside], minlength=1).max()), int(inside.sum(1).min())
 
 
+def overlaps(
+    step: Step, axes: int, kernel: Any, stride: Any, padding: Any = 0, dilation: Any = 1
+) -> list[tuple[int, int]]:
+    """`overlap` along each of the last ``axes`` axes; windows that are given no stride lie side by side."""
+    sizes = [v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs)]
+    options = [per_axis(option, axes) for option in (kernel, stride or kernel, padding, dilation)]
+    return [overlap(*line) for line in zip(*sizes, *options, strict=True)]
+
+
 def counted(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer:
     """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
     windows = math.prod(by_axis)
@@ -76,11 +86,8 @@ def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     axes = spatial(step)
     keep_apart(step, incoming[0], ctx, axes)
-    kernel = per_axis(step.option(1, "kernel_size"), axes)
-    stride = per_axis(step.option(2, "stride") or kernel, axes)
-    padding, dilation = (per_axis(step.option(i, n, d), axes) for i, n, d in ((3, "padding", 0), (4, "dilation", 1)))
-    inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
-    found = [overlap(*line) for line in zip(inputs, outputs, kernel, stride, padding, dilation, strict=True)]
+    options = [step.option(i, n, d) for i, n, d in ((2, "stride", None), (3, "padding", 0), (4, "dilation", 1))]
+    found = overlaps(step, axes, step.option(1, "kernel_size"), *options)
     if min(least for _, least in found) == 0:
         return ctx.unknown(incoming, "a pooling window that holds nothing but padding")
     return counted(incoming[0], ctx, axes, [most for most, _ in found])
@@ -124,11 +131,8 @@ def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if ceil or not (power == INF or (power >= 2 and power % 2 == 0)):
         return ctx.unknown(incoming, f"power-average pooling with p = {power:g}" + (" and ceil_mode" if ceil else ""))
     kernel = per_axis(step.option(2, "kernel_size"), axes)
-    stride = per_axis(step.option(3, "stride") or kernel, axes)
-    inputs, outputs = (v[0].tensor.shape[-axes:] for v in (step.inputs, step.outputs))
-    lines = zip(inputs, outputs, kernel, stride, strict=True)
-    windows = [overlap(n, m, k, s, 0, 1)[0] for n, m, k, s in lines]
-    found = counted(incoming[0], ctx, axes, windows)
+    windows = overlaps(step, axes, kernel, step.option(3, "stride"))
+    found = counted(incoming[0], ctx, axes, [most for most, _ in windows])
     top = size_up(incoming[0].peak * math.prod(kernel) ** (0.0 if power == INF else 1 / power))
     return replace(found, low=ctx.full(0.0), high=top)
 

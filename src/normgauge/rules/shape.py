@@ -37,6 +37,9 @@ NAMES = """
     where masked_fill masked_fill_ index_fill index_put index_put_ index_copy scatter slice_scatter select_scatter
     __getitem__ __setitem__ zero_ fill_ copy_
 """.split()  # noqa: SIM905 (a list of 90 strings would be harder to read)
+FILLS = {"masked_fill": 2, "masked_fill_": 2, "index_fill": 3, "fill_": 1, "where": 1, "scatter": 3, "__setitem__": 2}
+"""Steps that may write plain numbers, and how many arguments come before these."""
+
 GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data"))
 
 
@@ -63,15 +66,10 @@ def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
         return tensors_in(step.module.forward(*args, **kwargs))
     if step.target is F.pad and step.get(2, "mode", "constant") == "constant":
         return [F.pad(args[0], step.get(1, "pad"), value=0.0)]
-    if step.kind in ("masked_fill", "masked_fill_", "index_fill", "fill_"):
-        args = (*args[:-1], 0.0) if isinstance(args[-1], int | float) else args
+    if step.kind in FILLS:  # a number that is written is no entry of an input
+        kept = args[: FILLS[step.kind]]
+        args = (*kept, *(0.0 if isinstance(a, int | float) else a for a in args[len(kept) :]))
         kwargs = {**kwargs, "value": 0.0} if "value" in kwargs else kwargs
-    if step.kind == "where" and len(args) == 3:
-        args = (args[0], *(0.0 if isinstance(a, int | float) else a for a in args[1:]))
-    if step.kind == "scatter" and isinstance(args[-1], int | float):
-        args = (*args[:-1], 0.0)
-    if step.kind == "__setitem__" and isinstance(args[2], int | float):
-        args = (args[0], args[1], 0.0)
     if step.target is recast:  # its precision is too small for labels
         return [args[0]]
     out = step.target(*args, **kwargs)

@@ -17,46 +17,14 @@ from normgauge.spectral.conv_operator import (
 )
 from normgauge.spectral.dense import dense_norm, scaled, to_double
 from normgauge.spectral.enclosure import Enclosure, enclose, shortfall
-from normgauge.spectral.power import seeded_start, top_singular
 
-__all__ = ["ConvSpec", "apply", "apply_adjoint", "conv_norm", "top_pair"]
+__all__ = ["ConvSpec", "apply", "apply_adjoint", "conv_norm"]
 
 DENSE_LIMIT = 4_000_000
 """Most entries of a matrix built by applying the layer to the identity."""
 
 DENSE_FIRST = 250_000
 """Up to this many entries the dense matrix is the cheapest way, whatever the width."""
-
-
-def top_pair(
-    weight: Tensor, spec: ConvSpec, start: Tensor | None = None, steps: int = 60, tolerance: float = 1e-6
-) -> tuple[float, Tensor, Tensor]:
-    """The layer's top singular value from below, with its left and right singular vectors.
-
-    Args:
-        weight: as torch stores it.
-        spec: the rest of the layer.
-        start: a right vector (c_in, *input_size) to start from, such as the v of an earlier call.
-        steps: most applications of the layer and of its adjoint.
-        tolerance: relative residual at which to stop.
-
-    Returns:
-        σ, u (c_out, *output_size), v (c_in, *input_size), detached, float64; σ = ⟨u, apply(v)⟩, so the gradient of
-        ⟨u, apply(weight, v, spec)⟩ in the weight is that of the norm.
-    """
-    check_weight(weight, spec)
-    kernel = to_double(weight)
-    if start is None or not bool(start.any()):
-        start = seeded_start(spec.input_shape(kernel), kernel)
-    start = to_double(start).to(kernel.device)
-    with torch.no_grad():
-        return top_singular(
-            lambda x: apply(kernel, x[None], spec)[0],
-            lambda y: apply_adjoint(kernel, y[None], spec)[0],
-            start,
-            steps,
-            tolerance,
-        )
 
 
 def conv_norm(weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: int = DENSE_LIMIT) -> Enclosure:
@@ -83,33 +51,22 @@ def conv_norm(weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: 
 
 
 def _scaled_norm(kernel: Tensor, spec: ConvSpec, width: float, dense_limit: int, exponent: int) -> Enclosure:
-    if _is_pointwise(kernel, spec):
-        found = dense_norm(kernel.reshape(spec.groups, -1, kernel.shape[1]))
-        return _relabelled(found, "pointwise", exponent, width)
+    if max(kernel.shape[2:]) == 1 and not any(map(any, spec.padding)):
+        # one tap, no padding: the layer is its matrix at every pixel kept, and the first pixel always is
+        return _by_matrix(kernel.reshape(spec.groups, -1, kernel.shape[1]), "pointwise", exponent, width)
     entries = math.prod(spec.input_shape(kernel)) * math.prod(spec.output_shape(kernel)) // spec.groups
     if entries <= min(dense_limit, DENSE_FIRST):
-        return _relabelled(dense_norm(dense_blocks(kernel, spec)), "dense", exponent, width)
+        return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)
     lower, upper, method = circulant_ends(kernel, spec, width)
     log = enclose(lower, upper, exponent)
     if log.width > width and entries <= dense_limit:
-        return _relabelled(dense_norm(dense_blocks(kernel, spec)), "dense", exponent, width)
+        return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)
     return Enclosure(log, method, shortfall(log, width, method))
 
 
-def _relabelled(found: Enclosure, method: str, exponent: int, width: float) -> Enclosure:
-    shift = LogInterval.of(2.0**exponent) if abs(exponent) < 1000 else _power_of_two(exponent)
-    log = found.log * shift
+def _by_matrix(matrix: Tensor, method: str, exponent: int, width: float) -> Enclosure:
+    log = dense_norm(matrix, exponent=exponent).log
     return Enclosure(log, method, shortfall(log, width, method))
-
-
-def _power_of_two(exponent: int) -> LogInterval:
-    half = exponent // 2
-    return LogInterval.of(2.0**half) * LogInterval.of(2.0 ** (exponent - half))
-
-
-def _is_pointwise(kernel: Tensor, spec: ConvSpec) -> bool:
-    """One tap, no padding: the layer is its matrix at every pixel kept, and the first pixel always is."""
-    return max(kernel.shape[2:]) == 1 and not any(map(any, spec.padding))
 
 
 def dense_blocks(kernel: Tensor, spec: ConvSpec) -> Tensor:

@@ -86,12 +86,13 @@ def norms_squared(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return (top - slack).clamp_min(0.0), top + slack
 
 
-def dense_norm(matrix: Tensor, width: float = 1e-6) -> Enclosure:
+def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0) -> Enclosure:
     """Encloses the spectral norm of a matrix, or the largest over a batch of matrices.
 
     Args:
         matrix: (..., rows, columns), real or complex, any floating type.
         width: the log(upper/lower) to reach where a cheaper proof is worth it.
+        exponent: of a power of two that multiplies the matrix.
 
     Returns:
         The enclosure. Entries that are NaN or infinite give [0, ∞] and a reason; no entries give the norm 0.
@@ -103,7 +104,8 @@ def dense_norm(matrix: Tensor, width: float = 1e-6) -> Enclosure:
         return Enclosure(LogInterval.nothing_known(), "none", "the matrix has NaN or infinite entries")
     if not bool(matrix.any()):
         return Enclosure(LogInterval(-INF, -INF), "zero")
-    matrix, exponent = scaled(torch.atleast_2d(matrix))
+    matrix, own = scaled(torch.atleast_2d(matrix))
+    exponent += own
     if min(matrix.shape[-2:]) <= EIGENVALUE_LIMIT:
         lower, upper = norms_squared(matrix)
         log = enclose(math.sqrt(lower.max()), math.sqrt(upper.max()), exponent)
@@ -112,11 +114,6 @@ def dense_norm(matrix: Tensor, width: float = 1e-6) -> Enclosure:
     ends = [_large(part, width) for part in flat]
     log = enclose(max(lo for lo, _ in ends), max(hi for _, hi in ends), exponent)
     return Enclosure(log, "cholesky", shortfall(log, width, "the Cholesky proof"))
-
-
-def dense_norms(matrices: Tensor, width: float = 1e-6) -> list[Enclosure]:
-    """One enclosure for each matrix of a batch (batch, rows, columns)."""
-    return [dense_norm(matrix, width) for matrix in matrices]
 
 
 def _large(matrix: Tensor, width: float) -> tuple[float, float]:

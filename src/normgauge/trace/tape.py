@@ -99,7 +99,21 @@ class Tape(TorchFunctionMode):
     @property
     def here(self) -> str:
         """Where the run is now, in words."""
-        return (self.path[-1] if self.path else "") or "the model's forward"
+        return self.module_path or "the model's forward"
+
+    @property
+    def module_path(self) -> str:
+        """The path of the module that runs now; empty for the model itself."""
+        return self.path[-1] if self.path else ""
+
+    def overlaid(self, tensor: Tensor, before: Any, part: Tensor) -> Step:
+        """A step by which ``tensor``, which held ``before``, holds what was written to ``part`` of its memory."""
+        new = self.bound[id(part)]
+        inputs = (before, new) if isinstance(before, Value) else (new,)
+        layout = {"old": geometry(tensor), "new": geometry(part)}
+        step = Step(len(self.steps), overlay, None, self.module_path, (before, new), layout, inputs)
+        self.steps.append(step)
+        return step
 
     def bind(self, tensor: Tensor, step: Step | None, position: int = 0) -> Value:
         """Say that ``tensor`` now holds the result of ``step``."""
@@ -230,7 +244,7 @@ class Tape(TorchFunctionMode):
         """What stands in for a module's ``forward`` while the tape runs; its hooks run around it and are seen."""
         if self.leaf_depth or threading.get_ident() != self.thread:
             return forward(*args, **kwargs)
-        self.path.append(self.names.get(id(module), self.path[-1] if self.path else ""))
+        self.path.append(self.names.get(id(module), self.module_path))
         try:
             return self.run_module(module, forward, args, kwargs)
         finally:
@@ -378,14 +392,9 @@ class Tape(TorchFunctionMode):
             return None
         with torch._C.DisableTorchFunction(), self.unwatched():
             contents: Any = tensor.clone()
-        path = self.path[-1] if self.path else ""
         before: Any = contents
         for part in sorted(parts, key=lambda t: self.bound[id(t)].index):
-            new = self.bound[id(part)]
-            inputs = (before, new) if isinstance(before, Value) else (new,)
-            layout = {"old": geometry(tensor), "new": geometry(part)}
-            step = Step(len(self.steps), overlay, None, path, (before, new), layout, inputs)
-            self.steps.append(step)
+            step = self.overlaid(tensor, before, part)
             before = Value(self.count, contents, step)
             self.count += 1
             step.outputs = (before,)
@@ -410,7 +419,7 @@ class Tape(TorchFunctionMode):
             len(self.steps),
             target,
             module,
-            self.path[-1] if self.path else "",
+            self.module_path,
             frozen_args,
             frozen_kwargs,
             used or tuple(self.sources),
@@ -428,15 +437,10 @@ class Tape(TorchFunctionMode):
 
     def rebind(self, changed: Tensor) -> None:
         """Every other tensor in the memory ``changed`` was written to now holds partly old, partly new contents."""
-        new = self.bound[id(changed)]
         for tensor in list(self.by_place.get(place(changed), ())):
             if tensor is changed or not overlaps(tensor, changed) or place(tensor) != place(changed):
                 continue
-            old = self.bound[id(tensor)]
-            path = self.path[-1] if self.path else ""
-            layout = {"old": geometry(tensor), "new": geometry(changed)}
-            step = Step(len(self.steps), overlay, None, path, (old, new), layout, (old, new))
-            self.steps.append(step)
+            step = self.overlaid(tensor, self.bound[id(tensor)], changed)
             step.outputs = (self.bind(tensor, step),)
 
 
