@@ -254,3 +254,18 @@ def test_batch_statistics_by_hand_are_those_of_a_batch_norm():
         )
         assert mine.log10_upper == pytest.approx(theirs.log10_upper, abs=1e-8)
     assert of_module(Hand(), x).kind == "batch"
+
+
+def test_stored_statistics_of_a_single_channel_are_told_apart():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("m", torch.tensor([-0.97]))
+            self.register_buffer("v", torch.tensor([0.16]))
+
+        def forward(self, x):
+            return F.batch_norm(x, self.m, self.v)
+
+    found = of_module(Own())
+    assert found is not None and found.stored is not None
+    assert [float(part) for part in found.stored] == pytest.approx([-0.97, 0.16])

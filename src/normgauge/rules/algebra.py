@@ -20,6 +20,10 @@ Monomial = tuple[tuple[Atom, float], ...]
 Poly = dict[Monomial, float]
 X: Atom = ("x",)
 FUNCTIONS = {"tanh": "tanh", "sigmoid": "sigmoid", "erf": "erf", "softplus": "softplus"}
+ADDS = {"add": 1, "radd": 1, "iadd": 1, "sub": -1, "isub": -1, "subtract": -1, "rsub": -1}
+TIMES = {"mul", "rmul", "imul", "multiply"}
+OVER = {"div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"}
+POWERS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 PASSING = {"clone", "contiguous", "detach", "alias"}
 VIEWS = {"unsqueeze", "reshape", "view", "getitem"}
 MOST_TERMS = 12
@@ -178,8 +182,7 @@ class Reader:
             return first, gone
         if name in VIEWS:
             return first, self._restored(step, value, gone)
-        if name in ("add", "radd", "iadd", "sub", "isub", "rsub", "subtract", "mul", "rmul", "imul", "multiply",
-                    "div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"):  # fmt: skip
+        if name in ADDS or name in TIMES or name in OVER:
             return self._binary(step, name, first, gone)
         if name in ("clamp", "clamp_min", "clip"):
             floor = step.get(1, "min")
@@ -196,21 +199,12 @@ class Reader:
             if len(step.args) > 1 or len(step.kwargs) > ("input" in step.kwargs):
                 raise Foreign
             return {(((FUNCTIONS[name], frozen(first)), 1.0),): 1.0}, gone
-        exponents = {
-            "square": 2.0,
-            "sqrt": 0.5,
-            "rsqrt": -0.5,
-            "reciprocal": -1.0,
-            "pow": step.get(1, "exponent"),
-            "neg": None,
-        }
-        if name not in exponents:
-            raise Foreign
         if name == "neg":
             return times(first, constant(-1.0)), gone
-        if not isinstance(exponents[name], int | float):
+        exponent = step.get(1, "exponent") if name == "pow" else POWERS.get(name)
+        if not isinstance(exponent, int | float):
             raise Foreign
-        return power(first, float(exponents[name])), gone
+        return power(first, float(exponent)), gone
 
     def _binary(
         self, step: Step, name: str, first: Poly, gone: frozenset[int] | None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import house_up
-from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, SamplesMixed, Transfer, log_outward
+from normgauge.core.rounding import house_up, log_inward, log_outward
+from normgauge.rules.flow import Context, Diagonal, Flow, Gain, SamplesMixed, Transfer
 from normgauge.rules.normalizer import Normalizer, known, targets
 from normgauge.rules.registry import Family
-from normgauge.rules.spread import groupwise
+from normgauge.rules.spread import groupwise, sigma_facts
 from normgauge.rules.worked import equal, number
 from normgauge.trace.step import Step
 
@@ -25,12 +24,12 @@ def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     assert norm.stored is not None
     variance, gamma, eps = norm.stored[1].detach().double().cpu(), norm.gamma, norm.eps
     if bool((variance < 0).any()):
-        return Transfer((Gain(ctx.full(INF)),), unknown="a negative running variance")
+        return ctx.unknown((flow,), "a negative running variance")
     sigma = norm.below(variance)
     size = torch.ones_like(sigma) if gamma is None else gamma.detach().double().abs().cpu()
     scale = size / sigma
     top = float(scale.max())
-    gain = Gain(ctx.log(top), math.log(top) if top > 0 else -INF, Diagonal(scale))
+    gain = Gain(ctx.log(top), log_inward(top), Diagonal(scale))
     c = int(scale.argmax())
     put_in = f"{number(float(size[c]))}/√({number(float(variance[c]))} + {number(eps)})"
     reach = house_up(top * flow.peak) + float(norm.affine()[1].abs().max())
@@ -39,17 +38,7 @@ def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
         row=top * flow.row,
         low=-reach,
         high=reach,
-        sigma={
-            "min": float(sigma.min()),
-            "rms": float(sigma.square().mean().sqrt()),
-            "max": float(sigma.max()),
-            "gamma_max": float(size.max()),
-            "eps": eps,
-            "log_inverse": log_outward(float((1 / sigma).max())),
-            "log_l2": log_outward(float(torch.linalg.vector_norm(scale))),
-            "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma))),
-            "log_sum": None,
-        },
+        sigma=sigma_facts(sigma[None], gamma, eps, float((1 / sigma).max()), log_l2=log_outward(float(scale.norm()))),
         worked=equal(f"channel {c}: |γ|/√(var+ε) = {put_in}", gain.log),
     )
 

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.core.rounding import size_up
-from normgauge.rules.activation import elementwise
-from normgauge.rules.algebra import Foreign, Monomial, Poly, Reader, X, thawed
+from normgauge.rules.activation import GELU, GELU_TANH, MISH, SILU, elementwise
+from normgauge.rules.algebra import ADDS, OVER, POWERS, TIMES, Foreign, Monomial, Poly, Reader, X, thawed
 from normgauge.rules.flow import INF, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.norm_batch import train_statistics
 from normgauge.rules.norm_layer import over_last
@@ -36,35 +36,8 @@ DEEPEST = 24  # steps looked at behind a product
 CLOSE = 1e-12  # a part: coefficients that are equal but for the order they were computed in
 AGREES = 1e-9  # a part: what a formula and the steps it stands for may differ by in float64
 PRINTED = 1e-8  # a part: constants such as √(2/π) are written with so many digits
-PRODUCTS = {
-    "mul",
-    "rmul",
-    "imul",
-    "multiply",
-    "div",
-    "idiv",
-    "rdiv",
-    "truediv",
-    "itruediv",
-    "rtruediv",
-    "divide",
-    "true_divide",
-}
-
-ENDS = PRODUCTS | {
-    "add",
-    "radd",
-    "iadd",
-    "sub",
-    "isub",
-    "rsub",
-    "subtract",
-    "pow",
-    "square",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-}
+PRODUCTS = TIMES | OVER
+ENDS = PRODUCTS | set(ADDS) | set(POWERS) | {"pow"}
 ENDS |= {"exp", "log", "log1p", "tanh", "sigmoid", "neg"}  # steps that may end a function of one number
 
 
@@ -367,23 +340,22 @@ def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Tran
     )
 
 
+GATES = {"tanh": GELU_TANH, "erf": GELU, "swish": SILU, "mish": MISH}
+
+
 @rules.add(smooth_gate, claim="X.activations")
 def written_out_gate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """GELU, Swish or Mish written out in plain operations.
 
-    ½x(1 + tanh(√(2/π)(x + 0.044715x³))): 1.1289935;  ½x(1 + erf(x/√2)): 1.1289045;
+    ½x(1 + tanh(√(2/π)(x + 0.044715x³))): 1.1289934;  ½x(1 + erf(x/√2)): 1.1289045;
     x·sigmoid(βx): 1.09984;  x·tanh(softplus x): 1.088499
 
     Holds:  everywhere; recognised from the operations and checked against the recorded output.
     Source: maximum of the derivative; β only rescales the axis.
     """
     kind, scale, beta = step.args[1:]
-    value, low = {
-        "tanh": (1.1289935, -0.1702),
-        "erf": (1.1289045, -0.1701),
-        "swish": (1.099840, -0.2785),
-        "mish": (1.088499, -0.3089),
-    }[kind]
+    row = GATES[kind]
+    value, low = row.constant, row.span[0]
     span = (scale * low / beta, INF) if scale > 0 else (-INF, scale * low / beta)
     shape = step.outputs[0].tensor.shape
     found = elementwise(abs(scale) * value, span, incoming[0], ctx, shape[-1] if shape else 1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import size_down, size_up
-from normgauge.rules.algebra import Foreign
+from normgauge.rules.algebra import ADDS, OVER, POWERS, TIMES, Foreign
 from normgauge.rules.combine import after_reduction
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
 from normgauge.rules.intervals import Box, Enclosure, Tail
@@ -34,10 +34,6 @@ Program = tuple[Instruction, ...]
 STARTS = (4.0, 16.0, 64.0, 256.0)  # where tails may begin
 ROUNDS, BOXES, SHARP = 40, 512, 1e-4
 LONGEST = 40  # instructions
-ADDS = {"add": 1, "radd": 1, "iadd": 1, "sub": -1, "isub": -1, "subtract": -1, "rsub": -1}
-TIMES = {"mul", "rmul", "imul", "multiply"}
-OVER = {"div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"}
-POWERS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 SQUASHES = {"tanh", "sigmoid", "erf", "sin", "cos"}
 WILD = {"power", "exp", "log"}
 

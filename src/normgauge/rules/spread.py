@@ -89,7 +89,8 @@ def groupwise(
     radius = (moved * top).square().sum(1).sqrt()
     whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
     radius = torch.where(inside.all(1), torch.minimum(radius, (whole * top).amax(1)), radius)
-    facts = _facts(sigma, gamma, eps, slope, count)
+    log_sum = float(slope.amax(0).sum().log()) if count > 1 else None
+    facts = sigma_facts((spread + eps).sqrt(), gamma, eps, float(slope.max()), log_sum=log_sum)
     low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
     return Transfer(
         (
@@ -201,20 +202,28 @@ def _caps(
     return ctx.full(end_down(low)), ctx.full(end_up(high)), ctx.full(size_up(length))
 
 
-def _facts(sigma: Tensor, gamma: Tensor | None, eps: float, slope: Tensor, count: int) -> dict[str, object]:
-    sigma_eps = (sigma.square() + eps).sqrt()
-    worst = sigma_eps.amin(0)  # per group, over the samples
-    sup = float(slope.max())
+def sigma_facts(
+    sigma: Tensor,
+    gamma: Tensor | None,
+    eps: float,
+    inverse: float,
+    log_l2: float | None = None,
+    log_sum: float | None = None,
+) -> dict[str, object]:
+    """What the table and the published products need of a normalizer's √(σ²+ε): (samples, groups).
+
+    ``inverse`` is the largest 1/√(σ²+ε) in the scope; ℓ2 norms and sums over the groups, where a paper has them.
+    """
     return {
-        "min": float(sigma_eps.min()),
-        "rms": float(sigma_eps.square().mean().sqrt()),
-        "max": float(sigma_eps.max()),
-        "gamma_max": 1.0 if gamma is None else float(gamma.detach().abs().max()),
+        "min": float(sigma.min()),
+        "rms": float(sigma.square().mean().sqrt()),
+        "max": float(sigma.max()),
+        "gamma_max": 1.0 if gamma is None else float(gamma.detach().double().abs().max()),
         "eps": eps,
-        "log_inverse": log_outward(sup),
-        "log_l2": None,
-        "log_inverse_l2": float(torch.linalg.vector_norm(1 / worst).log()),
-        "log_sum": float(slope.amax(0).sum().log()) if count > 1 else None,
+        "log_inverse": log_outward(inverse),
+        "log_l2": log_l2,
+        "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma.amin(0)))),
+        "log_sum": log_sum,
     }
 
 

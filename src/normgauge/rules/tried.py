@@ -188,7 +188,8 @@ def _named(form: Normalizer, own: Mapping[str, Tensor]) -> Recipe:
         near = [name for name in same if float(apart[name].max() - apart[name].min()) < CLOSE]
         if not near:
             return Recipe(form, None)
-        names[part] = near[0], round(float(apart[near[0]].mean()), 9)
+        nearest = min(near, key=lambda name: abs(float(apart[name].mean())))  # a single entry is a shift from any other
+        names[part] = nearest, round(float(apart[nearest].mean()), 9)
     return Recipe(form, names)
 
 
