@@ -147,19 +147,13 @@ def by_constant(product: Product, moving: Operand, constant: Operand, ctx: Conte
     if on_rows and not batch and len(free) == 1 and product.out == moving.letters[:-1] + free:
         return replace(matrix_transfer(matrix, None, flow, ctx), axis=axis)
     last = moving.letters[-1:]
-    row = length = None
+    stretch = row = length = None
     if on_rows and product.out[-1:] in free and product.out:
         stretch = math.exp(norm.hi) if norm.hi < 700 else INF
-        row, length = (
-            (stretch * flow.row).nan_to_num(nan=INF, posinf=INF),
-            (stretch * flow.norm).nan_to_num(nan=INF, posinf=INF),
-        )
     elif last and product.out[-1:] == last:
         stretch = _row_sum(constant, product, last)
-        row, length = (
-            (stretch * flow.row).nan_to_num(nan=INF, posinf=INF),
-            (stretch * flow.norm).nan_to_num(nan=INF, posinf=INF),
-        )
+    if stretch is not None:
+        row, length = ((stretch * size).nan_to_num(nan=INF, posinf=INF) for size in (flow.row, flow.norm))
     reach = (_row_sum(constant, product, "") * flow.peak).nan_to_num(nan=INF, posinf=INF)
     gain = Gain(ctx.full(norm.hi), norm.lo, form_of(moving, product))
     text = f"‖C‖₂, C {sized(matrix.shape)}"

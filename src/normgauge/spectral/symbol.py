@@ -42,13 +42,11 @@ class Symbol:
 
     Attributes:
         blocks: (frequency, group, c_out/groups, aliases·c_in/groups), complex128.
-        waves: (frequency, alias, axis), the angles ω.
         pairs: (frequency,) 1 where −ω is the same frequency modulo aliasing, else 2.
         error: bound of ‖computed − true‖ for every block.
     """
 
     blocks: Tensor
-    waves: Tensor
     pairs: Tensor
     error: float
 
@@ -108,4 +106,4 @@ def symbol(weight: Tensor, spec: ConvSpec, waves: Tensor) -> Symbol:
     stride = torch.tensor(spec.stride, dtype=torch.float64, device=weight.device)
     turns = waves[:, 0] * stride / math.pi
     own = ((turns - turns.round()).abs() < 1e-6).all(1)
-    return Symbol(blocks, waves, torch.where(own, 1.0, 2.0).double(), 2 * UNIT * terms * absolute)
+    return Symbol(blocks, torch.where(own, 1.0, 2.0).double(), 2 * UNIT * terms * absolute)

@@ -19,6 +19,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from normgauge.errors import InputError
+from normgauge.trace.held import geometry, place, strided
 from normgauge.trace.inputs import mapped
 
 DEEPEST = 2  # plain objects on the way to something the model hides; a trainer's own world is not the model's
@@ -91,13 +92,13 @@ class Everything:
     Attributes:
         modules: registered ones first.
         tables: the ``__dict__`` of every module and plain object, and a copy of it.
-        boxes: lists, dicts, sets and deques, each with a copy.
+        boxes: lists, dicts, sets and deques, each with its contents by key or place.
         arrays: numpy arrays and random generators, each with what brings them back.
     """
 
     modules: list[nn.Module]
     tables: list[tuple[dict[str, Any], dict[str, Any]]]
-    boxes: list[tuple[Any, Any]]
+    boxes: list[tuple[Any, dict[Any, Any]]]
     arrays: list[Callable[[], object]]
 
     def restore(self) -> None:
@@ -107,11 +108,11 @@ class Everything:
             table.update(before)
         for box, before in self.boxes:
             kind = base_of(box)
-            if kind is list:
-                list.__setitem__(box, slice(None), before)
-                continue
             kind.clear(box)
-            (deque.extend if kind is deque else kind.update)(box, before)
+            if kind in (list, deque):
+                kind.extend(box, before.values())
+            else:
+                kind.update(box, before if isinstance(box, dict) else before.values())
         for bring_back in self.arrays:
             bring_back()
 
@@ -172,8 +173,9 @@ def _parts(item: Any, found: Everything) -> list[Any]:
         return list(item)
     if isinstance(item, list | dict | set | deque):
         kind = base_of(item)
-        found.boxes.append((item, dict(kind.items(item)) if isinstance(item, dict) else list(kind.__iter__(item))))
-        return list(kind.values(item)) if isinstance(item, dict) else list(kind.__iter__(item))
+        contents = dict(kind.items(item) if isinstance(item, dict) else enumerate(kind.__iter__(item)))
+        found.boxes.append((item, contents))
+        return list(contents.values())
     if isinstance(item, nn.Module):
         found.modules.append(item)
     found.tables.append((item.__dict__, dict(item.__dict__)))
@@ -202,8 +204,7 @@ def untouched(
     whole = everything(model)
     states = random_states()
     copies = Copies(dtype, device)
-    copies.meet(value for _, before in whole.tables for value in before.values())
-    copies.meet(value for _, before in whole.boxes for value in _values(before))
+    copies.meet(value for _, before in (*whole.tables, *whole.boxes) for value in before.values())
 
     def copied(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -222,7 +223,7 @@ def untouched(
             inside = compiled_inside if id(box) in tables else copied
             if isinstance(box, set):
                 continue
-            for key, value in before.items() if isinstance(before, dict) else enumerate(before):
+            for key, value in before.items():
                 if (other := inside(value)) is not value:
                     base_of(box).__setitem__(box, key, other)
         model.train(training)  # as its user would: it may have a say in that
@@ -283,8 +284,8 @@ class Copies:
     def meet(self, values: Iterable[Any]) -> None:
         """Note which tensors share their memory."""
         for value in values:
-            if isinstance(value, Tensor) and _owns_plain_memory(value):
-                self.sharers.setdefault(value.untyped_storage().data_ptr(), set()).add(id(value))
+            if isinstance(value, Tensor) and (memory := _plain_memory(value)):
+                self.sharers.setdefault(memory, set()).add(id(value))
 
     def of(self, tensor: Tensor) -> Tensor:
         """The copy of a tensor, the same one each time."""
@@ -296,18 +297,14 @@ class Copies:
         """A copy, as a view of a copy of its memory where it is not alone there."""
         if (type(tensor) not in PLAIN_TENSORS and own_operations(tensor)) or tensor.device.type == "meta":
             return tensor  # a plain copy would be something else, or nothing
-        place = tensor.untyped_storage().data_ptr() if _owns_plain_memory(tensor) else 0
-        if not place or len(self.sharers.get(place, ())) < 2:
+        key = (_plain_memory(tensor), tensor.dtype)
+        if len(self.sharers.get(key[0], ())) < 2:
             return _cast(tensor, self.dtype, self.device)
-        memory = self.memories.get((place, tensor.dtype))
-        if memory is None:
+        if key not in self.memories:
             entries = tensor.untyped_storage().nbytes() // tensor.element_size()
             whole = tensor.detach().as_strided((entries,), (1,), 0)
-            memory = self.memories[place, tensor.dtype] = _cast(whole, self.dtype, self.device)
-        data = memory.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-        if isinstance(tensor, nn.Parameter):
-            return nn.Parameter(data, requires_grad=tensor.requires_grad and data.is_floating_point())
-        return data
+            self.memories[key] = _cast(whole, self.dtype, self.device)
+        return _as_given(tensor, self.memories[key].as_strided(*geometry(tensor)))
 
 
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
@@ -321,19 +318,19 @@ def own_operations(tensor: Tensor) -> bool:
     return function not in plain or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
-def _owns_plain_memory(tensor: Tensor) -> bool:
-    strided = tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
-    return (
-        strided and not isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) and not tensor.is_nested
-    )
-
-
-def _values(box: Any) -> list[Any]:
-    return list(box.values()) if isinstance(box, dict) else list(box)
+def _plain_memory(tensor: Tensor) -> int:
+    """Where the memory of a plain tensor lies; 0 for one that has none of its own."""
+    if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) or tensor.is_nested:
+        return 0
+    return place(tensor) if strided(tensor) and tensor.device.type != "meta" else 0
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
     data = tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None, copy=True)
+    return _as_given(tensor, data)
+
+
+def _as_given(tensor: Tensor, data: Tensor) -> Tensor:
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(data, requires_grad=tensor.requires_grad and data.is_floating_point())
     return data
