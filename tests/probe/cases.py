@@ -8,6 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normgauge.probe.jacobian import random_rows, top_pair
+from normgauge.probe.linearize import SampleMap
+
+
+def jacobian_norms(function, x, samples, *, output_axis=0, **options) -> Tensor:
+    """Lower bounds on the spectral norm of every sample's Jacobian at ``x``."""
+    network = SampleMap(function, x, samples, output_axis)
+    start = random_rows(network.start, torch.Generator().manual_seed(0))
+    return top_pair(network.at(network.start), start, **options).sigma
+
 
 class Attention(nn.Module):
     def __init__(self) -> None:

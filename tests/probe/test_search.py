@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
-from normgauge.probe import Found, jacobian_norms, search
-from tests.probe.cases import NETWORKS, StraightThrough, build, dense_norms, relu_mlp
+from normgauge.probe import Found, search
+from tests.probe.cases import NETWORKS, StraightThrough, build, dense_norms, jacobian_norms, relu_mlp
 
 
 def gaussian(*shape: int, seed: int = 0) -> Tensor:

@@ -1,6 +1,5 @@
 """What is found rather than proved: Jacobian norms, secants and a search for the steepest point."""
 
-from normgauge.probe.jacobian import jacobian_norms
 from normgauge.probe.search import Found, search
 
-__all__ = ["Found", "jacobian_norms", "search"]
+__all__ = ["Found", "search"]

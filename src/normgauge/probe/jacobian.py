@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.probe.linearize import Function, Linearization, Progress, SampleMap, check_samples, norms, unit
+from normgauge.probe.linearize import Linearization, norms, unit
 
 EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
 CONVERGED = 1e-9  # relative growth of ‖J v‖ in one iteration: no longer worth another
@@ -112,57 +112,3 @@ def _top_vector(gram: Tensor) -> Tensor:
 def random_rows(like: Tensor, generator: torch.Generator) -> Tensor:
     """Gaussian rows from their own generator, the same on every device."""
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.device)
-
-
-def jacobian_norms(
-    function: Function,
-    x: Tensor,
-    samples: int,
-    *,
-    seed: int = 0,
-    progress: Progress | None = None,
-    exact_outputs: int = 32,
-    steps: int = 30,
-    output_axis: int = 0,
-    chunk: int | None = None,
-) -> Tensor:
-    """Lower bounds on the spectral norm of every sample's Jacobian at ``x``.
-
-    σ = ‖Jᵀu‖ / ‖u‖ ≤ ‖J‖ for the best u known: exact (to 1e-7) with few outputs, after ``steps`` iterations otherwise.
-
-    Holds:  at the points of ``x`` where ``function`` is differentiable; on a kink autograd may say more than the
-            truth, which `search` guards against.
-
-    Args:
-        function: float64 tensor of x's shape to a tensor; samples do not influence each other.
-        x: the points, sample after sample along axis 0. With samples = 1 the whole tensor is one point.
-        samples: number of samples.
-        seed: of the start directions; the global generator is left alone.
-        progress: called with a stage and the fraction done.
-        exact_outputs: up to this many outputs a sample, compute all rows of its Jacobian.
-        steps: iterations for more outputs.
-        output_axis: axis of the output along which the samples lie.
-        chunk: samples per call, to bound memory; ``function`` must then accept a part of the batch. None: all.
-
-    Returns:
-        float64 (samples,), 0 where the network diverged; (1,), the whole tensor as one point, where the output's
-        axis cannot be divided among the samples.
-
-    Raises:
-        InputError: if x is not float64 or does not hold that many samples, or the output is no tensor.
-    """
-    check_samples(x, samples)
-    generator = torch.Generator().manual_seed(seed)
-    rows = x.shape[0] // samples if samples > 1 else 1
-    size = samples if chunk is None or samples == 1 else max(1, min(chunk, samples))
-    found = []
-    for first in range(0, samples, size):
-        count = min(size, samples - first)
-        part = x if count == samples else x[first * rows : (first + count) * rows]
-        network = SampleMap(function, part, count, output_axis)
-        start = random_rows(network.start, generator)
-        here = network.at(network.start)
-        found.append(top_pair(here, start, exact_outputs=exact_outputs, steps=steps).sigma)
-        if progress is not None:
-            progress("jacobians", (first + count) / samples)
-    return torch.cat(found)

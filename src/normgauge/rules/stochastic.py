@@ -32,9 +32,19 @@ def drop_probability(step: Step) -> float:
     return float(step.get(1, "p", 0.5)) if training else 0.0
 
 
-def identity(flow: Flow, ctx: Context) -> Transfer:
-    """Nothing happens."""
-    gain = Gain(ctx.full(0.0), 0.0, Diagonal())
+def without_chance(p: float, flow: Flow, ctx: Context) -> Transfer | None:
+    """What nothing or everything is dropped by; None where it is left to chance.
+
+    p = 0 is the identity, p = 1 gives 0.
+    """
+    zero = ctx.full(0.0)
+    if p == 1:
+        gain = Gain(ctx.full(-INF), form=Diagonal())
+        worked = equal("p = 1, everything is dropped", gain.log)
+        return Transfer((gain,), radius=zero, row=zero, norm=zero, low=zero, high=zero, worked=worked)
+    if p:
+        return None
+    gain = Gain(zero, 0.0, Diagonal())
     worked = equal("nothing is dropped: the identity", gain.log)
     return Transfer((gain,), row=flow.row, norm=flow.norm, low=flow.low, high=flow.high, neutral=True, worked=worked)
 
@@ -42,14 +52,6 @@ def identity(flow: Flow, ctx: Context) -> Transfer:
 def mask_note(ctx: Context) -> str:
     """Around a point, what lies behind the layer is anchored at a centre that the mask decided."""
     return EVERY if ctx.scope.kind == "global" else MASK
-
-
-def nothing_left(ctx: Context) -> Transfer:
-    """Everything is dropped: the output is 0."""
-    zero = ctx.full(0.0)
-    gain = Gain(ctx.full(-INF), form=Diagonal())
-    worked = equal("p = 1, everything is dropped", gain.log)
-    return Transfer((gain,), radius=zero, row=zero, norm=zero, low=zero, high=zero, worked=worked)
 
 
 @rules.add(
@@ -67,10 +69,8 @@ def dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: a mask has entries 0 and 1.
     """
     flow, p = incoming[0], drop_probability(step)
-    if p == 0:
-        return identity(flow, ctx)
-    if p == 1:
-        return nothing_left(ctx)
+    if (sure := without_chance(p, flow, ctx)) is not None:
+        return sure
     gain, up = Gain(ctx.log(1 / (1 - p)), form=Diagonal()), size_up(1 / (1 - p))
     low, high = (up * flow.low).clamp_max(0.0), (up * flow.high).clamp_min(0.0)
     worked = equal(f"1/(1−p) = 1/(1 − {number(p)})", gain.log)
@@ -92,10 +92,8 @@ def alpha_dropout(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Source: Klambauer et al. 2017; torch's implementation.
     """
     flow, p = incoming[0], drop_probability(step)
-    if p == 0:
-        return identity(flow, ctx)
-    if p == 1:
-        return nothing_left(ctx)
+    if (sure := without_chance(p, flow, ctx)) is not None:
+        return sure
     a = 1 / math.sqrt((SELU_ALPHA**2 * p + 1) * (1 - p))
     kept, dropped = SELU_ALPHA * a * p, -SELU_ALPHA * a * (1 - p)
     slack = HOUSE * (1 + a * flow.peak)
