@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.trace.step import Step, Value
+from normgauge.trace.step import Step, Value, axes_of
 
 Atom = tuple[Any, ...]
 Monomial = tuple[tuple[Atom, float], ...]
@@ -26,8 +26,15 @@ OVER = {"div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "tru
 POWERS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 PASSING = {"clone", "contiguous", "detach", "alias"}
 VIEWS = {"unsqueeze", "reshape", "view", "getitem"}
+EUCLIDEAN = (2, None, "fro")
 MOST_TERMS = 12
 CANCELS = 1e-13  # of the larger coefficient: a difference below it is the rounding of the two
+
+
+def norm_order(step: Step) -> Any:
+    """The order of a norm of torch's, whatever the function calls it; one of `EUCLIDEAN` for the ℓ2 norm of entries."""
+    linear = "linalg" in str(step.target) or step.kind in ("vector_norm", "linalg_norm", "linalg_vector_norm")
+    return step.get(1, "ord" if linear else "p", 2)
 
 
 class Foreign(Exception):
@@ -236,15 +243,11 @@ class Reader:
             raise Foreign
         length = "norm" in name
         dim = step.get(2 if length else 1, "dim")
-        if length and step.get(1, "ord" if "linalg" in name or name == "vector_norm" else "p", 2) not in (
-            2,
-            None,
-            "fro",
-        ):
+        if length and norm_order(step) not in EUCLIDEAN:
             raise Foreign
         if dim is None or isinstance(dim, bool | str) or (name == "linalg_norm" and not isinstance(dim, int)):
             raise Foreign
-        dims = frozenset(d % source.ndim for d in ((dim,) if isinstance(dim, int) else tuple(dim)))
+        dims = frozenset(axes_of(dim, source.ndim))
         n = math.prod(source.shape[d] for d in dims)
         result = self._reduced(step, name, poly, dims, n, value.position)
         aligned = value.tensor.ndim == source.ndim or dims == frozenset(range(len(dims)))  # leading axes broadcast

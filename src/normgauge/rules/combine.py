@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import log_inward, log_root, size_down, size_up
+from normgauge.rules.algebra import EUCLIDEAN, norm_order
 from normgauge.rules.flow import (
     INF,
     Commute,
@@ -25,7 +26,7 @@ from normgauge.rules.flow import (
 from normgauge.rules.registry import Family, spellings
 from normgauge.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
 from normgauge.spectral.dense import to_double
-from normgauge.trace.step import Step, Value
+from normgauge.trace.step import Step, Value, axes_of
 
 rules = Family("combine")
 
@@ -357,8 +358,7 @@ def reduced_axes(step: Step, data: Tensor) -> tuple[int, ...]:
         dim = step.kwargs.get("axis")
     if dim is None or isinstance(dim, bool):  # x.std(False) says how, not where
         return tuple(range(data.ndim))
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    return tuple(sorted(d % data.ndim for d in dims)) or tuple(range(data.ndim))
+    return tuple(sorted(axes_of(dim, data.ndim))) or tuple(range(data.ndim))
 
 
 def after_reduction(step: Step, flow: Flow, ctx: Context, axes: tuple[int, ...], data: Tensor) -> int:
@@ -444,11 +444,10 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Source: reverse triangle inequality.
     """
     data, flow = step.inputs[0].tensor, incoming[0]
-    order = step.get(1, "ord" if "linalg" in str(step.target) else "p", 2)
-    if step.kind == "var" or (step.kind != "std" and order not in (2, 2.0, None, "fro")):
-        return Transfer(
-            (Gain(ctx.full(INF)),), unknown="a variance" if step.kind == "var" else f"{step.kind} of order {order}"
-        )
+    if step.kind == "var":
+        return ctx.unknown(incoming, "a variance")
+    if step.kind != "std" and norm_order(step) not in EUCLIDEAN:
+        return ctx.unknown(incoming, f"{step.kind} of order {norm_order(step)}")
     if step.kind == "std":
         axes = reduced_axes(step, data)
         n = math.prod(data.shape[d] for d in axes)
@@ -462,11 +461,7 @@ def reduce_length(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
         text = f"1/√(n − {number(correction)}) = 1/√{number(n - correction)}"
     else:
         dim = step.get(2, "dim")
-        axes = (
-            tuple(range(data.ndim))
-            if dim is None
-            else tuple(d % data.ndim for d in ((dim,) if isinstance(dim, int) else dim))
-        )
+        axes = axes_of(range(data.ndim) if dim is None else dim, data.ndim)
         value, text = 1.0, "a length moves by no more than its vector"
     axis = after_reduction(step, flow, ctx, axes, data)
     gain = Gain(ctx.log(value))

@@ -11,7 +11,7 @@ from normgauge.core.rounding import size_up
 from normgauge.rules.flow import Context, Flow, Gain, Transfer
 from normgauge.rules.registry import Family, spellings
 from normgauge.rules.worked import equal
-from normgauge.trace.step import Step
+from normgauge.trace.step import Step, axes_of
 
 rules = Family("fourier")
 
@@ -35,7 +35,7 @@ def transformed_axes(step: Step, ndim: int, one: bool) -> tuple[int, ...]:
         dims = (-2, -1)
     if dims is None:
         dims = range(ndim) if sizes is None else range(ndim - len(sizes), ndim)
-    return tuple(d % ndim for d in ((dims,) if isinstance(dims, int) else dims))
+    return axes_of(dims, ndim)
 
 
 def kind_of(step: Step) -> tuple[str, bool]:

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import size_down, size_up
-from normgauge.rules.algebra import ADDS, OVER, POWERS, TIMES, Foreign
+from normgauge.rules.algebra import ADDS, EUCLIDEAN, OVER, POWERS, TIMES, Foreign, norm_order
 from normgauge.rules.combine import after_reduction
 from normgauge.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, log_vector
 from normgauge.rules.intervals import Box, Enclosure, Tail
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal
-from normgauge.trace.step import Step, Value
+from normgauge.trace.step import Step, Value, axes_of
 
 rules = Family("scalar")
 
@@ -327,9 +327,8 @@ def _length(base: Value) -> tuple[Value, bool, tuple[int, ...], bool] | None:
         return None
     name, source = step.kind.strip("_"), step.inputs[0]
     if name in ("norm", "vector_norm", "linalg_vector_norm", "linalg_norm"):
-        order = step.get(1, "ord" if "linalg" in name or name == "vector_norm" else "p", 2)
         dim, squared = step.get(2, "dim"), False
-        if order not in (2, 2.0, None, "fro") or not isinstance(dim, int | tuple | list):
+        if norm_order(step) not in EUCLIDEAN or not isinstance(dim, int | tuple | list):
             return None
     elif name == "sum":
         dim, squared, inner = step.get(1, "dim"), True, source.step
@@ -342,7 +341,7 @@ def _length(base: Value) -> tuple[Value, bool, tuple[int, ...], bool] | None:
         source = inner.inputs[0]
     else:
         return None
-    dims = tuple(d % source.tensor.ndim for d in ((dim,) if isinstance(dim, int) else dim))
+    dims = axes_of(dim, source.tensor.ndim)
     return (source, squared, dims, base.tensor.ndim == source.tensor.ndim) if dims else None
 
 

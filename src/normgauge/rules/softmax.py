@@ -12,7 +12,7 @@ from normgauge.core.rounding import LOG_SOFTMAX, STEPS, TINY, house_up, log_belo
 from normgauge.rules.flow import INF, Commute, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.rules.registry import Family
 from normgauge.rules.worked import at_sample, equal, number, worst
-from normgauge.trace.step import Step
+from normgauge.trace.step import Step, axes_of
 
 rules = Family("softmax")
 
@@ -141,9 +141,7 @@ def logsumexp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """
     data, flow = step.inputs[0].tensor, incoming[0]
     dims = step.get(1, "dim")
-    axes = sorted({d % max(data.ndim, 1) for d in ((dims,) if isinstance(dims, int) else dims)}) or list(
-        range(data.ndim)
-    )
+    axes = sorted(set(axes_of(dims, data.ndim))) or list(range(data.ndim))
     axis = flow.axis % max(data.ndim, 1)
     ctx.keep_apart(flow, data, axes, step.kind)
     kept = step.outputs[0].tensor.ndim == data.ndim

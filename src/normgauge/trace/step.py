@@ -150,6 +150,11 @@ def function_name(function: Callable[..., Any]) -> str:
     return str(name)
 
 
+def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
+    """An axis or several as torch takes them, non-negative."""
+    return tuple(d % max(ndim, 1) for d in ((dim,) if isinstance(dim, int) else dim))
+
+
 def tensors_in(tree: Any) -> list[Tensor]:
     """Every tensor in a nested structure."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
