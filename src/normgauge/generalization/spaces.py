@@ -312,9 +312,11 @@ def local_curve(slopes: Slopes, near: Nearby | None) -> tuple[Curve, ...]:
     if near is None or not near.slopes:
         return ()
     found = near.slopes[1:]
-    lines = [("certified in balls, largest", tuple(float(s.max()) for s in found))]
-    lines.append(("certified in balls, median", tuple(float(s.median()) for s in found)))
-    lines.append(("certified everywhere", (slopes.balanced,) * len(RADII)))
+    lines = [
+        ("certified in balls, largest", tuple(float(s.max()) for s in found)),
+        ("certified in balls, median", tuple(float(s.median()) for s in found)),
+        ("certified everywhere", (slopes.balanced,) * len(RADII)),
+    ]
     if slopes.point is not None:
         lines.append(("largest found at samples", (ROOT2 * 10**slopes.point.log10_lower,) * len(RADII)))
     return (

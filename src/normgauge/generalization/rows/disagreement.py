@@ -64,9 +64,7 @@ def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Calla
     mistakes = int((outputs(other.model, other.unseen).argmax(1) != other.unseen.truth).sum())
     apart = int((outputs(other.model, fresh).argmax(1) != case.answers(fresh).argmax(1)).sum())
     at = partial(_at, case, (mistakes, len(other.unseen)), (apart, len(fresh)))
-    parts, learnt = at(case.m), ""
-    if surrogate is None:
-        learnt = together(CODE, FREE if case.data_free else "")
+    parts, learnt = at(case.m), (CODE, FREE if case.data_free else "")
     return promised(
         SURROGATE,
         reason="",
@@ -74,7 +72,7 @@ def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Calla
         confidence=1 - case.delta,
         consumed=SURROGATE.consumed if surrogate is None else (Consumed.SURROGATE_LABELS, Consumed.UNLABELED),
         terms=parts.terms,
-        condition=together(TRAIN if surrogate is None else SEPARATE, UNLABELED, learnt),
+        condition=together(TRAIN, UNLABELED, *learnt) if surrogate is None else together(SEPARATE, UNLABELED),
         needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.errors import InputError
+from normgauge.generalization.facts.sample import device_of
 
 DROP = 0.1  # of accuracy
 FIRST, RATIO, STEPS = 0.1, 4.0, 12  # noise the search starts at, goes up or down by, and how often at most
@@ -124,7 +125,7 @@ def _disturbed(
 
 @torch.no_grad()
 def _accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
-    place = next(model.parameters()).device
+    place = device_of(model)
     right = [
         int((model(x.to(place)).argmax(1).cpu() == y).sum())
         for x, y in zip(inputs.split(BATCH), labels.split(BATCH), strict=True)

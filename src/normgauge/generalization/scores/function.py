@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from normgauge.errors import InputError
 from normgauge.generalization.facts.cells import Partition, assign_all
-from normgauge.generalization.facts.sample import Sample
+from normgauge.generalization.facts.sample import Sample, device_of
 from normgauge.hessian.lanczos import eigenvalues
 from normgauge.hessian.margins import margin
 from normgauge.hessian.product import Product, scale_free
@@ -42,7 +42,7 @@ def score_input_gradient(model: nn.Module, inputs: Tensor, labels: Tensor) -> fl
         InputError: for inputs that are whole numbers.
     """
     _check_floats(inputs)
-    place = next(model.parameters()).device
+    place = device_of(model)
     slopes = []
     for x, y in zip(inputs.split(SLICE), labels.split(SLICE), strict=True):
         leaf = x.detach().to(place).clone().requires_grad_(True)
@@ -60,7 +60,7 @@ def score_noise_sensitivity(model: nn.Module, inputs: Tensor, *, draws: int = 5,
         InputError: for inputs that are whole numbers.
     """
     _check_floats(inputs)
-    place = next(model.parameters()).device
+    place = device_of(model)
     generator = torch.Generator().manual_seed(seed)
     size = NOISE * float((inputs - inputs.mean(0)).double().square().mean().sqrt())
     total = 0.0
