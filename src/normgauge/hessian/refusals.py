@@ -68,7 +68,7 @@ class Watching(TorchFunctionMode):
         name = function_name(func)
         result = WRITTEN_OUT.get(func, func)(*args, **kwargs)
         self.attention |= name in ATTENTION
-        if any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+        if any(tensor.requires_grad for tensor in tensors_in([*args, *kwargs.values()])):
             self.look(name.rstrip("_") if name[:1] != "_" else name, result)
         return result
 

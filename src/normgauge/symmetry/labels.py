@@ -62,8 +62,7 @@ class Torus:
         shape = torch.broadcast_shapes(*[t.shape for _, t in terms])
         parts = distinct(*[t for _, t in terms])
         kinds, where = table([p.reshape(-1) for p in parts], self.count)
-        fixed = (kinds == FIXED).all(1)
-        wild = (kinds == WILD).any(1)
+        fixed, wild = (kinds == FIXED).all(1), (kinds == WILD).any(1)
         out = torch.where(wild, torch.tensor(WILD), torch.tensor(FIXED))
         factors = torch.tensor([f for f, _ in terms], dtype=torch.float64)
         plain = ((kinds != FIXED) * (factors != 1)).sum(1) == 0
