@@ -20,9 +20,10 @@ from normgauge.core.bound import Scope
 from normgauge.errors import InputError, NormgaugeError
 from normgauge.replay import replay
 from normgauge.rules import REGISTRY, Registry
+from normgauge.rules.expand import expansion_of
 from normgauge.rules.flow import Context, Normal, SamplesMixed
 from normgauge.rules.recognise import recognise
-from normgauge.rules.tried import expansions
+from normgauge.rules.tried import with_stored
 from normgauge.trace import Trace, record, untouched, unwrap
 from normgauge.trace.again import Own, as_it_runs, checked, runs
 from normgauge.trace.inputs import Call, check_finite, check_place, make_call, mapped, pick_output, pretty
@@ -205,7 +206,7 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        return told(self.recorded(x), self.options)
+        return told(self.recorded(x), self.options, self.model)
 
     def recorded(self, x: Tensor) -> Trace:
         """The same as the tape has it, with nothing recognised."""
@@ -321,7 +322,7 @@ def start(
         session.trace = checked(trace, session.function(), session.recorded)
         if not same:
             session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
-    session.trace = told(session.trace, options)
+    session.trace = told(session.trace, options, model)
     return session
 
 
@@ -342,13 +343,13 @@ def traced(
         measured,
         lambda out: pick_output(out, options.output),
         options.registry.is_leaf,
-        expansions(model, options.registry.is_leaf),
+        expansion_of,
         native,
         casts,
     )
 
 
-def told(trace: Trace, options: Options) -> Trace:
+def told(trace: Trace, options: Options, model: nn.Module) -> Trace:
     """The trace with formulas written out as single steps; a rule of the user's for an operation is not passed over."""
     given = any(options.registry.is_own(step.target) for step in trace.steps if step.module is None)
-    return trace if given else recognise(trace)
+    return trace if given else recognise(with_stored(trace, model))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -268,3 +271,39 @@ def test_stored_statistics_of_a_single_channel_are_told_apart():
 
     reading = ng.gauge(Own().eval(), torch.randn(4, 1, 3), search=False)
     assert 10**reading.log10_upper == pytest.approx((0.16 + 1e-5) ** -0.5)
+
+
+class Stored(nn.Module):
+    """Stored statistics used by hand, and something else far out."""
+
+    def __init__(self, far: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.far = far
+        for name in ("weight", "bias", "mean", "variance"):
+            self.register_buffer(name, 0.5 + torch.rand(6, generator=torch.Generator().manual_seed(len(name))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.far(x, (x - self.mean) * torch.rsqrt(self.variance + 1e-5) * self.weight + self.bias)
+
+
+FAR = {
+    "a ramp": lambda x, y: y + 5 * torch.relu(x - 30),
+    "another branch": lambda x, y: torch.where(x > 30, 50 * x, y),
+    "a decision": lambda x, y: 100 * x if x.max() > 30 else y,
+    "a decision by shape": lambda x, y: y + 5 * torch.relu(x - 30) if len(x) == 5 else y,
+    "a rounded quotient": lambda x, y: y + torch.div(x, 40.0, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("far", FAR.values(), ids=FAR)
+def test_statistics_used_by_hand_are_no_excuse_for_what_else_is_computed(far):
+    net, x = Stored(far), torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    reading = ng.gauge(net, x, search=False)
+    high = torch.full((5, 6), 40.0)
+    slope = float((net(high + 1e-3) - net(high - 1e-3)).norm() / (2e-3 * high.norm() / 40.0))
+    assert reading.log_upper == math.inf or reading.log_upper >= math.log(slope) - 1e-3
+
+
+def test_statistics_used_by_hand_are_one_step():
+    reading = ng.gauge(Stored(lambda x, y: y), torch.randn(5, 6), search=False)
+    assert [layer.rule for layer in reading.layers] == ["norm_batch.batch_norm"] and reading.layers[0].sigma

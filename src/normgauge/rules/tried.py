@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from normgauge.rules import REGISTRY
 from normgauge.rules.expand import expansion_of
 from normgauge.rules.normalizer import Normalizer, of_step, of_torch
 from normgauge.rules.recognise import CLOSE, recognise
-from normgauge.trace.step import Step
+from normgauge.trace.again import run_step
+from normgauge.trace.step import Step, Trace, Value, backward_slice
 from normgauge.trace.tape import record
 
 MOVES = ("permute", "transpose", "movedim", "view", "reshape", "flatten", "unflatten", "contiguous", "unsqueeze")
@@ -25,6 +26,8 @@ CASTS = ("to", "float", "double", "half", "bfloat16", "type_as", "type", "clone"
 BESIDE = {*MOVES, *CASTS, "mul", "rmul", "imul", "add", "radd", "iadd"}  # in a module that is a normalizer
 LEAST = 1e-8  # ε of stored statistics; of a smaller one too few digits come out
 SURE = 1e-14  # what such an ε may be off by
+DIVIDES = {"div", "truediv", "itruediv"}
+AFFINE = {"mul", "rmul", "imul", "add", "radd", "iadd", "sub", "rsub", "isub", *DIVIDES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Recipe:
         return replace(self.form, gamma=own.get("gamma"), beta=own.get("beta"), running=running)
 
 
-LOOKED_AT: dict[Any, Recipe | None] = {}  # modules written by hand, by class and settings
+# modules written by hand, by class and settings; what has no value to compare is kept, so that its id stays its own
+LOOKED_AT: dict[Any, tuple[Recipe | None, list[Any]]] = {}
 
 
 def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | None:
@@ -68,13 +72,18 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
         return found
     if any(t.numel() != max(t.shape, default=1) for t in own.values()) or (example is None and not own):
         return None
-    settings = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, int | float | str)))
+    others = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+    settings = tuple(
+        (k, v if isinstance(v, int | float | str) else id(v))
+        for k, v in sorted(others.items(), key=lambda item: item[0])
+    )
     shape = None if example is None else example.shape
     key = (type(module), tuple((name, t.shape) for name, t in own.items()), settings, shape)
     if key not in LOOKED_AT:
         values = _usual(max(t.numel() for t in own.values())) if example is None else iter((example,))
-        LOOKED_AT[key] = next((recipe for x in values if (recipe := _alone(module, x)) is not None), None)
-    recipe = LOOKED_AT[key]
+        made = next((recipe for x in values if (recipe := _alone(module, x)) is not None), None)
+        LOOKED_AT[key] = made, list(others.values())
+    recipe = LOOKED_AT[key][0]
     if recipe is not None and recipe.names is None:  # what it makes of its tensors may depend on what it is given
         recipe = None if example is None else _alone(module, example, drawn=False)
         return None if recipe is None else recipe.form
@@ -88,20 +97,64 @@ def in_training(module: nn.Module) -> Normalizer | None:
     return of_module(twin)
 
 
-def expansions(model: nn.Module, is_leaf: Callable[[type[nn.Module]], bool]) -> Callable[[Any], Any]:
-    """What the tape writes layers out by: their equations, and torch's function for stored statistics used by hand."""
-    frozen = {}
-    for module in model.modules():
-        form = None if is_leaf(type(module)) else of_module(module)
+def with_stored(trace: Trace, model: nn.Module) -> Trace:
+    """The same trace with stored statistics used by hand as one call of torch's function.
+
+    Only where what was recorded of the module multiplies by constants and adds them, one after the other: then it is
+    a·x + b whatever x is, and a and b are those of the function.
+    """
+    forms = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        form = None if any(module.children()) else of_module(module)
         if form is not None and form.stored is not None:
-            frozen[id(module)] = partial(_by_torch, form)
-    return lambda target: frozen.get(id(target)) or expansion_of(target)
+            forms[path] = form
+    changed = False
+    for step in trace.steps if forms and trace.output is not None else ():
+        readers = [reader.path for reader in trace.consumers.get(step.outputs[0].index, ())]
+        if step.path in forms and is_affine(step) and step.path not in readers:
+            changed |= _as_one(step, forms[step.path], trace)
+    if not changed or trace.output is None:
+        return trace
+    return replace(trace, steps=backward_slice(trace.output), consumers={})
 
 
-def _by_torch(form: Normalizer, module: nn.Module, x: Tensor) -> Tensor:
-    del module
-    mean, variance = form.stored or (None, None)
-    return F.batch_norm(x, mean, variance, form.gamma, form.beta, False, 0.0, form.eps)
+def is_affine(step: Step) -> bool:
+    """Whether a step multiplies its one input by constants or adds them to it, entry by entry."""
+    value, kind = step.inputs[0] if len(step.inputs) == 1 else None, step.kind.strip("_")
+    under = kind in DIVIDES and not (step.args and step.args[0] is value)
+    plain = value is not None and not (step.trouble or step.kwargs or step.random is not None or under)
+    same = value is not None and len(step.outputs) == 1 and step.outputs[0].tensor.shape == value.tensor.shape
+    return plain and same and step.module is None and kind in AFFINE and len(step.args) == 2
+
+
+def _as_one(last: Step, form: Normalizer, trace: Trace) -> bool:
+    """Replace the last of a module's steps by torch's function, if that is what they compute; whether it did."""
+    chain, value = [last], last.inputs[0]
+    while value.step is not None and value.step.path == last.path:
+        if not is_affine(value.step) or len(trace.consumers[value.index]) != 1:
+            return False
+        chain.append(value.step)
+        value = value.step.inputs[0]
+    x, (mean, variance) = value.tensor.detach(), form.stored or (None, None)
+    if x.dtype != torch.float64 or x.ndim < 2 or mean is None or mean.numel() != x.shape[1]:
+        return False
+
+    def run(data: Tensor) -> Tensor:
+        for step in reversed(chain):
+            (data,) = run_step(step, partial(_instead, data))
+        return data
+
+    given = (mean, variance, form.gamma, form.beta, False, 0.0, form.eps)
+    with torch.enable_grad():
+        zero = torch.zeros_like(x, requires_grad=True)
+        mine, torchs = run(zero), F.batch_norm(zero, *given)
+        slope, other = (torch.autograd.grad(out.sum(), zero)[0] for out in (mine, torchs))
+    near = CLOSE * float(torchs.detach().abs().max())
+    if not (torch.allclose(slope, other, rtol=CLOSE, atol=0.0) and torch.allclose(mine, torchs, rtol=CLOSE, atol=near)):
+        return False
+    output = last.outputs[0]
+    output.step = Step(last.index, F.batch_norm, None, last.path, (value, *given), {}, (value,), last.outputs)
+    return True
 
 
 def _usual(wide: int) -> Iterator[Tensor]:
@@ -118,10 +171,11 @@ def _alone(module: nn.Module, x: Tensor, drawn: bool = True) -> Recipe | None:
         own = {name: tensor.detach() for name, tensor in _own(twin).items()}
         with torch.random.fork_rng():
             first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
-        same = first.output is not None and first.output.tensor.shape == given.shape
+        same = first.output is not None and first.output.tensor.shape == given.shape and not first.path_dependent
         steps = recognise(first).steps if same else ()
         forms = {step.index: of_step(step, x.dtype) for step in steps}
-        stored = None if not steps or any(forms.values()) else _stored(twin, own, given)
+        affine = bool(steps) and all(map(is_affine, first.steps))  # and so it is at every input
+        stored = _stored(twin, own, given) if affine else None
     except Exception:  # whatever it is, it is no normalizer of such values
         return None
     if stored is not None:
@@ -134,10 +188,14 @@ def _alone(module: nn.Module, x: Tensor, drawn: bool = True) -> Recipe | None:
     return None if form is None else _named(_with_gains(form, others), own)
 
 
+def _instead(data: Tensor, value: Value) -> Tensor:
+    return data
+
+
 def _own(module: nn.Module) -> dict[str, Tensor]:
     """The floating tensors that a module holds itself, by name."""
-    named = itertools.chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
-    return {name: tensor for name, tensor in named if tensor.is_floating_point()}
+    tables = (*module._parameters.items(), *module._buffers.items())
+    return {name: tensor for name, tensor in tables if tensor is not None and tensor.is_floating_point()}
 
 
 def _twin(module: nn.Module, drawn: bool) -> nn.Module:
