@@ -204,7 +204,7 @@ def test_the_same_network_in_another_gauge_is_recognised(diff, tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.BatchNorm1d(8)).eval()
     batch = torch.randn(5, 4, dtype=torch.float64)
     for name, log10_scale in (("a.json", 0.0), ("b.json", 3.0)):
-        twin = rescaled(model, log10_scale, log10_scale)
+        twin = rescaled(model, batch, log10_scale, log10_scale)
         gauge(twin, batch, scope="global", search=False).save(tmp_path / name)
     code, out, _ = diff(tmp_path / "a.json", tmp_path / "b.json", "--fail-above", "0.01")
     assert code == 0

@@ -237,3 +237,15 @@ def test_a_field_of_a_layer_is_named_where_it_is_declared_and_where_it_is_comput
                 for name in hard:
                     places[name] += [str(path.relative_to(SOURCE))] * bool(listed & keys[name])
     assert places == {name: ["core/reading.py", "records.py"] for name in hard}
+
+
+def test_what_is_not_all_written_says_that_it_is_not_read_back():
+    @dataclass(frozen=True, slots=True)
+    class Half(Stored):
+        """One field is not told."""
+
+        told: Annotated[int, Told("told")]
+        kept: int
+
+    with pytest.raises(ReadingError, match="not read back"):
+        Half.from_json(Half(1, 2).to_json())

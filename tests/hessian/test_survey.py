@@ -65,7 +65,8 @@ def test_it_prints_and_saves(tmp_path):
     shown = str(found)
     assert "scale-free sharpness" in shown and "condition number" in shown and "residual" in shown
     found.save(tmp_path / "c.json")
-    assert json.loads((tmp_path / "c.json").read_text()) == found.to_json()
+    stored = json.loads((tmp_path / "c.json").read_text())
+    assert stored == found.to_json() and type(found).from_json(stored).eigenvalues == found.eigenvalues
     with pytest.raises(InputError, match="cannot write"):
         found.save(tmp_path / "no" / "c.json")
 

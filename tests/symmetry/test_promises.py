@@ -74,7 +74,8 @@ def test_the_model_comes_back_bit_for_bit():
     grads = [p.grad.clone() for p in model.parameters()]
     state, modes = torch.get_rng_state(), [m.training for m in model.modules()]
     ng.symmetries(model, X)
-    ng.canonical(model, X)
+    with pytest.raises(InputError, match="would change what Sequential computes in eval mode"):
+        ng.canonical(model, X)
     assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
     assert all(torch.equal(a, p.grad) for a, p in zip(grads, model.parameters(), strict=True))
     assert modes == [m.training for m in model.modules()] and torch.equal(state, torch.get_rng_state())
@@ -189,3 +190,14 @@ def test_canonical_leaves_scales_that_an_eps_makes_visible():
     found = ng.canonical(model, X)
     assert found.eval_defect < 1e-6 and found.train_defect < 1e-6
     assert found.model[0].weight.mean(0).abs().max() < 1e-6  # rows under a mean are centred
+
+
+def test_statistics_that_are_read_twice_are_no_gauge():
+    """Scales of shared statistics, and of those behind another normalizer, are no symmetries in eval mode."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(8)
+    shared = nn.Sequential(nn.Linear(6, 8), norm, nn.ReLU(), nn.Linear(8, 8), norm, nn.ReLU(), nn.Linear(8, 2))
+    for _ in range(50):
+        shared(torch.randn(32, 6))
+    with pytest.raises(InputError, match="would change what Sequential computes in eval mode"):
+        ng.canonical(shared.eval(), torch.randn(16, 6))

@@ -25,6 +25,17 @@ class Eigenvalue(Stored):
     ]
 
 
+def _value(found: Eigenvalue) -> float:
+    return found.value
+
+
+def _with_value(value: float) -> Eigenvalue:
+    return Eigenvalue(value, math.nan, math.nan)
+
+
+VALUE_ALONE = Form("number", _value, _with_value)
+
+
 @dataclass(frozen=True, slots=True)
 class Trace(Stored):
     """A trace, estimated with random vectors."""
@@ -110,7 +121,7 @@ class Curvature(Stored):
     trace: Annotated[Trace, Told("of the whole Hessian, see below")]
     sharpness_scale_free: Annotated[
         Eigenvalue,
-        Form("number", lambda found: found.value, lambda value: Eigenvalue(value, math.nan, math.nan)),
+        VALUE_ALONE,
         Told("λ_max(DHD), D = ‖w_l‖ on the entries of each parameter tensor l"),
     ]
     layers: Annotated[tuple[LayerCurvature, ...], Told("each layer's block, see below")] = ()

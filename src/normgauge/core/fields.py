@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -130,6 +130,10 @@ class Stored:
         Raises:
             ReadingError: for a field that is missing or of the wrong kind; the first one is named.
         """
+        owner: Any = cls
+        given = {field.name for field in declared(owner) if field.given}
+        if any(f.default is f.default_factory is MISSING and f.name not in given for f in fields(owner)):
+            raise ReadingError(f"{cls.__name__} is written to files and not read back from them")
         try:
             made: Self = form_of(cls).into(data)
         except Misfit as wrong:

@@ -21,12 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgauge.errors import InputError
 from normgauge.symmetry.find import Analysis, analysed
 from normgauge.symmetry.generators import Generator, State
 from normgauge.symmetry.normed import with_computed, write_back
 from normgauge.symmetry.rescaling import Exponents, both_ways
 from normgauge.symmetry.verify import EXACT, random_move, relative
 from normgauge.trace.untouched import unwrap
+
+SAME = 1e-3  # of the output: rounding in half precision, and running variances that ran out of room, stay below
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def canonical(model: nn.Module, batch: Any, *, output: str | None = None) -> Can
         The copy, with what it changed.
 
     Raises:
-        InputError: for a batch the model cannot run on.
+        InputError: for a batch the model cannot run on, and where the copy would compute something else.
     """
     model = unwrap(model)
     precision = {n: t.dtype for n, t in (*model.named_parameters(), *model.named_buffers())}
@@ -70,12 +73,19 @@ def canonical(model: nn.Module, batch: Any, *, output: str | None = None) -> Can
         before = evaluated.output()
         rounded = {name: t.to(precision[name]).double() for name, t in state.items()}
         after = evaluated.output(rounded)
+    defect = relative(before, after)
+    if not defect <= SAME:
+        raise InputError(
+            f"canonical scales would change what {type(model).__name__} computes in eval mode, by {defect:.1g} of its "
+            "output: something other than a normalizer in training reads its running statistics, or two places share "
+            "them; the network is left as it is"
+        )
     twin = copy.deepcopy(model)
     named = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
     with torch.no_grad():
         for name, tensor in state.items():
             named[name].copy_(tensor)
-    return Canonical(twin, relative(before, after), train, tuple(notes))
+    return Canonical(twin, defect, train, tuple(notes))
 
 
 def settled(found: Analysis, kept: list[Generator]) -> tuple[dict[str, Tensor], list[str]]:
