@@ -26,6 +26,7 @@ from normgauge.cli import (
 )
 from normgauge.cli.output import complain
 from normgauge.errors import NormgaugeError
+from normgauge.render.markup import clean
 from normgauge.version import __version__
 
 COMMANDS = {
@@ -72,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with one line on standard error."""
-        self.exit(1, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(1, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
 
 
 def build_parser() -> Parser:

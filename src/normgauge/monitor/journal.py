@@ -15,6 +15,7 @@ from normgauge import store
 from normgauge.monitor.layers import Layer, class_name
 from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, described
 from normgauge.monitor.signs.sign import Alarm
+from normgauge.render.markup import clean
 from normgauge.version import __version__
 
 log = logging.getLogger("normgauge")
@@ -77,7 +78,7 @@ class Journal:
     def alarm(self, alarm: Alarm) -> None:
         """Say an alarm in the file, in the log and to whoever asked."""
         self.append({"kind": "alarm", **asdict(alarm)})
-        log.warning("step %d: %s", alarm.step, alarm.sentence)
+        log.warning("step %d: %s", alarm.step, clean(alarm.sentence))
         if self._on_alarm is not None:
             try:
                 self._on_alarm(alarm)
@@ -89,7 +90,7 @@ class Journal:
         if key in self._said:
             return
         self._said.add(key)
-        log.warning("%s", sentence)
+        log.warning("%s", clean(sentence))
         self.append({"kind": "note", "step": step, "sentence": sentence})
 
     def _tell(self, record: Mapping[str, Any], step: int) -> None:
