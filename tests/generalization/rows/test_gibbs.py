@@ -256,9 +256,14 @@ class Odd(nn.BatchNorm1d):
         return super().forward(input) * self.running_var
 
 
-def test_a_normalizer_that_cannot_be_taken_into_the_weights_is_refused() -> None:
+def test_a_normalizer_that_cannot_be_taken_into_the_weights_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(6, 8), Odd(8), nn.Linear(8, 2)).eval()
     model[1].running_var.fill_(3.0)
+    where = space(model, TRAIN[0][:1])
+    assert torch.allclose(where(where.mean, TRAIN[0][:50]), model(TRAIN[0][:50]), atol=1e-5)
+    assert "would change what Sequential computes" in where.notes[0]
+    other = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))
+    monkeypatch.setattr("normgauge.generalization.gibbs.space._absorb", lambda twin: other)
     with pytest.raises(InputError, match="changes the output"):
         space(model, TRAIN[0][:1])
 
