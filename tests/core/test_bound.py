@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from normgauge.core.bound import Evidence, Scope
+from normgauge.core.bound import Scope
 from normgauge.errors import InputError
 
 
@@ -23,9 +23,3 @@ def test_a_scope_is_read_and_written(text, kind, radius):
 def test_any_other_scope_is_refused_in_words(text):
     with pytest.raises(InputError, match="expected global, point or ball:RADIUS"):
         Scope.parse(text)
-
-
-def test_the_weakest_evidence_decides():
-    assert Evidence.weakest([Evidence.PROVED, Evidence.OBSERVED, Evidence.ESTIMATED]) is Evidence.OBSERVED
-    assert Evidence.weakest([Evidence.UNKNOWN, Evidence.OBSERVED]) is Evidence.UNKNOWN
-    assert Evidence.weakest([]) is Evidence.PROVED

@@ -24,12 +24,6 @@ class Evidence(StrEnum):
     REFUTED = "refuted"
     UNKNOWN = "unknown"
 
-    @staticmethod
-    def weakest(parts: list[Evidence]) -> Evidence:
-        """The weakest of ``parts``; nothing at all is proved."""
-        order = list(Evidence)
-        return max(parts, key=order.index, default=Evidence.PROVED)
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
@@ -39,11 +40,12 @@ def rounded_down(value: float) -> float:
 def number(value: Any) -> float | None:
     """A stored number, with the spelled ones read; None for what was not measured and for what is no number.
 
-    >>> number(2), number("-inf"), number(None), number("three")
-    (2.0, -inf, None, None)
+    >>> number(2), number("-inf"), number(None), number("three"), number(10**400)
+    (2.0, -inf, None, None, None)
     """
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int | float) or value in ("inf", "-inf", "nan"):
-        return float(value)
+        with suppress(OverflowError):  # whole numbers in JSON may be longer than float64
+            return float(value)
     return None
