@@ -307,3 +307,22 @@ def test_statistics_used_by_hand_are_no_excuse_for_what_else_is_computed(far):
 def test_statistics_used_by_hand_are_one_step():
     reading = ng.gauge(Stored(lambda x, y: y), torch.randn(5, 6), search=False)
     assert [layer.rule for layer in reading.layers] == ["norm_batch.batch_norm"] and reading.layers[0].sigma
+
+
+class Configured(nn.Module):
+    """Its ε is kept in an object, where it may change."""
+
+    def __init__(self, config: dict[str, float]) -> None:
+        super().__init__()
+        self.weight, self.config = nn.Parameter(torch.ones(6)), config
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config["eps"])
+
+
+def test_settings_that_change_unseen_are_looked_at_each_time():
+    config = {"eps": 1e-6}
+    norm = Configured(config)
+    for config["eps"] in (1e-6, 1e-2):
+        found = of_module(norm)
+        assert found is not None and found.eps == config["eps"]

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -54,8 +55,7 @@ class Recipe:
         return replace(self.form, gamma=own.get("gamma"), beta=own.get("beta"), running=running)
 
 
-# modules written by hand, by class and settings; what has no value to compare is kept, so that its id stays its own
-LOOKED_AT: dict[Any, tuple[Recipe | None, list[Any]]] = {}
+LOOKED_AT: dict[Any, Recipe | None] = {}  # modules written by hand, by class and settings
 
 
 def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | None:
@@ -72,22 +72,27 @@ def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | 
         return found
     if any(t.numel() != max(t.shape, default=1) for t in own.values()) or (example is None and not own):
         return None
-    others = {k: v for k, v in vars(module).items() if not k.startswith("_")}
-    settings = tuple(
-        (k, v if isinstance(v, int | float | str) else id(v))
-        for k, v in sorted(others.items(), key=lambda item: item[0])
-    )
+    settings = tuple((k, v) for k, v in vars(module).items() if not k.startswith("_"))
     shape = None if example is None else example.shape
     key = (type(module), tuple((name, t.shape) for name, t in own.items()), settings, shape)
-    if key not in LOOKED_AT:
+    kept = all(_is_fixed(value) for _, value in settings)  # what can change unseen is looked at each time
+    if not kept or key not in LOOKED_AT:
         values = _usual(max(t.numel() for t in own.values())) if example is None else iter((example,))
-        made = next((recipe for x in values if (recipe := _alone(module, x)) is not None), None)
-        LOOKED_AT[key] = made, list(others.values())
-    recipe = LOOKED_AT[key][0]
+        recipe = next((made for x in values if (made := _alone(module, x)) is not None), None)
+        if kept:
+            LOOKED_AT[key] = recipe
+    else:
+        recipe = LOOKED_AT[key]
     if recipe is not None and recipe.names is None:  # what it makes of its tensors may depend on what it is given
         recipe = None if example is None else _alone(module, example, drawn=False)
         return None if recipe is None else recipe.form
     return None if recipe is None else recipe.filled(module)
+
+
+def _is_fixed(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_fixed, value))
+    return value is None or isinstance(value, int | float | str | type | FunctionType | torch.dtype | torch.device)
 
 
 def in_training(module: nn.Module) -> Normalizer | None:
