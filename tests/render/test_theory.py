@@ -75,6 +75,15 @@ def test_few_claims_are_shown_in_full():
     assert "norm_layer.layer_norm" in shown(HOLDS)
 
 
+def test_a_quote_says_whether_it_hedges_and_leaves_words_out():
+    def told(words: str, *, hedged: bool = False) -> str:
+        return theory.quoted(replace(WRONG.claim, words=words, hedged=hedged))
+
+    assert told("a … b", hedged=True) == "“a … b” (hedged; joined: … leaves words out)"
+    assert told("a … b") == "“a … b” (joined: … leaves words out)"
+    assert told("min{n_1, …, n_K}") == "“min{n_1, …, n_K}”" and told("", hedged=True) == ""
+
+
 def test_facts_have_no_numbers():
     row = next(line for line in shown(HOLDS).splitlines() if "the rank is" in line)
     assert row.split()[-5:] == ["·", "·", "·", "·", "seen"]

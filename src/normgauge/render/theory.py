@@ -205,10 +205,18 @@ def findings_grid(outcome: Outcome) -> Grid:
     return Grid(f"What the check of {outcome.claim.id} found", headers, rows, frozenset({1, 2, 3, 4}))
 
 
+def quoted(claim: Entry) -> str:
+    """The words of a source; whether they hedge, and whether something between them was left out."""
+    remarks = [
+        text for text, so in (("hedged", claim.hedged), ("joined: … leaves words out", " … " in claim.words)) if so
+    ]
+    return (f"“{claim.words}”" + (f" ({'; '.join(remarks)})" if remarks else "")) if claim.words else ""
+
+
 def error_facts(claim: Entry) -> list[tuple[str, str]]:
     """The words of a source and what is left of them; what is empty is left out."""
     told = (
-        ("words", f"“{claim.words}”{' (hedged)' if claim.hedged else ''}" if claim.words else ""),
+        ("words", quoted(claim)),
         ("reading", claim.reading),
         ("counterexample", claim.within),
         ("instead" if claim.verdict is Verdict.WRONG else "remark", claim.instead),
