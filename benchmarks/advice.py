@@ -22,7 +22,7 @@ from following import FAILING, follow
 from planted import NORMS, PLANTED, Case, healthy, images, rescaled, trained
 
 import normgauge as ng
-from normgauge.zoo import cifar_resnet, gpt, mlp, vit
+from normgauge.lab.zoo import cifar_resnet, gpt, mlp, vit
 
 RESULTS = Path(__file__).parent / "results" / "advice.json"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from normgauge.generalization.facts.cells import Partition
+from normgauge.certificates.facts.cells import Partition
 
 POINTS, CELLS, WIDTH = 50_000, 10_000, 784
 

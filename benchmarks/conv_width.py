@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from normgauge.spectral.conv import ConvSpec, conv_norm
+from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
 
 RESNET20 = {"layer1.0.conv1": (32, 1), "layer2.1.conv1": (16, 1), "layer3.2.conv1": (8, 1), "layer2.0.conv1": (32, 2)}
 

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import normgauge as ng
-from normgauge.training import train
-from normgauge.zoo.data import mnist
+from normgauge.lab.training import train
+from normgauge.lab.zoo.data import mnist
 
 NORMS = {"none": None, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 KEYS = ("batch", "global", "none", "published", "local")

@@ -36,14 +36,14 @@ from torch import nn
 
 import normgauge as ng
 from benchmarks.worlds import ALL, COUNTS, FAMILIES, PROBLEMS, PUBLIC, TRAINED, Plane, Problem, World
+from normgauge.certificates.bounds.holdout import log_binomial_below
+from normgauge.certificates.case import Case
+from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.slopes import slopes_of
+from normgauge.certificates.rows import capacity, compression, disagreement, gibbs, holdout
+from normgauge.certificates.spaces import Loss, cell_rows
 from normgauge.core.certificate import NETWORK, Kind, Row, promised
-from normgauge.errors import InputError
-from normgauge.generalization.bounds.holdout import log_binomial_below
-from normgauge.generalization.case import Case
-from normgauge.generalization.facts.sample import Sample
-from normgauge.generalization.facts.slopes import slopes_of
-from normgauge.generalization.rows import capacity, compression, disagreement, gibbs, holdout
-from normgauge.generalization.spaces import Loss, cell_rows
+from normgauge.core.errors import InputError
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
 DRAWS = 300  # of the weights, for the row

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from normgauge import zoo
-from normgauge.hessian import Product, Tracker, eigenvalues, estimate_trace, spectral_density
-from normgauge.hessian.lanczos import Krylov, gaussian
-from normgauge.hessian.operator import Operator, dense, of_matrix
+from normgauge.geometry.hessian import Product, Tracker, eigenvalues, estimate_trace, spectral_density
+from normgauge.geometry.hessian.lanczos import Krylov, gaussian
+from normgauge.geometry.hessian.operator import Operator, dense, of_matrix
+from normgauge.lab import zoo
 
 STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))  # first derivative, eighth order
 STEP = 0.002

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from tangent_noise import TangentNoise
 from torch import Tensor, nn
 
-from normgauge.dynamics import (
+from normgauge.geometry.dynamics import (
     Equilibrium,
     RadialIdentity,
     ScaleFree,
@@ -42,7 +42,7 @@ from normgauge.dynamics import (
     snapshot,
     vectors,
 )
-from normgauge.zoo import digits, mlp
+from normgauge.lab.zoo import digits, mlp
 
 RESULTS = Path(__file__).parent / "results" / "dynamics.json"
 SIZES = (64, 64, 64, 10)

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import normgauge as ng
-from normgauge import store, zoo
-from normgauge.spectral.conv import ConvSpec, dense_blocks
+from normgauge.core import store
+from normgauge.instrument.spectral.conv import ConvSpec, dense_blocks
+from normgauge.lab import zoo
 
 
 def dense() -> tuple[nn.Module, tuple[int, ...]]:

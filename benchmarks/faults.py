@@ -34,8 +34,7 @@ import torch
 from faulty import FAULTS, STEPS, Training, healthy, planted
 
 import normgauge as ng
-from normgauge.monitor import Alarm
-from normgauge.monitor.signs.sign import Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Place, Seen
 from normgauge.monitor.watch import Watch
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"

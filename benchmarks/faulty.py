@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor import Alarm
+from normgauge.lab.zoo import digits, vit
+from normgauge.lab.zoo.parts import Norm
 from normgauge.monitor.layers import find_layers, is_norm
-from normgauge.zoo import digits, vit
-from normgauge.zoo.parts import Norm
+from normgauge.monitor.signs.sign import Alarm
 
 STEPS = 150
 NORMS = ("batch", "layer", "group", "rms")

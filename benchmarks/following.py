@@ -12,8 +12,8 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.advice import insert_norm
-from normgauge.training import accuracy, train
-from normgauge.zoo import digits, mlp
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import digits, mlp
 
 # depth of a plain ReLU MLP of width 64, and its weights: torch's own, or He's times a factor
 FAILING = {

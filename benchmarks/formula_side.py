@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 COMPARED, REFUTED, OTHER = ("equal", "below"), ("refutes", "exceeds"), ("moves", "shown")
-OF_THE_LEDGER = "normgauge.ledger"
+OF_THE_LEDGER = "normgauge.theory"
 
 
 @dataclass(frozen=True)

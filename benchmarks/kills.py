@@ -24,9 +24,9 @@ from pathlib import Path
 import torch
 
 import normgauge as ng
-from normgauge import store
-from normgauge.training import train
-from normgauge.zoo import mlp
+from normgauge.core import store
+from normgauge.lab.training import train
+from normgauge.lab.zoo import mlp
 
 EPOCHS, EXAMPLES, BATCH = 400, 96, 16
 PER_EPOCH = EXAMPLES // BATCH

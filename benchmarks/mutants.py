@@ -26,8 +26,8 @@ import torch
 from formula_side import parsed, sites, unit_of
 from mutate import Mutant, bodies, fate, mutants, run
 
-from normgauge.ledger import find
-from normgauge.ledger.claim import Claim
+from normgauge.theory import find
+from normgauge.theory.claim import Claim
 
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
 FATAL, HARMLESS = ("killed", "crashed"), ("same", "weaker bound")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from normgauge.core.claim import Finding, Kind, Outcome
-from normgauge.ledger.claim import Claim
+from normgauge.theory.claim import Claim
 
 TOLERANCES = frozenset({"rel", "scale", "by", "dtype", "device", "generator"})
 OPERATORS = {

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import normgauge as ng
-from normgauge import store, zoo
+from normgauge.core import store
+from normgauge.lab import zoo
 
 After = Callable[[torch.Tensor], None]
 CLOCK = {"cpu": time.process_time, "cuda": time.perf_counter}  # a busy machine does not disturb the first

@@ -31,9 +31,9 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.spectral.conv import ConvSpec, conv_norm
-from normgauge.training import accuracy, train
-from normgauge.zoo import digits
+from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import digits
 
 Row = dict[str, Any]
 PEERS = ("eclipse-nn", "cvxpy", "weightwatcher", "orthogonium")

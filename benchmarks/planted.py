@@ -15,9 +15,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from normgauge.training import train
-from normgauge.zoo import digits, mlp, vit
-from normgauge.zoo.parts import Norm
+from normgauge.lab.training import train
+from normgauge.lab.zoo import digits, mlp, vit
+from normgauge.lab.zoo.parts import Norm
 
 NORMS = ("batch", "layer", "group", "rms")
 SAMPLES = 32

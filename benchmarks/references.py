@@ -25,13 +25,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from normgauge import reference
-from normgauge.checker import SCHEMA, check
-from normgauge.measure import readings
-from normgauge.training import accuracy, train
-from normgauge.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
+from normgauge.core import reference
+from normgauge.core.checker import SCHEMA, check
+from normgauge.instrument.measure import readings
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
 
-FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "reference"
+FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "core" / "reference"
 SCOPES = ("point", "ball:0.1", "global")
 IMAGES, DIGITS, SIZES, EPOCHS = 100, 32, (64, 64, 64, 64, 10), 30
 SENTENCES = "'The cat sat on the mat.' and 'Numbers carry their evidence.'"

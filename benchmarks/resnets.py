@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import normgauge as ng
-from normgauge.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, load_state
+from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, load_state
 
 
 def measure(depth: int, scope: str, data: Path) -> dict[str, Any]:

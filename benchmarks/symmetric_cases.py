@@ -33,13 +33,13 @@ from symmetric_nets import (
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from normgauge.zoo import gpt, vit
+from normgauge.lab.zoo import gpt, vit
 
 VOCABULARY = 14  # more than the width and a bias, or the words could be told apart by accident
 
 
 def zoo() -> list[Case]:
-    """Networks of normgauge.zoo."""
+    """Networks of normgauge.lab.zoo."""
     found = [Case(f"mlp {norm}", lambda norm=norm: small(norm), vectors(8)) for norm in NORMS]
     found += [
         Case("mlp batch, no affine", lambda: small("batch", affine=False), vectors(8)),

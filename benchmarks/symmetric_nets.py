@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.zoo import mlp
-from normgauge.zoo.parts import Norm
-from normgauge.zoo.resnet import BasicBlock
+from normgauge.lab.zoo import mlp
+from normgauge.lab.zoo.parts import Norm
+from normgauge.lab.zoo.resnet import BasicBlock
 
 
 @dataclass(frozen=True, slots=True)

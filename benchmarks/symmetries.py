@@ -23,8 +23,8 @@ from symmetric_cases import cases, settle
 from symmetric_nets import Case
 from torch import nn
 
-from normgauge.symmetry.find import analysed, report
-from normgauge.symmetry.generators import tangents
+from normgauge.geometry.symmetry.find import analysed, report
+from normgauge.geometry.symmetry.generators import tangents
 
 RESULTS = Path(__file__).parent / "results" / "symmetries.json"
 RIGHT = 1e-6  # largest ‖J t‖ / (‖J‖ ‖t‖) of a direction in the null space; central differences leave about 1e-9
@@ -106,7 +106,7 @@ def large() -> list[dict[str, Any]]:
     """Times alone, on networks whose Jacobian is too large to write out."""
     import transformers as tf
 
-    from normgauge.zoo import build
+    from normgauge.lab.zoo import build
 
     words = torch.randint(0, 30000, (8, 32))
     nets: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normgauge.dynamics.sphere import tangent
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
+from normgauge.geometry.dynamics.sphere import tangent
 
 
 class TangentNoise:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.generalization.case import Case
-from normgauge.generalization.facts.cells import Partition, one_cell, voronoi
-from normgauge.generalization.facts.sample import Sample, outputs
-from normgauge.generalization.facts.space import margins_of
+from normgauge.certificates.case import Case
+from normgauge.certificates.facts.cells import Partition, one_cell, voronoi
+from normgauge.certificates.facts.sample import Sample, outputs
+from normgauge.certificates.facts.space import margins_of
 
 JITTER = 0.02  # points of one group lie this close together
 Say = Callable[[Tensor], Tensor]  # a network as a function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from normgauge.version import __version__
+from normgauge.core.version import __version__
 
 project = "normgauge"
 author = "the normgauge authors"

@@ -15,9 +15,9 @@ from normgauge.core.fields import Ends, declared
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.ratios import Law, LayerRatio, Ratios
 from normgauge.core.reading import Finding, InverseSigma, LayerRecord, Published, Reading, Sample, Sigma, Witness
+from normgauge.core.store.lines import Header, StepLine
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.monitor.signs.sign import Alarm
-from normgauge.store.lines import Header, StepLine
 
 PAGES = [Path(__file__).parent / name for name in ("json.md", "runs.md")]
 ALL = (

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 import normgauge as ng
+from normgauge.lab.training import train
+from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
 from normgauge.loading import load_batch, load_model
 from normgauge.render.figures import save
-from normgauge.training import train
-from normgauge.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"

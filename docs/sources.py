@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from normgauge.core.claim import OWN, Verdict
-from normgauge.ledger import CLAIMS
-from normgauge.ledger.claim import Claim
+from normgauge.theory import CLAIMS
+from normgauge.theory.claim import Claim
 
 PAGE = Path(__file__).parent / "sources.md"
 HEAD = """# The sources, section by section

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import nn
 
 import normgauge as ng
-from normgauge import store
+from normgauge.core import store
 
 torch.manual_seed(0)
 data = torch.utils.data.TensorDataset(torch.randn(256, 20), torch.randint(0, 2, (256,)))

@@ -11,8 +11,8 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.advice import insert_norm
-from normgauge.training import accuracy, train
-from normgauge.zoo import digits, mlp
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import digits, mlp
 
 
 def small_weights(seed: int = 0) -> nn.Module:

@@ -12,8 +12,8 @@ import math
 import torch
 
 import normgauge as ng
-from normgauge.training import accuracy, train
-from normgauge.zoo import digits, mlp
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import digits, mlp
 
 SIZES = (64, 48, 48, 48, 10)
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.training import train as fit
-from normgauge.zoo import Split
-from normgauge.zoo.data import digits
+from normgauge.lab.training import train as fit
+from normgauge.lab.zoo import Split
+from normgauge.lab.zoo.data import digits
 
 
 def build() -> nn.Module:

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.rules.flow import Context, Flow, Gain, Transfer, log_vector
-from normgauge.testing import check_rule
-from normgauge.trace.step import Step
+from normgauge.instrument.rules.flow import Context, Flow, Gain, Transfer, log_vector
+from normgauge.instrument.trace.step import Step
 
 
 class RadialBasis(nn.Module):
@@ -68,9 +67,11 @@ def main() -> None:
         print(f"without a rule: upper {math.exp(reading.log_upper)}, {finding.name}: {finding.why}")
 
     rules = ng.REGISTRY.extended({RadialBasis: radial_basis})
-    shares = check_rule(lambda: RadialBasis(4, 12, 1.5), (6, 4), rules=rules)
+    shares = ng.testing.check_rule(lambda: RadialBasis(4, 12, 1.5), (6, 4), rules=rules)
     print("check_rule: twelve centres, slope found / bound:", {k: round(v, 2) for k, v in shares.items()})
-    shares = check_rule(lambda: RadialBasis(4, 1, 1.5), (1, 4), rules=rules, scopes=("point",), attained=True)
+    shares = ng.testing.check_rule(
+        lambda: RadialBasis(4, 1, 1.5), (1, 4), rules=rules, scopes=("point",), attained=True
+    )
     print("check_rule: one centre, slope found / bound:", {k: round(v, 2) for k, v in shares.items()})
 
     for reading in ng.readings(model, batch, rules=rules):

@@ -15,8 +15,8 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 import lightning.pytorch as pl  # noqa: E402
 
-from normgauge import store  # noqa: E402
-from normgauge.adapters.lightning import MonitorCallback  # noqa: E402
+from normgauge.core import store  # noqa: E402
+from normgauge.monitor.adapters.lightning import MonitorCallback  # noqa: E402
 
 
 class Classifier(pl.LightningModule):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import normgauge as ng
-from normgauge import store
+from normgauge.core import store
 
 torch.manual_seed(0)
 inputs = torch.randn(512, 20)

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import normgauge as ng
-from normgauge.training import accuracy, train
-from normgauge.zoo import digits
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import digits
 
 
 class Net(nn.Module):

@@ -12,7 +12,7 @@ import math
 import torch
 
 import normgauge as ng
-from normgauge.zoo import vit
+from normgauge.lab.zoo import vit
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.dynamics import ScaleFree, SphereSGD, gradients, sgd_equilibrium, snapshot, vectors
+from normgauge.geometry.dynamics import ScaleFree, SphereSGD, gradients, sgd_equilibrium, snapshot, vectors
 
 GROUP = ScaleFree(("0.weight",), rows=32)  # BatchNorm makes each of the 32 rows before it scale-free
 

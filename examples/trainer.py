@@ -8,8 +8,8 @@ import tempfile
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from normgauge import store
-from normgauge.adapters.transformers import MonitorCallback
+from normgauge.core import store
+from normgauge.monitor.adapters.transformers import MonitorCallback
 
 
 class Texts(torch.utils.data.Dataset):

@@ -12,8 +12,8 @@ import math
 import torch
 
 import normgauge as ng
-from normgauge.training import train
-from normgauge.zoo import digits, mlp
+from normgauge.lab.training import train
+from normgauge.lab.zoo import digits, mlp
 
 
 def show(title: str, reading: ng.Reading) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.testing import is_factory
+from normgauge.instrument.testing import is_factory
 
 EVERYWHERE = ("global", "ball:0.1", "point")
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from normgauge import consistency, measure
+from normgauge.core import consistency
 from normgauge.core.reading import Reading
+from normgauge.instrument import measure
 
 
 def verified(reading: Reading) -> Reading:

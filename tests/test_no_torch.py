@@ -13,7 +13,7 @@ PLAIN = [
     "import normgauge",
     "import normgauge.core.reading, normgauge.core.interval, normgauge.core.bound",
     "import normgauge.render.console, normgauge.render.page, normgauge.render.verdict, normgauge.render.svg",
-    "import normgauge.store, normgauge.render.runs, normgauge.watching.scene",
+    "import normgauge.core.store, normgauge.render.runs, normgauge.monitor.watching.scene",
     "import normgauge; normgauge.Reading, normgauge.report, normgauge.Scope, normgauge.NormgaugeError",
     "from normgauge.cli import build_parser; build_parser()",
 ]

@@ -12,7 +12,7 @@ from experiments.akbar2025 import tasks
 from experiments.akbar2025.descent import Descent, first_time, gradients, norms, schedule
 from experiments.akbar2025.nets import Shape, Stack
 from experiments.akbar2025.spectrum import described, diagonal, hessians, top
-from normgauge.hessian import dense_hessian
+from normgauge.geometry.hessian import dense_hessian
 
 LEVELS = (0.3, 0.1, 0.03, 0.01, 0.001)  # of the loss, shares of that of the best constant
 LOOKS = 90

@@ -24,7 +24,7 @@ from experiments.generalization import data, nets, train
 from experiments.generalization.data import Data
 from experiments.generalization.place import LateError, Place
 from experiments.generalization.train import Checkpoint, Recipe
-from normgauge.generalization.bounds.holdout import clopper_pearson
+from normgauge.certificates.bounds.holdout import clopper_pearson
 
 
 def certificate(wrong: int, rest: int, differ: int, unlabeled: int, delta: float) -> dict[str, float]:

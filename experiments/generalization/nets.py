@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from normgauge import NormgaugeError, zoo
+from normgauge import NormgaugeError
+from normgauge.lab import zoo
 
 CLASSES = 10
 STAGES = 3

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 import normgauge as ng
 from experiments.generalization.sweep_plan import Net
-from normgauge import zoo
-from normgauge.generalization.scores import Sample, cells_of, score_values
+from normgauge.certificates.scores import Sample, cells_of, score_values
+from normgauge.lab import zoo
 
 TARGET = 0.01  # cross-entropy of the training set in eval mode at which a network is done
 STEPS = 6000  # at most

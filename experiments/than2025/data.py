@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from experiments.than2025.plan import PlanError
-from normgauge import zoo
+from normgauge.lab import zoo
 
 EVAL = 10_000  # training images used for the accuracy at the end of an epoch
 
@@ -48,7 +48,7 @@ def load(name: str, device: torch.device, folder: str | os.PathLike[str] | None 
     """Read a data set onto a device.
 
     Args:
-        name: a data set of ``normgauge.zoo``.
+        name: a data set of ``normgauge.lab.zoo``.
         device: where the tensors go.
         folder: where the files are; None for NORMGAUGE_DATA.
 

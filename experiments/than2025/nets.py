@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from experiments.than2025.plan import PlanError, Spec
-from normgauge import zoo
+from normgauge.lab import zoo
 
 CHANNELS = (3, *[64] * 3, *[128] * 3, *[256] * 3)
 AFFINE: dict[str, bool | str] = {"both": True, "none": False, "gamma": "gamma"}

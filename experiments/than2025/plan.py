@@ -25,7 +25,7 @@ class Spec:
     Attributes:
         name: GROUP/VALUES, also the name of its result.
         order: its place in the plan; lower is more important.
-        net: a network of ``normgauge.zoo``.
+        net: a network of ``normgauge.lab.zoo``.
         optimizer: "adam", "adamw" or "sgd".
         decay: weight decay, as that optimizer takes it.
         init: "he" or "default"; gain multiplies the former.

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.advice.chains import absorbed, chains, columns, rows
 from normgauge.advice.view import View
-from normgauge.session import opened
-from normgauge.zoo import vit
+from normgauge.instrument.session import opened
+from normgauge.lab.zoo import vit
 
 
 class Dense(nn.Module):

@@ -7,7 +7,7 @@ import pytest
 import normgauge as ng
 from benchmarks.following import failing, trained_accuracy
 from normgauge.advice import insert_norm
-from normgauge.zoo import digits
+from normgauge.lab.zoo import digits
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install normgauge[data]")
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from normgauge.advice import insert_norm
-from normgauge.errors import InputError
-from normgauge.zoo import mlp
+from normgauge.core.errors import InputError
+from normgauge.lab.zoo import mlp
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import normgauge as ng
 from normgauge.advice import Advice, Fix, Remark, Severity
 from normgauge.advice.consult import causes_first, never_updated
 from normgauge.advice.view import spread_and_size
-from normgauge.errors import InputError
-from normgauge.zoo import mlp, vit
+from normgauge.core.errors import InputError
+from normgauge.lab.zoo import mlp, vit
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from normgauge import store
+from normgauge.core import store
 from normgauge.render.document import write_file
 from normgauge.render.runs import html
 from normgauge.render.runs_data import labelled
 from tests.browser.conftest import Watched, watch
-from tests.store.made import alarm, header, step, written
+from tests.core.store.made import alarm, header, step, written
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from torch import nn
 
+from normgauge.certificates import table
 from normgauge.cli import main
 from normgauge.core.certificate import Certificate, Kind
-from normgauge.errors import InputError
-from normgauge.generalization import table
+from normgauge.core.errors import InputError
 from normgauge.render.certificate_families import EXPLAINED, SPEAKING
 from tests.made_certificates import FULL, NOTHING
 
@@ -186,7 +186,7 @@ def test_an_interrupt_ends_quietly_and_writes_nothing(net, asked, monkeypatch, t
 
 def test_the_demo_brings_its_own_network(monkeypatch, capsys):
     seen: dict[str, Any] = {}
-    module = ModuleType("normgauge.generalization.demo")
+    module = ModuleType("normgauge.certificates.demo")
 
     def feature_certificate(name: str, **more: Any) -> Certificate:
         seen.update(name=name, **more)

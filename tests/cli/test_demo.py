@@ -7,7 +7,7 @@ import torch
 
 from normgauge.cli import main
 from normgauge.cli.demo_networks import rescaled
-from normgauge.zoo import mlp
+from normgauge.lab.zoo import mlp
 
 
 @pytest.fixture

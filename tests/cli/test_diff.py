@@ -18,7 +18,7 @@ from normgauge.cli.demo_networks import rescaled
 from normgauge.cli.gauge import to_json
 from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
-from normgauge.measure import gauge
+from normgauge.instrument.measure import gauge
 from tests.made import reading
 
 ROOT = Path(__file__).parents[2]

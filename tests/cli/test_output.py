@@ -16,9 +16,9 @@ from normgauge.cli.gauge import judge, to_json
 from normgauge.cli.output import check_targets, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
-from normgauge.errors import InputError
 from tests.made import reading
 
 

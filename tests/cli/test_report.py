@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from normgauge import reference
 from normgauge.cli import main
+from normgauge.core import reference
 from tests.render.networks import residual
 
 

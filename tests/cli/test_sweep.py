@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from normgauge.cli import main
-from normgauge.sweep import on_ray
-from normgauge.sweep.files import LOCK, exclusive
-from tests.sweep.made import HEAD, written
+from normgauge.lab.sweep import on_ray
+from normgauge.lab.sweep.files import LOCK, exclusive
+from tests.lab.sweep.made import HEAD, written
 
 GRID = '[grid]\n"network.options.norm" = ["batch", "none"]\n"training.lr" = [1e-2, 1e-1]'
 OWN = HEAD.replace('build = "mlp"', 'build = "nets.py:build"').replace("sizes = [64, 8, 10]", "")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from normgauge import ledger
+from normgauge import theory as ledger
 from normgauge.cli import main, theory
 from normgauge.core.claim import Entry, Verdict
-from normgauge.ledger.claim import Claim, equal, refutes
 from normgauge.render import theory as theory_text
+from normgauge.theory.claim import Claim, equal, refutes
 
 DOCS = Path(__file__).parents[2] / "docs" / "theory.md"
 WORDS = {

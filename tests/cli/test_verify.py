@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.checker import digest
 from normgauge.cli import main
 from normgauge.cli.gauge import to_json
+from normgauge.core.checker import digest
+from normgauge.instrument.measure import readings
+from normgauge.instrument.rules import REGISTRY
+from normgauge.instrument.rules.flow import Gain, Transfer
 from normgauge.loading import load_batch, load_model
-from normgauge.measure import readings
-from normgauge.rules import REGISTRY
-from normgauge.rules.flow import Gain, Transfer
 from tests.made import reading
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from normgauge import store
 from normgauge.cli import main, watch
-from normgauge.watching.scene import Scene
+from normgauge.core import store
+from normgauge.monitor.watching.scene import Scene
+from tests.core.store.made import alarm, header, step, written
 from tests.render.networks import residual
-from tests.store.made import alarm, header, step, written
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from normgauge import gauge
-from normgauge.measure import readings
-from normgauge.rules import REGISTRY
-from normgauge.rules.flow import Gain, Transfer
-from normgauge.testing import OneStep, check_rule
+from normgauge.instrument.measure import readings
+from normgauge.instrument.rules import REGISTRY
+from normgauge.instrument.rules.flow import Gain, Transfer
+from normgauge.instrument.testing import OneStep, check_rule
 from tests.cases import CASES, EVERYWHERE
 
 NEUTRAL = ("shape.copy", "stochastic.dropout", "fourier.part")  # steps that have no row

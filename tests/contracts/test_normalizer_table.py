@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.cli import main
-from normgauge.dynamics import RadialIdentity
+from normgauge.geometry.dynamics import RadialIdentity
 
 EPS = 1e-5
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge import gauge
-from normgauge.measure import readings
-from normgauge.testing import check_rule
+from normgauge.instrument.measure import readings
+from normgauge.instrument.testing import check_rule
 from tests.cases import weight
 
 

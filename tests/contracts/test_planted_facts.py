@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.errors import NotCovered, RuleError
-from normgauge.rules.flow import Gain, Transfer, times
-from normgauge.testing import check_rule
+from normgauge.core.errors import NotCovered, RuleError
+from normgauge.instrument.rules.flow import Gain, Transfer, times
+from normgauge.instrument.testing import check_rule
 
 Rule = Callable[..., Transfer]
 

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.bound import Scope
-from normgauge.session import Options, opened
-from normgauge.trace import tape as taping
-from normgauge.trace import watch as watching
-from normgauge.trace.again import Own
-from normgauge.trace.held import Held
-from normgauge.trace.step import Value, function_name
-from normgauge.trace.tape import Tape
-from normgauge.trace.watch import Watch
+from normgauge.instrument.session import Options, opened
+from normgauge.instrument.trace import tape as taping
+from normgauge.instrument.trace import watch as watching
+from normgauge.instrument.trace.again import Own
+from normgauge.instrument.trace.held import Held
+from normgauge.instrument.trace.step import Value, function_name
+from normgauge.instrument.trace.tape import Tape
+from normgauge.instrument.trace.watch import Watch
 
 
 class Net(nn.Module):
@@ -222,7 +222,7 @@ def test_the_second_run_notices(fault, batch, monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_without_it_the_bound_would_be_false(fault, batch, monkeypatch):
     fault.plant(monkeypatch)
-    monkeypatch.setattr("normgauge.session.checked", lambda trace, *_: trace)
+    monkeypatch.setattr("normgauge.instrument.session.checked", lambda trace, *_: trace)
     monkeypatch.setattr(Own, "computed_by", lambda *_: True)
     net = Net(fault.function).double()
     with opened(net, batch, Options(search=False)) as session:

@@ -10,14 +10,15 @@ import pytest
 import normgauge
 
 SOURCE = Path(normgauge.__file__).parent
-ROOMS = ("rules", "balance", "spectral", "probe", "trace", "compose.py", "records.py", "core")
+ROOMS = ("core", *(f"instrument/{part}" for part in ("rules", "balance", "spectral", "probe", "trace")))
+FILES = ("instrument/compose.py", "instrument/records.py")
 SMALL = 1e-7  # constants at most this large are about rounding, or about when to stop
 HOME = SOURCE / "core" / "rounding.py"
 
 
 def files() -> list[Path]:
     folders = [path for room in ROOMS for path in sorted((SOURCE / room).rglob("*.py"))]
-    plain = [SOURCE / room for room in ROOMS if room.endswith(".py")]
+    plain = [SOURCE / name for name in FILES]
     return [path for path in (*folders, *plain) if path != HOME]
 
 
@@ -60,6 +61,10 @@ def test_no_small_constant_stands_in_the_code(path):
 )
 def test_the_search_finds_what_it_should(text, count):
     assert len(unexplained(text)) == count
+
+
+def test_every_room_has_files():
+    assert all(any(SOURCE / room in path.parents for path in files()) for room in ROOMS)
 
 
 def test_the_home_says_why_of_every_step():

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from normgauge.core.bound import Scope
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from typing import Annotated, Any, ClassVar
 import pytest
 
 import normgauge
-from normgauge import reference
+from normgauge.core import reference
 from normgauge.core.bound import Evidence, Scope
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.fields import Log, Stored, Told, declared
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
-from normgauge.errors import InputError, ReadingError
 from normgauge.render.page import report
 
 SOURCE = Path(normgauge.__file__).parent
@@ -236,7 +236,7 @@ def test_a_field_of_a_layer_is_named_where_it_is_declared_and_where_it_is_comput
             if len(listed) > 1:  # one alone may be another thing of that name
                 for name in hard:
                     places[name] += [str(path.relative_to(SOURCE))] * bool(listed & keys[name])
-    assert places == {name: ["core/reading.py", "records.py"] for name in hard}
+    assert places == {name: ["core/reading.py", "instrument/records.py"] for name in hard}
 
 
 def test_what_is_not_all_written_says_that_it_is_not_read_back():

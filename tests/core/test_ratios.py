@@ -8,9 +8,9 @@ import math
 import pytest
 
 from normgauge.core.bound import Scope
+from normgauge.core.errors import ReadingError
 from normgauge.core.ratios import LAWS, ratios
 from normgauge.core.spelled import LN10
-from normgauge.errors import ReadingError
 from tests.made import layer, reading
 
 SIGMA = {"min": 0.25, "rms": 1.5, "max": 4.0, "gamma_max": 1.25, "eps": 1e-5}

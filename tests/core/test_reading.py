@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from normgauge.core.bound import Scope
+from normgauge.core.errors import ReadingError
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Finding, LayerRecord, Reading
 from normgauge.core.spelled import spell, unspell
-from normgauge.errors import ReadingError
 from tests.made import reading
 
 CONTRACT = {

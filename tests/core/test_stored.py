@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from normgauge.core.errors import ReadingError
 from normgauge.core.stored import items_of, read_items, read_json
-from normgauge.errors import ReadingError
 
 
 @pytest.mark.parametrize(

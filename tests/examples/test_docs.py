@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from normgauge.advice.whatif import what_if
 from normgauge.cli import build_parser
 from normgauge.cli.gauge import to_json
 from normgauge.cli.rules import list_rules, markdown
+from normgauge.instrument.measure import readings
 from normgauge.loading import load_batch, load_model
-from normgauge.measure import readings
-from normgauge.whatif import what_if
 from tests.examples.test_examples import LINES
 
 ROOT = Path(__file__).parents[2]

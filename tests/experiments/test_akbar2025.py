@@ -33,7 +33,7 @@ from experiments.akbar2025.nets import Shape, Stack
 from experiments.akbar2025.results import Result
 from experiments.akbar2025.shaken import regauge, tolerance
 from experiments.akbar2025.spectrum import CUTS, described, diagonal, hessians, top
-from normgauge.hessian import dense_hessian
+from normgauge.geometry.hessian import dense_hessian
 
 EXPECTED = json.loads(Path(plan.__file__).with_name("expected.json").read_text(encoding="utf-8"))
 

@@ -10,7 +10,7 @@ import torch
 
 from experiments.than2025 import selfcheck, unpack
 from experiments.than2025.plan import load
-from normgauge import zoo
+from normgauge.lab import zoo
 
 
 def test_selfcheck_runs_without_a_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from experiments.than2025 import data, nets, plan
 from experiments.than2025.epoch import Gauge
 from experiments.than2025.layers import Matrix, modes, observe, sigma, survey
 from experiments.than2025.power import Power
-from normgauge import zoo
+from normgauge.lab import zoo
 
 
 @pytest.mark.parametrize(

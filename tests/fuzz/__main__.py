@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from normgauge.rules import REGISTRY
+from normgauge.instrument.rules import REGISTRY
 from tests.fuzz.jobs import awkward, network, shared
 from tests.fuzz.run import Outcome
 from tests.fuzz.tracer import Attempt

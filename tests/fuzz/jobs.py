@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from normgauge.rules import REGISTRY
+from normgauge.instrument.rules import REGISTRY
 from tests.fuzz.mutants import mutated
 from tests.fuzz.nets import make_case
 from tests.fuzz.run import Outcome, fuzz_one

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from normgauge.rules import REGISTRY, Registry
-from normgauge.rules.flow import Transfer
+from normgauge.instrument.rules import REGISTRY, Registry
+from normgauge.instrument.rules.flow import Transfer
 
 FACTOR = 0.99
 

@@ -9,7 +9,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from normgauge.trace.untouched import iterates
+from normgauge.instrument.trace.untouched import iterates
 from tests.fuzz import wiring, written
 from tests.fuzz.blocks import MAKERS, noise
 

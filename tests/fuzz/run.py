@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from normgauge.balance.bounds import _certified as certified
-from normgauge.balance.ties import tie
-from normgauge.balance.weighted import Weighting
-from normgauge.compose import Composition
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
-from normgauge.measure import readings
-from normgauge.rules import REGISTRY, Registry
-from normgauge.session import Options, Session, start
-from normgauge.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
-from normgauge.trace import untouched
-from normgauge.trace.inputs import make_call
-from normgauge.trace.step import Trace
+from normgauge.instrument.balance.bounds import _certified as certified
+from normgauge.instrument.balance.ties import tie
+from normgauge.instrument.balance.weighted import Weighting
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.measure import readings
+from normgauge.instrument.rules import REGISTRY, Registry
+from normgauge.instrument.session import Options, Session, start
+from normgauge.instrument.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
+from normgauge.instrument.trace import untouched
+from normgauge.instrument.trace.inputs import make_call
+from normgauge.instrument.trace.step import Trace
 from tests.fuzz.attack import inside, per_sample_slopes, steepest, wander
 from tests.fuzz.nets import Case, make_case
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from normgauge.testing import check_rule
+from normgauge.instrument.testing import check_rule
 from tests.cases import CASES
 from tests.fuzz.mutants import mutated
 from tests.fuzz.run import fuzz_one

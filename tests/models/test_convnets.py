@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from normgauge.core.spelled import LN10
-from normgauge.measure import readings
-from normgauge.zoo import IMAGENET_MEAN, IMAGENET_STD, build, cifar10, cifar_resnet, load_state
+from normgauge.instrument.measure import readings
+from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, build, cifar10, cifar_resnet, load_state
 
 DATA = os.environ.get("NORMGAUGE_DATA")
 needs_data = pytest.mark.skipif(DATA is None, reason="needs the CIFAR weights and images: set NORMGAUGE_DATA")

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from normgauge.measure import readings
+from normgauge.instrument.measure import readings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

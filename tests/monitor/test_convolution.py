@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from normgauge.instrument.spectral.conv import dense_blocks
 from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, spec_of
 from normgauge.monitor.layers import Layer
-from normgauge.spectral.conv import dense_blocks
 
 LAYERS = {
     "padded": (lambda: nn.Conv2d(3, 4, 3, padding=1), (6, 6)),

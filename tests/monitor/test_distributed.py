@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 
 import normgauge as ng
-from normgauge import store
-from normgauge.errors import StoreError
+from normgauge.core import store
+from normgauge.core.errors import StoreError
 from normgauge.monitor.distributed import FIRST_GAP, LONGEST, Team
 from normgauge.monitor.layers import Layer, find_layers
 from normgauge.monitor.listener import inverse_sigma

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from normgauge.instrument.spectral.dense import gram
+from normgauge.instrument.spectral.power import seeded_start
 from normgauge.monitor.enclosure import (
     CHUNK,
     Tracked,
@@ -14,8 +16,6 @@ from normgauge.monitor.enclosure import (
     proved_norm,
     root_of_squares,
 )
-from normgauge.spectral.dense import gram
-from normgauge.spectral.power import seeded_start
 
 
 def enclosed(tracked: Tracked, weight: torch.Tensor) -> tuple[float, float]:

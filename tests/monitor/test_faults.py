@@ -6,8 +6,8 @@ import pytest
 
 import normgauge as ng
 from benchmarks.faulty import FAULTS, healthy, planted
-from normgauge import store
-from normgauge.monitor import Alarm
+from normgauge.core import store
+from normgauge.monitor.signs.sign import Alarm
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install normgauge[data]")
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype")  # RMSNorm under float16 autocast

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import normgauge as ng
-from normgauge import store
+from normgauge.core import store
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.listener import Listener
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from normgauge.core.bound import Scope
+from normgauge.core.errors import ReadingError
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
-from normgauge.errors import ReadingError
 from normgauge.render.explain import WIDTH, explain
 from tests.made import layer, reading
 

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.spelled import LN10
-from normgauge.errors import InputError, ReadingError
 from normgauge.render.bracket import Row, bracket
 from normgauge.render.document import DARK, LIGHT, NOTEBOOK, document, figure_css
 from normgauge.render.figures import available, save, standalone

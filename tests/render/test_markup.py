@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from normgauge import store
 from normgauge.cli import main
+from normgauge.core import store
 from normgauge.render.certificate_page import html as certificate_page
 from normgauge.render.console import as_text, blocks, draw
 from normgauge.render.explain import explain
@@ -23,10 +23,10 @@ from normgauge.render.runs_console import blocks as run_blocks
 from normgauge.render.runs_data import labelled
 from normgauge.render.theory import blocks as theory_blocks
 from normgauge.render.theory_page import theory_page
+from tests.core.store.made import header, step
 from tests.made_certificates import hostile as hostile_certificate
 from tests.made_claims import hostile as hostile_claims
 from tests.render.networks import hostile, residual
-from tests.store.made import header, step
 
 STEER = "a\x1b]0;OWNED\x07\x1b[2J\x1b[8m\x1b]8;;http://evil\x1b\\\x9b31m\x00\r\u202e rtl\u2066\u2028\ud800b"
 SPELLED = "a\\u001b]0;OWNED\\u0007"

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Witness
 from normgauge.core.spelled import LN10
-from normgauge.errors import InputError, ReadingError
 from normgauge.render.page import TERMS, report
 from tests.made import reading
 from tests.render.networks import ATTACK, PIXEL, deep, endless, hostile, residual, scopes

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from normgauge import store
-from normgauge.errors import InputError
+from normgauge.core import store
+from normgauge.core.errors import InputError
 from normgauge.render.document import write_file
 from normgauge.render.runs import html, pieces
 from normgauge.render.runs_data import healthy, labelled, sentences
-from tests.store.made import alarm, header, step, written
+from tests.core.store.made import alarm, header, step, written
 
 
 def shown(*paths: Path) -> str:

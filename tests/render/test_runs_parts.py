@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normgauge import store
+from normgauge.core import store
 from normgauge.render import runs_heat
 from normgauge.render.numbers import enclosure, log_enclosure
 from normgauge.render.runs_console import blocks, headline, small_line, snapshot
@@ -31,7 +31,7 @@ from normgauge.render.runs_data import (
 )
 from normgauge.render.runs_heat import heat_maps
 from normgauge.render.runs_table import decades, rows, spark, spelled, worst
-from tests.store.made import alarm, header, step, written
+from tests.core.store.made import alarm, header, step, written
 
 
 @given(st.integers(0, 9999), st.integers(1, 900), st.integers(2, 40))

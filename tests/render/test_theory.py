@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from normgauge.core.claim import Ledger, Outcome, Verdict
-from normgauge.ledger import ABOUT, CLAIMS
 from normgauge.render import theory
 from normgauge.render.console import draw
+from normgauge.theory import ABOUT, CLAIMS
 from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
 
 README = Path(__file__).parents[2] / "README.md"

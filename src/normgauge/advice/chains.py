@@ -11,8 +11,8 @@ from torch import Tensor
 
 from normgauge.advice.thresholds import NOTHING
 from normgauge.advice.view import View
-from normgauge.rules.neighbours import maker
-from normgauge.trace.step import Step, Value
+from normgauge.instrument.rules.neighbours import maker
+from normgauge.instrument.trace.step import Step, Value
 
 DEEPEST = 40  # steps looked at behind a value
 SUMS = {"add", "add_", "iadd", "radd", "sub", "sub_", "isub", "rsub"}

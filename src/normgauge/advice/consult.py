@@ -16,12 +16,12 @@ from normgauge.advice.remark import Advice, Remark
 from normgauge.advice.values import dead_units, diverged, unbounded_parts
 from normgauge.advice.view import View
 from normgauge.core.bound import Scope
-from normgauge.measure import read
-from normgauge.rules import Registry
-from normgauge.rules.tried import in_training
-from normgauge.session import Options, Progress, Session, opened
-from normgauge.trace import unwrap
-from normgauge.trace.inputs import check_initialized, named_tensors
+from normgauge.instrument.measure import read
+from normgauge.instrument.rules import Registry
+from normgauge.instrument.rules.tried import in_training
+from normgauge.instrument.session import Options, Progress, Session, opened
+from normgauge.instrument.trace import unwrap
+from normgauge.instrument.trace.inputs import check_initialized, named_tensors
 
 Check = Callable[[View], Iterator[Remark]]
 CHECKS: tuple[Check, ...] = (

@@ -13,8 +13,8 @@ from normgauge.advice.remark import Fix, Remark
 from normgauge.advice.thresholds import DOMINATES, DRIFT, EVEN, LOUD, OUTLIER_WEIGHT, OVERFLOW, PLACE_EVERY
 from normgauge.advice.view import View
 from normgauge.core.spelled import LN10
+from normgauge.instrument.trace.step import Step, Value
 from normgauge.render.numbers import factor
-from normgauge.trace.step import Step, Value
 
 
 def times(decades: float) -> str:

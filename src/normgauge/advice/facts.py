@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from torch import nn
 
 from normgauge.advice.remark import Remark, Severity
+from normgauge.advice.whatif.question import can_leave
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import factor, plural
-from normgauge.whatif.question import can_leave
 
 LISTED = 3
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from normgauge.errors import InputError
-from normgauge.rules.tried import of_module
-from normgauge.whatif.exchange import Change, at_path, follow, swap_in
-from normgauge.whatif.fresh import KINDS, fresh
+from normgauge.advice.whatif.exchange import Change, at_path, follow, swap_in
+from normgauge.advice.whatif.fresh import KINDS, fresh
+from normgauge.core.errors import InputError
+from normgauge.instrument.rules.tried import of_module
 
 WIDTHS = ("out_features", "out_channels", "num_features", "num_channels", "embedding_dim")
 

@@ -24,7 +24,7 @@ from normgauge.advice.thresholds import (
     TINY_SIGMA,
 )
 from normgauge.advice.view import View
-from normgauge.rules.normalizer import SEVERAL
+from normgauge.instrument.rules.normalizer import SEVERAL
 
 
 def of_normalizers(view: View) -> Iterator[Remark]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.rules.normalizer import Normalizer, of_step
-from normgauge.trace.step import Step
+from normgauge.instrument.rules.normalizer import Normalizer, of_step
+from normgauge.instrument.trace.step import Step
 
 
 @dataclass(frozen=True, slots=True)

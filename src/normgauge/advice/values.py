@@ -11,7 +11,7 @@ from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import DEAD_UNITS
 from normgauge.advice.view import View
 from normgauge.core.reading import Finding
-from normgauge.records import findings
+from normgauge.instrument.records import findings
 
 SILENT = {"ReLU", "relu", "relu_", "ReLU6", "relu6"}  # exactly 0, with slope 0, for a whole half line
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from normgauge.advice.norms import Norm, norm_of
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import NOTHING
-from normgauge.compose import Composition
 from normgauge.core.bound import Scope
-from normgauge.records import layer_names
-from normgauge.rules.neighbours import takers
-from normgauge.session import Session
-from normgauge.trace.step import Step, Value
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.records import layer_names
+from normgauge.instrument.rules.neighbours import takers
+from normgauge.instrument.session import Session
+from normgauge.instrument.trace.step import Step, Value
 
 
 @dataclass(slots=True)

@@ -25,9 +25,9 @@ from normgauge.cli import (
     watch,
 )
 from normgauge.cli.output import complain
-from normgauge.errors import NormgaugeError
+from normgauge.core.errors import NormgaugeError
+from normgauge.core.version import __version__
 from normgauge.render.markup import clean
-from normgauge.version import __version__
 
 COMMANDS = {
     "gauge": gauge,

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from normgauge import reference
 from normgauge.cli.progress import Report, progress_bar
+from normgauge.core import reference
+from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
 from normgauge.core.stored import read_items
-from normgauge.errors import ReadingError
 from normgauge.loading import find_batch, load_model
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from normgauge.cli.arguments import CODE, number, positive, users_code, whole
 from normgauge.cli.output import check_targets, tell, write_text
 from normgauge.cli.progress import Report
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
+from normgauge.core.user_code import find
 from normgauge.loading import MODEL_FORMS, load_model
-from normgauge.loading.code import find
 
 if TYPE_CHECKING:
     from normgauge.core.certificate import Certificate
@@ -139,7 +139,7 @@ def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
     """The certificate of the network named."""
     sources = {name: _source(name, getattr(args, name)) for name in ("train", "holdout", "unlabeled", "groups")}
     model = load_model(args.model)
-    from normgauge.generalization.table import certify
+    from normgauge.certificates.table import certify
 
     data = {name: None if source is None else source() for name, source in sources.items()}
     return certify(
@@ -168,6 +168,6 @@ def _source(name: str, spec: str | None) -> Any:
 
 def _demo(args: argparse.Namespace, progress: Report | None) -> Certificate:
     """The feature-space certificate of a data set: encoder on one split, head on the other."""
-    from normgauge.generalization.demo import feature_certificate
+    from normgauge.certificates.demo import feature_certificate
 
     return feature_certificate(args.demo, folder=args.data_dir, delta=args.delta, seed=args.seed, progress=progress)

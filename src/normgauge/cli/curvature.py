@@ -13,9 +13,9 @@ from typing import Any
 
 from normgauge.cli.arguments import CODE, positive, users_code
 from normgauge.cli.output import check_targets, tell, write_text
-from normgauge.errors import LoadError
+from normgauge.core.errors import LoadError
+from normgauge.core.user_code import find, locate
 from normgauge.loading import MODEL_FORMS, load_model
-from normgauge.loading.code import find, locate
 
 HELP = "measure the curvature of a loss"
 EXAMPLES = """\
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         model = load_model(args.model)
         import torch
 
-        from normgauge.hessian import curvature
+        from normgauge.geometry.hessian import curvature
 
         found = curvature(
             model,

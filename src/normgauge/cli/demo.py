@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.checker import SCHEMA
 from normgauge.cli.output import check_targets, tell, write_json
 from normgauge.cli.progress import progress_bar
+from normgauge.core.checker import SCHEMA
+from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.errors import InputError
 from normgauge.render.console import draw
 from normgauge.render.numbers import decades, factor
 from normgauge.render.page import report
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     folder = _folder(args.out)
     check_targets(args.json, str(folder / "readings.json"), str(folder / "report.html"))
     from normgauge.cli.demo_networks import measure
-    from normgauge.training import one_thread
+    from normgauge.lab.training import one_thread
 
     with one_thread(), progress_bar() as progress:
         networks, twins = measure(args.quick, progress)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from normgauge.certificates.scores.fold import traced
 from normgauge.cli.progress import Report
 from normgauge.core.reading import Reading
-from normgauge.generalization.scores.fold import traced
-from normgauge.measure import gauge, readings
-from normgauge.rules.neighbours import fed
-from normgauge.rules.normalizer import Normalizer
-from normgauge.rules.tried import of_module
-from normgauge.training import accuracy, train
-from normgauge.zoo import digits, mlp
+from normgauge.instrument.measure import gauge, readings
+from normgauge.instrument.rules.neighbours import fed
+from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.rules.tried import of_module
+from normgauge.lab.training import accuracy, train
+from normgauge.lab.zoo import digits, mlp
 
 NETWORKS = {"no norm": None, "BatchNorm": "batch", "LayerNorm": "layer", "GroupNorm": "group", "RMSNorm": "rms"}
 RESCALINGS = {"as trained": (0.0, 0.0), "all x 1,000": (3.0, 3.0), "each x 0.01 to 10,000": (-2.0, 4.0)}

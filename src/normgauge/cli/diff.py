@@ -10,13 +10,13 @@ import argparse
 import math
 from typing import Any
 
-from normgauge import reference
 from normgauge.cli.arguments import finite, readings_at
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
 from normgauge.cli.output import check_targets, complain, tell
+from normgauge.core import reference
 from normgauge.core.compare import Difference, matched
+from normgauge.core.errors import ReadingError
 from normgauge.core.spelled import LN10
-from normgauge.errors import ReadingError
 from normgauge.render.console import draw
 from normgauge.render.difference import blocks, verdict
 from normgauge.render.verdict import alarm

@@ -10,12 +10,12 @@ import argparse
 from functools import partial
 from typing import Any, TextIO
 
-from normgauge import reference
 from normgauge.cli.arguments import readings_at
 from normgauge.cli.output import check_targets, tell
+from normgauge.core import reference
 from normgauge.core.bound import Scope
+from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
-from normgauge.errors import ReadingError
 from normgauge.render.console import draw
 from normgauge.render.explain import find, items
 from normgauge.render.numbers import plural

@@ -11,9 +11,9 @@ import argparse
 import math
 from typing import Any, TextIO
 
-from normgauge import reference
 from normgauge.cli.arguments import finite, network, positive
 from normgauge.cli.output import check_targets, complain, tell
+from normgauge.core import reference
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html)
     others = [(name, reference.load(name)) for name in args.beside]
     with network(args) as (model, batch, progress):
-        from normgauge.measure import readings
+        from normgauge.instrument.measure import readings
 
         found = readings(
             model,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 from normgauge.render.document import write_file
 from normgauge.render.markup import clean
 

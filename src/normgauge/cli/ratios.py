@@ -15,8 +15,8 @@ import argparse
 from normgauge.cli.arguments import network, readings_at
 from normgauge.cli.output import check_targets, tell
 from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.ratios import Ratios, ratios
-from normgauge.errors import InputError, ReadingError
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.console import draw
 from normgauge.render.ratios import blocks
@@ -32,7 +32,7 @@ examples:
 
 in Python:
   from normgauge.core.ratios import ratios
-  from normgauge.whatif.complexity import complexity
+  from normgauge.advice.whatif.complexity import complexity
   complexity(ng.what_if(model, batch, scope="point"))    against the same network without its normalizers
   ratios(a, b)                                           of two readings
 """
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 def measured(args: argparse.Namespace, scope: Scope) -> Ratios:
     """The model named against itself without normalizers."""
     with network(args) as (model, batch, progress):
-        from normgauge.whatif import what_if
-        from normgauge.whatif.complexity import complexity
+        from normgauge.advice.whatif import what_if
+        from normgauge.advice.whatif.complexity import complexity
 
         return complexity(
             what_if(

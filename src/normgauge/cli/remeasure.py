@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from normgauge.core.errors import NormgaugeError, ReadingError
 from normgauge.core.fields import declared
 from normgauge.core.proof import ProofStep
 from normgauge.core.reading import LayerRecord, Reading, Sample
-from normgauge.errors import NormgaugeError, ReadingError
 from normgauge.loading import find_batch, load_model
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Network:
 
     def check(self, items: Sequence[Any]) -> list[list[str]]:
         """What is wrong with each of the readings of a file, as they are stored."""
-        from normgauge.fingerprint import weights_digest
-        from normgauge.trace import unwrap
+        from normgauge.instrument.fingerprint import weights_digest
+        from normgauge.instrument.trace import unwrap
 
         weights, found = weights_digest(unwrap(self.model)), [list[str]() for _ in items]
         alike: dict[str, list[tuple[int, Reading]]] = {}
@@ -64,7 +64,7 @@ class Network:
 
     def again(self, stored: Sequence[Reading]) -> Iterator[list[str]]:
         """Measure in the scopes, mode and options of the readings, and compare."""
-        from normgauge.measure import readings
+        from normgauge.instrument.measure import readings
 
         options = {key: value for key, value in stored[0].options.items() if value is not None}
         try:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from normgauge import reference
-from normgauge.checker import SCHEMA
 from normgauge.cli.output import check_targets, tell, write_text
+from normgauge.core import reference
+from normgauge.core.checker import SCHEMA
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
+from normgauge.core.store.places import SUFFIX
 from normgauge.core.stored import items_of, read_json
-from normgauge.errors import InputError, ReadingError
+from normgauge.monitor.watching.scene import opened
 from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, available, save
 from normgauge.render.markup import Markup, clean
@@ -21,8 +23,6 @@ from normgauge.render.page import body, grouped, report
 from normgauge.render.runs import html
 from normgauge.render.runs_console import snapshot
 from normgauge.render.runs_data import Labelled
-from normgauge.store.places import SUFFIX
-from normgauge.watching.scene import opened
 
 Shown = tuple[str, Reading]
 HELP = "write an HTML page from saved readings and from runs"

@@ -16,7 +16,7 @@ from typing import Any
 
 from normgauge.cli.output import tell
 from normgauge.core.checkout import checkout
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 from normgauge.render.numbers import plural
 
 HELP = "draw a figure of a paper again, or train its networks anew"

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from normgauge.cli.output import standard_output, write_json, write_text
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 from normgauge.render.console import draw
 
 HELP = "list what is known about each layer"
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def list_rules() -> list[dict[str, Any]]:
     """Every rule as plain data."""
-    from normgauge.rules import REGISTRY
+    from normgauge.instrument.rules import REGISTRY
 
     return [
         {"id": e.id, "targets": list(e.targets), **{name: getattr(e, name) or "" for name in COLUMNS[2:]}}

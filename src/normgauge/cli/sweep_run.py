@@ -8,19 +8,19 @@ from pathlib import Path
 
 from normgauge.cli.output import check_targets, standard_output, write_json, write_text
 from normgauge.cli.progress import progress_bar
-from normgauge.errors import InputError, NormgaugeError
+from normgauge.core.errors import InputError, NormgaugeError
+from normgauge.lab.sweep.attempt import Limits
+from normgauge.lab.sweep.config import Config, read_config
+from normgauge.lab.sweep.drive import Folder, Tally, drive
+from normgauge.lab.sweep.engine import Engine, Local, threads_each
+from normgauge.lab.sweep.files import LOCK, exclusive, measure_names, to_json, write_whole
+from normgauge.lab.sweep.keys import nearest
+from normgauge.lab.sweep.space import Trial, expand
 from normgauge.render.console import draw
 from normgauge.render.numbers import plural
 from normgauge.render.sweep import Outcome, csv_text, failures, labels, measures, points, result_grid, spell
 from normgauge.render.sweep_page import View, sweep_page
 from normgauge.render.table import Grid
-from normgauge.sweep.attempt import Limits
-from normgauge.sweep.config import Config, read_config
-from normgauge.sweep.drive import Folder, Tally, drive
-from normgauge.sweep.engine import Engine, Local, threads_each
-from normgauge.sweep.files import LOCK, exclusive, measure_names, to_json, write_whole
-from normgauge.sweep.keys import nearest
-from normgauge.sweep.space import Trial, expand
 
 ALL_FAILED = 1
 LISTED = 40
@@ -70,7 +70,7 @@ def _folder(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -
     Raises:
         InputError: for what cannot run.
     """
-    from normgauge.sweep.building import check_trials, code_file  # with torch: a mistake in the config needs none
+    from normgauge.lab.sweep.building import check_trials, code_file  # with torch: a mistake in the config needs none
 
     try:
         check_trials(trials, config.folder, here=args.engine == "local")
@@ -109,7 +109,7 @@ def _engine(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -
     limits = Limits(config.run["threads"] or threads_each(workers), config.run["timeout"])
     if args.engine == "local":
         return Local(workers, limits)
-    from normgauge.sweep.on_ray import OnRay
+    from normgauge.lab.sweep.on_ray import OnRay
 
     gpu = any(str(trial.settings["training.device"]).startswith("cuda") for trial in trials)
     return OnRay(workers, limits, args.address, gpus=1.0 if gpu else 0.0)

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from normgauge.cli.arguments import network
 from normgauge.cli.output import check_targets, tell
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.console import draw
 from normgauge.render.symmetry import symmetry_blocks
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--canonical: expected a file that ends in .safetensors, got {args.canonical}")
     check_targets(args.json, args.canonical)
     with network(args) as (model, batch, progress):
-        from normgauge.symmetry import canonical, symmetries
+        from normgauge.geometry.symmetry import canonical, symmetries
 
         found = symmetries(model, batch, mode=args.mode, output=args.output, progress=progress)
         twin = canonical(model, batch, output=args.output) if args.canonical else None

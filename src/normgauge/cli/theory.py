@@ -26,7 +26,7 @@ from normgauge.cli.arguments import whole
 from normgauge.cli.output import check_targets, complain, standard_output, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.claim import Ledger, Outcome
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 from normgauge.render.console import draw
 from normgauge.render.theory import blocks, by_source, claims_list, failures, heading, markdown
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.ledger import ABOUT, check, find
+    from normgauge.theory import ABOUT, check, find
 
     args.claim = [*args.claims, *args.claim]
     claims = find(args.claim)

@@ -1,9 +1,9 @@
 """Check saved readings: the arithmetic from the layers' gains to every total, done again from the file alone.
 
 The totals, the scope and the slope found are checked by one short file that imports nothing of normgauge: it can be
-read, copied and run alone, as python src/normgauge/checker.py reading.json. Neither torch nor the model is needed. With
---model the weights are compared by their digest, and with --batch too everything is measured again, which RUNS the code
-that builds them where they are given as Python code.
+read, copied and run alone, as python src/normgauge/core/checker.py reading.json. Neither torch nor the model is needed.
+With --model the weights are compared by their digest, and with --batch too everything is measured again, which RUNS the
+code that builds them where they are given as Python code.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from normgauge import checker, consistency, reference
 from normgauge.cli.output import check_targets, tell
 from normgauge.cli.remeasure import Network
+from normgauge.core import checker, consistency, reference
+from normgauge.core.errors import InputError
 from normgauge.core.stored import read_json
-from normgauge.errors import InputError
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.markup import clean
 from normgauge.render.numbers import plural

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from normgauge.cli.output import standard_output, write_json, write_text
+from normgauge.monitor.watching.scene import Scene, opened
 from normgauge.render.console import draw
 from normgauge.render.markup import clean
 from normgauge.render.runs_console import blocks, headline, snapshot
-from normgauge.watching.scene import Scene, opened
 
 HELP = "follow a training from its run file"
 EXAMPLES = """\
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(scene: Scene, port: int, browse: bool) -> None:
-    from normgauge.watching.server import serve
+    from normgauge.monitor.watching.server import serve
 
     scene.refresh()  # a file that is no run is refused before a browser is opened
 

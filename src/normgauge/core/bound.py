@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 
 
 class Evidence(StrEnum):

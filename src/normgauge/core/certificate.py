@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from normgauge.core.claim import Curve
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.fields import Stored, Told, plain
 from normgauge.core.spelled import spell
-from normgauge.errors import InputError, ReadingError
 
 SCHEMA = 2
 NETWORK = "this network"

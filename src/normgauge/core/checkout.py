@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 
 
 def checkout() -> Path:

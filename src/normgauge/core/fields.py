@@ -30,9 +30,9 @@ from typing import (
 )
 
 from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.interval import LogInterval
 from normgauge.core.spelled import from_log10, spell, to_log10, unspell
-from normgauge.errors import InputError, ReadingError
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST = 1e308  # JSON has longer numbers than float64

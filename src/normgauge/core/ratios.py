@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from normgauge.core.errors import ReadingError
 from normgauge.core.fields import SIDES, Form, Log, Stored, Told
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import to_log10
-from normgauge.errors import ReadingError
 
 POWERS = (1, 2)
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypedDict
 
-from normgauge.checker import SCHEMA, digest, graph
 from normgauge.core.bound import Evidence, Scope
+from normgauge.core.checker import SCHEMA, digest, graph
+from normgauge.core.errors import ReadingError
 from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared, form_of
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Proof
 from normgauge.core.refute import judged
 from normgauge.core.spelled import LN10
 from normgauge.core.stored import read_items
-from normgauge.errors import ReadingError
-from normgauge.version import __version__
+from normgauge.core.version import __version__
 
 THAN = "Than 2025"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from normgauge.errors import ReadingError
+from normgauge.core.errors import ReadingError
 
 LN10 = math.log(10)
 

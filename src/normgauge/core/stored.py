@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from normgauge.checker import parse, unlike
-from normgauge.errors import ReadingError
+from normgauge.core.checker import parse, unlike
+from normgauge.core.errors import ReadingError
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.errors import InputError, LoadError
-from normgauge.loading.code import find
+from normgauge.core.errors import InputError, LoadError
+from normgauge.core.user_code import find
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,7 +101,7 @@ def find_batch(spec: str | None) -> Callable[[], Any]:
 
 
 def _zoo_model(spec: str) -> nn.Module:
-    from normgauge import zoo
+    from normgauge.lab import zoo
 
     name, _, weights = spec.partition("@")
     try:
@@ -116,7 +116,7 @@ def _zoo_model(spec: str) -> nn.Module:
 
 
 def _zoo_batch(name: str) -> Callable[[], Any]:
-    from normgauge.zoo import DATASETS
+    from normgauge.lab.zoo import DATASETS
 
     if name not in DATASETS:
         raise LoadError(f"no data set called {name!r} in the zoo; known: {', '.join(DATASETS)}")

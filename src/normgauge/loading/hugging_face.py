@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.errors import LoadError
-from normgauge.loading.code import one_line
+from normgauge.core.errors import LoadError
+from normgauge.core.user_code import one_line
 
 if TYPE_CHECKING:
     from torch import nn

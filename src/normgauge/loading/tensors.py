@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from normgauge.errors import LoadError
-from normgauge.loading.code import one_line
-from normgauge.zoo import Split
+from normgauge.core.errors import LoadError
+from normgauge.core.user_code import one_line
+from normgauge.lab.zoo import Split
 
 SAMPLES = 64
 

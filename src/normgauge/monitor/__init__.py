@@ -8,11 +8,6 @@ enclosure.py    proved norms of matrices and convolutions while they change
 watch.py        which numbers deserve an alarm: signs/ has one subject a file, thresholds.py the numbers
 schedule.py     how much time may be taken, and when
 distributed.py  several processes as one
+watching/       run files followed while they grow, and the live page; without torch
+adapters/       callbacks and sinks for other people's tools
 """
-
-from __future__ import annotations
-
-from normgauge.monitor.monitor import Monitor
-from normgauge.monitor.signs.sign import Alarm
-
-__all__ = ["Alarm", "Monitor"]

@@ -22,8 +22,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from normgauge import store
-from normgauge.errors import InputError, StoreError
+from normgauge.core import store
+from normgauge.core.errors import InputError, StoreError
 from normgauge.monitor.layers import Layer, by_channel, is_sharded, looked_up, whole
 from normgauge.monitor.sheet import Column, Sheet
 

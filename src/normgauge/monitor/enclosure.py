@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.core.rounding import UNIT, house_down, house_up
+from normgauge.instrument.rules.conv import padding_pairs
+from normgauge.instrument.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
+from normgauge.instrument.spectral.conv_operator import padding_constant
+from normgauge.instrument.spectral.dense import below, gram
 from normgauge.monitor.layers import Layer
 from normgauge.monitor.sheet import Column, Row
-from normgauge.rules.conv import padding_pairs
-from normgauge.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
-from normgauge.spectral.conv_operator import padding_constant
-from normgauge.spectral.dense import below, gram
 
 ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
 """How far above the value found the proof is tried, in turn."""

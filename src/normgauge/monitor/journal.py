@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from normgauge import store
+from normgauge.core import store
+from normgauge.core.version import __version__
 from normgauge.monitor.layers import Layer, class_name
 from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, described
 from normgauge.monitor.signs.sign import Alarm
 from normgauge.render.markup import clean
-from normgauge.version import __version__
 
 log = logging.getLogger("normgauge")
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
+from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.rules.tried import of_module
 from normgauge.render.numbers import listed
-from normgauge.rules.normalizer import Normalizer
-from normgauge.rules.tried import of_module
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 

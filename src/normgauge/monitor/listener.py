@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgauge.instrument.rules.normalizer import of_torch
+from normgauge.instrument.rules.tried import of_module
 from normgauge.monitor.layers import Layer, by_channel
-from normgauge.rules.normalizer import of_torch
-from normgauge.rules.tried import of_module
 
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""

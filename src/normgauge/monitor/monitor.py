@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from normgauge import store
-from normgauge.errors import InputError
+from normgauge.core import store
+from normgauge.core.errors import InputError
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
@@ -309,7 +309,7 @@ class Monitor:
                 return
 
     def _full_reading(self) -> None:
-        from normgauge.measure import gauge
+        from normgauge.instrument.measure import gauge
 
         model = self._model
         if isinstance(model, DistributedDataParallel):  # its forward pass would wait for the others

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.monitor.layers import Layer
 from normgauge.monitor.listener import Listener, Spread
 from normgauge.monitor.sheet import Sheet
-from normgauge.rules.normalizer import Normalizer
 
 LONG = 4096
 """Mean length of parts above which each gets a sum of its own."""

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from normgauge.errors import InputError
+from normgauge.core.errors import InputError
 from normgauge.render.markup import Content, Markup, markup, tag, words
 
 LIGHT = {

@@ -6,9 +6,9 @@ import difflib
 import math
 import textwrap
 
+from normgauge.core.errors import ReadingError
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
-from normgauge.errors import ReadingError
 from normgauge.render.markup import clean
 from normgauge.render.numbers import factor, power, where
 from normgauge.render.verdict import alarm

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
-from normgauge.errors import InputError, ReadingError
 from normgauge.render.bracket import Row, bracket
 from normgauge.render.document import LIGHT, figure_css
 from normgauge.render.markup import tag

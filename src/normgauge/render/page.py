@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
-from normgauge.errors import ReadingError
 from normgauge.render.bracket import Row, bracket
 from normgauge.render.document import document, facts, paragraphs, section, write_file
 from normgauge.render.markup import Markup, markup, tag

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from normgauge.core.store.numbers import number
 from normgauge.render.console import Block
 from normgauge.render.numbers import log_enclosure, plural
 from normgauge.render.runs_data import (
@@ -21,7 +22,6 @@ from normgauge.render.runs_data import (
 )
 from normgauge.render.runs_table import COLUMNS, rows, spelled, trend, worst
 from normgauge.render.table import Grid
-from normgauge.store.numbers import number
 
 FLAT = 1e-9
 BARS = "▁▂▃▄▅▆▇█"

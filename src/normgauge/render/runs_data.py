@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from normgauge.core.store import Run
+from normgauge.core.store.lines import Record
+from normgauge.core.store.numbers import number
 from normgauge.render.numbers import log_enclosure, plural
-from normgauge.store import Run
-from normgauge.store.lines import Record
-from normgauge.store.numbers import number
 
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
 EVIDENCE = {

@@ -14,7 +14,7 @@ import torch
 from experiments.generalization import sweep, sweep_net
 from experiments.generalization.sweep_net import Images
 from experiments.generalization.sweep_plan import GRIDS, Net, plan
-from normgauge.generalization.scores import Sample, cells_of
+from normgauge.certificates.scores import Sample, cells_of
 
 NETS = (
     Net("mlp", "batch", 2, 16, 0.05, 32, 0.0, 0, "made"),

@@ -1,0 +1,180 @@
+"""Theorem 20 of Than 2025 and its relatives: a loss that changes little inside cells that were fixed beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from normgauge.certificates.bounds.cells import (
+    entropy_radius,
+    kl_cells,
+    tau_published,
+    tau_rademacher,
+    tau_variation,
+)
+from normgauge.certificates.bounds.distances import paired
+from normgauge.certificates.bounds.parts import Parts
+from normgauge.certificates.bounds.roots import samples_needed
+from normgauge.certificates.conditions import CELLS, ENCODER, TRAIN, together
+from normgauge.certificates.facts.space import STEEPNESS, Choice, Space
+from normgauge.core.certificate import Consumed, Kind, Row, promised
+
+LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
+THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
+DISGUISE = "a hold-out bound in disguise, since D is fresh to the encoder: features.encoder_holdout is the plain one"
+LARGEST = 10**12 // 2  # samples; beyond that no size is worth naming
+TAU = "τ = ½√((N−1)/m) + √(ln(1/δ)/(2m))"
+SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """One of the slacks: its key and words, its formula, and τ/C for so many samples and so much δ.
+
+    Where the slack depends on what it is added to, ``added`` says how, and τ only shows its size.
+    """
+
+    key: str
+    words: str
+    formula: str
+    tau: Callable[[Space, int, float], float]
+    added: Callable[[Space, float, float], float] | None = None
+
+
+def _published(space: Space, m: int, delta: float) -> float:
+    met = len(space.counts()) if m == space.m else space.count
+    return tau_published(met, space.count, m, delta)
+
+
+def _rademacher(space: Space, m: int, delta: float) -> float:
+    counts = space.counts() if m == space.m else [-(-m // space.count)] * min(space.count, m)
+    return tau_rademacher(counts, delta)
+
+
+def _variation(space: Space, m: int, delta: float) -> float:
+    return tau_variation(space.count, m, delta)
+
+
+def _pinsker(space: Space, m: int, delta: float) -> float:
+    return math.sqrt(entropy_radius(space.count, m, delta) / 2)
+
+
+def _kl(space: Space, delta: float, total: float) -> float:
+    return kl_cells(total, space.count, space.m, delta) - total
+
+
+VARIATION = Form("variation", "total-variation slack", f"{SUM}, {TAU}", _variation)
+FORMS = (
+    Form("published", "as published", f"{SUM}, τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
+    Form("rademacher", "Rademacher slack", f"{SUM}, τ = ΣE|S_{{m_i}}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
+    VARIATION,
+    Form(
+        "kl",
+        "relative entropy",
+        "C·kl⁻¹((F(D) + Lipschitz term)/C, e), e from the tail of KL(p̂‖p) over N cells (Agrawal 2020)",
+        _pinsker,
+        _kl,
+    ),
+)
+
+
+def theorem20(space: Space, delta: float) -> Iterator[Row]:
+    """Theorem 20 with each slack; half of δ for the slack, half for the distances."""
+    for form in FORMS:
+        yield theorem20_row(space, delta, form)
+
+
+def blank(space: Space, delta: float, key: str, name: str, **told: Any) -> Row:
+    """What all rows of a space share, and what one says of itself."""
+    behind = space.name != "inputs"
+    row = Row(
+        ("features." if behind else "") + key,
+        name + (" on features" if behind else ""),
+        "feature cells" if behind else "cells",
+        Kind.NOT_APPLICABLE,
+        confidence=1 - delta,
+        consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER) if behind else (Consumed.TRAIN_LABELS,),
+        condition=together(TRAIN, ENCODER if behind else "", CELLS if space.partition.cells > 1 else ""),
+        reason=space.refusal or "not computed",
+        limit=space.limit,
+        quantity=space.quantity,
+        source=THAN,
+    )
+    return dataclasses.replace(row, **told)
+
+
+def theorem20_row(space: Space, delta: float, form: Form) -> Row:
+    """F(D) + Lipschitz term + τ, at the best loss on offer; the distances hold for the whole grid of steepness."""
+    row = blank(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}", formula=form.formula)
+    if space.refusal:
+        return row
+    best = smallest(space, delta, form, lambda c: space.spread.upper(c.steepness, delta / 2 / len(STEEPNESS)))
+    if best is None:
+        return hopeless(space, row, delta, form)
+    choice, parts = best
+    reason = DISGUISE if space.name != "inputs" else ""
+    formula = form.formula + here(space, choice.gamma)
+    return promised(row, value=parts.value, terms=parts.terms, additive=True, reason=reason, formula=formula)
+
+
+def smallest(space: Space, delta: float, form: Form, term: Callable[[Choice], float]) -> tuple[Choice, Parts] | None:
+    """The best of the losses on offer with what it adds up to; None where that is the range of the loss or more."""
+    tau, found = form.tau(space, space.m, delta / 2), []
+    for choice in space.choices:
+        change = term(choice)
+        slack = tau if form.added is None else form.added(space, delta / 2, choice.loss + change)
+        found.append((choice, {LOSS: choice.loss, TERM: change, SLACK: slack}))
+    best, terms = min(found, key=lambda one: sum(one[1].values()), default=(None, {LOSS: math.inf, TERM: math.inf}))
+    if best is None or sum(terms.values()) >= 1 or terms[LOSS] + terms[TERM] >= 1:
+        return None
+    return best, Parts.added(**{name: space.limit * part for name, part in terms.items()})
+
+
+def here(space: Space, gamma: float | None) -> str:
+    """The numbers a reader needs to work a row out again."""
+    margin = "" if gamma is None else f"γ = {gamma:.4g}, slope of the margin {space.slope:.4g}, "
+    sizes = f"N = {space.count}, |T| = {len(space.counts())}, m = {space.m}"
+    return f"; here {margin}{sizes}, half of δ for τ and half for the distances"
+
+
+def hopeless(space: Space, row: Row, delta: float, form: Form) -> Row:
+    """A row that says nothing, shown at the median margin without truncation, so that a reader sees why.
+
+    A ramp so wide that every loss is near 1 would always come out near 1 and hide the cause.
+    """
+    gamma = None if space.choices and space.choices[0].gamma is None else space.gamma()
+    if gamma is None:
+        mean, steep = space.choices[0].loss, space.choices[0].steepness
+    else:
+        mean, steep = float((1 - space.margins / gamma).clamp(0, 1).mean()), space.slope / gamma
+    alone = space.spread.alone / space.m
+    inside = (1 - alone) * steep * space.spread.mean() + alone
+    parts = ((LOSS, mean), (TERM, inside), (SLACK, form.tau(space, space.m, delta / 2)))
+    terms = tuple((name, space.limit * part) for name, part in parts)
+    whole = math.fsum(part for _, part in terms)
+    needed = sample_size(space, lambda m: form.tau(space, m, delta / 2), delta / 2)
+    if needed is None:
+        reason = "no sample size would help: with this slope the loss changes by its whole range inside a cell"
+    else:
+        reason = f"too few samples: with distances like these some {needed:,} would be needed"
+    value = max(whole, space.limit)
+    formula = row.formula + here(space, gamma) + "; shown at the median margin, the change not cut off at C"
+    return promised(
+        row, value=value, terms=terms, additive=value == whole, reason=reason, needed=needed, formula=formula
+    )
+
+
+def sample_size(space: Space, tau: Callable[[int], float], delta: float) -> int | None:
+    """The m with which loss, distances like those met and all slacks stay below the range; None where no m does."""
+    share = delta / len(STEEPNESS)
+    known = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
+
+    def whole(m: int) -> float:
+        grown = m / space.m
+        alone = round(grown * space.spread.alone)
+        rest = (loss + paired(grown * s, grown * q, alone, m, share) for loss, s, q in known)
+        return min(rest, default=math.inf) + tau(m)
+
+    return samples_needed(whole, space.m, 1.0, LARGEST, parts=1000)

@@ -1,0 +1,57 @@
+"""Readings of networks trained by others and by us, for comparison: what is normal for a ResNet-20.
+
+One file a network, as JSON packed with gzip: ``title``, ``about``, and the ``readings`` at the samples, within 0.1 of
+each and everywhere. `benchmarks/references.py` makes them; `normgauge verify reference:NAME` checks them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from normgauge.core.errors import ReadingError
+from normgauge.core.reading import Reading
+
+ENDING = ".json.gz"
+PREFIX = "reference:"
+
+
+def names() -> list[str]:
+    """The names of all references."""
+    return sorted(_stored())
+
+
+def load(name: str) -> list[Reading]:
+    """The readings of one reference, one for each scope."""
+    return [Reading.from_json(item) for item in content(name)["readings"]]
+
+
+def title(name: str) -> str:
+    """What the network is called, as in "normal for a ResNet-20"."""
+    return str(content(name)["title"])
+
+
+def about(name: str) -> str:
+    """Which network it is, the data it was measured on, how often it is right, and how the reading was made."""
+    return str(content(name)["about"])
+
+
+def content(name: str) -> dict[str, Any]:
+    """The stored object.
+
+    Raises:
+        ReadingError: when there is no such reference; the message names those that exist.
+    """
+    found = _stored().get(name.removeprefix(PREFIX))
+    if found is None:
+        raise ReadingError(f"no reference called {name!r}; expected one of {', '.join(names())}")
+    data: dict[str, Any] = json.loads(gzip.decompress(found.read_bytes()))
+    return data
+
+
+def _stored() -> dict[str, Traversable]:
+    folder = files(__name__)
+    return {item.name.removesuffix(ENDING): item for item in folder.iterdir() if item.name.endswith(ENDING)}

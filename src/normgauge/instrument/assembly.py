@@ -1,0 +1,150 @@
+"""Everything measured, put together as one reading of plain numbers and words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from normgauge.core.bound import Evidence
+from normgauge.core.reading import Finding, Reading, Witness
+from normgauge.core.refute import judged, without_bound
+from normgauge.core.spelled import LN10
+from normgauge.instrument.balance import Balanced
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.pictures import picture
+from normgauge.instrument.probe.search import Found
+from normgauge.instrument.records import (
+    findings,
+    layer_records,
+    loss_constants,
+    proof,
+    published,
+    rule_texts,
+    sample_table,
+)
+from normgauge.instrument.rules.embedding import embedding_facts
+from normgauge.instrument.rules.flow import INF
+from normgauge.instrument.session import Session
+from normgauge.instrument.stretch import Walk
+from normgauge.instrument.trace.inputs import pretty
+
+PICTURES = 8  # most sensitive samples shown
+
+
+class Findings(NamedTuple):
+    """What has no bound: nothing is known of it, it provably has none, or none was found."""
+
+    unknown: tuple[Finding, ...]
+    unbounded: tuple[Finding, ...]
+    no_bound: tuple[Finding, ...]
+
+
+def find_missing(session: Session, parts: Composition) -> Findings:
+    """What has no bound in the scope, step by step and for the path the data took."""
+    unknown, unbounded, no_bound = findings(parts)
+    if session.trace.path_dependent and parts.ctx.scope.kind == "global":
+        where = "; ".join(session.trace.reads)
+        why = f"the path depends on the data, and not every input takes the one that was traced ({where})"
+        no_bound.append(Finding(type(session.model).__name__, why))
+    return Findings(tuple(unknown), tuple(unbounded), tuple(no_bound))
+
+
+def make_reading(
+    session: Session,
+    parts: Composition,
+    folded: Balanced,
+    best: Balanced,
+    found: Found,
+    walk: Walk,
+    missing: Findings,
+    everywhere: Mapping[int, float],
+) -> Reading:
+    """Turn everything into plain numbers, and hold the bound against the slopes found."""
+    trace, options, scope = session.trace, session.options, parts.ctx.scope
+    assert trace.output is not None
+    displacement = None
+    if scope.kind == "ball":
+        reached = float(parts.flows[trace.output.index].radius.max().log())
+        displacement = min(reached, best.total + math.log(scope.radius))
+    made = Reading(
+        model=type(session.model).__name__,
+        mode=options.mode,
+        scope=scope,
+        evidence=evidence(session, parts, missing),
+        path_dependent=trace.path_dependent,
+        log_upper=best.total,
+        log_folded=folded.total,
+        log_lower=found.log_best,
+        unknown=missing.unknown,
+        unbounded=missing.unbounded,
+        no_bound=missing.no_bound,
+        published=published(parts),
+        layers=layer_records(parts, folded, best, walk),
+        samples=with_pictures(session, sample_table(best, found, scope)),
+        together=session.together,
+        precision=str(trace.sources[0].tensor.dtype).removeprefix("torch."),
+        options=options.stored(),
+        loss=loss_constants(best.total, trace),
+        displacement=displacement,
+        gauges=best.gauges,
+        notes=tuple(notes(session, parts, best, found)),
+        input_name=pretty(session.call.name),
+        seconds={k: round(v, 3) for k, v in session.clock.seconds.items()},
+        witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
+        rules=rule_texts(parts),
+        proof=proof(parts, folded, best, everywhere),
+    )
+    return judged(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
+
+
+def evidence(session: Session, parts: Composition, missing: Findings) -> Evidence:
+    """The upper bound's evidence; the weakest part decides."""
+    if missing.unknown or missing.no_bound:
+        return Evidence.UNKNOWN
+    return Evidence.PROVED if session.exact or parts.ctx.scope.kind == "global" else Evidence.ESTIMATED
+
+
+def notes(session: Session, parts: Composition, best: Balanced, found: Found) -> list[str]:
+    """Assumptions and warnings in plain words."""
+    trace = session.trace
+    said = [*session.call.notes, *trace.notes, *session.once("embeddings", lambda: embedding_notes(session))]
+    if trace.draws and session.options.mode == "train":
+        said.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
+    if session.together and session.samples > 1:
+        said.append("samples of the batch influence each other: the whole batch is measured as one point")
+    if not session.exact:
+        said.append(
+            f"measured as it runs, in {session.native}: a copy in float64 does not run or computes something else, so "
+            "numbers off the weights are estimates"
+        )
+    if found.log_best == -INF and found.witness.startswith("none"):
+        said.append(f"lower bound {found.witness}")
+    if trace.path_dependent and parts.ctx.scope.kind == "global" and best.total < INF:
+        said.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
+    return said
+
+
+def embedding_notes(session: Session) -> list[str]:
+    """What the tables of a discrete input do to it, in words."""
+    said = []
+    for path, _, weight in session.trace.embeddings:
+        facts = embedding_facts(weight)
+        apart, norm = facts["max_distance"][1], math.exp(facts["log_spectral"].hi)
+        said.append(
+            f"{pretty(session.call.name)} is discrete: measured from its embedding {path} on, "
+            f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}; "
+            "what else the model makes of the numbers themselves (masks, lengths) is held as in this batch"
+        )
+    return said
+
+
+def with_pictures(session: Session, table: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+    """The sample table with pictures of the most sensitive ones, where the input is images and they are wanted."""
+    images = session.trace.sources[0].tensor
+    if not session.options.pictures or session.trace.embeddings or images.ndim != 4 or len(table) != len(images):
+        return table
+    worst = {row["index"] for row in sorted(table, key=lambda row: -row["log10_lower"])[:PICTURES]}
+    shown = {i: session.once(("picture", i), partial(picture, images[i])) for i in worst}
+    return tuple({**row, "picture": shown[row["index"]]} if shown.get(row["index"]) else row for row in table)

@@ -1,0 +1,112 @@
+"""Evaluate the composed bound for given channel weights, and choose the weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.instrument.balance.descend import descend
+from normgauge.instrument.balance.ties import Channels, log_scale, tie
+from normgauge.instrument.balance.weighted import Weighting, slopes
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.rules.flow import Diagonal, Normal
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """A proved bound for one choice of weights.
+
+    Attributes:
+        log_upper: one entry a sample.
+        gains: weighted log gain of each (value, input position), largest over the samples.
+        gauges: the gauges used, in words.
+        weights: (axis, log weights) by value index; a value not listed has weights 1.
+        table: weighted log gain of each (value, input position), one entry a sample: what ``log_upper`` is made of
+            (for the balanced bound, together with the folded one's: it is the smaller of the two, sample by sample).
+    """
+
+    log_upper: Tensor
+    gains: dict[tuple[int, int], float] = field(default_factory=dict)
+    gauges: tuple[str, ...] = ()
+    weights: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
+    table: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """The largest over the samples."""
+        return float(self.log_upper.max())
+
+
+def folded_bound(parts: Composition) -> Balanced:
+    """Linear maps folded with the normalizers and gains beside them; nothing is optimised."""
+    plain = _plain(parts)
+    if not math.isfinite(plain.total):
+        return plain
+    weighting = Weighting(parts, tie(parts))
+    folded = _certified(weighting, fold_weights(weighting))
+    return folded if folded.total <= plain.total else plain
+
+
+def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
+    """The smallest proved bound over the channel weights; never above the folded one."""
+    if not math.isfinite(folded.total):
+        return folded
+    weighting = Weighting(parts, tie(parts))
+    found = _certified(weighting, descend(weighting, fold_weights(weighting)))
+    best = found if found.total < folded.total else folded
+    lowest = torch.minimum(found.log_upper, folded.log_upper)
+    return Balanced(lowest, best.gains, found.gauges, best.weights, found.table)
+
+
+def _plain(parts: Composition) -> Balanced:
+    table = {
+        (out.index, k): g.log
+        for step in parts.trace.steps
+        for out in step.outputs
+        for k, g in enumerate(parts.transfers[out.index].gains)
+    }
+    return Balanced(parts.log_upper, {key: float(log.max()) for key, log in table.items()}, table=table)
+
+
+def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
+    """Prove the bound for the weights ``theta``."""
+    gains = weighting.gains(theta, certified=True)
+    gains = {key: g.detach() for key, g in gains.items()}
+    largest = {key: float(g.max()) for key, g in gains.items()}
+    logs = weighting.log_weights(theta)
+    weights = {index: (channels.axis, logs[index]) for index, channels in weighting.ties.values.items()}
+    return Balanced(slopes(weighting.parts, gains), largest, tuple(sorted(weighting.ties.named)), weights, gains)
+
+
+def fold_weights(weighting: Weighting) -> Tensor:
+    """Weights 1 behind normalizers with fixed scales (so these fold backwards), 1/γ behind LayerNorm and its kin."""
+    theta = torch.zeros(weighting.free, dtype=torch.float64)
+    chosen = torch.zeros(weighting.free, dtype=torch.bool)
+    for step in weighting.parts.trace.steps:
+        for out in step.outputs:
+            channels = weighting.ties.values.get(out.index)
+            forms = [g.form for g in weighting.parts.transfers[out.index].gains]
+            if channels is None or len(forms) != 1:
+                continue
+            form: Any = forms[0]
+            if isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
+                _aim(weighting, channels, torch.zeros_like(channels.offset), theta, chosen)
+            elif isinstance(form, Normal) and form.gamma is not None and bool((form.gamma > 0).any()):
+                _aim(weighting, channels, -log_scale(form.gamma), theta, chosen)
+                weighting.ties.note("gains of normalizers folded into the linear map behind them")
+    return theta
+
+
+def _aim(weighting: Weighting, channels: Channels, goal: Tensor, theta: Tensor, chosen: Tensor) -> None:
+    """Set the free weights under ``channels`` so that its log weights equal ``goal``, where nobody has chosen yet."""
+    slot, shift = weighting.slots(channels)
+    for s, value in zip(slot.tolist(), (goal - shift).tolist(), strict=True):
+        if s >= 0 and not chosen[s]:
+            theta[s], chosen[s] = value, True
+
+
+__all__ = ["Balanced", "balanced_bound", "folded_bound"]

@@ -1,0 +1,258 @@
+"""Gains of all steps under given channel weights: quick estimates for descent, proved enclosures for the result."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import STEPS, TINY, TINY_SINGLE, log_above
+from normgauge.instrument.balance.ties import Channels, Ties
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, Normal, join
+from normgauge.instrument.spectral.conv import conv_norm
+from normgauge.instrument.spectral.conv_operator import apply, apply_adjoint
+from normgauge.instrument.spectral.dense import dense_norm
+from normgauge.instrument.trace.step import Value
+
+Key = tuple[int, int]
+BLOCK = 6  # singular vectors followed for each linear map
+POWER = 40.0  # how sharply the largest of them is preferred
+
+
+class Weighting:
+    """The graph with its weights; ``theta`` holds one free log weight a class of tied channels."""
+
+    def __init__(self, parts: Composition, ties: Ties) -> None:
+        self.parts, self.ties = parts, ties
+        found = [ties.find(i) for i in range(len(ties.parent))]
+        roots = sorted({root for root, _ in found if root})
+        number = {root: k for k, root in enumerate(roots)} | {0: -1}
+        self.slot = torch.tensor([number[root] for root, _ in found])
+        self.shift = torch.tensor([delta for _, delta in found], dtype=torch.float64)
+        self.free = len(roots)
+        self.warm: dict[Key, Any] = {}
+        self.squares: dict[Key, Tensor] = {}  # logs of squared weights
+
+    def slots(self, channels: Channels) -> tuple[Tensor, Tensor]:
+        """For each channel: which free weight (−1 for none), and what is added to it."""
+        return self.slot[channels.index], self.shift[channels.index] + channels.offset
+
+    def work(self) -> float:
+        """Multiplications of one sample's pass through the linear maps, roughly."""
+        total = 0.0
+        for step in self.parts.trace.steps:
+            for gain in self.parts.transfers[step.outputs[0].index].gains:
+                if isinstance(gain.form, Kernel):
+                    total += gain.form.weight.numel() * math.prod(gain.form.spec.output_size(gain.form.weight))
+                elif isinstance(gain.form, Matrix):
+                    total += gain.form.weight.numel()
+        return total
+
+    def log_weights(self, theta: Tensor) -> dict[int, Tensor]:
+        """log weights by value index; values that share their channels share the tensor."""
+        entries = torch.cat([theta, theta.new_zeros(1)])[self.slot] + self.shift
+        made: dict[int, Tensor] = {}
+        result = {}
+        for index, channels in self.ties.values.items():
+            if id(channels) not in made:
+                made[id(channels)] = entries[channels.index] + channels.offset
+            result[index] = made[id(channels)]
+        return result
+
+    def gains(self, theta: Tensor, *, certified: bool = False, frobenius: bool = False) -> dict[Key, Tensor]:
+        """Weighted log gains by (value, input position)."""
+        result: dict[Key, Tensor] = {}
+        known = self.log_weights(theta)
+        for step in self.parts.trace.steps:
+            for out in step.outputs:
+                for k, gain in enumerate(self.parts.transfers[out.index].gains):
+                    key = (out.index, k)
+                    before, after = known.get(step.inputs[k].index), known.get(out.index)
+                    result[key] = self.weighted(key, step.inputs[k], out, gain, before, after, certified, frobenius)
+        return result
+
+    def weighted(
+        self, key: Key, value: Value, out: Value, gain: Gain, before: Tensor | None, after: Tensor | None,
+        certified: bool, frobenius: bool,
+    ) -> Tensor:  # fmt: skip
+        """log ‖D_out J D_in⁻¹‖ for one input of one step."""
+        form = gain.form
+        if isinstance(form, Matrix | Kernel):
+            if self._fits(form, value, out):
+                log = self._linear(key, form, before, after, certified, frobenius)
+                return log + torch.zeros_like(gain.log)
+        elif isinstance(form, Normal) and after is not None:
+            size = 0.0 if form.gamma is None else form.gamma.log()
+            return (after + size + form.log_inverse).amax(1) + _largest_inverse(before)
+        elif isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
+            a, b = self.ties.values.get(value.index), self.ties.values.get(out.index)
+            if before is not None and after is not None and a is not None and b is not None and a.axis == b.axis:
+                # where both sides rest on the same weights, these cancel: the scales were folded into the offsets
+                gap = b.offset - a.offset if a.index is b.index else after - before
+                return log_above((form.scale.log() + gap).max()) + torch.zeros_like(gain.log)
+        elif before is after and isinstance(form, Diagonal):
+            return gain.log
+        elif isinstance(form, Diagonal | Commute) and before is not None and after is not None:
+            if len(before) == len(after) and self._carried(value, out, form):
+                return gain.log + (after - before).max()
+        elif isinstance(form, Move) and before is not None and after is not None:
+            return gain.log  # the output's weights were copied from the inputs' own (`ties._moved`)
+        return gain.log + _largest(after) + _largest_inverse(before)
+
+    def _fits(self, form: Matrix | Kernel, value: Value, out: Value) -> bool:
+        """Whether the weights on both sides lie on the axes the linear map acts on."""
+        weighted = [side for side in (value, out) if side.index in self.ties.values]
+        axes = [side.tensor.ndim - 1 if isinstance(form, Matrix) else form.axis for side in weighted]
+        return axes == [self.ties.values[side.index].axis for side in weighted]
+
+    def _carried(self, value: Value, out: Value, form: Diagonal | Commute) -> bool:
+        """Whether both weights lie on the axis the step carries over."""
+        a, b = self.ties.values[value.index].axis, self.ties.values[out.index].axis
+        if isinstance(form, Diagonal):
+            return a == b and value.tensor.shape == out.tensor.shape
+        axes = tuple(x % value.tensor.ndim for x in form.axes)
+        expected = a if out.tensor.ndim == value.tensor.ndim else a - sum(x < a for x in axes)
+        return a not in axes and b == expected
+
+    def _linear(
+        self,
+        key: Key,
+        form: Matrix | Kernel,
+        before: Tensor | None,
+        after: Tensor | None,
+        certified: bool,
+        frobenius: bool,
+    ) -> Tensor:
+        weight = self._centred(form, key)
+        ins, outs = _channel_counts(form)
+        log_in = torch.zeros(ins, dtype=torch.float64) if before is None else before
+        log_out = torch.zeros(outs, dtype=torch.float64) if after is None else after
+        if frobenius:
+            squares = self._mass(key, weight) + 2 * log_factors(form, log_out, log_in)
+            return torch.logsumexp(squares.reshape(-1), 0) / 2  # ‖·‖_F, smooth in the weights
+        scaled = scale_weight(weight, form, log_out.detach(), log_in.detach())
+        if certified:
+            return torch.tensor(self._proved(scaled, form, weight, log_out, log_in), dtype=torch.float64)
+        sigma, left, right = self._pair(key, scaled, form)
+        # by the envelope theorem the vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
+        slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
+        return math.log(max(sigma, TINY)) + slope
+
+    def _centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
+        """W, or PW when nothing but a centring normalizer reads the result."""
+        if isinstance(form, Matrix) and self.parts.trace.output is not None and key[0] != self.parts.trace.output.index:
+            readers = self.parts.trace.consumers.get(key[0], [])
+            if len(readers) == 1:
+                gains = self.parts.transfers[readers[0].outputs[0].index].gains
+                if len(gains) == 1 and isinstance(gains[0].form, Normal) and gains[0].form.centred:
+                    self.ties.note("shifts under a centring normalizer")
+                    return form.weight - form.weight.mean(0, keepdim=True)
+        return form.weight
+
+    def _mass(self, key: Key, weight: Tensor) -> Tensor:
+        """log of the squared weights summed over kernel positions, kept between calls."""
+        if key not in self.squares:
+            self.squares[key] = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2).log()
+        return self.squares[key]
+
+    def _proved(self, scaled: Tensor, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
+        if not (weight is form.weight and _constant(log_out) and _constant(log_in)):
+            return self._norm(scaled, form)
+        key = ("weighted", id(weight))
+        if key not in self.parts.ctx.cache:
+            self.parts.ctx.cache[key] = (self._norm(weight, form), weight)
+        return float(self.parts.ctx.cache[key][0] + (log_out[0] - log_in[0])) + STEPS
+
+    def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
+        found = dense_norm(weight) if isinstance(form, Matrix) else conv_norm(weight, form.spec, self.parts.ctx.width)
+        return found.log.hi
+
+    def _pair(self, key: Key, scaled: Tensor, form: Matrix | Kernel) -> tuple[float, Tensor, Tensor]:
+        """Top singular value, and the mass of the top singular vectors on each channel of output and input.
+
+        A block of vectors is kept between calls. Near the minimum several singular values are equal, so the masses are
+        averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block.
+        """
+        size = float(scaled.abs().max().clamp_min(TINY))
+        scaled = (scaled / size).float()  # three digits are enough to steer by; what is found is proved in float64
+        shape = (scaled.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(scaled)
+        block = self.warm.get(key)
+        rounds = 1
+        if block is None:
+            width = min(BLOCK, math.prod(shape))
+            block = torch.randn(width, *shape, generator=torch.Generator().manual_seed(0))
+            rounds = 10
+        for _ in range(rounds):
+            basis = torch.linalg.qr(block.flatten(1).T)[0]
+            image = _forward(scaled, basis.T.reshape(-1, *shape), form)
+            block = _backward(scaled, image, form)
+        squares, turn = torch.linalg.eigh(image.flatten(1) @ image.flatten(1).T)
+        self.warm[key] = block
+        sigma = float(squares[-1].clamp_min(0).sqrt()) * size
+        share = (squares.clamp_min(0) / squares[-1].clamp_min(TINY_SINGLE)).pow(POWER / 2)
+        share = share / share.sum().clamp_min(TINY_SINGLE)
+        left = torch.einsum("ki,k...->i...", turn, image).flatten(2) if image.ndim > 2 else (turn.T @ image)[..., None]
+        right = (turn.T @ basis.T).reshape(-1, *shape).flatten(2) if len(shape) > 1 else (turn.T @ basis.T)[..., None]
+        masses = [m.square().sum(2) for m in (left, right)]
+        masses = [m / m.sum(1, keepdim=True).clamp_min(TINY_SINGLE) for m in masses]
+        return sigma, (share @ masses[0]).double(), (share @ masses[1]).double()
+
+
+def _forward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
+    return rows @ weight.T if isinstance(form, Matrix) else apply(weight, rows, form.spec)
+
+
+def _backward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
+    return rows @ weight if isinstance(form, Matrix) else apply_adjoint(weight, rows, form.spec)
+
+
+def _largest(logs: Tensor | None) -> Tensor | float:
+    return 0.0 if logs is None else logs.max()
+
+
+def _largest_inverse(logs: Tensor | None) -> Tensor | float:
+    return 0.0 if logs is None else (-logs).max()
+
+
+def _constant(logs: Tensor) -> bool:
+    return bool((logs == logs[0]).all())
+
+
+def _channel_counts(form: Matrix | Kernel) -> tuple[int, int]:
+    if isinstance(form, Matrix):
+        return form.weight.shape[1], form.weight.shape[0]
+    first, second = form.weight.shape[0], form.weight.shape[1] * form.spec.groups
+    return (first, second) if form.spec.transposed else (second, first)
+
+
+def log_factors(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
+    """log of what D_out W D_in⁻¹ multiplies each entry of W by, over the weight's first two axes.
+
+    A grouped kernel sees the input weights of its own group.
+    """
+    if isinstance(form, Matrix):
+        return log_out[:, None] - log_in[None]
+    first, second = (-log_in, log_out) if form.spec.transposed else (log_out, -log_in)
+    groups = form.spec.groups
+    return first[:, None] + second.reshape(groups, -1).repeat_interleave(len(first) // groups, 0)
+
+
+def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
+    """D_out W D_in⁻¹."""
+    factor = log_factors(form, log_out, log_in).exp()
+    return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
+
+
+def slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:
+    """Compose weighted gains from the sources to the output."""
+    logs = {source.index: parts.ctx.full(0.0) for source in parts.trace.sources}
+    for step in parts.trace.steps:
+        for out in step.outputs:
+            transfer = parts.transfers[out.index]
+            arms = [gains[(out.index, k)] + logs[v.index] for k, v in enumerate(step.inputs)]  # all finite or −inf here
+            logs[out.index] = arms[0] if len(arms) == 1 else join(arms, transfer.disjoint)
+    assert parts.trace.output is not None
+    return logs[parts.trace.output.index]

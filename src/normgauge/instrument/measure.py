@@ -1,0 +1,134 @@
+"""`gauge`: trace, check, ask the rules, compose, balance, probe; the whole pipeline on one screen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from normgauge.core.bound import Scope
+from normgauge.core.errors import UnknownOpError
+from normgauge.core.reading import Reading
+from normgauge.core.refute import judged
+from normgauge.instrument.assembly import find_missing, make_reading
+from normgauge.instrument.fingerprint import weights_digest
+from normgauge.instrument.rules import Registry
+from normgauge.instrument.session import Options, Progress, Session, opened
+from normgauge.instrument.slopes import excused, largest_slope
+from normgauge.instrument.stretch import follow_steepest
+from normgauge.instrument.trace import unwrap
+
+
+def gauge(
+    model: nn.Module,
+    batch: Any,
+    *,
+    scope: str | Scope = "global",
+    mode: str = "eval",
+    strict: bool = False,
+    balance: bool = True,
+    search: bool = True,
+    width: float = 1e-3,
+    input: str | None = None,
+    output: str | None = None,
+    rules: Registry | None = None,
+    progress: Progress | None = None,
+    pictures: bool = True,
+) -> Reading:
+    """Measure the Lipschitz capacity of ``model`` around ``batch``.
+
+    The model is untouched: mode, buffers, gradients, hooks and random state are as before, also after an error.
+
+    Args:
+        model: any network; compiled and distributed wrappers are taken off.
+        batch: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        scope: ``global``, ``point`` or ``ball:RADIUS``.
+        mode: ``eval``, or ``train``, which measures the map of the whole batch.
+        strict: raise `UnknownOpError` when an operation has no rule.
+        balance: minimise the bound over the gauges; False stops at the folded bound.
+        search: look for steep slopes beyond the samples; False takes the Jacobians at the samples only.
+        width: relative width asked of the norms of linear maps.
+        input: name of the measured input, where there are several.
+        output: name of the measured output, where there are several.
+        rules: a registry, such as ``REGISTRY.extended({MyLayer: my_rule})``.
+        progress: called with a stage and the fraction of it done.
+        pictures: keep small pictures of the most sensitive samples where the input is images.
+
+    Returns:
+        One reading in the scope asked for.
+    """
+    options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures)
+    return measured(model, batch, (scope,), options)[0]
+
+
+def readings(
+    model: nn.Module,
+    batch: Any,
+    scopes: Sequence[str | Scope] = ("point", "ball:0.1", "global"),
+    *,
+    mode: str = "eval",
+    strict: bool = False,
+    balance: bool = True,
+    search: bool = True,
+    width: float = 1e-3,
+    input: str | None = None,
+    output: str | None = None,
+    rules: Registry | None = None,
+    progress: Progress | None = None,
+    pictures: bool = True,
+) -> list[Reading]:
+    """Measure in several scopes with one trace; everything else is as for `gauge`.
+
+    Raises:
+        InputError: for a model, batch or option that cannot be measured.
+        UnknownOpError: with ``strict=True``, when operations have no rule.
+    """
+    options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures)
+    return measured(model, batch, scopes, options)
+
+
+def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], options: Options) -> list[Reading]:
+    """One reading a scope, all from one trace."""
+    wanted = [Scope.parse(scope) for scope in scopes]
+    with opened(model, batch, options) as session:  # traced, and the trace checked
+        found = nested_lowers([read(session, scope) for scope in wanted])
+    weights = weights_digest(unwrap(model))
+    return [dataclasses.replace(reading, weights=weights) for reading in found]
+
+
+def read(session: Session, scope: Scope) -> Reading:
+    """One reading of a traced model: rules and composition, bounds, slopes, plain numbers.
+
+    Raises:
+        UnknownOpError: when asked to be strict and operations have no rule.
+    """
+    session.clock.restart()
+    with session.clock.timed("rules"):
+        parts = session.composed(scope)
+        everywhere = session.everywhere(parts)
+    missing = find_missing(session, parts)
+    if session.options.strict and missing.unknown:
+        raise UnknownOpError([(finding.name, finding.why) for finding in missing.unknown])
+    with session.clock.timed("balance"):
+        folded, best = session.bounds(parts)
+    with session.clock.timed("lower"):
+        found = excused(session, largest_slope(session, parts), parts, best)
+    walk = follow_steepest(session, best, found)
+    return make_reading(session, parts, folded, best, found, walk, missing, everywhere)
+
+
+def nested_lowers(results: list[Reading]) -> list[Reading]:
+    """A slope found in a small scope was found in every larger one too, and refutes a bound there that is below it."""
+    return [judged(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
+
+
+def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:
+    """The reading with the largest slopes of ``inner``, which it is one of, sample by sample."""
+    best = max(inner, key=lambda other: other.log_lower)
+    samples = tuple(
+        {**row, "log10_lower": max(other.samples[i]["log10_lower"] for other in inner if len(other.samples) > i)}
+        for i, row in enumerate(reading.samples)
+    )
+    return dataclasses.replace(reading, log_lower=best.log_lower, witness=best.witness, samples=samples)

@@ -1,0 +1,185 @@
+"""A network as a map of independent samples, and the two products with its Jacobian at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from normgauge.core.errors import InputError
+from normgauge.core.rounding import TINY
+
+Function = Callable[[Tensor], Tensor]
+Progress = Callable[[str, float], None]
+
+DIFFERENCE = 1e-6  # step of a finite difference as a part of the sample's norm
+ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in float64
+ROUNDING_LOW = 1e-3  # where the output is not float64
+
+
+def norms(flat: Tensor) -> Tensor:
+    """Euclidean norm of every row."""
+    return torch.linalg.vector_norm(flat, dim=1)
+
+
+def unit(flat: Tensor) -> Tensor:
+    """Every row divided by its norm; a zero or diverged row becomes zero."""
+    size = norms(flat)
+    good = (size > 0) & size.isfinite()
+    return torch.where(good[:, None], flat / torch.where(good, size, 1.0)[:, None], 0.0)
+
+
+def check_samples(x: Tensor, samples: int) -> None:
+    """Refuse a batch that cannot be read as ``samples`` float64 samples along axis 0.
+
+    Raises:
+        InputError: saying what was expected.
+    """
+    if x.dtype != torch.float64:
+        raise InputError(f"x: expected a float64 tensor, got {x.dtype}; cast the model and the batch first")
+    if samples < 1 or x.numel() == 0 or (samples > 1 and (x.ndim == 0 or x.shape[0] % samples)):
+        raise InputError(f"x: expected {samples} (at least 1) samples along axis 0, got shape {tuple(x.shape)}")
+
+
+class SampleMap:
+    """``function`` seen as rows to rows: (samples, inputs) to (samples, outputs), both flattened.
+
+    Attributes:
+        samples: number of samples; 1 when the output cannot be split into as many parts as asked for.
+        start: the given points, (samples, inputs).
+        outputs: numbers in one sample's output.
+        rounding: relative error granted to a product.
+        eps: the relative step between two numbers of the precision the function answers in.
+        reach: most that a finite difference may step away from a point.
+        calls: how often ``function`` ran.
+    """
+
+    def __init__(
+        self, function: Function, x: Tensor, samples: int, output_axis: int = 0, reach: float = float("inf")
+    ) -> None:
+        check_samples(x, samples)
+        self._function, self._shape, self._axis = function, x.shape, output_axis
+        self.reach, self.calls = reach, 0
+        with torch.no_grad():
+            output = self._call(x.detach().clone())
+        axis_fits = -output.ndim <= output_axis < output.ndim
+        splits = samples == 1 or (axis_fits and output.shape[output_axis] % samples == 0)
+        self.samples = samples if splits else 1
+        self.start = x.detach().reshape(self.samples, -1)
+        self.outputs = output.numel() // self.samples
+        self.rounding = ROUNDING if output.dtype == torch.float64 else ROUNDING_LOW
+        self.eps = torch.finfo(output.dtype).eps
+
+    def values(self, points: Tensor) -> Tensor:
+        """The outputs at ``points``, without a graph."""
+        with torch.no_grad():
+            return self._rows(self._call(points.reshape(self._shape).clone()))
+
+    def at(self, points: Tensor) -> Linearization:
+        """The map's Jacobians at ``points``, (samples, inputs)."""
+        return Linearization(self, points)
+
+    def steps(self, points: Tensor) -> Tensor:
+        """Length of a finite-difference step from each point."""
+        size = norms(points)
+        return torch.where(size > 0, size * DIFFERENCE, DIFFERENCE).clamp(max=self.reach)
+
+    def graph(self, leaf: Tensor) -> Tensor:
+        """Outputs (samples, outputs) that depend on ``leaf`` (samples, inputs)."""
+        # A copy, since the network may begin with an in-place operation, which a leaf does not allow.
+        return self._rows(self._call(leaf.reshape(self._shape).clone()))
+
+    def _call(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        # The fused attention kernels have no second derivative, which the product J v needs.
+        with sdpa_kernel(SDPBackend.MATH):
+            output = self._function(x)
+        if not isinstance(output, Tensor):
+            raise InputError(f"function: expected it to return a tensor, got {type(output).__name__}")
+        return output
+
+    def _rows(self, output: Tensor) -> Tensor:
+        if self.samples > 1:
+            output = output.movedim(self._axis, 0)
+        return output.reshape(self.samples, -1).to(torch.float64)
+
+
+class Linearization:
+    """The Jacobians J of a `SampleMap` at one point of every sample.
+
+    Jᵀu is one backward pass. J v is the derivative of the linear map u ↦ Jᵀu, a backward pass through the backward
+    pass; where the network does not support that, a difference quotient. Gradients are taken in the input only.
+
+    Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.
+    """
+
+    def __init__(self, network: SampleMap, points: Tensor) -> None:
+        self._network = network
+        self.outputs, self.rounding = network.outputs, network.rounding
+        self._leaf = points.detach().requires_grad_(True)
+        with torch.enable_grad():
+            self._output = network.graph(self._leaf)
+        self._finite = self._output.detach().isfinite().all(1, keepdim=True)
+        self._transposed: tuple[Tensor, Tensor] | None = None
+        self._differentiable_twice = True
+
+    @property
+    def value(self) -> Tensor:
+        """The outputs at the points, (samples, outputs)."""
+        return self._output.detach()
+
+    @property
+    def tracked(self) -> bool:
+        """Whether autograd followed the network at all; it does not through torch.no_grad."""
+        return self._output.requires_grad
+
+    def pull(self, left: Tensor) -> Tensor:
+        """Jᵀu for the rows u of ``left``; NaN where the output diverged, whatever its derivative claims."""
+        if not self._output.requires_grad:
+            return torch.zeros_like(self._leaf.detach())
+        height = _paired(self._output, left)
+        (pulled,) = torch.autograd.grad(height, self._leaf, retain_graph=True, allow_unused=True)
+        pulled = torch.zeros_like(self._leaf.detach()) if pulled is None else pulled
+        return torch.where(self._finite, pulled, torch.nan)
+
+    def push(self, right: Tensor) -> Tensor:
+        """J v for the rows v of ``right``: a direction to follow, never the number that is reported."""
+        if self._differentiable_twice:
+            try:
+                return self._push_exactly(right)
+            except RuntimeError:
+                self._differentiable_twice = False
+        points = self._leaf.detach()
+        step = self._network.steps(points)[:, None]
+        return (self._network.values(points + step * right) - self._output.detach()) / step
+
+    def _push_exactly(self, right: Tensor) -> Tensor:
+        if self._transposed is None:
+            seed = torch.zeros_like(self._output, requires_grad=True)
+            with torch.enable_grad():
+                (pulled,) = torch.autograd.grad(_paired(self._output, seed), self._leaf, create_graph=True)
+            self._transposed = seed, pulled
+        seed, pulled = self._transposed
+        (pushed,) = torch.autograd.grad(_paired(pulled, right), seed, retain_graph=True)
+        return pushed
+
+    def climb(self, left: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Jᵀu and the gradient of log‖J(x)ᵀu‖ in x; None where there is none, as in a piecewise linear network."""
+        if self._output.requires_grad:
+            try:
+                with torch.enable_grad():
+                    (pulled,) = torch.autograd.grad(_paired(self._output, left), self._leaf, create_graph=True)
+                    height = norms(pulled).clamp(min=TINY).log().sum()
+                (slope,) = torch.autograd.grad(height, self._leaf, allow_unused=True)
+                return torch.where(self._finite, pulled.detach(), torch.nan), slope
+            except RuntimeError:
+                pass
+        return self.pull(left), None
+
+
+def _paired(output: Tensor, weights: Tensor) -> Tensor:
+    # A scalar, since autograd loads sympy (3 s) when it is given weights for a tensor.
+    with torch.enable_grad():
+        return (output * weights).sum()

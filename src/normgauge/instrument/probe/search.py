@@ -1,0 +1,220 @@
+"""The largest slope that can be found in a scope within a time budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.errors import InputError
+from normgauge.instrument.probe.chains import REFINE_EVERY, Chains, kind_of, move, refine
+from normgauge.instrument.probe.domain import Domain, landmarks
+from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair
+from normgauge.instrument.probe.linearize import Function, Progress, SampleMap, norms, unit
+from normgauge.instrument.probe.secant import Slopes, confirmed, secant_slopes
+
+MOST_STEPS = 512
+LANDMARK_STEPS = 6
+PATIENCE = 2.0  # budgets
+CLOCK = 1e-9  # seconds: the finest a clock tells
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Lower bounds, as natural logarithms.
+
+    Attributes:
+        log_lower: float64 (samples,), the steepest slope found from each sample; −inf where none was.
+        log_best: the largest of them.
+        witness: where the largest was found, in words.
+        calls: how often the function ran.
+        steps: moves of the search; the same number and seed give the same result.
+        lengths: how far the input moved and how far the output did, where the largest was found; None where none was.
+    """
+
+    log_lower: Tensor
+    log_best: float
+    witness: str
+    calls: int
+    steps: int
+    lengths: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many moves: ``steps``, or what fits ``budget`` CPU seconds."""
+
+    budget: float
+    steps: int | None
+
+    def first(self) -> int:
+        """Moves before the cost is known; none when the budget is spent."""
+        return self.steps if self.steps is not None else MOST_STEPS if self.budget > 0 else 0
+
+    def fit(self, cost: float) -> int:
+        """The largest power of two, up to `MOST_STEPS`, of moves of ``cost`` seconds."""
+        if self.steps is not None:
+            return self.steps
+        count = min(MOST_STEPS, int(self.budget / max(cost, CLOCK)))
+        return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
+
+    def overdue(self, spent: float) -> bool:
+        """Whether the first costs were no guide and the search takes far longer than it should."""
+        return self.steps is None and spent > PATIENCE * self.budget
+
+
+def search(
+    function: Function,
+    x: Tensor,
+    samples: int,
+    radius: float,
+    *,
+    budget_seconds: float = 2.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+    output_axis: int = 0,
+    steps: int | None = None,
+) -> Found:
+    """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
+
+    lower(x₀) = max ‖J(x)ᵀu‖ / ‖u‖ over the points x tried with ‖x − x₀‖ ≤ radius, each moved by a random 1e-9 so that
+    no unit sits on its kink, and confirmed by a difference quotient; or a secant slope less its rounding error. With
+    radius 0 the smaller of the values at x₀ itself and 1e-9 beside it.
+
+    The number of moves is the largest power of two, at most 512, that the measured cost lets into the budget: small
+    networks always reach the same number and so the same result. Moves: ascent along the gradient of log‖J(x)ᵀu‖
+    where the network has second derivatives; random, sparse and singular directions with adaptive lengths elsewhere.
+
+    Holds:  below the Lipschitz constant on the scope, up to rounding; nothing is said about how far below.
+    Source: mean value theorem; the adaptive lengths follow I. Rechenberg's success rule, 1973.
+
+    Args:
+        function: float64 tensor of x's shape to a tensor; samples do not influence each other.
+        x: the points, sample after sample along axis 0. With samples = 1 the whole tensor is one point.
+        samples: number of samples.
+        radius: 0 for the points themselves, inf for anywhere, else of the L2 ball around every sample.
+        budget_seconds: CPU seconds; the Jacobians at the samples are computed whatever they cost.
+        seed: of all random choices; the global generator is left alone.
+        progress: called with a stage and the fraction done.
+        output_axis: axis of the output along which the samples lie.
+        steps: fixed number of moves in place of one that fits the budget.
+
+    Returns:
+        What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
+
+    Raises:
+        InputError: for a negative radius, or a batch that is not float64 or does not hold that many samples.
+    """
+    if not radius >= 0:
+        raise InputError(f"radius: expected 0, a positive number or inf, got {radius}")
+    begun = time.process_time()
+    tell = progress or (lambda stage, fraction: None)
+    network = SampleMap(function, x, samples, output_axis)
+    domain = Domain(network.start, float(radius))
+    network.reach = domain.room
+    generator = torch.Generator().manual_seed(seed)
+    points = domain.jitter(network.start, random_rows(network.start, generator))
+    tell("jacobians", 0.0)
+    here = network.at(points)
+    pair = top_pair(here, random_rows(points, generator))
+    if radius == 0:
+        return _at_points(network, points, pair) if here.tracked else _untracked(network)
+    at_start = confirmed(network, points, pair)
+    chains = Chains.begin(points, pair)
+    cost = time.process_time() - begun
+    for index, mark in enumerate(landmarks(network.start, random_rows(points, generator))):
+        if steps is None and cost * (index + 2) > budget_seconds:
+            break
+        _visit(network, domain, chains, mark, generator)
+    plan = Plan(budget_seconds - (time.process_time() - begun), steps)
+    met = [at_start]
+    reached, taken = _climb(network, domain, chains, generator, plan, tell, met)
+    # Some noise, since a step function has no steepest direction.
+    along = unit(pair.right + 0.1 * unit(random_rows(points, generator)))
+    far = domain.project(points + domain.unit_step[:, None] * along)
+    met.append(secant_slopes(network, points, far))
+    return _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
+
+
+def _untracked(network: SampleMap) -> Found:
+    nothing = torch.full((network.samples,), -math.inf, dtype=torch.float64)
+    why = "none at the samples: autograd does not follow the output (does the forward run under torch.no_grad?)"
+    return Found(nothing, -math.inf, why, network.calls, 0)
+
+
+def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
+    """The Jacobians at the samples: never more than at the exact point, never more than beside it.
+
+    On a kink autograd's value at the exact point may exceed the truth; beside it, a normalizer of a nearly constant
+    sample may be steeper than the upper bound at the exact point allows.
+    """
+    exact = norms(network.at(network.start).pull(pair.left)) * (1 - network.rounding)
+    sigma = torch.minimum(pair.sigma, torch.where(exact.isfinite(), exact, 0.0))
+    shown = confirmed(network, points, pair)
+    sigma = torch.minimum(sigma, shown.slope)
+    best = int(sigma.argmax())
+    where = f"jacobian at sample {best}"
+    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
+
+
+def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, generator: torch.Generator) -> None:
+    points = domain.project(domain.jitter(mark, random_rows(mark, generator)))
+    pair = top_pair(network.at(points), chains.pair.right + 0.1 * random_rows(mark, generator), steps=LANDMARK_STEPS)
+    chains.offer(points, pair)
+
+
+def _climb(
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, plan: Plan, tell: Progress,
+    met: list[Slopes],
+) -> tuple[Tensor, int]:  # fmt: skip
+    """Move the chains; returns the steepest confirmed slope by sample and the number of moves. ``met`` grows."""
+    begun = time.process_time()
+    reached = torch.zeros_like(chains.pair.sigma)
+    taken, planned = 0, plan.first()
+    while taken < planned:
+        if taken % REFINE_EVERY == 0:
+            refine(network, chains)
+        move(network, domain, chains, kind_of(taken, chains), generator)
+        taken += 1
+        spent = time.process_time() - begun
+        if taken == REFINE_EVERY:
+            planned = plan.fit(spent / taken)
+        if plan.overdue(spent):
+            break
+        if domain.anywhere and taken * 4 % planned == 0:
+            reached = torch.maximum(reached, _harvest(network, chains, met))
+            chains.concentrate()
+        tell("search", taken / planned)
+    refine(network, chains)
+    return torch.maximum(reached, _harvest(network, chains, met)), taken
+
+
+def _harvest(network: SampleMap, chains: Chains, met: list[Slopes]) -> Tensor:
+    """The steepest confirmed slope of the chains that began at each sample, 0 where none did."""
+    shown = confirmed(network, chains.points, chains.pair)
+    met.append(shown)
+    return torch.zeros_like(shown.slope).scatter_reduce(0, chains.origin, shown.slope, "amax")
+
+
+def _conclude(met: list[Slopes], reached: Tensor, calls: int, steps: int) -> Found:
+    """The result; ``met`` begins with the slopes at the samples and ends with the secants."""
+    at_start, secants = met[0].slope, met[-1].slope
+    lower = torch.maximum(reached, secants)
+    best = int(lower.argmax())
+    if secants[best] > reached[best]:
+        witness = f"secant from sample {best}"
+    elif reached[best] > at_start[best]:
+        witness = f"jacobian found by ascent from sample {best}"
+    else:
+        witness = f"jacobian at sample {best}"
+    return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
+
+
+def _lengths(met: list[Slopes]) -> tuple[float, float] | None:
+    """Run and rise of the steepest slope met."""
+    steepest = max(met, key=lambda slopes: float(slopes.slope.max()))
+    best = int(steepest.slope.argmax())
+    return (float(steepest.run[best]), float(steepest.rise[best])) if steepest.slope[best] > 0 else None

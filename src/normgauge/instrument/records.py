@@ -1,0 +1,251 @@
+"""From a composition to plain numbers: the layer table, the published products, losses and samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normgauge.core.bound import Scope
+from normgauge.core.interval import LogInterval
+from normgauge.core.proof import Logs, Proof, ProofStep
+from normgauge.core.reading import Finding, LayerRecord, Sigma
+from normgauge.core.rounding import log_above
+from normgauge.core.spelled import LN10
+from normgauge.instrument.balance import Balanced
+from normgauge.instrument.compose import Composition, own_gain, samples_of
+from normgauge.instrument.probe.search import Found
+from normgauge.instrument.rules.flow import INF, Transfer
+from normgauge.instrument.spectral.dense import to_double
+from normgauge.instrument.stretch import Walk
+from normgauge.instrument.trace.step import Step, Trace
+
+# constants of the losses in the network's output for one sample, ℓ2, sums over outputs; n is the number of outputs
+LOSSES = {
+    "cross_entropy": lambda n: math.sqrt(2),
+    "softmax_l1": lambda n: math.sqrt(2) / 2,
+    "l1_sum": lambda n: math.sqrt(n),
+    "huber_sum_delta_1": lambda n: math.sqrt(n),
+    "bce_with_logits_sum": lambda n: math.sqrt(n),
+    "bce_with_logits_mean": lambda n: 1 / math.sqrt(n),
+}
+NO_REASON = "its rule gave no finite gain here, and no reason"
+
+
+def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
+    """Decimal logs of the constants of usual losses in the input: L_f times the network's own."""
+    assert trace.output is not None
+    shape = trace.output.tensor.shape
+    outputs = math.prod(shape[1:] if trace.sources[0].tensor.ndim > 1 else shape)
+    return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
+
+
+def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[str, Any], ...]:
+    """One row a sample: lower and, where the bound is per sample, upper."""
+    uppers = best.log_upper.tolist() if len(best.log_upper) == len(found.log_lower) and scope.kind != "global" else None
+    return tuple(
+        {"index": i, "log10_lower": low / LN10, "log10_upper": None if uppers is None else uppers[i] / LN10}
+        for i, low in enumerate(found.log_lower.tolist())
+    )
+
+
+def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Walk) -> tuple[LayerRecord, ...]:
+    """One record a step worth a row, in the order of execution."""
+    to_output = parts.to_output()
+    names = layer_names(parts)
+    records = []
+    for step in parts.trace.steps:
+        if step.index not in names:
+            continue
+        out = step.outputs[0]
+        transfer = parts.transfers[out.index]
+        rule = parts.rules[step.index]
+        reach = to_output.get(out.index)
+        records.append(
+            LayerRecord(
+                name=names[step.index],
+                kind=step.kind,
+                rule=rule.id if rule is not None else "none",
+                claim=rule.claim if rule is not None else None,
+                gain=own_gain(transfer),
+                depth=step.index,
+                log_folded=_largest_gain(folded, step),
+                log_balanced=_largest_gain(best, step),
+                log_cumulative=float(parts.flows[out.index].slope.max()),
+                log_reached=walk.reached.get(step.index),
+                log_to_output=None if reach is None else float(reach.max()),
+                log_weight_lipschitz=weight_lipschitz(parts, step, transfer, reach),
+                log_spectral=transfer.spectral,
+                log_frobenius=frobenius(transfer.weight),
+                log_slack=walk.slack.get(step.index),
+                sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in Sigma.__annotations__},
+                note=transfer.unknown or transfer.unbounded or transfer.no_bound or transfer.note,
+                worked=transfer.worked,
+            )
+        )
+    return tuple(records)
+
+
+def layer_names(parts: Composition) -> dict[int, str]:
+    """By step index, the name of every step worth a row; a module that runs again gets a number."""
+    seen: dict[str, int] = {}
+    names = {}
+    for step in parts.trace.steps:
+        transfer = parts.transfers[step.outputs[0].index]
+        if step.module is None and transfer.neutral and not transfer.unknown:
+            continue
+        seen[step.name] = seen.get(step.name, 0) + 1
+        names[step.index] = step.name if seen[step.name] == 1 else f"{step.name}#{seen[step.name]}"
+    return names
+
+
+def rule_texts(parts: Composition) -> dict[str, dict[str, str]]:
+    """Formula, validity and source of every rule used, by its id."""
+    used = {rule.id: rule for rule in parts.rules.values() if rule is not None}
+    return {
+        name: {"formula": rule.formula, "holds": rule.holds, "source": rule.source}
+        for name, rule in sorted(used.items())
+    }
+
+
+def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapping[int, float]) -> Proof:
+    """The composition as plain numbers: every gain that entered the two totals, and what ties them to the scope.
+
+    Args:
+        parts: the composition.
+        folded: the folded bound.
+        best: the balanced bound.
+        everywhere: `own_gains` of the same steps over all inputs.
+    """
+    assert parts.trace.output is not None
+    names = layer_names(parts)
+    steps = tuple(
+        ProofStep(
+            layer=names.get(step.index, ""),
+            output=out.index,
+            inputs=tuple(value.index for value in step.inputs),
+            disjoint=parts.transfers[out.index].disjoint,
+            folded=tuple(_logs(folded.table[(out.index, k)]) for k in range(len(step.inputs))),
+            balanced=tuple(_logs(best.table[(out.index, k)]) for k in range(len(step.inputs))),
+            radius=_radius(parts, out.index),
+            everywhere=everywhere[out.index],
+        )
+        for step in parts.trace.steps
+        for out in step.outputs
+    )
+    sources = tuple(source.index for source in parts.trace.sources)
+    radii = tuple(_radius(parts, source) for source in sources)
+    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps, radii=radii)
+
+
+def _radius(parts: Composition, index: int) -> float:
+    """log of how far a value moves in the scope, the largest over the samples."""
+    return float(parts.flows[index].radius.max().log())
+
+
+def _logs(table: Tensor) -> Logs:
+    """One number where all samples share it."""
+    logs = [float(log) for log in table.reshape(-1)]
+    return logs[0] if len(set(logs)) == 1 else tuple(logs)
+
+
+def _largest_gain(bound: Balanced, step: Step) -> float | None:
+    values = [
+        bound.gains[(out.index, k)]
+        for out in step.outputs
+        for k in range(len(step.inputs))
+        if (out.index, k) in bound.gains
+    ]
+    return max(values, default=None)
+
+
+def frobenius(weight: Tensor | None) -> float | None:
+    """log ‖W‖_F."""
+    if weight is None:
+        return None
+    value = float(torch.linalg.vector_norm(to_double(weight)))
+    return math.log(value) if value > 0 else -INF
+
+
+def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: Tensor | None) -> float | None:
+    """log of the constant of W ↦ output for one sample: ‖h_{i−1}‖ over the scope times the constant from there on.
+
+    For several rows a sample (tokens, pixels) the spectral norm of the matrix of rows takes the place of ‖h‖; it is at
+    most the Frobenius norm, which is what is used. For a convolution ‖unfold(h)‖ ≤ √windows·‖h‖ (`input_gain`).
+    """
+    if transfer.weight is None or reach is None or len(step.inputs) != 1:
+        return None
+    flow = parts.flows[step.inputs[0].index]
+    rows = parts.ctx.rows(step.inputs[0].tensor, flow.axis)
+    centre = torch.linalg.vector_norm(rows.reshape(rows.shape[0], -1), dim=1).cpu()
+    size = torch.minimum(centre + flow.radius, flow.norm * math.sqrt(rows.shape[1]))
+    if parts.ctx.scope.kind == "global":
+        size = flow.norm * math.sqrt(max(rows.shape[1] // samples_of(parts.trace), 1))
+    value = float((size.log() + transfer.input_gain + reach).max())
+    return INF if math.isnan(value) else log_above(value)
+
+
+def published(parts: Composition) -> dict[str, Any]:
+    """The papers' gauge-dependent products, decimal logs, as they are printed there; not bounds to rely on."""
+    transfers = [parts.transfers[s.outputs[0].index] for s in parts.trace.steps]
+    weights = [t for t in transfers if t.weight is not None and isinstance(t.spectral, LogInterval)]
+    norms = [(t, t.sigma) for t in transfers if t.sigma is not None]
+    log_pw = total(t.spectral.hi for t in weights)
+    inverse_l2 = [s["log_inverse_l2"] for _, s in norms]
+    reduced = {k: -total(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")}
+    table = {
+        "log10_P_w": log_pw,
+        "log10_P_w_frobenius": total(frobenius(t.weight) or 0.0 for t in weights),
+        "log10_prod_l2": total(_first(s["log_l2"], s["log_inverse_l2"]) for _, s in norms),
+        "log10_theorem9": total([log_pw, *(own_gain(t).hi for t, _ in norms)]),
+        "log10_corollary10_2": total([log_pw, len(norms) * max(inverse_l2, default=0.0)]),
+        "log10_corollary11": total([log_pw, *(s["log_inverse"] for _, s in norms)]),
+        "log10_lemma3_sum": total([log_pw, *(_first(s["log_sum"], s["log_inverse"]) for _, s in norms)]),
+    }
+    return {
+        **{k: v / LN10 for k, v in table.items()},
+        "log10_prod_inv_sigma": {k: v / LN10 for k, v in reduced.items()},
+    }
+
+
+def total(logs: Iterable[float]) -> float:
+    """Sum of logs in which +inf absorbs."""
+    terms = list(logs)
+    return INF if INF in terms else -INF if -INF in terms else math.fsum(terms)
+
+
+def _first(preferred: float | None, otherwise: float) -> float:
+    return otherwise if preferred is None else preferred
+
+
+def findings(parts: Composition) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """The steps without a bound: nothing is known of them, they provably have none, or none was found.
+
+    Behind a step of which nothing is proved, an infinite gain may be its echo and is not listed.
+    """
+    unknown, unbounded, no_bound = dict[str, Finding](), dict[str, Finding](), dict[str, Finding]()
+    behind, infinite = set[int](), set[int]()
+    assert parts.trace.output is not None
+    for step in parts.trace.steps:
+        echo = any(value.index in behind for value in step.inputs)
+        for out in step.outputs:
+            if out is not parts.trace.output and out.index not in parts.trace.consumers:
+                continue  # the indices beside a maximum, which nothing reads
+            transfer = parts.transfers[out.index]
+            endless = any(bool((g.log == INF).any()) for g in transfer.gains)
+            silent = endless and not transfer.unbounded and not any(value.index in infinite for value in step.inputs)
+            why = transfer.no_bound or (NO_REASON if silent else "")
+            if transfer.unknown:
+                unknown.setdefault(step.name, Finding(step.name, transfer.unknown))
+            elif not echo and endless and transfer.unbounded:
+                unbounded.setdefault(step.name, Finding(step.name, transfer.unbounded))
+            elif not echo and endless and why:
+                no_bound.setdefault(step.name, Finding(step.name, why))
+            if transfer.unknown or echo or (endless and not transfer.unbounded):
+                behind.add(out.index)
+            if endless or any(value.index in infinite for value in step.inputs):
+                infinite.add(out.index)
+    return list(unknown.values()), list(unbounded.values()), list(no_bound.values())

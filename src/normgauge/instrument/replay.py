@@ -1,0 +1,60 @@
+"""The model as a function of the one tensor that is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from normgauge.core.errors import InputError
+from normgauge.instrument.trace.inputs import Call, mapped, pick_output
+from normgauge.instrument.trace.precision import widened
+from normgauge.instrument.trace.step import Trace, function_name
+
+
+class Substitute(TorchFunctionMode):
+    """Puts a tensor in the place of the result of one embedding lookup."""
+
+    def __init__(self, tensor: Tensor, which: int) -> None:
+        super().__init__()
+        self.tensor, self.which, self.count = tensor, which, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function_name(func) == "embedding":
+            self.count += 1
+            if self.count == self.which:
+                return self.tensor
+        return func(*args, **(kwargs or {}))
+
+
+def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
+    """The model as a function of the measured tensor alone, or of its first embedding for an integer input."""
+    measured = call.measured
+
+    def run(x: Tensor) -> Tensor:
+        trace.rewind()
+        with widened(trace.native):
+            return put(x)
+
+    def put(x: Tensor) -> Tensor:
+        if not trace.embeddings:
+            args, kwargs = mapped(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
+            return pick_output(called(model, args, kwargs), output)[0]  # type: ignore[return-value]
+        with Substitute(x, trace.embeddings[0][1]):
+            return pick_output(called(model, call.args, call.kwargs), output)[0]  # type: ignore[return-value]
+
+    return run
+
+
+def called(model: nn.Module, args: Any, kwargs: Any) -> Any:
+    """The model's own answer; whatever it raises is the model's and no fault of the measurement.
+
+    Raises:
+        InputError: with the model's words.
+    """
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:
+        raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error

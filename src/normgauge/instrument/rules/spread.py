@@ -1,0 +1,233 @@
+"""The mathematics shared by every normalizer that divides a group by its own spread."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import end_down, end_up, log_inward, log_outward, size_up
+from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Normal, Transfer, log_vector
+from normgauge.instrument.rules.worked import equal, number, worst
+
+
+def smallest_spread(sigma: Tensor, reach: Tensor, size: int) -> Tensor:
+    """min of σ over a ball of radius ρ: max(0, σ(x0) − ρ/√n), attained."""
+    return (sigma - reach / math.sqrt(size)).nan_to_num(nan=0.0, neginf=0.0).clamp_min(0.0)
+
+
+def steepest(floor: Tensor, eps: float, size: int, centred: bool) -> Tensor:
+    """‖J‖ without γ where the spread is at least ``floor``.
+
+    1/√(s²+ε) in general; ε/(s²+ε)^(3/2) when no direction is left but the radial one (n = 2 centred, n = 1 not);
+    0 for a single centred entry.
+    """
+    if centred and size == 1:
+        return torch.zeros_like(floor)
+    spread = floor.square() + eps
+    if size == (2 if centred else 1):
+        return eps * spread.pow(-1.5)
+    return spread.rsqrt()
+
+
+def displacement(sigma: Tensor, slope: Tensor, reach: Tensor, eps: float, size: int) -> tuple[Tensor, Tensor]:
+    """How far the normalized group can move when its input moves by ``reach``, and whether the chord was usable.
+
+    min(ρ·slope, 2√n sin(½ arcsin q), √n(1 + σ0/σ_ε0)),  q = ρ/(√n σ_ε0) < 1 for the chord (lift y to (y, √(nε)))
+    """
+    sigma_eps = (sigma.square() + eps).sqrt()
+    q = reach / (math.sqrt(size) * sigma_eps)
+    inside = q < 1
+    chord = 2 * math.sqrt(size) * torch.sin(torch.asin(q.clamp_max(1.0)) / 2)
+    best = torch.minimum((reach * slope).nan_to_num(nan=INF, posinf=INF), math.sqrt(size) * (1 + sigma / sigma_eps))
+    return size_up(torch.where(inside, torch.minimum(best, chord), best)), inside
+
+
+def groupwise(
+    groups: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    eps: float,
+    flow: Flow,
+    ctx: Context,
+    *,
+    centred: bool,
+    gamma_axis: int,
+    period: int = 1,
+    rows: bool = False,
+    unit: str = "group",
+) -> Transfer:
+    """Transfer of a normalizer.
+
+    Args:
+        groups: centre values as (samples, groups, entries of a group).
+        gamma: gains; length = entries of a group when ``rows``, else one for each channel in the order of the groups.
+        beta: shifts, laid out as gamma.
+        eps: ε under the root.
+        flow: what is known of the input.
+        ctx: the context.
+        centred: whether the mean is taken off (LayerNorm) or not (RMSNorm).
+        gamma_axis: the tensor axis gamma lies on.
+        period: after how many groups the gammas repeat (the groups of one image).
+        rows: every group is one row (vector along the last axis), so rows' radii apply.
+        unit: what a group is called.
+    """
+    count, size = groups.shape[1], groups.shape[2]
+    spread = groups.var(2, unbiased=False) if centred else groups.square().mean(2)
+    sigma = spread.sqrt()  # (S, G)
+    top = torch.ones(count, dtype=torch.float64)
+    if gamma is not None:
+        size_of = gamma.detach().double().abs().cpu().reshape(-1)
+        top = size_of.max().expand(count) if rows else size_of.reshape(period, -1).amax(1).repeat(count // period)
+    reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
+    floor = smallest_spread(sigma, reach, size)
+    slope = steepest(floor, eps, size, centred)
+    log = log_vector((slope * top).amax(1))
+    moved, _ = displacement(sigma, slope, reach, eps, size)
+    radius = (moved * top).square().sum(1).sqrt()
+    whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
+    radius = torch.where(inside.all(1), torch.minimum(radius, (whole * top).amax(1)), radius)
+    log_sum = float(slope.amax(0).sum().log()) if count > 1 else None
+    facts = sigma_facts((spread + eps).sqrt(), gamma, eps, float(slope.max()), log_sum=log_sum)
+    low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
+    return Transfer(
+        (
+            Gain(
+                log,
+                _lower(sigma, gamma, eps, size, centred, rows, ctx),
+                _form(slope, gamma, gamma_axis, period, centred and rows),
+            ),
+        ),
+        radius=radius,
+        row=(moved * top).amax(1) if rows else radius,
+        norm=norm,
+        low=low,
+        high=high,
+        sigma=facts,
+        note=_note(floor, eps, ctx),
+        worked=_worked(log, decider(log, slope * top, sigma, reach, unit, period), top, eps, size, centred),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """The group with the largest gain: where it is, its spread at the centre and how far its input moves."""
+
+    index: int
+    place: str
+    sigma: float
+    reach: float
+
+    def floor(self, size: int, centred: bool) -> tuple[str, str, str]:
+        """Its smallest spread in the scope: how it comes about, its symbol and its number; no symbol where it is 0."""
+        name, moved = ("σ", "ρ") if centred else ("rms", "r")
+        if math.isinf(self.reach):
+            return "", "", "0"
+        if self.reach == 0:
+            return "", name, number(self.sigma)
+        low = self.sigma - self.reach / math.sqrt(size)
+        form, put_in = f"{name}(x₀) − {moved}/√n", f"{number(self.sigma)} − {number(self.reach)}/√{size}"
+        if low < 0:
+            form, put_in = f"max(0, {form})", f"max(0, {put_in})"
+        least = number(max(low, 0.0))
+        return f"s = {form} = {put_in} = {least}; ", "s", least
+
+
+def decider(log: Tensor, slopes: Tensor, sigma: Tensor, reach: Tensor, unit: str, period: int = 1) -> Decider:
+    """The sample and the group that decide, named where there are others that do not."""
+    sample = worst(log)
+    group = int(slopes[sample].argmax())
+    alike = bool((slopes[sample] == slopes[sample, group]).all())
+    places = [f"sample {sample}"] * bool((log != log[sample]).any())
+    places += [f"{unit} {group % period if period > 1 else group}"] * (not alike)
+    place = ", ".join(places) + ": " if places else ""
+    return Decider(group, place, float(sigma[sample, group]), float(reach[sample, 0]))
+
+
+def _worked(log: Tensor, who: Decider, top: Tensor, eps: float, size: int, centred: bool) -> str:
+    if centred and size == 1:
+        return equal("a single entry less its own mean", log)
+    gamma = number(float(top[who.index]))
+    how, symbol, least = who.floor(size, centred)
+    if not symbol:
+        return equal(f"{who.place}max|γ|/√ε = {gamma}/√{number(eps)}", log)
+    if size == (2 if centred else 1):
+        put_in = f"{gamma}·{number(eps)}/({least}² + {number(eps)})^1.5"
+        return equal(f"{who.place}{how}max|γ|·ε/({symbol}²+ε)^1.5 = {put_in}", log)
+    return equal(f"{who.place}{how}max|γ|/√({symbol}²+ε) = {gamma}/√({least}² + {number(eps)})", log)
+
+
+def _form(slope: Tensor, gamma: Tensor | None, axis: int, period: int, centred: bool) -> Normal:
+    """Per-channel slopes when each group holds whole channels, one common slope otherwise."""
+    size = None if gamma is None else gamma.detach().double().abs().cpu().reshape(-1)
+    inverse = slope.amax(1, keepdim=True)
+    if size is not None and axis == 1 and period > 1:
+        by_group = slope.reshape(slope.shape[0], -1, period).amax(1)
+        inverse = by_group.repeat_interleave(size.numel() // period, 1)
+    return Normal(size, axis, centred, log_vector(inverse))
+
+
+def _lower(
+    sigma: Tensor, gamma: Tensor | None, eps: float, size: int, centred: bool, rows: bool, ctx: Context
+) -> float:
+    """A value the layer's constant surely reaches: interlacing, |γ|₍₃₎/σ_ε centred and |γ|₍₂₎/ρ_ε not."""
+    floor = torch.zeros(1, dtype=torch.float64) if ctx.scope.kind == "global" else sigma
+    slope = float(steepest(floor, eps, size, centred).max())
+    rank = 3 if centred else 2
+    if size < rank or slope == 0:
+        return -INF
+    weight = 1.0
+    if gamma is not None:
+        if not rows:
+            return -INF
+        weight = float(gamma.detach().double().abs().reshape(-1).topk(rank).values[-1])
+    return log_inward(slope * weight)
+
+
+def _caps(
+    gamma: Tensor | None, beta: Tensor | None, size: int, centred: bool, ctx: Context, rows: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Limits that hold for every input: |z_i| ≤ √(n−1) centred, √n not; ‖z‖ ≤ √n."""
+    entry = math.sqrt(size - 1 if centred else size)
+    gain = torch.ones(1, dtype=torch.float64) if gamma is None else gamma.detach().double().abs().cpu().reshape(-1)
+    shift = torch.zeros(1, dtype=torch.float64) if beta is None else beta.detach().double().cpu().reshape(-1)
+    high, low = float((gain * entry + shift).max()), float((shift - gain * entry).min())
+    length = math.sqrt(size) * float(gain.max())
+    if rows:
+        length += float(torch.linalg.vector_norm(shift))
+    else:
+        length += math.sqrt(size) * float(shift.abs().max())
+    return ctx.full(end_down(low)), ctx.full(end_up(high)), ctx.full(size_up(length))
+
+
+def sigma_facts(
+    sigma: Tensor,
+    gamma: Tensor | None,
+    eps: float,
+    inverse: float,
+    log_l2: float | None = None,
+    log_sum: float | None = None,
+) -> dict[str, object]:
+    """What the table and the published products need of a normalizer's √(σ²+ε): (samples, groups).
+
+    ``inverse`` is the largest 1/√(σ²+ε) in the scope; ℓ2 norms and sums over the groups, where a paper has them.
+    """
+    return {
+        "min": float(sigma.min()),
+        "rms": float(sigma.square().mean().sqrt()),
+        "max": float(sigma.max()),
+        "gamma_max": 1.0 if gamma is None else float(gamma.detach().double().abs().max()),
+        "eps": eps,
+        "log_inverse": log_outward(inverse),
+        "log_l2": log_l2,
+        "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma.amin(0)))),
+        "log_sum": log_sum,
+    }
+
+
+def _note(floor: Tensor, eps: float, ctx: Context) -> str:
+    if ctx.scope.kind == "global" or not bool((floor.square() <= eps).any()):
+        return ""
+    return f"σ falls to the ε floor (√ε = {math.sqrt(eps):.1e}) in this scope: ε alone decides the constant"

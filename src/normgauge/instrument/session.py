@@ -1,0 +1,355 @@
+"""A traced model, ready to be read in any scope, and the way there: trace on copies, check, recognise formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError, NormgaugeError
+from normgauge.instrument.balance import Balanced, balanced_bound, folded_bound
+from normgauge.instrument.compose import Composition, compose, mixed, own_gains, samples_of
+from normgauge.instrument.replay import replay
+from normgauge.instrument.rules import REGISTRY, Registry
+from normgauge.instrument.rules.expand import expansion_of
+from normgauge.instrument.rules.flow import Context, Normal, SamplesMixed
+from normgauge.instrument.rules.recognise import recognise
+from normgauge.instrument.rules.tried import with_stored
+from normgauge.instrument.trace import Trace, record, untouched, unwrap
+from normgauge.instrument.trace.again import Own, as_it_runs, checked, runs
+from normgauge.instrument.trace.inputs import Call, check_finite, check_place, make_call, mapped, pick_output, pretty
+from normgauge.instrument.trace.step import Step
+from normgauge.instrument.trace.untouched import cast_tree, default_eps
+
+Progress = Callable[[str, float], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a model is measured; `gauge` says what each of them means.
+
+    Raises:
+        InputError: for a mode that is neither eval nor train.
+    """
+
+    mode: str = "eval"
+    strict: bool = False
+    balance: bool = True
+    search: bool = True
+    width: float = 1e-3
+    input: str | None = None
+    output: str | None = None
+    rules: Registry | None = None
+    progress: Progress | None = None
+    pictures: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("eval", "train"):
+            raise InputError(f"mode: expected eval or train, got {self.mode!r}")
+
+    @property
+    def registry(self) -> Registry:
+        """The rules to ask."""
+        return REGISTRY if self.rules is None else self.rules
+
+    def stored(self) -> dict[str, Any]:
+        """What a stored reading keeps, so that it can be measured again."""
+        return {name: getattr(self, name) for name in ("input", "output", "balance", "search", "width")}
+
+
+@dataclass(slots=True)
+class Clock:
+    """CPU seconds of each part of a measurement, and who is told which part runs."""
+
+    progress: Progress | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the CPU time of the body to ``seconds[part]`` and announce the part."""
+        if self.progress is not None:
+            self.progress(part, 0.0)
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.process_time() - start
+
+    def restart(self) -> None:
+        """For another reading of the same trace."""
+        self.seconds = {"trace": self.seconds["trace"]}
+
+
+@dataclass(slots=True)
+class Session:
+    """A traced model, ready to be read in any scope.
+
+    Attributes:
+        model: with its copied tensors in place.
+        call: the arguments, copied likewise.
+        trace: checked, with formulas recognised.
+        options: how to measure.
+        clock: what each part takes.
+        native: the precision the model itself runs in.
+        cache: what rules and `once` keep from one scope to the next.
+        together: the samples influence each other: the batch is one point.
+    """
+
+    model: nn.Module
+    call: Call
+    trace: Trace
+    options: Options
+    clock: Clock
+    native: torch.dtype
+    cache: dict[Any, Any] = field(default_factory=dict)
+    together: bool = False
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made the first time only."""
+        if key not in self.cache:
+            self.cache[key] = make()
+        found: T = self.cache[key]
+        return found
+
+    @property
+    def exact(self) -> bool:
+        """Whether it was traced in float64."""
+        return self.trace.sources[0].tensor.dtype == torch.float64
+
+    @property
+    def samples(self) -> int:
+        """How many samples the measured tensor holds."""
+        return samples_of(self.trace)
+
+    def composed(self, scope: Scope) -> Composition:
+        """The composition, sample by sample where samples do not interact."""
+        alone = scope.kind == "global" or self.together or self.samples == 1
+        counts = [1] if alone else [self.samples, 1]
+        while True:
+            count = counts.pop(0)
+            ctx = Context(scope, count, self.options.width, self.cache, self.options.mode == "train", self.native)
+            try:
+                parts = compose(self.trace, self.options.registry, ctx, self.options.progress)
+                if count > 1:
+                    self.check_apart(parts)
+                return parts
+            except SamplesMixed:  # measured as one point, nothing can be mixed
+                self.together = True
+
+    def check_apart(self, parts: Composition) -> None:
+        """Move half of the samples, then the other half: what was not moved must stay as it was at every step.
+
+        Raises:
+            SamplesMixed: when it does not, whatever the rules say.
+        """
+        axes = tuple(flow.axis for flow in parts.flows.values())
+        step = self.once(("apart", axes), lambda: self.mixing(parts))
+        if step is not None:
+            raise SamplesMixed(f"{step.name} lets samples influence each other")
+
+    @torch.no_grad()
+    def mixing(self, parts: Composition) -> Step | None:
+        """The first step at which a sample moves although only others were moved, or that cannot be asked."""
+        if any(step.trouble for step in self.trace.steps):  # nothing will be known anyway
+            return None
+        x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
+        half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+        far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
+        state = torch.get_rng_state()
+        try:
+            with warnings.catch_warnings():  # seen when the model was traced
+                warnings.simplefilter("ignore")
+                for moved in (half, ~half):
+                    chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+                    found = mixed(parts, runs(self.trace, torch.where(chosen, far, x)), moved)
+                    if found is not None:
+                        return found
+        except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
+            return self.trace.steps[0]
+        finally:
+            torch.set_rng_state(state)
+        return None
+
+    def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
+        """The folded and the balanced bound; scopes in which every gain is the same share them."""
+
+        def both() -> tuple[Balanced, Balanced]:
+            folded = folded_bound(parts)
+            return folded, balanced_bound(parts, folded) if self.options.balance else folded
+
+        gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
+        if not all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, Normal) for g in gains):
+            return both()
+        shared = self.once(("bounds", *(float(g.log[0]) for g in gains)), both)
+        folded, best = (dataclasses.replace(b, log_upper=b.log_upper[:1].expand(parts.ctx.samples)) for b in shared)
+        return folded, best
+
+    def everywhere(self, parts: Composition) -> dict[int, float]:
+        """Every step's own gain over all inputs."""
+
+        def whole() -> dict[int, float]:
+            return own_gains(parts if parts.ctx.scope.kind == "global" else self.composed(Scope.parse("global")))
+
+        here = own_gains(parts)  # a smaller set may be cut into boxes less finely, and its bound be a little larger
+        return {index: max(gain, here[index]) for index, gain in self.once("everywhere", whole).items()}
+
+    def retrace(self, x: Tensor) -> Trace:
+        """The steps of the same call with another measured tensor."""
+        return told(self.recorded(x), self.options, self.model)
+
+    def recorded(self, x: Tensor) -> Trace:
+        """The same as the tape has it, with nothing recognised."""
+        args, kwargs = mapped(
+            lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
+        )
+        self.trace.rewind()
+        return traced(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
+
+    def function(self) -> Callable[[Tensor], Tensor]:
+        """The measured map from the measured tensor (or the embedding's output) to the measured output."""
+        return replay(self.model, self.call, self.trace, self.options.output)
+
+
+@contextmanager
+def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iterator[Session]:
+    """Inside, the model stands on copies of its tensors and its trace, which was checked, can be read.
+
+    Raises:
+        InputError: for a model or batch that cannot be measured.
+        NormgaugeError: for another mistake that was found on the way.
+    """
+    options = options or Options()
+    clock, train = Clock(options.progress), options.mode == "train"
+    model = unwrap(model)
+    call = make_call(model, batch, options.input)
+    check_place(model, call)
+    check_finite(model, call)
+    with sdpa_kernel(SDPBackend.MATH), no_fast_path():
+        failure: Exception | None = None
+        try:
+            with clock.timed("trace"):
+                own = as_it_runs(model, call, train, options.output)
+        except NormgaugeError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
+        for dtype, device, casts in precisions(call, own):
+            with untouched(model, dtype, device, train, call.native if own.eps else None):
+                try:
+                    with clock.timed("trace"):
+                        session = start(model, call, dtype, device, options, clock, casts, own)
+                except NormgaugeError:
+                    raise
+                except Exception as error:  # a forward may raise anything
+                    failure = error
+                    continue
+                if session is not None:  # else the copy is not the model: it looks at its precision in some other way
+                    yield session
+                    return
+    raise InputError(
+        f"the model runs, but not while it is recorded ({type(failure).__name__}: {failure}); measure a part of it"
+    ) from failure
+
+
+@contextmanager
+def no_fast_path() -> Iterator[None]:
+    """Inside, encoders run by their layers: torch's fast path for inference gives zeros at padded positions."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def precisions(call: Call, own: Own) -> list[tuple[torch.dtype | None, torch.device | None, bool]]:
+    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs.
+
+    The third part says whether the run must mind what the program does about precision (`Widened`).
+    """
+    cpu = torch.device("cpu")
+    known = own.eps <= {default_eps(call.native)}  # an RMSNorm in another precision than the model's has its own ε
+    plain = [(torch.float64, cpu, minded) for minded in ([True] if own.casts else [False, True])] if known else []
+    return [*plain, (None, None, False)]
+
+
+def start(
+    model: nn.Module,
+    call: Call,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    options: Options,
+    clock: Clock | None = None,
+    casts: bool = False,
+    own: Own | None = None,
+) -> Session | None:
+    """Trace the model on copies of its tensors.
+
+    With ``own``, what the model gave by itself, the trace is checked (`trace.again`): the steps run again, and nothing
+    is returned where the copy does not compute what the model does.
+
+    Raises:
+        InputError: when no path leads from the measured input to the output.
+    """
+    args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
+    copy = dataclasses.replace(call, args=args, kwargs=kwargs)
+    trace = traced(model, args, kwargs, copy.measured, options, call.native, casts)
+    if trace.output is None or not trace.sources:
+        raise InputError(
+            f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
+            + (
+                ""
+                if call.measured.is_floating_point()
+                else " (an integer input is measured from its nn.Embedding on, and none was met)"
+            )
+        )
+    session = Session(model, copy, trace, options, clock or Clock(None), call.native)
+    if own is not None:
+        same = own.computed_by(trace, session.function())
+        if dtype is not None and not same:
+            return None
+        session.trace = checked(trace, session.function(), session.recorded)
+        if not same:
+            session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
+    session.trace = told(session.trace, options, model)
+    return session
+
+
+def traced(
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    measured: Tensor,
+    options: Options,
+    native: torch.dtype,
+    casts: bool = False,
+) -> Trace:
+    """Trace one call with the options' rules and output."""
+    return record(
+        model,
+        args,
+        kwargs,
+        measured,
+        lambda out: pick_output(out, options.output),
+        options.registry.is_leaf,
+        expansion_of,
+        native,
+        casts,
+    )
+
+
+def told(trace: Trace, options: Options, model: nn.Module) -> Trace:
+    """The trace with formulas written out as single steps; a rule of the user's for an operation is not passed over."""
+    given = any(options.registry.is_own(step.target) for step in trace.steps if step.module is None)
+    return trace if given else recognise(with_stored(trace, model))

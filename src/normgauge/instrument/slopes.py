@@ -1,0 +1,130 @@
+"""The lower end: the largest slope found in a scope, and which slopes rounding alone can explain."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError
+from normgauge.core.refute import ROUNDING
+from normgauge.instrument.balance import Balanced
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.probe.screen import focused_search
+from normgauge.instrument.probe.search import Found, search
+from normgauge.instrument.rules.flow import INF
+from normgauge.instrument.session import Session
+from normgauge.instrument.trace.again import alike
+from normgauge.instrument.trace.inputs import named_tensors
+
+LOST_DIGITS = 1e7  # what a step that cancels may make of the last digit; more is a slope
+LARGEST = 700.0  # log of what a float may hold
+
+
+def largest_slope(session: Session, parts: Composition) -> Found:
+    """The largest slope found in the composition's scope; without a search, the Jacobians at the samples."""
+    radius = parts.ctx.scope.radius if session.options.search else 0.0
+    return session.once(("found", radius), lambda: search_around(session, radius, parts))
+
+
+def search_around(session: Session, radius: float, parts: Composition) -> Found:
+    """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
+    trace, options = session.trace, session.options
+    source, function = trace.sources[0].tensor, session.function()
+    assert trace.output is not None
+    if parts.ctx.samples < session.samples and not session.together:
+        parts = session.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
+    together = session.together or options.mode == "train"
+    if source.dtype != torch.float64:
+        source, function = source.double(), _in_precision(function, source.dtype)
+    only = len(list(named_tensors((session.call.args, session.call.kwargs)))) == 1 and not trace.embeddings
+    look = focused_search if only and not together and session.samples > 1 and sample_alone(session) else search
+    samples = 1 if together else session.samples
+    axis = parts.flows[trace.output.index].axis
+    try:
+        with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
+            warnings.simplefilter("ignore")
+            return look(function, source, samples, radius, output_axis=axis, progress=options.progress)
+    except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
+        # autograd refuses networks that overwrite what it needs or leave torch
+        nothing = torch.full((samples,), -INF, dtype=torch.float64)
+        return Found(nothing, -INF, f"none: {str(error).partition(chr(10))[0]}", 0, 0)
+
+
+def sample_alone(session: Session) -> bool:
+    """Whether a sample by itself gives what it gives in its batch."""
+
+    def asked() -> bool:
+        source, output = session.trace.sources[0].tensor, session.trace.output
+        assert output is not None
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                first = session.function()(source[:1].clone())
+            axis = session.composed(Scope.parse("point")).flows[output.index].axis
+            share = output.tensor.shape[axis] // session.samples
+            return alike(first, output.tensor.narrow(axis, 0, share))
+        except Exception:  # a model that needs the whole batch
+            return False
+
+    return session.once("alone", asked)
+
+
+def excused(session: Session, found: Found, parts: Composition, best: Balanced) -> Found:
+    """Slopes above their bound cut down to it where the rounding of the values on the way can explain them.
+
+    The output may be off by η = Σ ε‖h‖·(bound from h to the output), or by what moves of a few ε show where a step
+    loses its digits inside; two outputs, a way ``run`` apart, by 2η.
+    """
+    upper = best.log_upper if len(best.log_upper) == len(found.log_lower) else best.log_upper.max().reshape(1)
+    above = found.log_lower > upper + ROUNDING
+    if found.lengths is None or not bool(above.any()):
+        return found
+    run = found.lengths[0]
+    error = max(rounding_of_values(parts), noise_of_output(session))
+    rise = run * found.log_lower.clamp_max(LARGEST).exp() - 2 * error
+    if bool((above & (rise > run * (upper + ROUNDING).clamp_max(LARGEST).exp())).any()):
+        return found
+    lower = torch.where(above, upper, found.log_lower)
+    least = float(lower.max())
+    return dataclasses.replace(found, log_lower=lower, log_best=least, lengths=(run, run * math.exp(least)))
+
+
+def rounding_of_values(parts: Composition) -> float:
+    """Bound on what the rounding of every value does to the output, to first order."""
+    onward = parts.to_output()
+    values = [out for step in parts.trace.steps for out in step.outputs if out.tensor.is_floating_point()]
+    return math.fsum(
+        torch.finfo(out.tensor.dtype).eps
+        * float(torch.linalg.vector_norm(out.tensor.detach().double()))
+        * math.exp(min(float(onward[out.index].max()), LARGEST))
+        for out in values
+        if out.index in onward
+    )
+
+
+def noise_of_output(session: Session) -> float:
+    """What moves of a few ε do to the output, four times over; 0 where that is more than lost digits explain."""
+    source = session.trace.sources[0].tensor.detach()
+    if not source.is_floating_point():
+        return 0.0
+    function, eps = session.function(), torch.finfo(source.dtype).eps
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        here = function(source.clone())
+        shakes = [torch.randn(source.shape, generator=generator).to(source) * (8 * eps) for _ in range(4)]
+        moved = max(float(torch.linalg.vector_norm(function(source * (1 + shake)) - here)) for shake in shakes)
+    values = [source, *(out.tensor.detach() for step in session.trace.steps for out in step.outputs)]
+    widest = max(float(torch.linalg.vector_norm(v.double())) for v in values if v.is_floating_point())
+    return 4 * moved if moved <= LOST_DIGITS * eps * widest else 0.0
+
+
+def _in_precision(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """A function of float64 tensors that works in ``dtype``."""
+    return lambda x: function(x.to(dtype))

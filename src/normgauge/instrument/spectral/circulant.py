@@ -1,0 +1,157 @@
+"""Both ends of a convolution's norm: Lanczos from below, circulants around the layer from above."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from normgauge.core.rounding import UNIT
+from normgauge.instrument.spectral.average import Pixels, WaveSet, averaged_upper, deflated_upper, wave_gram, wave_set
+from normgauge.instrument.spectral.conv_operator import ConvSpec, apply, apply_adjoint, padding_constant, rounding
+from normgauge.instrument.spectral.power import Krylov, Linear, krylov, seeded_start
+from normgauge.instrument.spectral.symbol import Twist, circulant_sizes
+from normgauge.instrument.spectral.waves import Waves, circulant_top, gram_pieces, is_right, waves_above
+
+ConvMap = Callable[[Tensor, Tensor, ConvSpec], Tensor]
+
+FIRST_STEPS = 60
+MORE_STEPS = (48, 72, 96)
+"""Sizes to which the Krylov space may grow while the bound is still too wide."""
+
+MOST_WAVES = 160
+"""More waves than this make the averaged bound cost more than it brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surround:
+    """The ordinary zero-padded or circular convolution whose circulants are used, and what multiplies its norm."""
+
+    base: ConvSpec
+    outputs: tuple[int, ...]
+    factor: float
+    twists: tuple[Twist, ...]
+
+
+def surround(kernel: Tensor, spec: ConvSpec) -> Surround:
+    """Chooses the circulants around a layer.
+
+    A transposed layer is the adjoint of a convolution on its output size. Circular padding whose outputs step evenly
+    around the circle is a circulant already. All other paddings that copy pixels are the valid convolution on the
+    padded size after the padding, whose norm multiplies.
+    """
+    base, outputs = spec, spec.output_size(kernel)
+    if spec.transposed:
+        base, outputs = spec.adjoint(kernel), spec.input_size
+    if base.padding_mode == "circular" and all(
+        n % s == 0 and m * s <= n for n, s, m in zip(base.input_size, base.stride, outputs, strict=True)
+    ):
+        return Surround(base, outputs, 1.0, (Twist(base.input_size, (0,) * base.axes),))
+    factor = padding_constant(base)
+    if base.padding_mode != "zeros":
+        padded = tuple(n + sum(p) for n, p in zip(base.input_size, base.padding, strict=True))
+        base = replace(base, input_size=padded, padding=(), padding_mode="zeros")
+    sizes = circulant_sizes(base.reach(kernel), base, outputs)
+    return Surround(base, outputs, factor, (Twist(sizes, (1,) * base.axes), Twist(sizes, (0,) * base.axes)))
+
+
+def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tuple[int, ...]]:
+    """x ↦ AᵀA x on vectors, A the layer or its adjoint, whichever starts on the side where the waves live."""
+    first: ConvMap = apply
+    second: ConvMap = apply_adjoint
+    shape = spec.input_shape(kernel)
+    if right == spec.transposed:
+        first, second, shape = apply_adjoint, apply, spec.output_shape(kernel)
+
+    def normal(x: Tensor) -> Tensor:
+        return second(kernel, first(kernel, x.reshape(1, *shape), spec), spec).reshape(-1)
+
+    return normal, shape
+
+
+def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float, float, str]:
+    """Lower and upper end of the norm, and the method of the upper; stops once they are within ``width``.
+
+    Args:
+        kernel: the layer's weight, float64, largest entry about 1.
+        spec: the layer.
+        width: log(upper/lower) to reach.
+    """
+    around = surround(kernel, spec)
+    right = is_right(kernel, around.base)
+    normal, shape = _oriented(kernel, spec, right)
+    start = seeded_start((math.prod(shape),), kernel)
+    space = krylov(normal, start, FIRST_STEPS, math.sqrt(width) / 6)
+    error = rounding(kernel, spec)
+    lower = _lower(space, normal, error)
+    goal = lower * math.exp(0.99 * width) / around.factor
+    pixels = _pixels(kernel, around, right)
+    upper, name, waves = _without_vectors(kernel, around, pixels, goal, width)
+    if upper <= goal or waves is None or around.factor != 1.0:
+        return lower, upper * around.factor, name
+    product = wave_gram(waves)
+    noise = 3 * (upper + error) * error
+    for steps in MORE_STEPS:
+        before = upper
+        upper = min(upper, math.sqrt(deflated_upper(waves, product, pixels, space, noise)))
+        stuck = steps > MORE_STEPS[1] and upper > 0.999 * before
+        if upper <= lower * math.exp(0.99 * width) or steps > len(start) or stuck:
+            break
+        space = krylov(normal, start, steps, 1e-4, space, pairs=4)
+        lower = max(lower, _lower(space, normal, error))
+    return lower, upper, "deflated circulants"
+
+
+def _lower(space: Krylov, normal: Linear, error: float) -> float:
+    """‖A v‖ at the top Ritz vector, from ⟨v, AᵀA v⟩, less its rounding: two maps of error each and a long sum."""
+    value = float(space.top @ normal(space.top))
+    sigma = math.sqrt(max(value, 0.0))
+    value -= 2 * error * (sigma + error) + 4 * len(space.top) * UNIT * value
+    return math.sqrt(max(value, 0.0))
+
+
+def _without_vectors(
+    kernel: Tensor, around: Surround, pixels: Pixels, goal: float, width: float
+) -> tuple[float, str, WaveSet | None]:
+    """The best of single twists and their average, its name, and the waves it used where there are any.
+
+    The waves reach as far down as the border of the layer can move its norm, O(1/N²); first a part of that, which is
+    often enough and has fewer waves.
+    """
+    pieces = [gram_pieces(kernel, around.base, around.twists[0])]
+    depth = min(0.2, 100.0 / max(around.twists[0].sizes) ** 2)
+    upper, name, waves = math.inf, "twisted circulant", None
+    for share in (0.5, 1.0):
+        parts: list[Waves] = []
+        for index, twist in enumerate(around.twists):
+            if index == len(pieces):
+                pieces.append(gram_pieces(kernel, around.base, twist))
+            found = waves_above(pieces[index], goal**2 * (1.0 - share * depth))
+            if found is None and waves is None:
+                found = waves_above(pieces[index], goal**2 * (1.0 - 0.1 * depth))
+            if found is None:
+                bound = upper if waves else math.sqrt(circulant_top(pieces[index], goal**2))
+                return min(upper, bound), name, waves
+            parts.append(found)
+            upper = min(upper, math.sqrt(found.top))
+            if upper <= goal:
+                return upper, name, None
+        if len(parts) == 1:
+            return upper, name, None
+        waves, name = wave_set(parts, pixels, MOST_WAVES), "averaged circulants"
+        upper = min(upper, math.sqrt(averaged_upper(waves, wave_gram(waves))))
+        # More waves help a little; a bound that is far off needs the layer's own vectors.
+        if upper <= goal or upper > goal * (1.0 + width):
+            break
+    return upper, name, waves
+
+
+def _pixels(kernel: Tensor, around: Surround, right: bool) -> Pixels:
+    base = around.base
+    cells = math.prod(around.twists[0].sizes)
+    if right:
+        return Pixels(base.input_shape(kernel), (1,) * base.axes, base.groups, cells)
+    shape = (kernel.shape[0], *around.outputs)
+    return Pixels(shape, base.stride, base.groups, cells // math.prod(base.stride))

@@ -1,0 +1,134 @@
+"""Proved enclosure of the spectral norm of a matrix."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from normgauge.core.interval import INF, LogInterval
+from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error
+from normgauge.instrument.spectral.enclosure import Enclosure, enclose, shortfall
+from normgauge.instrument.spectral.power import seeded_start, top_singular
+
+EIGENVALUE_LIMIT = 1600
+"""Above this order a Cholesky proof around a Lanczos value is cheaper than all eigenvalues."""
+
+LANCZOS_STEPS = 200
+
+
+def to_double(tensor: Tensor) -> Tensor:
+    """The same numbers in float64 or complex128, on the CPU where the device has neither."""
+    target = torch.complex128 if tensor.is_complex() else torch.float64
+    tensor = tensor.detach()
+    return tensor.to("cpu", target) if tensor.device.type == "mps" else tensor.to(target)
+
+
+def scaled(tensor: Tensor) -> tuple[Tensor, int]:
+    """tensor·2^−e with its largest entry in [½, 1], and e; powers of two lose nothing that could matter.
+
+    An entry that becomes subnormal is wrong by at most 2^−1074 where the largest is ½: far inside the house slack.
+    """
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    exponent = math.frexp(float(parts.abs().max()))[1]
+    half = exponent // 2
+    return tensor * 2.0**-half * 2.0 ** (half - exponent), exponent
+
+
+def frobenius(matrix: Tensor) -> Tensor:
+    """Frobenius norm of each matrix of a batch; much faster than torch's own on complex numbers."""
+    parts = torch.view_as_real(matrix.resolve_conj()).flatten(-2) if matrix.is_complex() else matrix
+    return torch.linalg.vector_norm(parts, dim=(-2, -1))
+
+
+def gram(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """M = AᴴA over the shorter side and a bound of ‖fl(M) − AᴴA‖ for each matrix of the batch.
+
+    |fl(AᴴA) − AᴴA| ≤ γ |A|ᴴ|A| entrywise with γ = `dot_error`(inner), and ‖|A|ᴴ|A|‖ ≤ ‖A‖_F².
+
+    Holds:  every order of summation, fused or not.
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., (3.13) and Lemma 3.5.
+    """
+    if matrix.shape[-2] < matrix.shape[-1]:
+        matrix = matrix.mH
+    product = matrix.mH @ matrix
+    return product, dot_error(matrix.shape[-2]) * frobenius(matrix).square()
+
+
+def below(product: Tensor, level: Tensor | float) -> Tensor:
+    """Whether Cholesky proves ``product`` ≼ level·I, for each Hermitian matrix of a batch.
+
+    If Cholesky runs to its end on M' = (level − δ) I − M in floating point, then M' ≽ −γ/(1−γ) tr(M') I with
+    γ = γ_{n+1}; so δ ≥ 2γ·n·level, a bound of that trace for M ≽ 0, together with the rounding of the diagonal,
+    proves M ≼ level·I.
+
+    Holds:  for positive semidefinite ``product`` up to rounding; False proves nothing.
+    Source: Rump, Verification of positive definiteness, BIT 46 (2006), Theorem 2.3.
+    """
+    order = product.shape[-1]
+    level = torch.as_tensor(level, dtype=torch.float64, device=product.device).expand(product.shape[:-2])
+    gamma = 4 * (order + 4) * UNIT
+    diagonal = level * (1.0 - 2 * gamma * order - 8 * UNIT)
+    shifted = -product
+    shifted.diagonal(dim1=-2, dim2=-1).add_(diagonal.unsqueeze(-1))
+    return torch.linalg.cholesky_ex(shifted).info == 0
+
+
+def norms_squared(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds of ‖A‖² for a batch, from all eigenvalues of the Gram matrices.
+
+    Each end moves by the error of the product (`gram`) and of its eigenvalues.
+    """
+    product, error = gram(matrices)
+    top = torch.linalg.eigvalsh(product)[..., -1].clamp_min(0.0)
+    slack = error + eigenvalue_error(product.shape[-1]) * top
+    return (top - slack).clamp_min(0.0), top + slack
+
+
+def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0) -> Enclosure:
+    """Encloses the spectral norm of a matrix, or the largest over a batch of matrices.
+
+    Args:
+        matrix: (..., rows, columns), real or complex, any floating type.
+        width: the log(upper/lower) to reach where a cheaper proof is worth it.
+        exponent: of a power of two that multiplies the matrix.
+
+    Returns:
+        The enclosure. Entries that are NaN or infinite give [0, ∞] and a reason; no entries give the norm 0.
+    """
+    if matrix.numel() == 0:
+        return Enclosure(LogInterval(-INF, -INF), "empty")
+    matrix = to_double(matrix)
+    if not bool(torch.isfinite(matrix).all()):
+        return Enclosure(LogInterval.nothing_known(), "none", "the matrix has NaN or infinite entries")
+    if not bool(matrix.any()):
+        return Enclosure(LogInterval(-INF, -INF), "zero")
+    matrix, own = scaled(torch.atleast_2d(matrix))
+    exponent += own
+    if min(matrix.shape[-2:]) <= EIGENVALUE_LIMIT:
+        lower, upper = norms_squared(matrix)
+        log = enclose(math.sqrt(lower.max()), math.sqrt(upper.max()), exponent)
+        return Enclosure(log, "eigenvalues", shortfall(log, width, "eigenvalues"))
+    flat = matrix.reshape(-1, *matrix.shape[-2:])
+    ends = [_large(part, width) for part in flat]
+    log = enclose(max(lo for lo, _ in ends), max(hi for _, hi in ends), exponent)
+    return Enclosure(log, "cholesky", shortfall(log, width, "the Cholesky proof"))
+
+
+def _large(matrix: Tensor, width: float) -> tuple[float, float]:
+    """Lanczos from below, then the smallest level above it that Cholesky proves."""
+    start = seeded_start((matrix.shape[1],), matrix).to(matrix.dtype)
+    product, error = gram(matrix)
+    if matrix.is_complex():
+        lower = math.sqrt(max(float(norms_squared(matrix)[0]), 0.0))
+    else:
+        lower, _, _ = top_singular(lambda x: matrix @ x, lambda y: matrix.T @ y, start, LANCZOS_STEPS, width / 4)
+        lower -= dot_error(matrix.shape[1]) * float(matrix.norm())
+    step = width / 2
+    while step < 4.0:
+        upper = lower * (1.0 + step)
+        if bool(below(product, upper**2 - float(error))):
+            return lower, upper
+        step *= 4.0
+    return lower, float(matrix.norm()) * (1.0 + 8 * matrix.numel() * UNIT)

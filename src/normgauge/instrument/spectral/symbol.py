@@ -1,0 +1,109 @@
+"""The twisted circulant around a zero-padded convolution, frequency by frequency.
+
+One axis: n inputs, m outputs y_i = Σ_t K_t x[i·s + t·d − l], x read as zero outside [0, n), reading up to n − 1 + r.
+Let N be a multiple of s with N ≥ n + l, N ≥ n + r and N ≥ m·s. Extend x by zeros to [0, N) and from there to all
+integers by x[j + N] = e^{iθ} x[j]. The positions −l … −1 are those of N − l … N − 1 and n … n + r − 1 lie below N: both
+read zeros whatever the phase, and may share cells. So the layer is the first m of the N/s outputs of this twisted
+circulant map with only n of its N inputs free: a crop, whose norm is not larger, for every θ and on every axis
+separately. On the waves e^{iωj}, ω = (2πk + θ)/N, the map is block diagonal: the s frequencies ω + 2πa/s fall on one
+output wave, and with unit-norm waves the block is
+
+    s^(−½) [ K̂(ω) | K̂(ω + 2π/s) | … ],    K̂(ω) = Σ_t K_t e^{iω(t·d − l)}
+
+In several axes the factors multiply: 1/√(s₁…s_D), that is 1/s in two. For the kernel [1, 1, 1] with
+l = r = 1, N = n + 1 and θ = π give 1 + 2cos(π/(n+1)), the exact norm.
+
+Source: Sedghi, Gupta & Long, arXiv 1805.10408, for θ = 0 and circular padding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import UNIT
+from normgauge.instrument.spectral.conv_operator import ConvSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Twist:
+    """A choice of circulant: its size per axis and, per axis, whether the wrap-around changes the sign (θ = π)."""
+
+    sizes: tuple[int, ...]
+    odd: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The blocks of a twisted circulant at one of each pair ±ω of frequencies; real kernels repeat at −ω.
+
+    Attributes:
+        blocks: (frequency, group, c_out/groups, aliases·c_in/groups), complex128.
+        pairs: (frequency,) 1 where −ω is the same frequency modulo aliasing, else 2.
+        error: bound of ‖computed − true‖ for every block.
+    """
+
+    blocks: Tensor
+    pairs: Tensor
+    error: float
+
+
+def circulant_sizes(reach: tuple[int, ...], spec: ConvSpec, outputs: tuple[int, ...]) -> tuple[int, ...]:
+    """The smallest N per axis that the module's proof allows; for circular padding the input's own size."""
+    if spec.padding_mode == "circular":
+        return spec.input_size
+    sizes = []
+    for n, m, s, (left, _), e in zip(spec.input_size, outputs, spec.stride, spec.padding, reach, strict=True):
+        beyond = max(0, (m - 1) * s + e - left - (n - 1))
+        least = max(n + left, n + beyond, m * s)
+        sizes.append(-(-least // s) * s)
+    return tuple(sizes)
+
+
+def frequencies(twist: Twist, stride: tuple[int, ...], device: torch.device) -> Tensor:
+    """One frequency of each pair ±ω modulo aliasing, with its aliases: (frequency, alias, axis) angles."""
+    coarse = [n // s for n, s in zip(twist.sizes, stride, strict=True)]
+    axes = [torch.arange(count, device=device) for count in coarse]
+    index = torch.cartesian_prod(*axes).reshape(-1, len(coarse))  # (frequency, axis)
+    count = torch.tensor(coarse, device=device)
+    odd = torch.tensor(twist.odd, device=device)
+    weights = torch.tensor([math.prod(coarse[i + 1 :]) for i in range(len(coarse))], device=device)
+    mirrored = ((-index - odd) % count * weights).sum(1)
+    index = index[torch.arange(len(index), device=device) <= mirrored]
+    shifts = torch.cartesian_prod(*[torch.arange(s, device=device) for s in stride]).reshape(-1, len(coarse))
+    fine = index[:, None, :] + shifts[None] * count
+    sizes = torch.tensor(twist.sizes, dtype=torch.float64, device=device)
+    return (2 * fine + odd) * (math.pi / sizes)
+
+
+def symbol(weight: Tensor, spec: ConvSpec, waves: Tensor) -> Symbol:
+    """Evaluates the blocks at ``waves``; ``weight`` is that of an ordinary convolution, float64.
+
+    Each entry is a sum of T = taps products with phases right to 32 u·(1 + |angle|), so the error of a block is below
+    (T + 32 (1 + largest angle)) 2u · ‖Σ_t |K_t|‖_F · √aliases · s^(−½).
+    """
+    taps = torch.cartesian_prod(
+        *[
+            torch.arange(k, device=weight.device) * d - left
+            for k, d, (left, _) in zip(weight.shape[2:], spec.dilation, spec.padding, strict=True)
+        ]
+    ).reshape(-1, spec.axes)
+    angles = waves @ taps.double().T  # (frequency, alias, tap)
+    scale = math.prod(spec.stride) ** -0.5
+    phases = torch.polar(torch.full_like(angles, scale), angles)
+    kernel = weight.reshape(weight.shape[0] * weight.shape[1], -1)
+    flat = torch.view_as_complex(
+        torch.stack([phases.real @ kernel.T, phases.imag @ kernel.T], dim=-1)
+    )  # (frequency, alias, c_out·c_in)
+    blocks = flat.reshape(*flat.shape[:2], spec.groups, weight.shape[0] // spec.groups, weight.shape[1])
+    blocks = blocks.permute(0, 2, 3, 1, 4).flatten(-2)
+    terms = taps.shape[0] + 32 * (1.0 + float(angles.abs().max()))
+    absolute = float(kernel.abs().sum(1).norm())
+    # −ω is the same frequency up to a multiple of 2π/s on every axis exactly when 2ω·s is a multiple of 2π.
+    stride = torch.tensor(spec.stride, dtype=torch.float64, device=weight.device)
+    turns = waves[:, 0] * stride / math.pi
+    own = ((turns - turns.round()).abs() < 1e-6).all(1)
+    return Symbol(blocks, torch.where(own, 1.0, 2.0).double(), 2 * UNIT * terms * absolute)

@@ -1,0 +1,143 @@
+"""The waves of a twisted circulant whose gain exceeds a level, and a proof that no others do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import TINY, eigenvalue_error
+from normgauge.instrument.spectral.conv_operator import ConvSpec
+from normgauge.instrument.spectral.dense import below, frobenius, gram
+from normgauge.instrument.spectral.symbol import Twist, frequencies, symbol
+
+CHUNK_ENTRIES = 4_000_000
+"""Complex numbers held at once; larger symbols are walked in pieces."""
+
+KEPT_ENTRIES = 8_000_000
+"""Complex numbers of Gram matrices kept for a second look at another level."""
+
+EIGEN_WORK = 2e8
+"""Most Σ order³ spent on diagonalizing blocks: about half a second of one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """Eigenvectors of the circulant's CᴴC above ``level``; the rest of the spectrum is proved to lie at or below.
+
+    Attributes:
+        level: proved bound of everything else.
+        values: (count,) eigenvalues, rounded up.
+        vectors: (count, aliases·channels of the group), unit.
+        groups: (count,) the channel group of each.
+        angles: (count, alias, axis), the frequency of each.
+        pairs: (count,) 2 where −ω is another frequency, whose conjugate wave is not listed, else 1.
+    """
+
+    level: float
+    values: Tensor
+    vectors: Tensor
+    groups: Tensor
+    angles: Tensor
+    pairs: Tensor
+
+    @property
+    def top(self) -> float:
+        """Bound of the circulant's squared norm."""
+        return max(self.level, float(self.values.max())) if len(self.values) else self.level
+
+
+def is_right(weight: Tensor, base: ConvSpec) -> bool:
+    """Whether the blocks' shorter side, where the waves live, is the layer's input."""
+    return weight.shape[0] // base.groups >= weight.shape[1] * math.prod(base.stride)
+
+
+@dataclass(frozen=True, slots=True)
+class Grams:
+    """Gram matrices of a piece of the symbol: (frequency·group, order, order), bounds of their errors, and where."""
+
+    product: Tensor
+    error: Tensor
+    waves: Tensor
+    pairs: Tensor
+
+
+def gram_pieces(weight: Tensor, base: ConvSpec, twist: Twist) -> Callable[[], Iterable[Grams]]:
+    """Walks over the Gram matrices of all blocks over their shorter side; kept between walks where they are few."""
+    waves = frequencies(twist, base.stride, weight.device)
+    per_wave = weight.shape[0] * weight.shape[1] * math.prod(base.stride)
+
+    def walk() -> Iterator[Grams]:
+        for some in waves.split(max(1, CHUNK_ENTRIES // per_wave)):
+            part = symbol(weight, base, some)
+            blocks = part.blocks.flatten(0, 1)
+            product, error = gram(blocks)
+            yield Grams(product, error + 2 * frobenius(blocks) * part.error + part.error**2, some, part.pairs)
+
+    order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
+    if len(waves) * base.groups * order**2 > KEPT_ENTRIES:
+        return walk
+    kept = list(walk())
+    return lambda: kept
+
+
+def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | None:
+    """All waves of the circulant with eigenvalue above ``level``, one of each pair ±ω; None if that is too much work.
+
+    A block whose Gram matrix M has ‖M‖_F ≤ level, or for which Cholesky proves M ≼ level·I, has none. The others are
+    diagonalized: M ≼ level·I + Σ_j (λ_j − level)₊ w_j w_jᴴ up to the backward error 16 n u ‖M‖, added to level and λ_j.
+
+    Args:
+        pieces: the Gram matrices.
+        level: squared norm above which to look.
+    """
+    parts: list[tuple[Tensor, ...]] = []
+    slack, work = 0.0, 0.0
+    for piece in pieces():
+        product, error = piece.product, piece.error
+        if 4 * product.shape[-1] ** 3 > EIGEN_WORK:
+            return None
+        index = (frobenius(product) + error > level).nonzero()[:, 0]
+        index = index[~below(product[index], level - error[index])]
+        work += len(index) * product.shape[-1] ** 3
+        if work > EIGEN_WORK:
+            return None
+        lam, vec = torch.linalg.eigh(product[index])
+        room = error[index] + eigenvalue_error(product.shape[-1]) * lam[:, -1]
+        slack = max([slack, *room.tolist()])
+        lam = lam + room[:, None]
+        at, which = (lam > level).nonzero(as_tuple=True)
+        groups = len(product) // len(piece.waves)
+        where, group = index[at] // groups, index[at] % groups
+        parts.append((lam[at, which], vec[at, :, which], group, piece.waves[where], piece.pairs[where]))
+    return Waves(level + slack, *(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
+    """A bound of the circulant's squared norm, not below ``least``: power iteration finds it, Cholesky proves it."""
+    top = least
+    for piece in pieces():
+        left = ~below(piece.product, top - piece.error)
+        product, error = piece.product[left], piece.error[left]
+        guess, room = max(top, _power_guess(product)), 5e-3
+        while len(product):
+            top = guess * (1.0 + room)
+            left = ~below(product, top - error)
+            product, error, room = product[left], error[left], room * 2
+    return top
+
+
+def _power_guess(product: Tensor, steps: int = 30) -> float:
+    """A value a little below the largest eigenvalue of a batch of Hermitian matrices; proves nothing."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(product.shape[-1], 1, generator=generator, dtype=torch.float64).to(product)
+    vector = start.expand(len(product), -1, -1)
+    size = vector.new_zeros(1).real
+    for _ in range(steps if len(product) else 0):
+        vector = product @ vector
+        size = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+        vector = vector / size.clamp_min(TINY)
+    return float(size.max())

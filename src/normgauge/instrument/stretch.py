@@ -1,0 +1,154 @@
+"""Where the gap lies: follow the worst direction found through the network and see what each layer makes of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from normgauge.core.refute import ROOM
+from normgauge.instrument.balance import Balanced
+from normgauge.instrument.probe.search import Found
+from normgauge.instrument.session import Session
+from normgauge.instrument.slopes import sample_alone
+from normgauge.instrument.trace.step import Trace, Value
+
+ROUNDS, SETTLED = 12, 1e-3
+EPS, BLURRED = torch.finfo(torch.float64).eps, 1e-5
+LARGEST = 600.0  # log of what a float may hold with room to spare
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What the steepest direction at the most sensitive sample met, by step index; empty where it was not followed.
+
+    Attributes:
+        slack: log of (what the step's gain allows) over (what it did).
+        reached: log of how much the direction had grown by the step's output.
+    """
+
+    slack: Mapping[int, float] = field(default_factory=dict)
+    reached: Mapping[int, float] = field(default_factory=dict)
+
+
+def follow_steepest(session: Session, best: Balanced, found: Found) -> Walk:
+    """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
+    if session.together or session.trace.embeddings or len(found.log_lower) != session.samples:
+        return Walk()
+    if session.samples > 1 and not sample_alone(session):
+        return Walk()
+    worst = int(found.log_lower.argmax())
+    traces = session.once(("walk", worst), lambda: steepest_walk(session, worst))
+    if traces is None:
+        return Walk()
+    here, there = traces
+    return Walk(slacks(best, session.trace, here, there), reached(here, there))
+
+
+def steepest_walk(session: Session, sample: int) -> tuple[Trace, Trace] | None:
+    """The model at a sample and a little further in its steepest direction; nothing where that fails."""
+    x = session.trace.sources[0].tensor
+    x = x if session.samples == 1 else x[sample : sample + 1]
+    reach = min(1e-6 * float(x.norm() + 1), ROOM)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            direction = steepest_direction(session.function(), x, reach)
+        here, there = session.retrace(x), session.retrace(x + reach * direction)
+    except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
+        return None
+    return (here, there) if all(same_steps(session, trace) for trace in (here, there)) else None
+
+
+def same_steps(session: Session, one: Trace) -> bool:
+    """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
+    return len(one.steps) == len(session.trace.steps) and all(
+        a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
+        for a, b in zip(one.steps, session.trace.steps, strict=True)
+    )
+
+
+def steepest_direction(function: Callable[[Tensor], Tensor], x: Tensor, reach: float) -> Tensor:
+    """A unit vector near the top right singular vector of the Jacobian at x, by power iteration."""
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    direction = torch.randn(x.shape, dtype=torch.float64, generator=generator).to(x)
+    grown = 0.0
+    for _ in range(ROUNDS):
+        direction = direction / direction.norm()
+        point = x.detach().requires_grad_(True)
+        with torch.enable_grad():
+            out = function(point)
+            change = (function(x + reach * direction) - out).detach()
+            (direction,) = torch.autograd.grad((out * change / change.norm().clamp_min(1e-300)).sum(), point)
+        if not bool(torch.isfinite(direction).all()) or not bool(direction.any()):
+            return torch.zeros_like(x)
+        before, grown = grown, float(direction.norm())  # ‖Jᵀu‖, which rises to ‖J‖
+        if grown - before < SETTLED * grown:
+            break
+    return direction / direction.norm()
+
+
+def reached(here: Trace, there: Trace) -> dict[int, float]:
+    """By step: log of how much the change from ``here`` to ``there`` has grown by its output.
+
+    A step is left out where rounding may have made more than `BLURRED` of its change: each entry is taken to err by 8
+    units in its last place, and what has erred before a step errs as much behind it.
+    """
+    plain = Balanced(torch.zeros(1))
+    start = math.hypot(*(_length(plain, a, a, b) for a, b in zip(here.sources, there.sources, strict=True)))
+    found: dict[int, float] = {}
+    blur: dict[int, float] = {}  # by value, the part of its change that may be rounding
+    for a, b in zip(here.steps, there.steps, strict=True):
+        for before, after in zip(a.outputs, b.outputs, strict=True):
+            moved = _length(plain, before, before, after)
+            fresh = 8 * EPS * _moved_size(before, after) / moved if moved > 0 else 0.0
+            blur[before.index] = max((blur.get(value.index, 0.0) for value in a.inputs), default=0.0) + fresh
+            if before is a.outputs[0] and start > 0 and blur[before.index] < BLURRED:
+                found[a.index] = math.log(moved / start) if moved > 0 else -math.inf
+    return found
+
+
+def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:
+    """By step: log of (what its gain allows) over (what it did) for the change from ``here`` to ``there``.
+
+    Lengths are taken in the bound's own channel weights, so that along a chain the slacks add up to the whole gap. All
+    three traces have the same steps; the gains and weights are those of ``measured``.
+    """
+    found: dict[int, float] = {}
+    for step, a, b in zip(measured.steps, here.steps, there.steps, strict=True):
+        out = step.outputs[0]
+        produced = _length(bound, out, a.outputs[0], b.outputs[0])
+        allowed = 0.0
+        for k, value in enumerate(step.inputs):
+            gain = bound.gains.get((out.index, k), math.inf)
+            allowed += math.inf if gain > LARGEST else math.exp(gain) * _length(bound, value, a.inputs[k], b.inputs[k])
+        if produced > 0 and allowed > 0 and math.isfinite(allowed):
+            found[step.index] = max(math.log(allowed / produced), 0.0)
+    return found
+
+
+def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> float:
+    """‖D (h' − h)‖ with the channel weights of the bound; NaN where one sample has only a part of these channels."""
+    if here.tensor.is_complex():
+        change = (there.tensor - here.tensor).detach().abs().cpu().double()
+    else:  # masks and indices too
+        change = (there.tensor.detach().double() - here.tensor.detach().double()).cpu()
+    weights = bound.weights.get(measured.index)
+    if weights is not None:
+        axis, logs = weights
+        if change.shape[axis] != len(logs):  # the model laid samples and channels along one axis
+            return math.nan
+        change = change * logs.exp().reshape([-1 if i == axis else 1 for i in range(change.ndim)])
+    return float(torch.linalg.vector_norm(change))
+
+
+def _moved_size(here: Value, there: Value) -> float:
+    """Length of the entries that moved: those that did not, such as a mask, add no error to the change."""
+    data = here.tensor.detach()
+    if not data.is_floating_point() and not data.is_complex():
+        return 0.0
+    return float(torch.linalg.vector_norm(torch.where(there.tensor.detach() != data, data, 0)))

@@ -1,0 +1,268 @@
+"""The trace is checked, not trusted: the recorded steps run again from what was stored of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from normgauge.core.rounding import TINY
+from normgauge.instrument.trace.held import fresh
+from normgauge.instrument.trace.inputs import Call, mapped, pick_output
+from normgauge.instrument.trace.precision import Precision, widened
+from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
+from normgauge.instrument.trace.untouched import cast_tree, default_eps, untouched
+
+CAST = {torch.float64: 5e-2, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.3}
+"""What a model's own output may differ from that of its copy in float64, as a part of the output's length.
+
+A model in float64 that casts inside loses what the copy keeps.
+"""
+NEAR = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 0.2}
+"""What two runs may differ by, as a part of the largest entry: other kernels, other order of sums."""
+Function = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the model itself gave, in its own precision and place.
+
+    Attributes:
+        here: the measured output; None where random numbers were drawn.
+        other: another input, None where the model refuses it or an integer input is measured from its embedding on.
+        there: the output at that one.
+        eps: the ε of every RMSNorm that leaves it open.
+        casts: whether its program does anything about precision.
+    """
+
+    here: Tensor | None
+    other: Tensor | None
+    there: Tensor | None
+    eps: frozenset[float]
+    casts: bool
+
+    def computed_by(self, trace: Trace, function: Function) -> bool:
+        """Whether the copy that was traced computes what the model does, here and at the other input."""
+        if self.here is None or trace.output is None:
+            return True
+        if not same_but_for_precision(self.here, trace.output.tensor):
+            return False
+        if self.other is None or self.there is None:
+            return True
+        source = trace.sources[0].tensor
+        try:
+            there = function(self.other.to(source))
+        except Exception:  # it ran in its own precision
+            return False
+        return same_but_for_precision(self.there, there)
+
+
+def same_but_for_precision(own: Tensor, copied: Tensor) -> bool:
+    """Whether an output in the model's own precision is that of its copy in float64."""
+    a, b = (t.detach().to("cpu") for t in (own, copied))
+    if a.shape != b.shape or a.dtype not in CAST:
+        return a.shape == b.shape
+    a, b, near = a.double(), b.double(), CAST[a.dtype]
+    finite = a.isfinite()  # what overflows in the model's own precision need not in the copy's
+    if bool((finite & ~b.isfinite()).any()):
+        return False
+    gap = torch.linalg.vector_norm(torch.where(finite, a - b, 0.0))
+    size = torch.linalg.vector_norm(torch.where(finite, b, 0.0))
+    return bool(gap <= near * size + 1e-6 * math.sqrt(b.numel()))
+
+
+def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None) -> Own:
+    """Run the model in its own precision, on copies of its tensors, at the batch and at another input."""
+    args, kwargs = cast_tree((call.args, call.kwargs), None, None)
+    x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
+    x.requires_grad_(call.measured.requires_grad)
+    other = there = None
+    with untouched(model, None, None, training, None):
+        state = torch.get_rng_state()
+        with Precision() as seen:
+            here, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
+        drew = not torch.equal(state, torch.get_rng_state())
+        here = None if drew or here is None else here.detach().clone()
+        lower = seen.asked or (here is not None and here.dtype != torch.float64)
+        if here is not None and lower and call.measured.is_floating_point():
+            other = elsewhere(call.measured.detach())[-1]
+            given = other.clone()
+            try:
+                args, kwargs = mapped(lambda leaf: given if leaf is x else leaf, (args, kwargs))
+                with torch.no_grad():
+                    there, _ = pick_output(model(*args, **kwargs), wanted)
+            except Exception:  # an input the model refuses
+                other = None
+    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked)
+
+
+def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
+    """The outputs of one step from its stored arguments and settings; ``given`` says what its inputs are."""
+
+    def put(leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            leaf = given(leaf)
+        return leaf.clone() if step.writes and isinstance(leaf, Tensor) else leaf
+
+    args, kwargs = tree_map(put, (step.args, step.kwargs), is_leaf=lambda leaf: isinstance(leaf, Value))
+    if step.random is not None:
+        torch.set_rng_state(step.random)
+    if step.module is not None:
+        layer = fresh(step.module) if step.writes else step.module
+        out = layer.forward(*args, **kwargs)
+    else:
+        out = step.target(*args, **kwargs)
+    results, passed = tensors_in(out), tensors_in((args, kwargs))
+    return [results[i] if i >= 0 else passed[-1 - i] for i in step.picks or range(len(step.outputs))]
+
+
+def runs(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
+    """Every step with its outputs where the first source is ``x``; a value is forgotten when nothing needs it any more.
+
+    A step that the tape could not follow gives what it was recorded with.
+    """
+    values = {source.index: source.tensor for source in trace.sources}
+    values[trace.sources[0].index] = x
+    left: dict[int, int] = {}
+    for step in trace.steps:
+        for value in step.inputs:
+            left[value.index] = left.get(value.index, 0) + 1
+    for step in trace.steps:
+        if step.trouble:
+            outs = [out.tensor for out in step.outputs]
+        else:
+            with widened(trace.native):
+                outs = run_step(step, lambda value: values[value.index])
+        values.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
+        for value in step.inputs:
+            left[value.index] -= 1
+            if left[value.index] == 0:
+                values.pop(value.index, None)
+        yield step, outs
+
+
+@torch.no_grad()
+def rerun(trace: Trace, x: Tensor) -> dict[int, Tensor]:
+    """Every value of the trace, by index, where the measured tensor is ``x``."""
+    found = {source.index: source.tensor for source in trace.sources} | {trace.sources[0].index: x}
+    state = torch.get_rng_state()
+    try:
+        for step, outs in runs(trace, x):
+            found.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
+    finally:
+        torch.set_rng_state(state)
+    return found
+
+
+def alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are the same up to rounding."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not (a.is_floating_point() or a.is_complex()):
+        return bool(torch.equal(a, b))
+    if not a.numel() or torch.equal(a, b):
+        return True
+    if a.layout != torch.strided:
+        return False
+    kind = a.dtype.to_real() if a.is_complex() else a.dtype
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    a, b = a.double(), b.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    size = float(b[b.isfinite()].abs().max()) if bool(b.isfinite().any()) else 0.0
+    return bool((same | ((a - b).abs() <= NEAR.get(kind, 1e-6) * size + TINY)).all())
+
+
+@torch.no_grad()
+def first_difference(trace: Trace) -> str:
+    """The first step that, given what it was given, does not make what it made; empty where there is none."""
+    for step in trace.steps:
+        if step.trouble:
+            continue
+        try:
+            with widened(trace.native):
+                outs = run_step(step, lambda value: value.tensor)
+        except Exception as error:
+            return f"{step.name}: it cannot be run again ({type(error).__name__}: {error})".partition("\n")[0]
+        for out, tensor in zip(step.outputs, outs, strict=True):
+            if not alike(tensor, out.tensor):
+                return f"{step.name}: run again from what was recorded of it, it gives something else"
+    return ""
+
+
+def elsewhere(x: Tensor) -> list[Tensor]:
+    """Other inputs: one near the first, and one that is near it for every second sample and far for the others.
+
+    Far means other signs and another order.
+    """
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(x)
+    size = x.abs().mean() + 1e-3
+    near = x + 1e-3 * size * noise
+    far = -1.3 * x.reshape(-1).flip(0).reshape(x.shape) + size * noise
+    if x.ndim > 1 and len(x) > 1:
+        every_second = (torch.arange(len(x)) % 2 == 1).to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+        far = torch.where(every_second, near, far)
+    return [near, far]
+
+
+@torch.no_grad()
+def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]) -> Trace:
+    """The trace, or one that ends in a step that says where its steps and the model differ.
+
+    Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
+    input, against the model itself; where that gives no numbers, at one nearer by.
+    """
+    if trace.output is None or not trace.sources or not trace.steps or any(step.trouble for step in trace.steps):
+        return trace
+    state = torch.get_rng_state()
+    try:
+        wrong = first_difference(trace)
+        if wrong:
+            name, _, why = wrong.partition(": ")
+            return trace.doubted(name, f"the trace is not faithful at {name}: {why}")
+        for x in reversed(elsewhere(trace.sources[0].tensor)):
+            wrong, told = different(trace, function, x)
+            if wrong and not trace.path_dependent:
+                return trace.doubted(*named(trace, retrace, x, wrong))
+            if told:
+                break
+    finally:
+        torch.set_rng_state(state)
+    return trace
+
+
+def different(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
+    """How the model and the recorded steps differ at ``x``, in words, and whether the model gave numbers there."""
+    assert trace.output is not None
+    try:
+        want = function(x.clone())  # which the model may overwrite
+    except Exception:  # an input the model refuses says nothing about its steps
+        return "", False
+    try:
+        got = x
+        for _, outs in runs(trace, x):
+            got = outs[min(trace.output.position, len(outs) - 1)]
+    except Exception as error:
+        return f"its steps cannot be run at another input ({type(error).__name__}: {error})".partition("\n")[0], True
+    wrong = "" if alike(got, want) else "the model's output at another input is not that of its recorded steps"
+    return wrong, bool(want.isfinite().any())
+
+
+def named(trace: Trace, retrace: Callable[[Tensor], Trace], x: Tensor, wrong: str) -> tuple[str, str]:
+    """The first step that differs at ``x``, by recording the model there."""
+    why = f"{wrong}; data reach it by a way the tape cannot see, or the model changes from call to call"
+    try:
+        other = retrace(x.clone())
+        for (step, outs), there in zip(runs(trace, x), other.steps, strict=False):
+            same = step.target is there.target and len(outs) == len(there.outputs)
+            if not same or not all(alike(a, b.tensor) for a, b in zip(outs, there.outputs, strict=True)):
+                return step.name, f"{why}; the first step that differs is {step.name}"
+    except Exception:
+        return "the model", why
+    return "the model", why

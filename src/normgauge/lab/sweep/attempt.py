@@ -1,0 +1,194 @@
+"""The process of one attempt, seen from outside: begun, looked at, ended; why it failed in its own last words.
+
+There are two ways to begin it: a fresh interpreter, or a fork of a server that has torch loaded already. Loading torch
+takes seconds; a fork takes milliseconds, and is a process of its own all the same. Either ends when the process that
+began it does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from normgauge.lab.sweep.files import LOG, RESULT
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext  # not on every system
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+LAST_LINES, LAST_LETTERS = 4, 600
+PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an attempt may use.
+
+    Attributes:
+        threads: for arithmetic.
+        timeout: seconds of wall clock; None for no limit.
+    """
+
+    threads: int
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over.
+
+    Attributes:
+        place: the trial's folder.
+        seconds: how long it took.
+        error: why it failed; "" where it did not.
+    """
+
+    place: Path
+    seconds: float
+    error: str = ""
+
+
+class Fresh:
+    """A fresh interpreter; its standard input is a pipe that closes when this process ends."""
+
+    def __init__(self, place: Path, threads: int) -> None:
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        command = [sys.executable, "-m", "normgauge.lab.sweep.child", str(place)]
+        with (place / LOG).open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the signal that killed it; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """End it now, wait for that, and give back what it held here."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+class Forked:
+    """A fork of the server; it watches the process that asked for it and ends with that."""
+
+    def __init__(self, place: Path, threads: int) -> None:
+        (place / LOG).touch()
+        self._process: BaseProcess = _context().Process(target=_forked, args=(str(place), threads))
+        self._process.start()
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        if self._code is None:
+            self._code = self._process.exitcode
+        return self._code
+
+    def kill(self) -> None:
+        """End it now."""
+        if self.poll() is None:
+            self._process.kill()
+        if self._code is None:
+            self._process.join()
+            self._code = self._process.exitcode
+        self._process.close()
+
+
+def _forked(place: str, threads: int) -> None:
+    from normgauge.lab.sweep.child import run_forked
+
+    sys.exit(run_forked(Path(place), threads))
+
+
+def _nothing() -> None:
+    """The first fork: it is there when the server has loaded everything."""
+
+
+def warm() -> None:
+    """Begin the server of forks and wait until it has loaded everything, so that no trial's time is spent on it."""
+    if quickest() is Forked:
+        first = _context().Process(target=_nothing)
+        first.start()
+        first.join()
+        first.close()
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["normgauge.lab.sweep.preload"])
+    return context
+
+
+def quickest() -> type[Fresh] | type[Forked]:
+    """Forks where the system has them."""
+    return Forked if "forkserver" in multiprocessing.get_all_start_methods() else Fresh
+
+
+class Attempt:
+    """A running trial; kill it or ask until it has ended."""
+
+    def __init__(self, place: Path, limits: Limits, process: Callable[[Path, int], Fresh | Forked] = Fresh) -> None:
+        self.place, self.limits = place, limits
+        self._begun = time.monotonic()
+        self._log = place / LOG
+        self._before = self._log.stat().st_size if self._log.exists() else 0
+        self._process = process(place, limits.threads)
+
+    def poll(self) -> Ended | None:
+        """How it ended; None while it runs. One that took too long is killed."""
+        seconds = time.monotonic() - self._begun
+        code = self._process.poll()
+        if code is None:
+            if self.limits.timeout is None or seconds < self.limits.timeout:
+                return None
+            self.kill()
+            return Ended(self.place, seconds, f"timed out: killed after {self.limits.timeout:g} s (run.timeout)")
+        self.kill()
+        if code == 0 and (self.place / RESULT).exists():
+            return Ended(self.place, seconds)
+        return Ended(self.place, seconds, "\n".join(part for part in (ending(code), self._last_words()) if part))
+
+    def kill(self) -> None:
+        """End it now."""
+        self._process.kill()
+
+    def _last_words(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(self._before)
+            lines = log.read().decode("utf-8", errors="replace").splitlines()
+        kept = [line.rstrip() for line in lines if line.strip()][-LAST_LINES:]
+        return "\n".join(kept)[-LAST_LETTERS:]
+
+
+def ending(code: int) -> str:
+    """An exit code in words; "" for 1, where the last words say more."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+    if code == 1:
+        return ""
+    return f"ended with exit code {code}" + (" and without a result" if code == 0 else "")
+
+
+def attempt(place: Path, limits: Limits) -> Ended:
+    """Begin an attempt and wait for its end."""
+    running = Attempt(place, limits)
+    try:
+        while (ended := running.poll()) is None:
+            time.sleep(PAUSE)
+    except BaseException:
+        running.kill()
+        raise
+    return ended

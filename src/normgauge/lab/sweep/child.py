@@ -1,0 +1,210 @@
+"""One trial in a process of its own: ``python -m normgauge.lab.sweep.child FOLDER``.
+
+It trains, or goes on from its checkpoint, gauges the trained network and writes result.json. It ends when the process
+that began it does, whatever ended that: a pipe that closes then is its standard input, or that of the fork.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from normgauge.core import store
+from normgauge.core.errors import LoadError, NormgaugeError
+from normgauge.instrument.measure import readings
+from normgauge.lab.sweep.building import builder, splits
+from normgauge.lab.sweep.files import CHECKPOINT, LOCK, LOG, RUN, Record, Result, exclusive, read_record, write_result
+from normgauge.lab.training import evaluate, train
+from normgauge.lab.zoo import Split
+from normgauge.monitor.monitor import Monitor
+from normgauge.render.verdict import alarm
+
+Values = dict[str, float | None]
+ORPHANED = 70
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the trial of a folder, in an interpreter begun for it.
+
+    Args:
+        arguments: the folder.
+
+    Returns:
+        The exit code; a failure is told on standard error.
+    """
+    threading.Thread(target=_end_with_the_pipe, daemon=True).start()
+    return _run(Path(arguments[0]))
+
+
+def run_forked(place: Path, threads: int) -> int:
+    """Run the trial of a folder, in a fork: what it prints goes to its log, as if it had been begun for it.
+
+    Args:
+        place: the folder.
+        threads: for arithmetic.
+
+    Returns:
+        The exit code.
+    """
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    with (place / LOG).open("ab") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+    torch.set_num_threads(threads)
+    return _run(place)
+
+
+def _run(place: Path) -> int:
+    record = read_record(place)
+    if record is None:
+        print(f"{place}: expected a trial.json, got none that can be read", file=sys.stderr)
+        return 1
+    try:
+        with exclusive(place / LOCK):  # whoever was killed a moment ago may still hold the files
+            write_result(place, run_trial(place, record))
+    except NormgaugeError as error:
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _end_with_the_pipe() -> None:
+    while os.read(0, 1):  # ends when the pipe is closed
+        pass
+    os._exit(ORPHANED)
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(ORPHANED)
+
+
+def run_trial(place: Path, record: Record) -> Result:
+    """Train and measure.
+
+    Args:
+        place: the trial's folder.
+        record: its settings.
+
+    Returns:
+        What was found.
+
+    Raises:
+        LoadError: when the user's function gives no network.
+    """
+    settings, folder = record.settings, Path(record.folder)
+    seed = int(settings["seed"])
+    train_split, test_split = splits(settings, folder)
+    random.seed(seed)
+    np.random.seed(seed)  # a user's function may draw from it
+    torch.manual_seed(seed)
+    model = builder(settings, folder)()
+    if not isinstance(model, nn.Module):
+        raise LoadError(f"{settings['network.build']}: expected a torch.nn.Module, got {type(model).__name__}")
+    model.to(torch.device(str(settings["training.device"])))
+    options = {
+        key.removeprefix("training."): value
+        for key, value in settings.items()
+        if key.startswith("training.") and key != "training.device"
+    }
+    with Watched(model, place, settings) as watched:
+        history = train(
+            model,
+            train_split,
+            **options,
+            seed=seed,
+            checkpoint=place / CHECKPOINT,
+            on_start=watched.on_start,
+            on_step=watched.on_step,
+        )
+    values = _scores(model, train_split, test_split)
+    found, notes = _measured(model, test_split, settings)
+    alarms = alarm_count(place) if settings["monitor"] else None
+    return Result({**values, **found, "alarms": alarms}, notes, history.losses)
+
+
+class Watched:
+    """The monitor of a trial, where asked for: begun when the training says where it begins, closed at the end."""
+
+    def __init__(self, model: nn.Module, place: Path, settings: Mapping[str, Any]) -> None:
+        self.model, self.place, self.settings = model, place, settings
+        self._monitor: Monitor | None = None
+
+    def on_start(self, step: int) -> None:
+        """Open the run file: anew for a fresh training, where it stopped for a resumed one."""
+        if not self.settings["monitor"]:
+            return
+        if step == 0:
+            (self.place / RUN).unlink(missing_ok=True)  # of an attempt that had not come to its first checkpoint
+        note = {"settings": {key: str(value) for key, value in self.settings.items()}}
+        self._monitor = Monitor(self.model, self.place / RUN, resume=step or False, note=note)
+
+    def on_step(self, step: int, loss: torch.Tensor) -> None:
+        """Pass a step on."""
+        if self._monitor is not None:
+            self._monitor.step(loss=loss, lr=float(self.settings["training.lr"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._monitor is not None:
+            self._monitor.close()
+
+
+def alarm_count(place: Path) -> int | None:
+    """How many alarms the run file of a trial holds, each step, layer and kind once; None where it cannot be read."""
+    try:
+        alarms = store.read(place / RUN).alarms
+    except NormgaugeError:
+        return None
+    return len({(alarm.get("step"), alarm.get("alarm"), alarm.get("layer")) for alarm in alarms})
+
+
+def _scores(model: nn.Module, train_split: Split, test_split: Split) -> Values:
+    train_scores, test_scores = (evaluate(model, split) for split in (train_split, test_split))
+    return {
+        "train_accuracy": train_scores.accuracy,
+        "test_accuracy": test_scores.accuracy,
+        "gap": train_scores.accuracy - test_scores.accuracy,
+        "train_loss": train_scores.loss,
+        "test_loss": test_scores.loss,
+        "loss_gap": test_scores.loss - train_scores.loss,
+    }
+
+
+def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tuple[Values, tuple[str, ...]]:
+    """The readings; a network that diverged has none, which is said and is no failure."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    batch = data.inputs[: settings["measure.samples"]].to(device)
+    asked: Any = {"search": settings["measure.search"], "balance": settings["measure.balance"], "pictures": False}
+    try:
+        found = readings(model, batch, settings["measure.scopes"], **asked)
+    except NormgaugeError as error:
+        return {}, (f"not gauged: {' '.join(str(error).split())}",)
+    ends = ("log10_upper", "log10_folded", "log10_lower")
+    values: Values = {f"{reading.scope}.{end}": getattr(reading, end) for reading in found for end in ends}
+    published = found[0].published
+    if "log10_P_w" in published:
+        values["log10_P_w"] = float(published["log10_P_w"])
+    for reduction, value in published.get("log10_prod_inv_sigma", {}).items():
+        values[f"log10_prod_inv_sigma_{reduction}"] = float(value)
+    notes = [alarm(reading) for reading in found if reading.log_refuted is not None]
+    notes += [f"{r.scope}: {item.name}: {item.why}" for r in found for item in (*r.unknown, *r.no_bound)]
+    return values, tuple(notes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""Which trial next, what to do with one that failed, and what the folder of a sweep says about each."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from normgauge.lab.sweep.attempt import Ended
+from normgauge.lab.sweep.engine import Engine
+from normgauge.lab.sweep.files import (
+    CHECKPOINT,
+    RESULT,
+    Record,
+    read_record,
+    read_result,
+    write_record,
+)
+from normgauge.lab.sweep.space import Trial
+from normgauge.render.sweep import Outcome
+
+TRIALS = "trials"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a sweep has come.
+
+    Attributes:
+        total: trials asked for.
+        done: those with a result.
+        failed: those given up.
+        left_s: seconds to go, guessed from the trials of this run; None before the first has ended.
+    """
+
+    total: int
+    done: int
+    failed: int
+    left_s: float | None
+
+    @property
+    def words(self) -> str:
+        """One line for people."""
+        failed = f", {self.failed} failed" if self.failed else ""
+        left = "" if self.left_s is None else f", about {_duration(self.left_s)} left"
+        return f"{self.done} of {self.total} trials done{failed}{left}"
+
+    @property
+    def fraction(self) -> float:
+        """Of the trials that are over."""
+        return (self.done + self.failed) / self.total if self.total else 1.0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Folder:
+    """The folder of a sweep: one folder a trial, by id."""
+
+    def __init__(self, out: Path, config_folder: Path, code: dict[str, Path | None]) -> None:
+        self.out, self.config_folder = out, config_folder
+        self._digests = {key: _digest(file) for key, file in code.items()}
+
+    def place(self, trial: Trial) -> Path:
+        """Where a trial lies."""
+        return self.out / TRIALS / trial.id
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """What is known of a trial: a result is what makes it done, even where nobody lived to say so."""
+        record = read_record(self.place(trial)) or self._fresh(trial)
+        result = read_result(self.place(trial))
+        status = "done" if result is not None else record.status if record.status != "done" else "new"
+        return Outcome(
+            id=trial.id,
+            point=trial.point,
+            seed=trial.seed,
+            status=status,
+            values={} if result is None else {name: v for name, v in result.values.items() if v is not None},
+            attempts=record.attempts,
+            seconds=record.seconds,
+            error=record.error if status == "failed" else "",
+            notes=() if result is None else result.notes,
+        )
+
+    def others(self, trials: Sequence[Trial]) -> int:
+        """How many trials lie here that this config does not ask for."""
+        own = {trial.id for trial in trials}
+        place = self.out / TRIALS
+        return sum(found.is_dir() and found.name not in own for found in place.iterdir()) if place.is_dir() else 0
+
+    def outdated(self, trials: Sequence[Trial]) -> int:
+        """How many finished trials used another version of the user's file."""
+        return sum(
+            record is not None and record.status == "done" and record.code != self._digest_of(trial)
+            for trial in trials
+            for record in (read_record(self.place(trial)),)
+        )
+
+    def begin(self, trial: Trial) -> Path:
+        """Write down that an attempt begins."""
+        place = self.place(trial)
+        place.mkdir(parents=True, exist_ok=True)
+        before, now = read_record(place) or self._fresh(trial), self._fresh(trial)
+        if before.code != now.code:
+            (place / CHECKPOINT).unlink(missing_ok=True)  # of another network, perhaps
+        (place / RESULT).unlink(missing_ok=True)
+        write_record(
+            place,
+            replace(now, status="running", attempts=before.attempts + 1, seconds=before.seconds, error=before.error),
+        )
+        return place
+
+    def settle(self, trial: Trial, ended: Ended, keep: bool) -> None:
+        """Write down how an attempt ended."""
+        place = self.place(trial)
+        record = read_record(place) or self._fresh(trial)
+        status = "failed" if ended.error else "done"
+        seconds = round(record.seconds + ended.seconds, 3)
+        write_record(place, replace(record, status=status, seconds=seconds, error=ended.error))
+        if not ended.error and not keep:
+            (place / CHECKPOINT).unlink(missing_ok=True)
+
+    def _fresh(self, trial: Trial) -> Record:
+        return Record(trial.id, trial.settings, str(self.config_folder), code=self._digest_of(trial))
+
+    def _digest_of(self, trial: Trial) -> str:
+        return self._digests.get(str(trial.settings["network.build"]), "")
+
+
+def _digest(file: Path | None) -> str:
+    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def drive(
+    trials: Sequence[Trial],
+    folder: Folder,
+    engine: Engine,
+    *,
+    retries: int = 1,
+    keep: bool = False,
+    report: Callable[[Tally], None] = lambda tally: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Run every trial that is not done, those that failed before included.
+
+    Args:
+        trials: what is asked for.
+        folder: of the sweep.
+        engine: what runs them.
+        retries: further attempts for a trial that fails.
+        keep: keep the checkpoints of finished trials.
+        report: told after each change.
+        clock: seconds.
+    """
+    waiting = deque(trial for trial in trials if folder.outcome(trial).status != "done")
+    tries = {trial.id: 0 for trial in waiting}
+    by_place: dict[Path, Trial] = {}
+    before, done, failed, begun = len(trials) - len(waiting), 0, 0, clock()
+    while waiting or by_place:
+        over = done + failed
+        left = (clock() - begun) / over * (len(tries) - over) if over else None
+        report(Tally(len(trials), before + done, failed, left))
+        while waiting and engine.free > 0:
+            trial = waiting.popleft()
+            tries[trial.id] += 1
+            place = folder.begin(trial).resolve()
+            by_place[place] = trial
+            engine.start(place)
+        for ended in engine.ended():
+            trial = by_place.pop(ended.place.resolve())
+            folder.settle(trial, ended, keep)
+            if not ended.error:
+                done += 1
+            elif tries[trial.id] <= retries:
+                waiting.append(trial)
+            else:
+                failed += 1
+    report(Tally(len(trials), before + done, failed, 0.0 if tries else None))

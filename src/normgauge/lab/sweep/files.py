@@ -1,0 +1,194 @@
+"""What lies in the folders of a sweep and its trials, and how it is written: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from normgauge.core.errors import InputError
+from normgauge.core.spelled import unspell
+from normgauge.core.stored import written_whole
+from normgauge.core.version import __version__
+from normgauge.lab.sweep.config import Config
+from normgauge.render.sweep import Outcome, Point, measures, points
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows; there, two sweeps in one folder are the user's care
+    fcntl = None  # type: ignore[assignment]
+
+Made = TypeVar("Made")
+SCHEMA = 1
+FORMAT = "normgauge-sweep"
+SCORES = ("train_accuracy", "test_accuracy", "gap", "train_loss", "test_loss", "loss_gap")
+PRODUCTS = ("log10_P_w", *(f"log10_prod_inv_sigma_{end}" for end in ("min", "rms", "max")))
+RECORD, RESULT, CHECKPOINT, RUN, LOG, LOCK = (
+    "trial.json",
+    "result.json",
+    "checkpoint.pt",
+    "run.jsonl",
+    "log.txt",
+    "lock",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a trial from outside.
+
+    Attributes:
+        id: of the trial.
+        settings: all of them.
+        folder: where relative paths of the settings begin.
+        status: ``new``, ``running``, ``done`` or ``failed``; what is ``running`` while no sweep runs was killed.
+        attempts: begun so far.
+        seconds: of the attempts that ended.
+        error: last lines of the last failed attempt.
+        code: a digest of the user's file that builds the network, "" where there is none.
+    """
+
+    id: str
+    settings: Mapping[str, Any]
+    folder: str
+    status: str = "new"
+    attempts: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a finished trial found.
+
+    Attributes:
+        values: numbers by name; None for what could not be measured.
+        notes: sentences about them.
+        losses: training loss of each epoch.
+    """
+
+    values: Mapping[str, float | None]
+    notes: tuple[str, ...] = ()
+    losses: tuple[float, ...] = field(default=())
+
+
+def write_record(place: Path, record: Record) -> None:
+    """Write trial.json."""
+    write_whole(place / RECORD, {"schema": SCHEMA, **asdict(record)})
+
+
+def read_record(place: Path) -> Record | None:
+    """The record of a folder; None where there is none that can be read."""
+    return _read(place / RECORD, lambda data: Record(**data))
+
+
+def write_result(place: Path, result: Result) -> None:
+    """Write result.json: with it, the trial is done."""
+    values = {name: spelled(value) for name, value in result.values.items()}
+    losses = [spelled(loss) for loss in result.losses]
+    write_whole(place / RESULT, {"schema": SCHEMA, "values": values, "notes": list(result.notes), "losses": losses})
+
+
+def read_result(place: Path) -> Result | None:
+    """The result of a folder; None where there is none that can be read."""
+
+    def result(data: dict[str, Any]) -> Result:
+        values = {name: unspell(value) for name, value in data["values"].items()}
+        return Result(values, tuple(data["notes"]), tuple(map(float, data["losses"])))
+
+    return _read(place / RESULT, result)
+
+
+def spelled(value: float | None) -> float | str | None:
+    """A number as strict JSON allows it: "inf", "-inf" and "nan" are strings."""
+    return value if value is None or math.isfinite(value) else str(float(value))
+
+
+def write_whole(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON so that a kill leaves the file before or the file after."""
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
+    """What is made of a file's fields; None where there is no file, or one that is damaged or of another schema."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return made(data) if isinstance(data, dict) and data.pop("schema", None) == SCHEMA else None
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def measure_names(scopes: Sequence[str]) -> list[str]:
+    """What a trial may measure when it is gauged in these scopes."""
+    bounds = [f"{scope}.log10_{end}" for scope in scopes for end in ("upper", "folded", "lower")]
+    return [*SCORES, *bounds, *PRODUCTS, "alarms"]
+
+
+def to_json(config: Config, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything a sweep found, in the form that results.json and ``--json`` hold."""
+    names = measures(outcomes)
+    return {
+        "schema": SCHEMA,
+        "format": FORMAT,
+        "normgauge": __version__,
+        "name": config.name,
+        "config": str(config.path),
+        "shared": dict(config.shared),
+        "varied": list(config.varied),
+        "points": [_point(point, names) for point in points(outcomes)],
+        "trials": [_trial(outcome) for outcome in outcomes],
+    }
+
+
+def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "settings": dict(point.settings),
+        "seeds": len(point.outcomes),
+        "done": point.done,
+        "failed": sum(outcome.status == "failed" for outcome in point.outcomes),
+        "mean": {name: spelled(point.mean(name)) for name in names},
+        "std": {name: spelled(point.std(name)) for name in names},
+    }
+
+
+def _trial(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "id": outcome.id,
+        "settings": dict(outcome.point),
+        "seed": outcome.seed,
+        "status": outcome.status,
+        "attempts": outcome.attempts,
+        "seconds": outcome.seconds,
+        "error": outcome.error,
+        "notes": list(outcome.notes),
+        "values": {name: spelled(value) for name, value in outcome.values.items()},
+    }
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold a lock on a file; the system gives it back when the process ends, however it ends.
+
+    Args:
+        path: the file, made where it does not exist.
+        refusal: the error when another process holds it; None to wait for it instead.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: with the refusal.
+    """
+    with path.open("ab") as stream:
+        if fcntl is not None:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise InputError(str(refusal)) from None
+        yield

@@ -1,0 +1,92 @@
+"""Attempts as Ray tasks, on a cluster that runs already or on a small one begun here.
+
+Each task begins the same process as the local engine does, so a crash, a limit or an error looks the same. The sweep's
+folder and the config's must be at the same place on every machine (a shared disk).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from normgauge.core.errors import InputError
+from normgauge.lab.sweep.attempt import Ended, Limits, attempt
+from normgauge.lab.sweep.engine import Engine
+
+MOMENT = 0.2  # seconds to wait for a task to end
+
+
+class OnRay(Engine):
+    """An engine of Ray tasks."""
+
+    def __init__(self, workers: int, limits: Limits, address: str | None = None, gpus: float = 0.0) -> None:
+        super().__init__(workers, limits)
+        self._ray, self._own = _connected(workers * limits.threads, address)
+        # Ray must not try again by itself: attempts are counted, and each is written down.
+        remote = self._ray.remote(max_retries=0, num_cpus=limits.threads, num_gpus=gpus)
+        self._task: Any = remote(_attempt_there)
+
+    def start(self, place: Path) -> None:
+        """Begin a task."""
+        place = place.resolve()
+        self._running[self._task.remote(str(place), self.limits.threads, self.limits.timeout)] = place
+
+    def ended(self) -> list[Ended]:
+        """Wait a moment for a task."""
+        if not self._running:
+            return []
+        over, _ = self._ray.wait(list(self._running), num_returns=1, timeout=MOMENT)
+        return [self._outcome(reference, self._running.pop(reference)) for reference in over]
+
+    def _outcome(self, reference: Any, place: Path) -> Ended:
+        try:
+            seconds, error = self._ray.get(reference)
+        except self._ray.exceptions.RayError as failure:
+            return Ended(place, 0.0, f"Ray: {' '.join(str(failure).split())[:400]}")
+        return Ended(place, seconds, error)
+
+    def stop(self) -> None:
+        """Cancel them, and end a Ray that was begun here."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        if self._own:
+            self._ray.shutdown()
+
+
+def _attempt_there(place: str, threads: int, timeout: float | None) -> tuple[float, str]:
+    """What a Ray worker does; only plain values travel."""
+    folder = Path(place)
+    if not folder.is_dir():
+        return 0.0, f"{place} is not there on this machine; the sweep's folder must be on a disk that all share"
+    found = attempt(folder, Limits(threads, timeout))
+    return found.seconds, found.error
+
+
+def _connected(cpus: int, address: str | None) -> tuple[ModuleType, bool]:
+    """Ray, and whether it was begun here.
+
+    Raises:
+        InputError: when it is not installed, or there is no such cluster.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent anywhere
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--engine ray needs Ray: pip install 'normgauge[ray]'") from None
+    if ray.is_initialized():
+        return ray, False
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        told = " ".join(str(error).split())[:300]
+        where = f"no Ray cluster at {address}" if address else "Ray did not start here"
+        raise InputError(f"{where}: {told}") from None
+    return ray, True

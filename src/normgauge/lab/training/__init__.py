@@ -1,0 +1,8 @@
+"""One resumable training loop for the demo, the sweeps and the experiments."""
+
+from __future__ import annotations
+
+from normgauge.lab.training.loop import Scores, accuracy, evaluate, one_thread, train
+from normgauge.lab.training.resume import Epoch, History
+
+__all__ = ["Epoch", "History", "Scores", "accuracy", "evaluate", "one_thread", "train"]

@@ -1,5 +1,0 @@
-"""What is found rather than proved: Jacobian norms, secants and a search for the steepest point."""
-
-from normgauge.probe.search import Found, search
-
-__all__ = ["Found", "search"]

@@ -1,0 +1,88 @@
+"""Every claim of the theory, with a verdict and a check that can fail.
+
+claims/: what the sources say, one file each, data alone; checks/: functions that draw instances and compare.
+claim: the words checks are written in; draw, nets, losses, jacobians: what they draw and how they measure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Sequence
+from importlib import import_module, resources
+from typing import Any
+
+from normgauge.core.claim import Entry, Ledger, Verdict
+from normgauge.core.errors import InputError
+from normgauge.instrument.rules import REGISTRY
+from normgauge.lab.training import one_thread
+from normgauge.theory.claim import Claim
+
+SOURCES = ("than2025", "slides", "summary", "akbar", "own")
+
+
+def load(name: str) -> tuple[dict[str, str], list[Claim]]:
+    """A source and its claims in its order; what a rule says by itself stands with the rule alone."""
+    text = resources.files(__package__).joinpath("claims", f"{name}.toml").read_text(encoding="utf-8")
+    told = tomllib.loads(text)
+    source, shared = told.pop("source"), told.pop("rules", {})
+    given = {key: {"at": "rules", "check": check, **_said(key)} for key, check in shared.items()}
+    return source, [_claim(key, source["name"], fields) for key, fields in {**given, **told}.items()]
+
+
+def _said(claim: str) -> dict[str, str]:
+    rules = [rule for rule in REGISTRY.entries() if rule.claim == claim]
+    read = (" ".join((rule.summary, rule.formula)) for rule in rules)
+    return {"reading": "; ".join(read), "instead": "Holds " + "; ".join(dict.fromkeys(rule.holds for rule in rules))}
+
+
+def _claim(name: str, source: str, given: dict[str, Any]) -> Claim:
+    module, _, function = given.pop("check", "").partition(".")
+    check = getattr(import_module(f"{__package__}.checks.{module}"), function) if module else None
+    backs = (*given.pop("backs", ()), *(rule.id for rule in REGISTRY.entries() if rule.claim == name))
+    verdict, published = Verdict(given.pop("verdict", "holds")), tuple(given.pop("published", ()))
+    return Claim(Entry(name, source, verdict=verdict, published=published, backs=backs, **given), check)
+
+
+_LOADED = [load(source) for source in SOURCES]
+CLAIMS: dict[str, Claim] = {claim.id: claim for _, claims in _LOADED for claim in claims}
+ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if "about" in source)
+
+
+def find(names: Sequence[str]) -> list[Claim]:
+    """The claims called by ``names``: an id (``T.L1``) or the start of several (``T``, ``A.P4``); all where none is.
+
+    Raises:
+        InputError: for a name that is neither, with the nearest ids.
+    """
+    chosen: dict[str, Claim] = {}
+    for name in names or ("",):
+        hits = {k: c for k, c in CLAIMS.items() if k.lower() == name.lower()}
+        hits = hits or {k: c for k, c in CLAIMS.items() if not name or f"{k}.".lower().startswith(f"{name}.".lower())}
+        hits = hits or {k: c for k, c in CLAIMS.items() if k.lower().startswith(name.lower())}
+        if not hits:
+            near = difflib.get_close_matches(name.upper(), {k.upper(): k for k in CLAIMS}, n=5, cutoff=0.3)
+            nearest = ", ".join(k for k in CLAIMS if k.upper() in near)
+            raise InputError(f"claim: expected an id such as T.L1, got {name!r}; nearest: {nearest or 'none'}")
+        chosen |= hits
+    return list(chosen.values())
+
+
+def check(claims: Sequence[Claim], seed: int = 0, progress: Callable[[str, float], None] | None = None) -> Ledger:
+    """Run the checks of ``claims`` on instances drawn from ``seed``.
+
+    Args:
+        claims: which ones; `find` finds them.
+        seed: another seed, other instances.
+        progress: called with the id of each claim before it, and how far all have come.
+
+    Returns:
+        What was found.
+    """
+    outcomes = []
+    with one_thread():
+        for done, claim in enumerate(claims):
+            if progress:
+                progress(claim.id, done / len(claims))
+            outcomes.append(claim.run(seed))
+    return Ledger(tuple(outcomes), ABOUT)

@@ -1,8 +1,0 @@
-"""One resumable training loop for the demo, the sweeps and the experiments."""
-
-from __future__ import annotations
-
-from normgauge.training.loop import Scores, accuracy, evaluate, one_thread, train
-from normgauge.training.resume import Epoch, History
-
-__all__ = ["Epoch", "History", "Scores", "accuracy", "evaluate", "one_thread", "train"]

@@ -1,0 +1,63 @@
+"""Small problems for the rows that train, perturb or compare."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.certificates.case import Case
+from normgauge.certificates.facts.sample import Sample, outputs
+from normgauge.certificates.rows.holdout import rows as holdout_rows
+from normgauge.core.certificate import Row
+from normgauge.lab.training import train
+from normgauge.lab.zoo import Split, mlp
+
+WIDTH = 6
+
+
+def points(count: int, seed: int, *, noise: float = 0.1) -> tuple[Tensor, Tensor]:
+    """Gaussian inputs with the class of a fixed linear map; a share ``noise`` of the labels is flipped."""
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, WIDTH, generator=draw)
+    labels = (inputs[:, 0] + inputs[:, 1] > 0).long()
+    flipped = torch.rand(count, generator=draw) < noise
+    return inputs, torch.where(flipped, 1 - labels, labels)
+
+
+def small(norm: str | None = "batch", seed: int = 0) -> nn.Module:
+    """An untrained network for these points."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return mlp((WIDTH, 8, 2), norm=norm)
+
+
+def case_of(model: nn.Module, train_data: tuple[Tensor, Tensor], **options: object) -> Case:
+    """The case of a network and its training points."""
+    sample = Sample.of(train_data, "train")
+    return Case(model.eval(), sample, outputs(model.eval(), sample), **options)  # type: ignore[arg-type]
+
+
+def cut(scale: float = 1.0) -> nn.Module:
+    """The map that made the classes of `points`, as two outputs −w·x and w·x with ‖w‖ = scale."""
+    with torch.random.fork_rng(devices=[]):
+        linear = nn.Linear(WIDTH, 2, bias=False)
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.weight[:, :2] = scale / math.sqrt(2) * torch.tensor([[-1.0, -1.0], [1.0, 1.0]])
+    return linear
+
+
+def held_out(model: nn.Module, holdout: tuple[Tensor, Tensor], **options: object) -> tuple[Case, Row]:
+    """The case of a network with these hold-out points, and its row by Clopper and Pearson."""
+    fresh = Sample.of(holdout, "holdout")
+    case = case_of(model, points(20, 10_000), holdout=fresh, holdout_logits=outputs(model, fresh), **options)
+    return case, next(iter(holdout_rows(case)))
+
+
+def trained(data: tuple[Tensor, Tensor], norm: str | None = "batch", epochs: int = 3, seed: int = 0) -> nn.Module:
+    """A network fitted to them."""
+    model = small(norm, seed)
+    train(model, Split(*data), epochs=epochs, batch_size=64, lr=1e-2, seed=seed)
+    return model.eval()

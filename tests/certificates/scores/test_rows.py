@@ -1,0 +1,195 @@
+"""Every row is there for every network, typed, with its reason where it does not apply."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.scores import SCORES, Ground, rows, score_values
+from normgauge.certificates.scores.flatness import score_noise
+from normgauge.certificates.scores.ground import ROUGH, SEARCH
+from normgauge.certificates.scores.norms import distances, multiplications
+from normgauge.core.certificate import Consumed, Kind, Row
+from normgauge.core.errors import InputError
+from tests.certificates.scores.made import case, conv_net, images, sample, scored, trained, two_layers
+
+KEYS = [score.key for score in SCORES]
+
+
+class Attention(nn.Module):
+    """A layer that no score of maps in a row fits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.head = nn.MultiheadAttention(6, 2, batch_first=True), nn.Linear(36, 3)
+
+    def forward(self, x):
+        x = x.squeeze(1)
+        return self.head(self.mix(x, x, x, need_weights=False)[0].flatten(1))
+
+
+class Odd(nn.Module):
+    """A function without any parameter."""
+
+    def forward(self, x):
+        return x.flatten(1)[:, :3]
+
+
+@pytest.mark.parametrize(
+    "net",
+    [conv_net(None), conv_net("batch"), conv_net("group"), Attention(), Odd()],
+    ids=["plain", "batch", "group", "attention", "odd"],
+)
+def test_every_row_is_there_and_says_what_it_is(net):
+    rows = scored(net.eval(), images(30), more={"unlabeled": images(40, seed=7)})
+    assert list(rows) == KEYS
+    for row in rows.values():
+        assert row.family == "score" and row.confidence is None and row.source and row.formula
+        assert "larger predicts worse" in row.quantity
+        assert row.kind in (Kind.SCORE, Kind.NOT_APPLICABLE)
+        assert bool(row.reason) is (row.kind is Kind.NOT_APPLICABLE)
+        assert (row.value is not None and bool(row.terms)) is (row.kind is Kind.SCORE)
+        assert Row.from_json(json.loads(json.dumps(row.to_json(), allow_nan=False))) == row
+
+
+def test_what_a_network_lacks_is_named():
+    rows = scored(trained(conv_net("group"), images()), images())
+    assert "GroupNorm" in rows["path-norm"].reason
+    assert "initial=" in rows["fro-dist"].reason
+    assert "unlabeled=" in rows["cell-sensitivity"].reason
+    assert "reading" in rows["balanced-capacity-margin"].reason
+    assert "lipschitz_term" in rows["theorem20-lipschitz"].reason
+    rows = scored(Attention().eval(), images(30))
+    assert "in_proj_weight" in rows["log-prod-spec-true"].reason
+    assert "not classified rightly" in rows["inverse-margin"].reason
+    assert scored(Odd(), images(9))["l2"].reason == "the network has no parameters"
+
+
+def test_initial_weights_of_another_network_are_refused_in_the_row():
+    net, data = two_layers(), sample()
+    assert "do not fit" in scored(net, data, initial={"x": torch.zeros(1)})["fro-dist"].reason
+    with pytest.raises(InputError, match="other names or shapes"):
+        distances({"0.weight": torch.zeros(2, 2)}, {"weight": torch.zeros(2, 2)})
+    assert scored(net, data, initial=copy.deepcopy(net.state_dict()))["fro-dist"].value == 0.0
+    assert "ranks nothing" in scored(net, _right(data), initial=net.state_dict())["log-spec-init-main"].reason
+
+
+def _right(data: Sample) -> Sample:
+    """Only what the network of two layers classifies with a margin."""
+    x = data.inputs
+    return data.part(torch.where(data.labels == 0, 6 * x[:, 0] - 5 * x[:, 1], 5 * x[:, 1] - 6 * x[:, 0]) > 0.1)
+
+
+def test_layers_that_are_zero_have_no_logarithm():
+    net = two_layers()
+    with torch.no_grad():
+        net[0].weight.zero_()
+    rows = scored(net, sample())
+    assert "zero" in rows["log-prod-spec"].reason and "zero" in rows["fro-over-spec"].reason
+
+
+def test_noise_that_changes_nothing_or_everything_is_no_score():
+    class Deaf(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1) + 0 * self.weight
+
+    x, y = torch.ones(10, 1), torch.zeros(10, dtype=torch.long)
+    with pytest.raises(InputError, match="takes less than"):
+        score_noise(Deaf(), x, y)
+    net = nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[1e-12], [0.0]]))
+    with pytest.raises(InputError, match="already takes"):
+        score_noise(net, x, y)
+
+
+def test_word_numbers_have_no_slopes():
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(5, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.table(x).mean(1))
+
+    torch.manual_seed(0)
+    words = torch.randint(0, 5, (20, 3))
+    rows = scored(Words().eval(), Sample(words, words[:, 0] % 2))
+    assert "whole numbers" in rows["input-gradient"].reason
+    assert "whole numbers" in rows["noise-sensitivity"].reason
+    assert rows["l2"].kind is Kind.SCORE and "Embedding" in rows["path-norm"].reason
+
+
+def test_the_model_and_the_random_state_are_left_as_they_are():
+    data = images(40)
+    net = trained(conv_net("batch"), data)
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    gradients = [p.grad.clone() for p in net.parameters()]
+    random = torch.get_rng_state()
+    rows = scored(net, data, more={"unlabeled": images(40, seed=3)})
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(torch.equal(v, net.state_dict()[k]) for k, v in before.items())
+    assert not net.training
+    assert all(torch.equal(g, p.grad) for g, p in zip(gradients, net.parameters(), strict=True))
+    again = scored(net, data, more={"unlabeled": images(40, seed=3)})
+    assert [r.value for r in rows.values()] == [r.value for r in again.values()]
+
+
+def test_cell_sensitivity_says_that_it_used_unlabeled_data():
+    data = images(700)
+    rows = scored(trained(conv_net(None), data, 5), data, more={"unlabeled": images(40, seed=3)})
+    assert rows["cell-sensitivity"].consumed == (Consumed.UNLABELED,)
+
+
+def test_progress_is_told():
+    told: list[float] = []
+    list(rows(case(two_layers(), sample(), progress=lambda _, share: told.append(share))))
+    assert told == sorted(told) and told[-1] == 1.0
+
+
+def test_multiplications_are_weights_times_places():
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(144, 3, bias=False))
+    assert multiplications(net, torch.zeros(2, 1, 6, 6)) == 36 * 36 + 144 * 3
+
+
+def test_a_large_network_is_shown_fewer_samples_and_searched_less(monkeypatch):
+    net, data = two_layers(), sample(400)
+    small = Ground(case(net, data))
+    assert len(small.inputs) == 400 and small.search == SEARCH
+    monkeypatch.setattr("normgauge.certificates.scores.norms.multiplications", lambda *_: 3.2e7)
+    large = Ground(case(net, data))
+    assert len(large.inputs) == 62 and large.search == ROUGH
+    monkeypatch.setattr("normgauge.certificates.scores.norms.multiplications", lambda *_: 1e12)
+    assert len(Ground(case(net, data)).inputs) == 50
+
+
+def test_the_plain_numbers_are_the_values_of_the_rows():
+    net, data, fresh = two_layers(), sample(), sample(30, seed=4)
+    rows = scored(net, data, more={"unlabeled": fresh}, initial=net.state_dict())
+    found = score_values(net, (data.inputs, data.labels), unlabeled=fresh.inputs, initial=net.state_dict())
+    assert found == {key: row.value for key, row in rows.items() if row.value is not None}
+    assert "cell-sensitivity" in found and "theorem20-lipschitz" not in found
+    assert "cell-sensitivity" not in score_values(net, data)
+
+
+@pytest.mark.parametrize(("value", "fits"), [(0.0, True), (1.0, False)])
+def test_padding_with_zeros_has_paths_and_padding_with_ones_has_not(value, fits):
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(nn.functional.pad(x, (1, 1), "constant", value))
+
+    row = scored(Padded().eval(), sample(20))["path-norm"]
+    assert (row.kind is Kind.SCORE) is fits

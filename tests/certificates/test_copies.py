@@ -1,0 +1,108 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.certificates import copies
+from normgauge.certificates.copies import refuse_leak, refuse_near_copies
+from normgauge.certificates.facts.sample import Sample
+from normgauge.core.certificate import Certificate, Kind
+from normgauge.core.errors import InputError
+from normgauge.lab.zoo.data import digits
+
+
+@pytest.fixture
+def train() -> Tensor:
+    return digits("train").inputs
+
+
+@pytest.fixture
+def test() -> Tensor:
+    return digits("test").inputs
+
+
+def discrete(count: int, seed: int) -> list[int]:
+    """Half of the draws are among 20 frequent values."""
+    draw = torch.Generator().manual_seed(seed)
+    frequent = torch.rand(count, generator=draw) < 0.5
+    rare = torch.randint(20, 10**6, (count,), generator=draw)
+    found: list[int] = torch.where(frequent, torch.randint(20, (count,), generator=draw), rare).tolist()
+    return found
+
+
+def test_equal_records_that_nature_makes_pass_with_a_word() -> None:
+    refused = 0
+    for seed in range(40):
+        try:
+            (said,) = refuse_leak(discrete(300, 2 * seed), discrete(200, 2 * seed + 1), "holdout")
+            assert "no more than chance makes" in said
+        except InputError:
+            refused += 1
+    assert refused <= 2  # binomial 99 % limit of 1 %
+
+
+def test_records_that_were_put_there_are_refused() -> None:
+    train, fresh = discrete(600, 0), discrete(600, 1)
+    leaked = [record for record in train if record >= 20][:25]
+    with pytest.raises(
+        InputError, match=r"of its 600 samples are training samples too.* a leak\. Split the data again"
+    ):
+        refuse_leak(train, fresh[:575] + leaked, "holdout")
+    with pytest.raises(InputError, match="of its 600 samples are exact copies of others in it, more than the"):
+        refuse_leak(train, fresh[:580] + [-k // 2 for k in range(20)], "holdout")
+    assert len(refuse_leak(train, fresh[:580] + [-k // 2 for k in range(20)], "holdout", independent=False)) == 1
+
+
+def test_without_repeats_in_train_a_few_are_enough() -> None:
+    assert refuse_leak(range(1000), range(1000, 1200), "unlabeled") == []
+    with pytest.raises(InputError, match="unlabeled: 5 of its 205 samples are training samples too"):
+        refuse_leak(range(1000), [*range(1000, 1200), *range(5)], "unlabeled")
+    with pytest.raises(InputError, match="5 of its 205 samples are exact copies"):
+        refuse_leak(range(1000), [*range(1000, 1200), *range(1000, 1005)], "unlabeled")
+
+
+def certified(x: Tensor, y: Tensor, hx: Tensor, hy: Tensor) -> Certificate:
+    return ng.certify(nn.Linear(x.shape[1], 2), (x, y), (hx, hy), epochs=0)
+
+
+def test_a_record_is_an_input_with_its_label_and_a_zero_has_no_sign() -> None:
+    torch.manual_seed(0)
+    x, zeros = torch.randn(100, 3), torch.zeros(100, 1)
+    y = torch.randint(2, (100,))
+    with pytest.raises(InputError, match="holdout: 100 of its 100 samples are training samples too"):
+        certified(torch.cat([x, zeros], 1), y, torch.cat([x, -zeros], 1), y)
+    codes = torch.randint(3, (200, 2)).float()
+    labels = torch.randint(2, (200,))
+    found = certified(codes[:100], labels[:100], codes[100:], labels[100:])
+    assert any("no more than chance makes" in said for said in found.warnings)
+    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
+
+
+def test_noisy_copies_of_the_training_set_are_refused(train: Tensor, test: Tensor) -> None:
+    drawn = Sample(train, None)
+    assert refuse_near_copies(drawn, Sample(test, None), "holdout") == []
+    late = Sample(torch.cat([test, train[:60] + 1e-4]), None)  # past the first three hundred
+    with pytest.raises(InputError, match=r"holdout: 60 of its 415 samples are nearly training samples .* a leak"):
+        refuse_near_copies(drawn, late, "holdout")
+    assert refuse_near_copies(drawn, Sample(train[:1] + 1e-4, None), "unlabeled")[0].startswith("unlabeled: 1 of its 1")
+
+
+def test_near_samples_on_both_sides_pass_with_a_word() -> None:
+    points = torch.rand(1000, 1, generator=torch.Generator().manual_seed(0))  # a line: neighbours are near by nature
+    (said,) = refuse_near_copies(Sample(points[:700], None), Sample(points[700:], None), "holdout")
+    assert "as training samples are to each other" in said
+
+
+def test_every_pair_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(0)
+    drawn, fresh = torch.randn(900, 50, generator=draw), torch.randn(400, 50, generator=draw)
+    fresh[::7] = drawn[-len(fresh[::7]) :] * (1 + 1e-5)
+    monkeypatch.setattr(copies, "BLOCK", (64, 128))
+    with pytest.raises(InputError, match=f"{math.ceil(400 / 7)} of its 400 samples"):
+        refuse_near_copies(Sample(drawn, None), Sample(fresh, None), "holdout")
+    monkeypatch.setattr(copies, "PAIRS", 400 * 90)
+    fresh[::7] = torch.randn(len(fresh[::7]), 50, generator=draw)
+    (said,) = refuse_near_copies(Sample(drawn, None), Sample(fresh, None), "holdout")
+    assert said.endswith("among 90 of the 900 training samples only")

@@ -1,0 +1,78 @@
+"""The readings that come with the package: complete, verified, small, and shown beside a measurement."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from normgauge.cli import main
+from normgauge.core import consistency, reference
+from normgauge.core.errors import ReadingError
+
+NORMS = ("batchnorm", "groupnorm", "layernorm", "rmsnorm")
+EXPECTED = ["cnn", "minilm", "mlp", *(f"mlp-{norm}" for norm in NORMS), "resnet20", "resnet56", "vit"]
+NET = Path(__file__).parents[2] / "examples" / "net.py"
+
+
+def test_the_names():
+    assert reference.names() == EXPECTED
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_reference_is_verified(name):
+    for item in reference.content(name)["readings"]:
+        assert consistency.check(item) == []
+        assert json.dumps(item, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_reference_has_three_scopes_and_says_what_it_is(name):
+    found = reference.load(name)
+    assert [str(r.scope) for r in found] == ["point", "ball:0.1", "global"]
+    assert all(r.unknown == () and math.isfinite(r.log_lower) for r in found)
+    assert found[0].log_upper <= found[1].log_upper + 1e-6 <= found[2].log_upper + 2e-6
+    assert not any("picture" in row for r in found for row in r.samples)
+    assert "Measured" in reference.about(name) and reference.title(name)
+    if name != "minilm":
+        assert re.search(r"right on \d\d\.\d% of", reference.about(name))
+
+
+def test_they_are_small():
+    folder = Path(str(reference.__file__)).parent
+    assert sum(path.stat().st_size for path in folder.glob("*.json.gz")) < 1.5e6
+
+
+def test_the_numbers_of_the_readme():
+    """ResNet-20 and ResNet-56: folded, balanced, and the largest slope found."""
+    for name, folded, balanced in (("resnet20", 10.24, 9.76), ("resnet56", 23.38, 21.66)):
+        everywhere = reference.load(name)[2]
+        assert everywhere.log_folded / math.log(10) == pytest.approx(folded, abs=0.01)
+        assert everywhere.log10_upper == pytest.approx(balanced, abs=0.02)
+        assert 40 < math.exp(everywhere.log_lower) < 80
+
+
+def test_a_name_may_have_the_prefix_of_the_command_line():
+    assert reference.load("reference:mlp") == reference.load("mlp")
+    with pytest.raises(ReadingError, match="no reference called 'alexnet'; expected one of cnn, minilm"):
+        reference.load("alexnet")
+
+
+def test_a_measurement_shows_what_is_normal_elsewhere(capsys, tmp_path):
+    page = tmp_path / "a.html"
+    arguments = ["gauge", f"{NET}:build", "--batch", f"{NET}:batch", "--scope", "point", "--no-search"]
+    assert main([*arguments, "--beside", "resnet20", "--beside", "mlp", "--html", str(page)]) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("What is normal elsewhere") :]
+    assert "this network" in table and "ResNet-20" in table and "10^9.76" in table
+    assert "trained by others" in table and "ball" not in table
+    assert "ResNet-20" in page.read_text(encoding="utf-8")
+
+
+def test_an_unknown_name_is_refused_before_anything_is_measured(capsys):
+    assert main(["gauge", "nowhere.py:build", "--batch", "nowhere.py:batch", "--beside", "alexnet"]) == 1
+    error = capsys.readouterr().err
+    assert "no reference called 'alexnet'" in error and error.count("\n") == 1

@@ -1,0 +1,129 @@
+"""Scale-free sharpness, the loss along its gradient, covariate shift."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.core.errors import InputError
+from normgauge.geometry.hessian import Product, covariate_shift, eigenvalues, landscape, scale_free
+from normgauge.geometry.hessian.operator import dense
+from normgauge.geometry.hessian.product import zero_tensors
+from tests.geometry.hessian.made import data, fitted, net
+
+
+def sharpness(model: nn.Module, units: str | None) -> float:
+    product = Product(model, F.cross_entropy, [data()], mode="train", dtype=torch.float64)
+    operator = product if units is None else scale_free(product, units)
+    return float(eigenvalues(operator, 1, tolerance=1e-9)[0].values[0])
+
+
+def rescaled(factor: Tensor | float) -> nn.Module:
+    """The same function in train mode: BatchNorm hides the scale of what comes before it."""
+    model = fitted(net(nn.BatchNorm1d(8, eps=1e-12))).double()
+    with torch.no_grad():
+        model[0].weight.mul_(factor)
+        model[0].bias.mul_(torch.as_tensor(factor).squeeze())
+    return model
+
+
+def test_scaling_a_tensor_moves_the_sharpness_and_not_the_scale_free_one():
+    one, ten = rescaled(1.0), rescaled(0.05)
+    assert sharpness(ten, None) > 5 * sharpness(one, None)
+    for units in ("tensor", "channel"):
+        assert sharpness(ten, units) == pytest.approx(sharpness(one, units), 1e-6)
+
+
+def test_scaling_single_channels_needs_channel_units():
+    factors = torch.logspace(-1, 1, 8, dtype=torch.float64)[:, None]
+    one, many = rescaled(1.0), rescaled(factors)
+    product = Product(many, F.cross_entropy, [data()], mode="train")
+    assert product.loss == pytest.approx(Product(one, F.cross_entropy, [data()], mode="train").loss)
+    # the biases of the first layer have no effect at all under BatchNorm, so their own units do not matter
+    assert sharpness(many, "channel") == pytest.approx(sharpness(one, "channel"), 1e-6)
+    assert sharpness(many, "tensor") != pytest.approx(sharpness(one, "tensor"), 0.05)
+
+
+def test_the_scaled_matrix_is_dhd():
+    product = Product(net(), F.cross_entropy, [data()], dtype=torch.float64)
+    whole = dense(product)
+    d = torch.cat([p.detach().double().norm().expand(p.numel()) for p in net().parameters()])
+    assert torch.allclose(dense(scale_free(product)), d[:, None] * whole * d[None], rtol=1e-6, atol=1e-12)
+    assert zero_tensors(product) == ["1.bias"]
+    with pytest.raises(InputError, match="tensor or channel"):
+        scale_free(product, "row")
+
+
+class Bowl(nn.Module):
+    """L = ½ Σ a w²: everything along the gradient is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, 2.0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.tensor([4.0, 1.0]).to(x) * self.w**2).sum() / 2 + 0 * x.sum()
+
+
+def test_the_walk_along_the_gradient_of_a_bowl():
+    batch = [(torch.zeros(3, 1), torch.zeros(3))]
+    found = landscape(Bowl(), lambda out, target: out, batch, steps=(0.1, 0.5), dtype=torch.float64)
+    assert found.loss == 4.0 and found.gradient_norm == pytest.approx(20**0.5)
+    for point in found.points:
+        w = torch.tensor([1 - 4 * point.step, 2 * (1 - point.step)])
+        assert point.loss == pytest.approx(float(2 * w[0] ** 2 + w[1] ** 2 / 2))
+        assert point.smoothness == pytest.approx(float(torch.tensor([16.0, 2.0]).norm()) / 20**0.5)
+    assert found.effective_beta == pytest.approx((260 / 20) ** 0.5)
+    assert found.loss_range == (min(p.loss for p in found.points), found.points[1].loss)
+    assert found.to_json()["gradient_predictiveness"] == [
+        found.points[0].gradient_change,
+        found.points[1].gradient_change,
+    ]
+
+
+def test_small_steps_see_the_curvature_along_the_gradient():
+    model, batch = fitted(net()).double(), [data()]
+    product = Product(model, F.cross_entropy, batch, mode="train")
+    direction = product.gradient / product.gradient.norm()
+    found = landscape(model, F.cross_entropy, batch, steps=(1e-5,))
+    assert found.effective_beta == pytest.approx(float(product.hvp(direction).norm()), 1e-3)
+
+
+def test_bad_steps_and_a_flat_place_are_refused():
+    with pytest.raises(InputError, match="positive learning rates"):
+        landscape(net(), F.cross_entropy, [data()], steps=(0.1, -1.0))
+    flat = nn.Linear(6, 1)
+    with pytest.raises(InputError, match="gradient is zero"):
+        landscape(flat, lambda out, target: (out * 0).sum(), [data()])
+
+
+def test_covariate_shift_moves_the_earlier_layers_only():
+    model, batch = fitted(net()).double(), [data()]
+    names = [name for name, _ in model.named_parameters()]
+    rows = covariate_shift(model, F.cross_entropy, batch, rate=0.5)
+    assert [row.layer for row in rows] == ["1", "3"]
+    loss = F.cross_entropy(model.train()(batch[0][0].double()), batch[0][1])
+    before = dict(zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True))
+    with torch.no_grad():
+        for name in names[:4]:
+            model.get_parameter(name).sub_(0.5 * before[name])
+    loss = F.cross_entropy(model(batch[0][0].double()), batch[0][1])
+    after = torch.autograd.grad(loss, list(model[3].parameters()))
+    g, h = (torch.cat([t.reshape(-1) for t in pair]) for pair in ((before["3.weight"], before["3.bias"]), after))
+    assert rows[1].change == pytest.approx(float((g - h).norm()))
+    assert rows[1].relative == pytest.approx(float((g - h).norm() / g.norm()))
+    assert rows[1].cosine == pytest.approx(float(F.cosine_similarity(g, h, 0)))
+    assert set(rows[0].to_json()) == {"layer", "change", "relative", "cosine"}
+
+
+def test_no_update_no_shift_and_bad_updates():
+    model = net()
+    none = {"0.weight": torch.zeros_like(model[0].weight)}
+    rows = covariate_shift(model, F.cross_entropy, [data()], update=none)
+    assert all(row.change == 0.0 and row.cosine == pytest.approx(1) for row in rows)
+    with pytest.raises(InputError, match="one only"):
+        covariate_shift(model, F.cross_entropy, [data()])
+    with pytest.raises(InputError, match="names of trained parameters, got nothing"):
+        covariate_shift(model, F.cross_entropy, [data()], update={"nothing": torch.zeros(1)})

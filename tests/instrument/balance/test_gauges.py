@@ -1,0 +1,218 @@
+"""Function-preserving rescalings: the function and the balanced bound stay, the published products move."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.instrument.measure import gauge
+
+LN10 = math.log(10)
+TOLERANCE = 1e-3  # decades; what the optimiser is trusted to
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def settle_statistics(model: nn.Module, x: Tensor) -> nn.Module:
+    """Give BatchNorm real running statistics and every affine parameter a life of its own."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.LayerNorm | nn.RMSNorm):
+            nn.init.uniform_(module.weight, 0.3, 1.7)
+    model.train()
+    for _ in range(20):
+        model(x + 0.1 * torch.randn_like(x))
+    return model.eval()
+
+
+def scale_before_norm(linear: nn.Module, norm: nn.Module, factors: Tensor) -> None:
+    """(W_c, b_c, mean_c) × t_c and var' = t²(var + ε) − ε: exactly the same eval function."""
+    with torch.no_grad():
+        linear.weight *= factors.reshape(-1, *([1] * (linear.weight.ndim - 1)))
+        if linear.bias is not None:
+            linear.bias *= factors
+        norm.running_mean *= factors
+        norm.running_var.copy_(factors.square() * (norm.running_var + norm.eps) - norm.eps)
+
+
+def same_function(a: nn.Module, b: nn.Module, x: Tensor) -> float:
+    with torch.no_grad():
+        one, two = a(x), b(x)
+    return float((one - two).abs().max() / one.abs().max())
+
+
+def compare(a: nn.Module, b: nn.Module, x: Tensor) -> tuple[float, float, float]:
+    """Changes in decades of the balanced bound, the folded bound and P_w; the function must be the same to 1e-9."""
+    assert same_function(a, b, x) < 1e-9
+    one, two = (gauge(m, x, search=False) for m in (a, b))
+    return (
+        abs(one.log_upper - two.log_upper) / LN10,
+        abs(one.log_folded - two.log_folded) / LN10,
+        abs(one.published["log10_P_w"] - two.published["log10_P_w"]),
+    )
+
+
+def mlp(norm: type[nn.Module] | None) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for _ in range(3):
+        layers += [nn.Linear(12, 12), *([norm(12)] if norm else []), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(12, 5)).double()
+
+
+def test_scaling_under_batch_norm_over_six_decades() -> None:
+    x = torch.randn(64, 12, dtype=torch.float64)
+    model = settle_statistics(mlp(nn.BatchNorm1d), x)
+    twin = copy.deepcopy(model)
+    for i in (0, 3, 6):
+        scale_before_norm(twin[i], twin[i + 1], 10 ** torch.empty(12, dtype=torch.float64).uniform_(0, 6))
+    balanced, folded, product = compare(model, twin, x)
+    assert balanced < TOLERANCE and folded < TOLERANCE
+    assert product > 6
+
+
+def test_scaling_of_convolutions_under_batch_norm() -> None:
+    x = torch.randn(8, 3, 8, 8, dtype=torch.float64)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Conv2d(6, 4, 3, stride=2),
+        nn.BatchNorm2d(4),
+        nn.Flatten(),
+        nn.Linear(36, 3),
+    )
+    model = settle_statistics(model.double(), x)
+    twin = copy.deepcopy(model)
+    scale_before_norm(twin[0], twin[1], 10 ** torch.empty(6, dtype=torch.float64).uniform_(0, 6))
+    scale_before_norm(twin[3], twin[4], 10 ** torch.empty(4, dtype=torch.float64).uniform_(0, 6))
+    balanced, folded, product = compare(model, twin, x)
+    assert balanced < TOLERANCE and folded < TOLERANCE
+    assert product > 3
+
+
+def test_relu_pairs_move_the_folded_bound_but_not_the_balanced_one() -> None:
+    x = torch.randn(16, 12, dtype=torch.float64)
+    model = mlp(None)
+    twin = copy.deepcopy(model)
+    for i in (0, 2, 4):
+        factors = 10 ** torch.empty(12, dtype=torch.float64).uniform_(-2, 2)
+        with torch.no_grad():
+            twin[i].weight *= factors[:, None]
+            twin[i].bias *= factors
+            twin[i + 2].weight /= factors[None]
+    balanced, folded, product = compare(model, twin, x)
+    assert balanced < TOLERANCE
+    assert folded > 2 and product > 2
+
+
+class Stream(nn.Module):
+    """A pre-activation residual net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(12, 10)
+        self.ups = nn.ModuleList(nn.Linear(10, 16) for _ in range(3))
+        self.downs = nn.ModuleList(nn.Linear(16, 10) for _ in range(3))
+        self.head = nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        for up, down in zip(self.ups, self.downs, strict=True):
+            h = h + down(torch.relu(up(h)))
+        return self.head(h)
+
+
+def test_residual_stream_scaling() -> None:
+    x = torch.randn(16, 12, dtype=torch.float64)
+    model = Stream().double()
+    twin = copy.deepcopy(model)
+    factors = 10 ** torch.empty(10, dtype=torch.float64).uniform_(-2, 2)
+    with torch.no_grad():
+        for writer in (twin.stem, *twin.downs):
+            writer.weight *= factors[:, None]
+            writer.bias *= factors
+        for reader in (twin.head, *twin.ups):
+            reader.weight /= factors[None]
+    balanced, folded, _ = compare(model, twin, x)
+    assert balanced < TOLERANCE
+    assert folded > 2
+
+
+def test_layer_norm_shift_is_folded_away() -> None:
+    x = torch.randn(16, 12, dtype=torch.float64)
+    model = mlp(nn.LayerNorm)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin[0].weight += 1e3 * torch.randn(12, dtype=torch.float64)[None]
+        twin[3].weight += 1e3 * torch.randn(12, dtype=torch.float64)[None]
+    balanced, folded, product = compare(model, twin, x)
+    assert balanced < TOLERANCE and folded < TOLERANCE
+    assert product > 4
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.RMSNorm])
+def test_gains_move_into_the_next_linear_map(norm: type[nn.Module]) -> None:
+    x = torch.randn(16, 12, dtype=torch.float64)
+    model = nn.Sequential(
+        nn.Linear(12, 12), norm(12, eps=1e-5), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 4)
+    ).double()
+    twin = copy.deepcopy(model)
+    factors = 10 ** torch.empty(12, dtype=torch.float64).uniform_(-2, 2)
+    with torch.no_grad():
+        twin[1].weight *= factors
+        if norm is nn.LayerNorm:
+            twin[1].bias *= factors
+        twin[2].weight /= factors[None]
+    balanced, _, product = compare(model, twin, x)
+    assert balanced < TOLERANCE
+    assert product > 1
+
+
+def test_one_large_gain_is_cheap_once_folded_forward() -> None:
+    """γ = 20 in one of 256 channels: ‖W·diag γ‖ is far below ‖W‖·20."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 256)).double()
+    with torch.no_grad():
+        model[0].weight[7] = 20
+    reading = gauge(model, torch.randn(4, 256, dtype=torch.float64), scope="point", search=False)
+    assert reading.log_folded < reading.published["log10_theorem9"] * LN10 - math.log(1.5)
+
+
+def test_zero_weights_give_a_zero_bound() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    nn.init.zeros_(model[2].weight)
+    assert gauge(model, torch.randn(3, 4)).log_upper == -math.inf
+
+
+class Twice(nn.Module):
+    """One hidden layer that reaches the output twice, scaled differently."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.mode, self.linear = mode, nn.Linear(3, 3)
+        self.scales = nn.Parameter(torch.tensor([30.0, 0.1, 2.0, 0.01, 50.0, 0.3]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.linear(x)
+        if self.mode == "scaled":
+            return torch.cat([h, h.tanh()], 1) * self.scales
+        if self.mode == "copied":
+            return torch.cat([h * self.scales[:3], h * self.scales[3:]], 1).flip(1)
+        return h * self.scales[:3] + (h / self.scales[:3]).relu()
+
+
+@pytest.mark.parametrize("mode", ["scaled", "copied", "summed"])
+def test_an_output_whose_channels_cannot_all_be_tied_to_one(mode: str) -> None:
+    x = torch.randn(2, 3)
+    for scope in ("global", "point"):
+        reading = ng.gauge(Twice(mode), x, scope=scope)
+        assert reading.evidence is ng.Evidence.PROVED and reading.log_refuted is None
+        assert reading.log_upper - reading.log_lower < 1.5

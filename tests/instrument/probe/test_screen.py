@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge.instrument.probe import screen
+from normgauge.instrument.probe.screen import focused_search
+
+
+@pytest.fixture(scope="module")
+def steep() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A network with seven outputs, forty samples, and the norms of their Jacobians."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 7)).double()
+    x = torch.randn(40, 6, dtype=torch.float64)
+    truth = torch.stack([torch.linalg.matrix_norm(torch.func.jacrev(model)(row), 2) for row in x])
+    return model, x, truth.detach()
+
+
+def test_where_it_is_cheap_every_samples_jacobian_is_computed(steep):
+    model, x, truth = steep
+    found = focused_search(model, x, 40, 0.0)
+    assert torch.allclose(found.log_lower.exp(), truth, rtol=1e-6)
+    assert found.witness == f"jacobian at sample {int(truth.argmax())}"
+
+
+def test_where_it_is_not_the_rest_keep_a_rough_slope_below_the_truth(steep, monkeypatch):
+    model, x, truth = steep
+    monkeypatch.setattr(screen, "BUDGET", 0.0)
+    found = focused_search(model, x, 40, 0.0)
+    assert (found.log_lower.exp() <= truth * (1 + 1e-9)).all()
+    assert int((found.log_lower.exp() < 0.999 * truth).sum()) > 20
+    assert found.log_best >= math.log(0.9 * float(truth.max()))
+
+
+def test_a_ball_is_searched_from_the_steepest_samples(steep):
+    model, x, truth = steep
+    found = focused_search(model, x, 40, 0.1, steps=16)
+    assert found.log_best >= math.log(float(truth.max())) - 1e-6
+    assert (found.log_lower.exp() >= truth * (1 - 1e-6)).all()
+
+
+def test_few_samples_are_searched_as_they_are(steep):
+    model, x, truth = steep
+    assert torch.allclose(focused_search(model, x[:5], 5, 0.0).log_lower.exp(), truth[:5], rtol=1e-6)

@@ -1,0 +1,80 @@
+"""Matrices: the enclosure holds the true norm, at every scale and for every degenerate shape."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from normgauge.core.interval import INF
+from normgauge.instrument.spectral import dense
+from normgauge.instrument.spectral.dense import below, dense_norm
+
+
+def _gaussian(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (7, 5), (40, 40), (3, 300)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128])
+def test_holds_the_svd_value(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    matrix = _gaussian(*shape, dtype=dtype)
+    truth = math.log(torch.linalg.svdvals(matrix.to(torch.complex128))[0])
+    found = dense_norm(matrix)
+    assert found.log.contains(truth)
+    assert found.width <= 1e-6
+    assert found.reason == ""
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-160, 1e160, 1e300])
+def test_survives_extreme_scales(scale: float) -> None:
+    matrix = torch.full((3, 4), scale, dtype=torch.float64)
+    truth = math.log(scale) + math.log(12.0) / 2
+    found = dense_norm(matrix)
+    assert found.log.contains(truth)
+    assert found.width <= 1e-6
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_never_bounds_what_is_not_finite(bad: float) -> None:
+    matrix = torch.eye(3)
+    matrix[1, 2] = bad
+    found = dense_norm(matrix)
+    assert (found.log.lo, found.log.hi) == (-INF, INF)
+    assert "NaN" in found.reason
+
+
+@pytest.mark.parametrize("matrix", [torch.zeros(3, 2), torch.zeros(0, 4), torch.zeros(2, 0)])
+def test_zero_and_empty_have_norm_zero(matrix: torch.Tensor) -> None:
+    assert dense_norm(matrix).log.hi == -INF
+
+
+def test_batch_takes_the_largest() -> None:
+    batch = torch.stack([torch.eye(4), 3 * torch.eye(4), 2 * torch.eye(4)])
+    assert dense_norm(batch).log.contains(math.log(3.0))
+    assert [round(math.exp(e.log.hi), 6) for e in map(dense_norm, batch)] == [1.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_cholesky_route(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(dense, "EIGENVALUE_LIMIT", 10)
+    matrix = _gaussian(90, 60, seed=3, dtype=dtype)
+    truth = math.log(torch.linalg.svdvals(matrix)[0])
+    found = dense_norm(matrix, width=1e-4)
+    assert found.method == "cholesky"
+    assert found.log.contains(truth)
+    assert found.width <= 1e-4
+
+
+def test_cholesky_proves_nothing_false() -> None:
+    basis = torch.linalg.qr(_gaussian(50, 50, seed=4)).Q
+    product = basis @ torch.diag(torch.linspace(0.0, 1.0, 50, dtype=torch.float64)) @ basis.T
+    assert bool(below(product, 1.0 + 1e-10))
+    assert not bool(below(product, 1.0 - 1e-12))
+
+
+def test_global_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    dense_norm(torch.eye(5))
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,183 @@
+"""Which trial runs when, retries and what the folder remembers; with an engine that only pretends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from normgauge.core.errors import InputError
+from normgauge.lab.sweep.attempt import Ended
+from normgauge.lab.sweep.drive import Folder, Tally, drive
+from normgauge.lab.sweep.files import CHECKPOINT, LOCK, RECORD, RESULT, Result, exclusive, read_record, write_result
+from normgauge.lab.sweep.space import Trial, expand
+from tests.lab.sweep.made import config
+
+GRID = '[grid]\n"training.lr" = [1, 2, 3]'
+
+
+class Pretend:
+    """Ends attempts at once, last begun first; those it is told to fail, fail so often."""
+
+    def __init__(self, workers: int = 2, failing: dict[str, int] | None = None) -> None:
+        self.workers, self.failing = workers, dict(failing or {})
+        self.begun: list[str] = []
+        self._running: list[Path] = []
+
+    @property
+    def free(self) -> int:
+        return self.workers - len(self._running)
+
+    def start(self, place: Path) -> None:
+        assert self.free > 0
+        self.begun.append(place.name)
+        self._running.append(place)
+        (place / CHECKPOINT).touch()
+
+    def ended(self) -> list[Ended]:
+        place = self._running.pop()
+        if self.failing.get(place.name, 0) > 0:
+            self.failing[place.name] -= 1
+            return [Ended(place, 1.0, "first line\nwhy it failed")]
+        write_result(place, Result({"test_accuracy": 0.5, "alarms": None}, ("a note",), (2.0, float("nan"))))
+        return [Ended(place, 2.0)]
+
+    def __enter__(self) -> Pretend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def sweep(tmp_path) -> tuple[list[Trial], Folder]:
+    read = config(tmp_path, GRID)
+    return expand(read), Folder(tmp_path / "out", read.folder, {})
+
+
+def statuses(sweep: tuple[list[Trial], Folder]) -> list[str]:
+    return [sweep[1].outcome(trial).status for trial in sweep[0]]
+
+
+def test_every_trial_runs_once(sweep):
+    trials, folder = sweep
+    engine, told = Pretend(), []
+    drive(trials, folder, engine, report=told.append)
+    assert sorted(engine.begun) == sorted(trial.id for trial in trials)
+    assert statuses(sweep) == ["done"] * 3
+    outcome = folder.outcome(trials[0])
+    assert (outcome.values, outcome.attempts, outcome.seconds) == ({"test_accuracy": 0.5}, 1, 2.0)
+    assert outcome.notes == ("a note",) and outcome.error == ""
+    assert told[-1] == Tally(3, 3, 0, 0.0) and told[0] == Tally(3, 0, 0, None)
+    assert not list((folder.out / "trials").glob(f"*/{CHECKPOINT}"))
+
+
+def test_what_is_done_is_not_run_again(sweep):
+    trials, folder = sweep
+    drive(trials[:2], folder, Pretend())
+    engine, told = Pretend(), []
+    drive(trials, folder, engine, keep=True, report=told.append)
+    assert engine.begun == [trials[2].id] and told[-1].done == 3
+    assert [path.parent.name for path in folder.out.glob(f"trials/*/{CHECKPOINT}")] == [trials[2].id]
+
+
+def test_a_failed_trial_is_tried_again_and_then_given_up(sweep):
+    trials, folder = sweep
+    engine, told = Pretend(1, {trials[0].id: 1, trials[1].id: 9}), []
+    drive(trials, folder, engine, retries=2, report=told.append)
+    assert [engine.begun.count(trial.id) for trial in trials] == [2, 3, 1]
+    assert statuses(sweep) == ["done", "failed", "done"]
+    failed = folder.outcome(trials[1])
+    assert failed.attempts == 3 and failed.seconds == 3.0 and failed.error == "first line\nwhy it failed"
+    assert folder.outcome(trials[0]).error == ""
+    assert told[-1] == Tally(3, 2, 1, 0.0) and told[-1].fraction == 1.0
+    drive(trials, folder, Pretend(), retries=0)
+    assert statuses(sweep) == ["done"] * 3 and folder.outcome(trials[1]).attempts == 4
+
+
+def test_a_trial_whose_sweep_was_killed_runs_again_unless_its_result_is_there(sweep):
+    trials, folder = sweep
+    places = [folder.begin(trial) for trial in trials[:2]]
+    write_result(places[1], Result({"gap": 0.1}))
+    assert statuses(sweep) == ["running", "done", "new"]
+    engine = Pretend()
+    drive(trials, folder, engine)
+    assert sorted(engine.begun) == sorted([trials[0].id, trials[2].id])
+    assert folder.outcome(trials[0]).attempts == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "status": "done", "color": 1}'])
+def test_files_that_cannot_be_read_are_as_if_they_were_not_there(sweep, content):
+    trials, folder = sweep
+    place = folder.begin(trials[0])
+    (place / RECORD).write_text(content)
+    (place / RESULT).write_text(content if "status" not in content else "")
+    assert read_record(place) is None and statuses(sweep)[0] == "new"
+    drive(trials, folder, Pretend())
+    assert statuses(sweep) == ["done"] * 3
+
+
+def test_a_record_that_says_done_without_a_result_is_not_believed(sweep):
+    trials, folder = sweep
+    drive(trials, folder, Pretend())
+    (folder.place(trials[0]) / RESULT).unlink()
+    assert statuses(sweep) == ["new", "done", "done"]
+
+
+def test_trials_of_another_config_are_counted(sweep):
+    trials, folder = sweep
+    assert folder.others(trials) == 0
+    drive(trials, folder, Pretend())
+    assert folder.others(trials[1:]) == 1 and folder.others([]) == 3
+
+
+def test_a_file_that_changed_is_noticed(tmp_path):
+    read = config(tmp_path, GRID, head='[network]\nbuild = "nets.py:build"')
+    trials, code = expand(read), {"nets.py:build": tmp_path / "nets.py"}
+    folder = Folder(tmp_path / "out", read.folder, code)
+    drive(trials[:1], folder, Pretend())
+    (folder.begin(trials[1]) / CHECKPOINT).touch()
+    assert folder.outdated(trials) == 0
+    (tmp_path / "nets.py").write_text("# another\n")
+    changed = Folder(tmp_path / "out", read.folder, code)
+    assert changed.outdated(trials) == 1
+    assert not (changed.begin(trials[1]) / CHECKPOINT).exists()
+
+
+def tallied(left: float | None) -> str:
+    return Tally(10, 3, 0, left).words
+
+
+def test_progress_in_words():
+    assert Tally(10, 3, 1, None).words == "3 of 10 trials done, 1 failed"
+    assert [tallied(left).rpartition("about ")[2] for left in (30, 600, 7200)] == [
+        "30 s left",
+        "10 min left",
+        "2.0 h left",
+    ]
+    assert Tally(0, 0, 0, None).fraction == 1.0
+
+
+def test_time_left_is_guessed_from_this_run(sweep):
+    trials, folder = sweep
+    told: list[Tally] = []
+    ticks = iter(range(0, 100, 10))
+    drive(trials, folder, Pretend(1), report=told.append, clock=lambda: next(ticks))
+    assert [tally.left_s for tally in told] == [None, 20.0, 10.0, 0.0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such locks on Windows")
+def test_a_lock_is_refused_or_waited_for(tmp_path):
+    held, again = (exclusive(tmp_path / LOCK, "busy") for _ in range(2))
+    with held, pytest.raises(InputError, match="busy"), again:
+        pass
+    with exclusive(tmp_path / LOCK):
+        pass
+
+
+def test_nothing_asked_for_is_nothing_done(tmp_path):
+    none: Sequence[Trial] = []
+    drive(none, Folder(tmp_path, tmp_path, {}), Pretend())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,154 @@
+"""The Ray engine: once with a real, small Ray in a process of its own, and its rules with a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from normgauge.core.errors import InputError
+from normgauge.lab.sweep import on_ray
+from normgauge.lab.sweep.attempt import Ended, Limits
+from normgauge.lab.sweep.on_ray import OnRay
+from tests.lab.sweep.made import written
+
+HEAD = """
+[data]
+set = "mnist"
+data_dir = "."
+[network]
+build = "nets.py:build"
+[training]
+epochs = 1
+batch_size = 16
+[measure]
+samples = 4
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_runs_on_ray(tmp_path):
+    pytest.importorskip("ray", reason="needs Ray: pip install 'normgauge[ray]'")
+    images = np.arange(48 * 64, dtype=np.uint8).reshape(48, 8, 8)
+    labels = np.arange(48, dtype=np.uint8) % 10
+    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images[:9], y_test=labels[:9])
+    path = written(tmp_path, head=HEAD, top="monitor = false")
+    command = [sys.executable, "-m", "normgauge", "sweep", str(path), "--engine", "ray", "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert trial["status"] == "done" and trial["attempts"] == 1 and 0 <= trial["values"]["test_accuracy"] <= 1
+
+
+class StandIn:
+    """As much of Ray as the engine uses; tasks run when they are waited for."""
+
+    def __init__(self, running: bool = False) -> None:
+        self.running, self.asked, self.cancelled = running, {}, []
+        self.exceptions = SimpleNamespace(RayError=ConnectionError)
+        self.waiting: dict[str, Any] = {}
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def init(self, **asked: Any) -> None:
+        self.running, self.asked = True, asked
+
+    def shutdown(self) -> None:
+        self.running = False
+
+    def remote(self, **options: Any) -> Any:
+        self.options = options
+
+        def decorated(function: Any) -> Any:
+            def begin(*arguments: Any) -> str:
+                name = f"task {len(self.waiting)}"
+                self.waiting[name] = lambda: function(*arguments)
+                return name
+
+            return SimpleNamespace(remote=begin)
+
+        return decorated
+
+    def wait(self, references: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        return references[:num_returns], references[num_returns:]
+
+    def get(self, reference: str) -> Any:
+        return self.waiting[reference]()
+
+    def cancel(self, reference: str, force: bool) -> None:
+        self.cancelled.append(reference)
+
+
+@pytest.fixture
+def ray(monkeypatch) -> StandIn:
+    stand_in = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", stand_in)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    return stand_in
+
+
+def test_attempts_are_tasks_that_ray_does_not_repeat(ray, tmp_path, monkeypatch):
+    asked = []
+
+    def pretend(place: Path, limits: Limits) -> Ended:
+        asked.append((place, limits))
+        if len(asked) == 3:
+            raise ConnectionError("the worker\n died")
+        return Ended(place, 1.5, "" if len(asked) == 1 else "why")
+
+    monkeypatch.setattr(on_ray, "attempt", pretend)
+    with OnRay(2, Limits(3, 9.0), gpus=1.0) as engine:
+        assert ray.asked["num_cpus"] == 6 and ray.asked["include_dashboard"] is False
+        assert ray.options == {"max_retries": 0, "num_cpus": 3, "num_gpus": 1.0}
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+        assert engine.ended() == [] and engine.free == 2
+        engine.start(tmp_path)
+        engine.start(tmp_path)
+        assert engine.free == 0
+        assert engine.ended() == [Ended(tmp_path, 1.5)] and engine.free == 1
+        assert engine.ended() == [Ended(tmp_path, 1.5, "why")]
+        engine.start(tmp_path)
+        assert engine.ended() == [Ended(tmp_path, 0.0, "Ray: the worker died")]
+        assert asked[0] == (tmp_path, Limits(3, 9.0))
+        engine.start(tmp_path / "nowhere")
+        (ended,) = engine.ended()
+        assert "must be on a disk that all share" in ended.error
+        engine.start(tmp_path)
+    assert len(ray.cancelled) == 1 and not ray.running
+
+
+def test_a_ray_that_runs_already_is_used_and_left_running(ray):
+    ray.running = True
+    with OnRay(1, Limits(1)):
+        assert ray.asked == {}
+    assert ray.running
+
+
+def test_a_cluster_is_joined_by_its_address(ray):
+    with OnRay(1, Limits(1), "host:1"):
+        assert ray.asked["address"] == "host:1" and "num_cpus" not in ray.asked
+
+
+def test_ray_that_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'normgauge\[ray\]'"):
+        OnRay(1, Limits(1))
+
+
+@pytest.mark.parametrize(("address", "words"), [("host:1", "no Ray cluster at host:1"), (None, "Ray did not start")])
+def test_a_cluster_that_is_not_there(ray, monkeypatch, address, words):
+    def nobody(**_: object) -> None:
+        raise ConnectionError("nothing\nanswers")
+
+    monkeypatch.setattr(ray, "init", nobody)
+    with pytest.raises(InputError, match=f"{words}.*: nothing answers"):
+        OnRay(1, Limits(1), address)
