@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import runpy
@@ -62,6 +63,23 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
         assert re.search("above upper|expected slopes up to", capsys.readouterr().out)  # the wrong rule was caught
     if name == "conformal.md":
         assert 0.85 < names["inside"].mean() < names["least"] + 0.05  # type: ignore[attr-defined,operator]
+
+
+def test_every_file_of_the_walks_is_there():
+    named = re.findall(r"`([\w/]+\.(?:py|toml|md))`", page("architecture.md"))
+    assert len(named) > 50
+    outside = ("tests/", "docs/")
+    gone = [
+        p for p in named if not (ROOT if p.startswith(outside) else ROOT / "src" / "normgauge").joinpath(p).exists()
+    ]
+    assert gone == []
+
+
+def test_every_room_is_on_the_map():
+    rooms = {path.name for path in (ROOT / "src" / "normgauge").iterdir() if (path / "__init__.py").exists()}
+    assert len(rooms) == 11
+    told = str(importlib.import_module("normgauge").__doc__)
+    assert all(f"    {room}/ " in told and f"| `{room}/` |" in page("architecture.md") for room in rooms)
 
 
 def test_the_commands_of_the_pages_are_understood():
