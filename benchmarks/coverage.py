@@ -38,11 +38,11 @@ import normgauge as ng
 from benchmarks.worlds import ALL, COUNTS, FAMILIES, PROBLEMS, PUBLIC, TRAINED, Plane, Problem, World
 from normgauge.certificates.bounds.holdout import log_binomial_below
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.facts.slopes import slopes_of
 from normgauge.certificates.rows import capacity, compression, disagreement, gibbs, holdout
 from normgauge.certificates.spaces import Loss, cell_rows
-from normgauge.core.certificate import NETWORK, Kind, Row, promised
+from normgauge.core.certificate import NETWORK, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
@@ -68,10 +68,10 @@ class Tally:
     def add(self, row: Row, truth: float, slack: float) -> None:
         """Count one answer."""
         self.kinds[str(row.kind)] = self.kinds.get(str(row.kind), 0) + 1
-        if row.kind not in (Kind.BOUND, Kind.VACUOUS):
+        if row.kind not in (RowKind.BOUND, RowKind.VACUOUS):
             return
         self.problems += 1
-        if row.kind is Kind.BOUND and row.value is not None:
+        if row.kind is RowKind.BOUND and row.value is not None:
             self.bounds += 1
             self.smallest = min(self.smallest, row.value)
             self.closest = min(self.closest, row.value - truth)
@@ -102,16 +102,16 @@ class Watched:
     """Remembers the Gaussian each PAC-Bayes row speaks about: the last whose error was asked for."""
 
     def __init__(self) -> None:
-        self.drawn_error, self.rows = gibbs.drawn_error, gibbs.rows
+        self.drawn_error, self.rows = gibbs.drawn_error, gibbs.gibbs_rows
         self.last: tuple[Any, Any] | None = None
         self.of: dict[str, tuple[Any, Any] | None] = {}
 
     def __enter__(self) -> Watched:
-        gibbs.drawn_error, gibbs.rows = self.listen, self.remember  # type: ignore[assignment]
+        gibbs.drawn_error, gibbs.gibbs_rows = self.listen, self.remember  # type: ignore[assignment]
         return self
 
     def __exit__(self, *error: object) -> None:
-        gibbs.drawn_error, gibbs.rows = self.drawn_error, self.rows
+        gibbs.drawn_error, gibbs.gibbs_rows = self.drawn_error, self.rows
 
     def listen(self, space: Any, posterior: Any, sample: Any, draws: int, **more: Any) -> float:
         self.last = (space, posterior)
@@ -143,13 +143,15 @@ def answers(kind: str, problem: Problem, watched: Watched) -> Iterator[Answer]:
         return cell_rows(case, slopes(), Loss(name, 1.0 if limit is None else limit), world.cells(), 1)
 
     families: dict[str, Callable[[], Iterator[Row]]] = {
-        "hold-out": lambda: holdout.rows(case),
+        "hold-out": lambda: holdout.holdout_rows(case),
         "cells": lambda: cells("ramp", None),
         "cells, cross-entropy": lambda: cells("cross-entropy", clip),
-        "capacity": lambda: capacity.rows(case),
-        "compression": lambda: compression.rows(case, coreset=problem.coreset, picked=problem.picked),
-        "disagreement": lambda: disagreement.rows(case, surrogate=None if case.epochs else problem.surrogate),
-        "PAC-Bayes": lambda: gibbs.rows(case, draws=DRAWS),
+        "capacity": lambda: capacity.capacity_rows(case),
+        "compression": lambda: compression.compression_rows(case, coreset=problem.coreset, picked=problem.picked),
+        "disagreement": lambda: disagreement.disagreement_rows(
+            case, surrogate=None if case.epochs else problem.surrogate
+        ),
+        "PAC-Bayes": lambda: gibbs.gibbs_rows(case, draws=DRAWS),
     }
     for family in FAMILIES[kind]:
         for row in families[family]():
@@ -163,11 +165,11 @@ def judged(row: Row, problem: Problem, clip: float, watched: Watched) -> Iterato
         SystemExit: for a bound on something whose truth is not computed here.
     """
     case, world = problem.case, problem.world
-    if row.kind is Kind.SCORE or row.family == "score":
+    if row.kind is RowKind.SCORE or row.family == "score":
         return
     if row.quantity != "error":
         row = dataclasses.replace(row, key=f"{row.key}, {row.quantity}")
-    if row.kind is not Kind.BOUND:
+    if row.kind is not RowKind.BOUND:
         yield row, math.nan, 0.0
     elif row.family == "PAC-Bayes":
         mean, off = watched.truth(row.key, world, case.seed)
@@ -201,7 +203,7 @@ def certified(kind: str, index: int, delta: float, seed: int, epochs: int) -> li
         try:
             rows = ng.certify(case.model, train, held, case.unlabeled.inputs, case.encoder, delta, **options).rows
         except InputError as error:  # nothing is promised
-            refused = Row("refused", "refused", "none", Kind.NOT_APPLICABLE, reason=str(error))
+            refused = Row("refused", "refused", "none", RowKind.NOT_APPLICABLE, reason=str(error))
             return [(refused.key, refused, math.nan, 0.0)]
         answers = [one for row in rows for one in judged(row, problem, clip, watched)]
     return [(row.key, row, truth, slack) for row, truth, slack in answers]
@@ -215,12 +217,12 @@ def counted(index: int, delta: float) -> Iterator[tuple[Row, float, float]]:
         net[0].weight.copy_(torch.tensor([[-1.0], [1.0]]))
     m = 10 ** (9 + index % 6)
     wrong = int(torch.distributions.Binomial(torch.tensor(m).double(), torch.tensor(rare).double()).sample())
-    chain = capacity.read_chain(net, Sample(torch.tensor([[1.0], [-1.0]]), torch.tensor([1, 0])))
+    chain = capacity.read_chain(net, DataSample(torch.tensor([[1.0], [-1.0]]), torch.tensor([1, 0])))
     norms = Counted(wrong / m, m, math.log(m) / 2, 0.0)
     for key in ("capacity.bartlett2017", "capacity.neyshabur2018"):
-        parts = capacity.bound(key, chain, norms, 1.9, 2, m, delta)  # type: ignore[arg-type]
-        row = Row(f"{key}, by counts", key, "capacity", Kind.VACUOUS, parts.value, terms=parts.terms)
-        yield promised(row, condition="D is drawn"), rare, 0.0
+        parts = capacity.margin_bound(key, chain, norms, 1.9, 2, m, delta)  # type: ignore[arg-type]
+        row = Row(f"{key}, by counts", key, "capacity", RowKind.VACUOUS, parts.value, terms=parts.terms)
+        yield promised_row(row, condition="D is drawn"), rare, 0.0
 
 
 @dataclass(frozen=True, slots=True)

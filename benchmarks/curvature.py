@@ -18,8 +18,8 @@ from torch.func import functional_call, grad, hessian, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.geometry.hessian import Product, Tracker, eigenvalues, estimate_trace, spectral_density
-from normgauge.geometry.hessian.lanczos import Krylov, gaussian
-from normgauge.geometry.hessian.operator import Operator, dense, of_matrix
+from normgauge.geometry.hessian.lanczos import LanczosBasis, gaussian
+from normgauge.geometry.hessian.operator import Operator, dense_matrix, of_matrix
 from normgauge.lab import zoo
 
 STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))  # first derivative, eighth order
@@ -131,7 +131,7 @@ def ways(name: str) -> dict[str, float | str]:
     with sdpa_kernel(SDPBackend.MATH):
         wanted = truth(loss, at)
         row: dict[str, float | str] = {"parameters": len(at)}
-        ours = dense(Product(model, F.cross_entropy, [batch], mode=mode), symmetric=False)
+        ours = dense_matrix(Product(model, F.cross_entropy, [batch], mode=mode), symmetric=False)
         row["normgauge"] = off(ours, wanted)
         row["torch.func.hessian"] = tried(lambda: hessian(loss)(at), wanted)
         row["jvp(grad)"] = tried(
@@ -251,7 +251,7 @@ def single_runs(operator: Operator, above: float) -> dict[str, list[int]]:
     ours = []
     for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
-        krylov = Krylov(operator, gaussian(operator, generator), generator, 60)
+        krylov = LanczosBasis(operator, gaussian(operator, generator), generator, 60)
         for _ in range(60):
             krylov.grow()
         ours.append(int((krylov.spectrum()[0] > above).sum()))
@@ -274,7 +274,7 @@ def outliers() -> dict[str, Any]:
         product = Product(model, F.cross_entropy, [(x[:400], y[:400])], mode=mode, dtype=torch.float64)
         found, _ = eigenvalues(product, 12)
         shape = spectral_density(product, found, probes=4, steps=60)
-        values = torch.linalg.eigvalsh(dense(product)).flip(0)
+        values = torch.linalg.eigvalsh(dense_matrix(product)).flip(0)
         ratios = (values[:-1] / values[1:])[: int((values >= 0.05 * values[0]).sum())]
         rows[f"{norm} norm, {mode}"] = {
             "parameters": product.size,
@@ -321,7 +321,7 @@ def traces() -> dict[str, Any]:
     """The trace of a small network: estimate, standard error and truth, with and without the known directions."""
     model, (x, y) = trained("batch", 24, 150), digits()
     product = Product(model, F.cross_entropy, [(x[:400], y[:400])], mode="train", dtype=torch.float64)
-    wanted = float(dense(product).trace())
+    wanted = float(dense_matrix(product).trace())
     _, krylov = eigenvalues(product, 10)
     rows = {}
     for name, known in (("random signs", None), ("known directions taken out", krylov)):

@@ -35,7 +35,7 @@ from faulty import FAULTS, STEPS, Training, healthy, planted
 
 import normgauge as ng
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
-from normgauge.monitor.watch import Watch
+from normgauge.monitor.watch import AlarmWatch
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
 JUDGED = 6000
@@ -47,8 +47,8 @@ OF_THE_OPTIMIZER = ("rate", "momentum", "weight_decay")
 class Shadowed:
     """A monitor's watch, and one beside it that is not told about the optimizer."""
 
-    def __init__(self, watch: Watch, places: list[Place]) -> None:
-        self._watch, self._other = watch, Watch(places)
+    def __init__(self, watch: AlarmWatch, places: list[Place]) -> None:
+        self._watch, self._other = watch, AlarmWatch(places)
         self.without: list[Alarm] = []
 
     def observe(self, seen: Seen) -> list[Alarm]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.lab.zoo import digits, vit
-from normgauge.lab.zoo.parts import Norm
+from normgauge.lab.zoo.parts import NormFactory
 from normgauge.monitor.layers import find_layers, is_norm
 from normgauge.monitor.signs.sign import Alarm
 
@@ -33,7 +33,7 @@ class Stack(nn.Module):
 
     def __init__(self, widths: list[int], norm: str, image: bool, dropout: float, classes: int) -> None:
         super().__init__()
-        make = Norm(norm, "image" if image else "vector", groups=4)
+        make = NormFactory(norm, "image" if image else "vector", groups=4)
         self.image, self.layers = image, nn.Sequential()
         for k, (a, b) in enumerate(pairwise(widths)):
             layer = nn.Sequential()

@@ -12,7 +12,7 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.advice import insert_norm
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits, mlp
 
 # depth of a plain ReLU MLP of width 64, and its weights: torch's own, or He's times a factor
@@ -64,7 +64,7 @@ def trained_accuracy(model: nn.Module, seed: int, epochs: int = EPOCHS) -> float
         train(twin, digits("train"), epochs=epochs, batch_size=64, lr=LR, seed=seed)
     finally:
         torch.set_flush_denormal(False)
-    return accuracy(twin, digits("test"))
+    return model_accuracy(twin, digits("test"))
 
 
 def follow(start: str, seed: int, epochs: int = EPOCHS) -> Followed:

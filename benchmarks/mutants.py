@@ -26,7 +26,7 @@ import torch
 from formula_side import parsed, sites, unit_of
 from mutate import Mutant, bodies, fate, mutants, run
 
-from normgauge.theory import find
+from normgauge.theory import find_claims
 from normgauge.theory.claim import Claim
 
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", default=None)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    checked = [claim for claim in find(args.claim) if claim.check]
+    checked = [claim for claim in find_claims(args.claim) if claim.check]
     for claim in checked:
         unit_of(claim.check)  # reads the sources now: an edit meanwhile would move their lines
     results = [judge(claim, args.seeds) for claim in checked]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from normgauge.core.claim import Finding, Kind, Outcome
+from normgauge.core.claim import Comparison, ComparisonKind, Outcome
 from normgauge.theory.claim import Claim
 
 TOLERANCES = frozenset({"rel", "scale", "by", "dtype", "device", "generator"})
@@ -276,12 +276,12 @@ def fate(base: list[Outcome], after: list[Outcome]) -> str:
     moved = [(one, other) for one, other in pairs if _moved(one, other)]
     if not moved:
         return "same"
-    if any(one.kind is not Kind.BELOW or one.measured != other.measured for one, other in moved):
+    if any(one.kind is not ComparisonKind.BELOW or one.measured != other.measured for one, other in moved):
         return "missed"
     rose = all((other.predicted or 0.0) >= (one.predicted or 0.0) for one, other in moved)
     return "weaker bound" if rose else "room"
 
 
-def _moved(one: Finding, other: Finding) -> bool:
+def _moved(one: Comparison, other: Comparison) -> bool:
     sides = ((one.measured, other.measured), (one.predicted, other.predicted), (one.published, other.published))
     return any(a is None or b is None or abs(a - b) > 1e-6 * max(abs(a), abs(b)) for a, b in sides if a != b)

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits
 
 Row = dict[str, Any]
@@ -92,7 +92,7 @@ def plain_networks() -> dict[str, tuple[nn.Module, Tensor]]:
         model = stack(sizes)
         train(model, learn, epochs=20, lr=3e-3)
         name = f"digits {'-'.join(map(str, sizes))}"
-        print(f"{name}: test accuracy {100 * accuracy(model, test):.1f} %")
+        print(f"{name}: test accuracy {100 * model_accuracy(model, test):.1f} %")
         found[name] = (model.eval(), test.inputs[:200])
     torch.manual_seed(0)
     return found | {"random 6 x 64": (stack((64,) * 7), torch.randn(50, 64))}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from normgauge.lab.training import train
 from normgauge.lab.zoo import digits, mlp, vit
-from normgauge.lab.zoo.parts import Norm
+from normgauge.lab.zoo.parts import NormFactory
 
 NORMS = ("batch", "layer", "group", "rms")
 SAMPLES = 32
@@ -39,7 +39,7 @@ class ConvNet(nn.Module):
 
     def __init__(self, channels: int, depth: int, norm: str | None) -> None:
         super().__init__()
-        make, widths = Norm(norm, "image", groups=4), [1, *[channels] * depth]
+        make, widths = NormFactory(norm, "image", groups=4), [1, *[channels] * depth]
         self.layers = nn.Sequential()
         for i, (a, b) in enumerate(pairwise(widths)):
             layer = nn.Sequential()
@@ -59,7 +59,7 @@ class ResBlock(nn.Module):
 
     def __init__(self, channels: int, norm: str | None) -> None:
         super().__init__()
-        make = Norm(norm, "image", groups=4)
+        make = NormFactory(norm, "image", groups=4)
         self.conv1, self.norm1 = nn.Conv2d(channels, channels, 3, padding=1), make(channels)
         self.conv2, self.norm2 = nn.Conv2d(channels, channels, 3, padding=1), make(channels)
 
@@ -72,7 +72,7 @@ class ResNet(nn.Module):
 
     def __init__(self, channels: int, depth: int, norm: str | None) -> None:
         super().__init__()
-        self.stem, self.norm = nn.Conv2d(1, channels, 3, padding=1), Norm(norm, "image", groups=4)(channels)
+        self.stem, self.norm = nn.Conv2d(1, channels, 3, padding=1), NormFactory(norm, "image", groups=4)(channels)
         self.blocks = nn.Sequential(*(ResBlock(channels, norm) for _ in range(depth)))
         self.head = nn.Linear(channels, 10)
 

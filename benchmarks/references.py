@@ -28,7 +28,7 @@ from torch import nn
 from normgauge.core import reference
 from normgauge.core.checker import SCHEMA, check
 from normgauge.instrument.measure import readings
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
 
 FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "core" / "reference"
@@ -52,7 +52,7 @@ def resnet(depth: int) -> Subject:
     data = Path(os.environ["NORMGAUGE_DATA"])
     model = load_state(cifar_resnet(depth), data / "weights" / f"resnet{depth}_cifar10.safetensors").eval()
     split = cifar10("test", folder=data, limit=1000).normalized(IMAGENET_MEAN, IMAGENET_STD)
-    right = accuracy(model, split)
+    right = model_accuracy(model, split)
     about = (
         f"ResNet-{depth} for CIFAR-10 (He et al. 2016, section 4.2), trained by others; right on {right:.1%} of the "
         f"first 1,000 test images. Measured at the first {IMAGES}, in the normalized colours of its training."
@@ -94,7 +94,7 @@ def on_digits(title: str, shape: str, build: Callable[[], nn.Module]) -> Subject
     torch.manual_seed(0)
     model = build()
     train(model, digits("train"), epochs=EPOCHS, batch_size=64, lr=1e-3, seed=0)
-    right = accuracy(model, digits("test"))
+    right = model_accuracy(model, digits("test"))
     about = (
         f"{shape}, trained {EPOCHS} epochs on scikit-learn's 8x8 digits (Adam, rate 0.001, batches of 64, seed 0); "
         f"right on {right:.1%} of the 355 test images. Measured at the first {DIGITS} of them."
@@ -134,7 +134,7 @@ def write(name: str, data: dict[str, Any]) -> None:
 
 
 def tell(name: str, data: dict[str, Any]) -> None:
-    shipped = {str(r.scope): r for r in reference.load(name)} if name in reference.names() else {}
+    shipped = {str(r.scope): r for r in reference.load_reference(name)} if name in reference.names() else {}
     for item in data["readings"]:
         old = shipped.get(item["scope"])
         moved = "new" if old is None else f"upper moved by {float(item['log10_upper']) - old.log10_upper:+.1e}"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normgauge.lab.zoo import mlp
-from normgauge.lab.zoo.parts import Norm
+from normgauge.lab.zoo.parts import NormFactory
 from normgauge.lab.zoo.resnet import BasicBlock
 
 
@@ -246,7 +246,7 @@ class TinyResNet(nn.Module):
 
     def __init__(self, norm: str) -> None:
         super().__init__()
-        kind = Norm(norm, "image", True, None, 2)
+        kind = NormFactory(norm, "image", True, None, 2)
         self.stem, self.norm = nn.Conv2d(3, 4, 3, padding=1, bias=False), kind(4)
         short = nn.Sequential(nn.Conv2d(4, 4, 1, stride=2, bias=False), kind(4))
         self.blocks = nn.Sequential(BasicBlock(4, 4, 1, kind, None), BasicBlock(4, 4, 2, kind, short))

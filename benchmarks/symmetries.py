@@ -23,7 +23,7 @@ from symmetric_cases import cases, settle
 from symmetric_nets import Case
 from torch import nn
 
-from normgauge.geometry.symmetry.find import analysed, report
+from normgauge.geometry.symmetry.find import analysed, report_symmetries
 from normgauge.geometry.symmetry.generators import tangents
 
 RESULTS = Path(__file__).parent / "results" / "symmetries.json"
@@ -39,7 +39,7 @@ def judge(case: Case) -> dict[str, Any]:
     model, batches = drawn(case)
     right = truth(model, batches, case.mode)
     with analysed(model, batches[0], case.mode) as found:
-        said = report(found, case.mode)
+        said = report_symmetries(found, case.mode)
         kept = [g for g in found.generators if (g.what, g.parameters) in {(s.what, s.parameters) for s in said.groups}]
         worst = max((change(right, tangents(g, found.trial.state)) for g in kept), default=0.0)
     spent, forward = timed(model, batches[0], case.mode)
@@ -106,12 +106,12 @@ def large() -> list[dict[str, Any]]:
     """Times alone, on networks whose Jacobian is too large to write out."""
     import transformers as tf
 
-    from normgauge.lab.zoo import build
+    from normgauge.lab.zoo import build_network
 
     words = torch.randint(0, 30000, (8, 32))
     nets: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
-        "ResNet-20": (lambda: build("resnet20"), torch.randn(8, 3, 32, 32)),
-        "ResNet-18": (lambda: build("resnet18", stem="cifar"), torch.randn(8, 3, 32, 32)),
+        "ResNet-20": (lambda: build_network("resnet20"), torch.randn(8, 3, 32, 32)),
+        "ResNet-18": (lambda: build_network("resnet18", stem="cifar"), torch.randn(8, 3, 32, 32)),
         "BERT-base": (lambda: tf.BertModel(tf.BertConfig(), add_pooling_layer=False), words),
     }
     rows = []

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from normgauge.certificates.case import Case
 from normgauge.certificates.facts.cells import Partition, one_cell, voronoi
-from normgauge.certificates.facts.sample import Sample, outputs
+from normgauge.certificates.facts.sample import DataSample, model_outputs
 from normgauge.certificates.facts.space import margins_of
 
 JITTER = 0.02  # points of one group lie this close together
@@ -34,10 +34,10 @@ class World:
     chances: Tensor
     groups: Tensor
 
-    def draw(self, count: int) -> Sample:
+    def draw(self, count: int) -> DataSample:
         """An iid sample."""
         chosen = torch.multinomial(self.chances, count, replacement=True)
-        return Sample(self.points[chosen].clone(), self.labels[chosen].clone())
+        return DataSample(self.points[chosen].clone(), self.labels[chosen].clone())
 
     def error(self, say: Say) -> float:
         """The true error of a network; a tie is an error."""
@@ -82,11 +82,11 @@ class Plane:
     axis: Tensor  # (d,) of length 1
     flips: float
 
-    def draw(self, count: int) -> Sample:
+    def draw(self, count: int) -> DataSample:
         """An iid sample."""
         points = torch.randn(count, len(self.axis))
         labels = points @ self.axis > 0
-        return Sample(points, (labels ^ (torch.rand(count) < self.flips)).long())
+        return DataSample(points, (labels ^ (torch.rand(count) < self.flips)).long())
 
     def error(self, say: Say) -> float:
         """The true error, exact for affine networks of two classes; any predictor's where labels are coins."""
@@ -146,7 +146,7 @@ class Problem:
     case: Case
     coreset: tuple[int, ...] | None = None
     picked: int | None = None
-    surrogate: tuple[nn.Module, Sample] | None = None
+    surrogate: tuple[nn.Module, DataSample] | None = None
     tries: int = 1
 
 
@@ -204,12 +204,12 @@ def truths(world: World) -> Tensor:
     return weights.argmax(1)
 
 
-def case_of(world: World | Plane, net: nn.Module, data: Sample, delta: float, seed: int, epochs: int = 0) -> Case:
+def case_of(world: World | Plane, net: nn.Module, data: DataSample, delta: float, seed: int, epochs: int = 0) -> Case:
     """With a hold-out and unlabeled points drawn after everything else."""
     held = world.draw(int(torch.tensor([50, 200, 1000])[seed % 3]))
-    free = Sample(world.draw(300).inputs, None)
+    free = DataSample(world.draw(300).inputs, None)
     encoder = net[0] if isinstance(net, nn.Sequential) and isinstance(net[0], nn.Linear) else None
-    return Case(net, data, outputs(net, data), delta, held, outputs(net, held), free, encoder, epochs, seed)
+    return Case(net, data, model_outputs(net, data), delta, held, model_outputs(net, held), free, encoder, epochs, seed)
 
 
 def deceiver(seed: int, delta: float, epochs: int = 0) -> Problem:
@@ -389,7 +389,7 @@ class Listed(nn.Module):
 class Neighbour(nn.Module):
     """The label of the nearest stored input: stored inputs are not saved, labels are whole numbers."""
 
-    def __init__(self, data: Sample) -> None:
+    def __init__(self, data: DataSample) -> None:
         super().__init__()
         self.register_buffer("inputs", data.inputs, persistent=False)
         self.register_buffer("labels", data.labels)
@@ -437,8 +437,8 @@ def scenes(seed: int, delta: float, epochs: int = 0) -> Problem:
     points = torch.randn(count, 10)
     groups = torch.arange(count) // 20
     flipped = (torch.rand(count // 20) < world.flips)[groups]
-    held = Sample(points, ((points @ world.axis > 0) ^ flipped).long())
-    case = dataclasses.replace(case, holdout=held, holdout_logits=outputs(case.model, held), groups=groups)
+    held = DataSample(points, ((points @ world.axis > 0) ^ flipped).long())
+    case = dataclasses.replace(case, holdout=held, holdout_logits=model_outputs(case.model, held), groups=groups)
     return Problem(world, case)
 
 
@@ -452,7 +452,9 @@ def best_of_many(seed: int, delta: float, epochs: int = 0) -> Problem:
     axes = torch.randn(width, tries)
     wrong = ((held.inputs @ axes > 0).long() != held.labels[:, None]).float().mean(0)
     net = sided(axes[:, wrong.argmin()])
-    case = dataclasses.replace(case, model=net, logits=outputs(net, case.train), holdout_logits=outputs(net, held))
+    case = dataclasses.replace(
+        case, model=net, logits=model_outputs(net, case.train), holdout_logits=model_outputs(net, held)
+    )
     return Problem(world, case, tries=tries)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from normgauge.advice.remark import Advice, Fix, Remark
 from normgauge.core.certificate import Certificate, Row
-from normgauge.core.claim import Curve, Entry, Outcome
-from normgauge.core.claim import Finding as Comparison
+from normgauge.core.claim import Comparison, Curve, Entry, Outcome
 from normgauge.core.compare import Change, LayerChange
-from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, Trace
-from normgauge.core.fields import Ends, declared
+from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, TraceEstimate
+from normgauge.core.fields import Ends, declared_fields
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.ratios import Law, LayerRatio, Ratios
 from normgauge.core.reading import Finding, InverseSigma, LayerRecord, Published, Reading, Sample, Sigma, Witness
@@ -38,14 +37,14 @@ ALL = (
         Symmetries,
         Symmetry,
     ),
-    *(Curvature, Eigenvalue, Trace, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
+    *(Curvature, Eigenvalue, TraceEstimate, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
 )
 RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}
 
 
 def table(cls: type) -> str:
     """A row a field: its name in files, its type, what it means and, for a published quantity, who states it."""
-    fields = declared(cls)
+    fields = declared_fields(cls)
     sourced = any(field.told.source for field in fields)
     lines = ["| field | type | meaning |" + " source |" * sourced, "| --- | --- | --- |" + " --- |" * sourced]
     for field in fields:

@@ -11,7 +11,7 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.advice import insert_norm
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits, mlp
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     mended = insert_norm(model, fix.places, fix.kind)
     for name, network in (("as it is", model), ("as advised", mended)):
         train(network, digits("train"), epochs=8, lr=1e-3, seed=0)
-        print(f"accuracy after 8 epochs, {name}: {accuracy(network, digits('test')):.2f}")
+        print(f"accuracy after 8 epochs, {name}: {model_accuracy(network, digits('test')):.2f}")
     asked = ng.what_if(mended, batch, scope="point", search=False, balance=False)
     first = f"{fix.places[0]}.norm"
     print(f"largest slope at the samples: 10^{asked.reading.log10_lower:.1f}", end=", ")

@@ -12,7 +12,7 @@ import math
 import torch
 
 import normgauge as ng
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits, mlp
 
 SIZES = (64, 48, 48, 48, 10)
@@ -26,7 +26,7 @@ def main() -> None:
         model = mlp(SIZES, norm=norm)
         train(model, train_set, epochs=15, lr=3e-3)
         point, everywhere = ng.readings(model, test_set.inputs[:100], ("point", "global"))
-        print(f"norm={norm}: test accuracy {100 * accuracy(model, test_set):.1f} %")
+        print(f"norm={norm}: test accuracy {100 * model_accuracy(model, test_set):.1f} %")
         product = 10 ** everywhere.published["log10_P_w"]
         side = "above" if product > math.exp(everywhere.log_lower) else "BELOW"
         print(f"  product of spectral norms P_w: {product:.1f}, {side} the steepest slope found")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import normgauge as ng
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits
 
 
@@ -136,7 +136,7 @@ def trained() -> tuple[Net, Tensor]:
     torch.manual_seed(0)
     model = Net()
     train(model, digits("train"), epochs=10, lr=3e-3)
-    print(f"test accuracy {100 * accuracy(model, digits('test')):.1f} %")
+    print(f"test accuracy {100 * model_accuracy(model, digits('test')):.1f} %")
     return model.double().eval(), digits("test").inputs[:50].double()
 
 

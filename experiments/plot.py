@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from normgauge.render.markup import Content, Markup, markup, tag
-from normgauge.render.svg import FEW, Axis, decades, power_words, steps
+from normgauge.render.svg import FEW, Axis, decade_ticks, power_words, round_ticks
 
 Point = tuple[float, float]
 
@@ -162,7 +162,7 @@ def _axes(panel: Panel, across: Axis, up: Axis) -> Iterator[Content]:
         y = up.at(value)
         yield _line(f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}", "grid"), _text(LEFT - 5, y + 4, word, anchor="end")
     ends = across.knots[0][0], across.knots[1][0]
-    named = panel.ticks or [(v, _number(v)) for v in steps(*ends, ABOUT) if panel.x != "epoch" or v == int(v)]
+    named = panel.ticks or [(v, _number(v)) for v in round_ticks(*ends, ABOUT) if panel.x != "epoch" or v == int(v)]
     yield [_text(across.at(value), HEIGHT - BOTTOM + 15, word, anchor="middle") for value, word in named]
     yield _line(f"M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}", "axis")
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, panel.x, anchor="middle")
@@ -172,10 +172,10 @@ def _labels(kind: str, low: float, high: float) -> list[tuple[float, str]]:
     """Places on the y axis with what is written there."""
     if kind == "log":
         plain = high - low < FEW and high < PLAIN
-        return [(value, power(value, plain=plain)) for value in decades(low, high, ABOUT)]
+        return [(value, power(value, plain=plain)) for value in decade_ticks(low, high, ABOUT)]
     if kind == "%":
-        return [(value, f"{100 * value:g} %".replace("-", "−")) for value in steps(low, high, ABOUT)]
-    return [(value, _number(value)) for value in steps(low, high, ABOUT)]
+        return [(value, f"{100 * value:g} %".replace("-", "−")) for value in round_ticks(low, high, ABOUT)]
+    return [(value, _number(value)) for value in round_ticks(low, high, ABOUT)]
 
 
 def power(log: float, *, plain: bool) -> str:

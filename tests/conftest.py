@@ -17,7 +17,7 @@ from normgauge.instrument import measure
 
 def verified(reading: Reading) -> Reading:
     """The reading, once a stranger to the code that made it has followed its proof from the stored form alone."""
-    found = consistency.check(json.loads(json.dumps(reading.to_json(), allow_nan=False)))
+    found = consistency.check_consistency(json.loads(json.dumps(reading.to_json(), allow_nan=False)))
     findings = [said for said in found if not (reading.log_refuted is not None and said.startswith("refuted: "))]
     if findings:
         pytest.fail(f"a reading of {reading.model}, scope {reading.scope}, is not verified: {'; '.join(findings)}")

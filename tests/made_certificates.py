@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from normgauge.core.certificate import Certificate, Consumed, Kind, Row, promised
+from normgauge.core.certificate import Certificate, Consumed, Row, RowKind, promised_row
 from normgauge.core.claim import Curve
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
@@ -25,7 +25,7 @@ def bound(
         "condition": RESTS,
         **more,
     }
-    return promised(Row(key, name, family, Kind.VACUOUS, value, consumed=consumed, **given))  # type: ignore[arg-type]
+    return promised_row(Row(key, name, family, RowKind.VACUOUS, value, consumed=consumed, **given))  # type: ignore[arg-type]
 
 
 def summed(key: str, name: str, family: str, terms: dict[str, float], **more: object) -> Row:
@@ -34,11 +34,11 @@ def summed(key: str, name: str, family: str, terms: dict[str, float], **more: ob
 
 
 def absent(key: str, name: str, family: str, reason: str) -> Row:
-    return Row(key, name, family, Kind.NOT_APPLICABLE, reason=reason, source="a paper")
+    return Row(key, name, family, RowKind.NOT_APPLICABLE, reason=reason, source="a paper")
 
 
 def score(key: str, name: str, value: float) -> Row:
-    return Row(key, name, "score", Kind.SCORE, value, consumed=(Consumed.WEIGHTS,), quantity="score")
+    return Row(key, name, "score", RowKind.SCORE, value, consumed=(Consumed.WEIGHTS,), quantity="score")
 
 
 CLOPPER = bound(
@@ -75,7 +75,7 @@ TIGHT_GIBBS = bound("gibbs.data_dependent_prior", "prior from half of D", "PAC-B
 CLIPPED = summed("theorem20.rademacher", "Theorem 20, clipped cross-entropy", "cells",
                  {"training loss": 0.4, "slack": 0.35}, limit=4.0, quantity="cross-entropy")  # fmt: skip
 DIRECT = Row(
-    "equation66", "eq. (66)", "cells", Kind.ESTIMATE, 0.0385, consumed=(*TRAIN, *HELD),
+    "equation66", "eq. (66)", "cells", RowKind.ESTIMATE, 0.0385, consumed=(*TRAIN, *HELD),
     terms=(("training loss", 0.0034), ("spread of the loss", 0.0235), ("slack", 0.0116)), additive=True,
     reason="the spread of the loss is estimated from the hold-out labels", source="Than, Phan & Vu 2025",
 )  # fmt: skip

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from normgauge.core.claim import OWN, Curve, Entry, Finding, Kind, Ledger, Outcome, Verdict
+from normgauge.core.claim import OWN, Comparison, ComparisonKind, Curve, Entry, Ledger, Outcome, Verdict
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
 
 
-def finding(kind: Kind, what: str, measured: float, **more: object) -> Finding:
+def finding(kind: ComparisonKind, what: str, measured: float, **more: object) -> Comparison:
     values: dict[str, object] = {"predicted": None, "published": None, "passed": True, "error": 0.0, **more}
-    return Finding(kind, what, measured, **values)  # type: ignore[arg-type]
+    return Comparison(kind, what, measured, **values)  # type: ignore[arg-type]
 
 
 def other(outcome: Outcome, **changes: object) -> Outcome:
@@ -31,9 +31,9 @@ HOLDS = Outcome(
           instead="With equality from n = 3 on.", backs=("norm_layer.layer_norm",)),
     seed=7, seconds=0.012,
     findings=(
-        finding(Kind.EQUAL, "norm of the Jacobian", 3.75, predicted=3.75),
-        finding(Kind.EQUAL, "its mean", 2e-16, predicted=0.0),
-        finding(Kind.SHOWN, "the rank is n − 2", 1.0, predicted=1.0),
+        finding(ComparisonKind.EQUAL, "norm of the Jacobian", 3.75, predicted=3.75),
+        finding(ComparisonKind.EQUAL, "its mean", 2e-16, predicted=0.0),
+        finding(ComparisonKind.SHOWN, "the rank is n − 2", 1.0, predicted=1.0),
     ),
 )  # fmt: skip
 WRONG = Outcome(
@@ -42,10 +42,10 @@ WRONG = Outcome(
           survives="the upper bound.", error="batchnorm-euclidean-norm"),
     seed=7, seconds=0.003, curves=(CURVE, EVEN),
     findings=(
-        finding(Kind.REFUTES, "slope of a layer", 2.0, published=2.2912878, error=0.127),
-        finding(Kind.EQUAL, "slope against the largest 1/σ", 2.0, predicted=2.0),
-        finding(Kind.BELOW, "slope of another", 1e-3, predicted=1e4, published=1e9, error=-1.0),
-        finding(Kind.BELOW, "a bound that is no bound", 5.0, predicted=math.inf, error=-math.inf),
+        finding(ComparisonKind.REFUTES, "slope of a layer", 2.0, published=2.2912878, error=0.127),
+        finding(ComparisonKind.EQUAL, "slope against the largest 1/σ", 2.0, predicted=2.0),
+        finding(ComparisonKind.BELOW, "slope of another", 1e-3, predicted=1e4, published=1e9, error=-1.0),
+        finding(ComparisonKind.BELOW, "a bound that is no bound", 5.0, predicted=math.inf, error=-math.inf),
     ),
 )  # fmt: skip
 AGAIN = other(WRONG, id="S.BN", source="Than 2023", at="slide 9", words="‖1/σ‖")
@@ -53,8 +53,8 @@ GAUGE = Outcome(
     Entry("A.R1", "Akbar", "Remark 1", "‖∇L‖ measures progress.", Verdict.GAUGE, "‖∇L‖ is", instead="‖w‖·‖∇L‖ does."),
     seed=7,
     findings=(
-        finding(Kind.MOVES, "‖∇L‖ after w → 10w", 0.01, published=0.1, error=0.9),
-        finding(Kind.EQUAL, "loss", -2.0, predicted=-2.0),
+        finding(ComparisonKind.MOVES, "‖∇L‖ after w → 10w", 0.01, published=0.1, error=0.9),
+        finding(ComparisonKind.EQUAL, "loss", -2.0, predicted=-2.0),
     ),
 )  # fmt: skip
 LOOSE = other(HOLDS, id="S.sum", source="Than 2023", at="slide 4", verdict=Verdict.LOOSE, backs=())
@@ -69,7 +69,7 @@ ALL = Ledger((HOLDS, WRONG, TRAINED, GAUGE, LOOSE, AGAIN, READ, TAKEN, MINE))
 
 FAILED = replace(
     other(HOLDS, id="X.bad", source=OWN),
-    findings=(finding(Kind.BELOW, "a slope", 3.0, predicted=2.0, passed=False, error=0.3),),
+    findings=(finding(ComparisonKind.BELOW, "a slope", 3.0, predicted=2.0, passed=False, error=0.3),),
 )
 BROKEN = replace(other(HOLDS, id="X.broken", source=OWN), findings=(), problem="ZeroDivisionError: division by zero")
 
@@ -77,7 +77,7 @@ BROKEN = replace(other(HOLDS, id="X.broken", source=OWN), findings=(), problem="
 def hostile() -> Ledger:
     """Every text is an attack."""
     curve = Curve(ATTACK, ATTACK, ATTACK, (1.0, 2.0), ((ATTACK, (1.0, 2.0)),))
-    rows = (finding(Kind.EQUAL, ATTACK, 1.0, predicted=1.0),)
+    rows = (finding(ComparisonKind.EQUAL, ATTACK, 1.0, predicted=1.0),)
     texts = dict.fromkeys(
         ("source", "at", "reading", "words", "within", "instead", "survives", "error", "note"), ATTACK
     )

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import normgauge as ng
 from experiments.generalization.sweep_plan import Net
-from normgauge.certificates.scores import Sample, cells_of, score_values
+from normgauge.certificates.scores import DataSample, cells_of, score_values
 from normgauge.lab import zoo
 
 TARGET = 0.01  # cross-entropy of the training set in eval mode at which a network is done
@@ -49,7 +49,7 @@ def images(data: str, train: int = TRAIN, fresh: int = FRESH, test: int | None =
     mean, std = first.inputs[:train].mean(), first.inputs[:train].std()
     shown = (first.inputs - mean) / std
     unseen = shown[-fresh:].clone()
-    cells = cells_of(Sample(unseen, None))
+    cells = cells_of(DataSample(unseen, None))
     return Images(shown[:train].clone(), first.labels[:train], unseen, (last.inputs - mean) / std, last.labels, cells)
 
 

@@ -84,7 +84,7 @@ def _network(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
         return cnn(spec.norm)
     if spec.net == "resnet18_cifar":
         return zoo.resnet18(stem="cifar", **_options(spec, shape))
-    return zoo.build(spec.net, **_options(spec, shape))
+    return zoo.build_network(spec.net, **_options(spec, shape))
 
 
 def _options(spec: Spec, shape: tuple[int, ...]) -> dict[str, Any]:

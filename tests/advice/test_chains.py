@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.advice.chains import absorbed, chains, columns, rows
-from normgauge.advice.view import View
+from normgauge.advice.chains import absorbed, chains, channel_uptake, weight_row_norms
+from normgauge.advice.view import TraceView
 from normgauge.instrument.session import opened
 from normgauge.lab.zoo import vit
 
@@ -52,7 +52,7 @@ def vectors() -> Tensor:
 def looked_at(model: nn.Module, batch: Tensor, use) -> object:
     """Run ``use`` on the view of a model, with its steps by name."""
     with opened(model.eval(), batch) as session:
-        view = View.of(session)
+        view = TraceView.of(session)
         return use(view, {view.names[s.index]: s for s in session.trace.steps})
 
 
@@ -83,9 +83,9 @@ def test_where_channels_do_not_line_up_nothing_is_said(images):
     torch.manual_seed(0)
 
     def use(view, steps):
-        assert rows(view, steps["norm"].inputs[0]) is None  # the input itself
-        assert rows(view, steps["up"].outputs[0]) is None
-        return columns(view, steps["norm"].outputs[0], 2)  # the grouped kernel has one input a group
+        assert weight_row_norms(view, steps["norm"].inputs[0]) is None  # the input itself
+        assert weight_row_norms(view, steps["up"].outputs[0]) is None
+        return channel_uptake(view, steps["norm"].outputs[0], 2)  # the grouped kernel has one input a group
 
     assert looked_at(Tied(), images, use) is None
 
@@ -95,14 +95,14 @@ def test_columns_and_rows_are_those_of_the_layers_beside(images):
     model = Dense()
 
     def use(view, steps):
-        taken = columns(view, steps["bn"].outputs[0], 8)
-        flat = columns(view, steps["c"].outputs[0], 6)
+        taken = channel_uptake(view, steps["bn"].outputs[0], 8)
+        flat = channel_uptake(view, steps["c"].outputs[0], 6)
         torch.testing.assert_close(taken, model.c.weight.detach().double().pow(2).sum((0, 2, 3)).sqrt())
         torch.testing.assert_close(flat, model.last.weight.detach().double().reshape(3, 6, 4).pow(2).sum((0, 2)).sqrt())
-        norms, _ = rows(view, steps["c"].outputs[0])
+        norms, _ = weight_row_norms(view, steps["c"].outputs[0])
         torch.testing.assert_close(norms, model.c.weight.detach().double().flatten(1).norm(dim=1))
-        assert rows(view, steps["bn"].inputs[0]) is None  # a concatenation made it
-        assert columns(view, steps["last"].outputs[0], 3) is None  # nothing takes it up
+        assert weight_row_norms(view, steps["bn"].inputs[0]) is None  # a concatenation made it
+        assert channel_uptake(view, steps["last"].outputs[0], 3) is None  # nothing takes it up
         return True
 
     assert looked_at(model, images, use)

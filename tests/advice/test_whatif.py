@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.advice.whatif import WhatIf
-from normgauge.advice.whatif.exchange import swapped
+from normgauge.advice.whatif.exchange import swapped_modules
 from normgauge.advice.whatif.fresh import group_count
 from normgauge.core.errors import ReadingError
 from normgauge.lab.zoo import mlp
@@ -233,7 +233,7 @@ def test_the_network_is_untouched_also_after_an_error(batch):
     asked.with_norm("first", "batch")
     with pytest.raises(ReadingError):
         asked.with_norm("first", "instance")
-    with pytest.raises(RuntimeError, match="stop"), swapped(net, ()):
+    with pytest.raises(RuntimeError, match="stop"), swapped_modules(net, ()):
         raise RuntimeError("stop")
     after = dict(net.named_modules(remove_duplicate=False)), net.state_dict(), [m.training for m in net.modules()]
     assert before[0].keys() == after[0].keys() and all(before[0][k] is after[0][k] for k in before[0])

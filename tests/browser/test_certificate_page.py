@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from normgauge.core.certificate import Certificate
-from normgauge.render.certificate_page import html
+from normgauge.render.certificate_page import certificate_html
 from tests.browser.conftest import Watched
 from tests.browser.test_reading import assert_legible
 from tests.made_certificates import ATTACK, EMPTY, FULL, NOTHING, hostile
@@ -29,7 +29,7 @@ PAGES = {"full": FULL, "nothing": NOTHING, "long": LONG}
 @pytest.fixture
 def visit_certificate(visit_page: Callable[..., Watched]) -> Callable[..., Watched]:
     def opened(shown: Certificate = FULL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
-        watched = visit_page(html(shown), width, 900 if width > 500 else 800, script, anchor)
+        watched = visit_page(certificate_html(shown), width, 900 if width > 500 else 800, script, anchor)
         if not anchor and watched.page.locator("details.all").count():  # a link to a row opens it by itself
             watched.page.locator("details.all > summary").click()
             watched.page.evaluate("scrollTo(0, 0)")

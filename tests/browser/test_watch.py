@@ -18,8 +18,8 @@ import pytest
 
 from normgauge.core import store
 from normgauge.render.document import write_file
-from normgauge.render.runs import html
-from normgauge.render.runs_data import labelled
+from normgauge.render.runs import runs_html
+from normgauge.render.runs_data import labelled_runs
 from tests.browser.conftest import Watched, watch
 from tests.core.store.made import alarm, header, step, written
 
@@ -51,7 +51,9 @@ def visit_runs(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]
     contexts = []
 
     def open_runs(paths: list[Path], width: int = 1400, theme: str = "light", script: bool = True) -> Watched:
-        path = write_file(html(labelled([store.read(p) for p in paths]), "normgauge runs"), tmp_path / "runs.html")
+        path = write_file(
+            runs_html(labelled_runs([store.read(p) for p in paths]), "normgauge runs"), tmp_path / "runs.html"
+        )
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script
         )

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.certificates.facts.chain import BrokenChainError, Chain, read_chain
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.chain import BrokenChainError, MatrixChain, read_chain
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.lab.zoo import mlp
 
 
-def sample(*shape: int, count: int = 20, seed: int = 1) -> Sample:
+def sample(*shape: int, count: int = 20, seed: int = 1) -> DataSample:
     torch.manual_seed(seed)
-    return Sample(torch.randn(count, *shape), torch.zeros(count, dtype=torch.long))
+    return DataSample(torch.randn(count, *shape), torch.zeros(count, dtype=torch.long))
 
 
 def lively(net: nn.Module, seed: int = 0) -> nn.Module:
@@ -201,7 +201,7 @@ def test_what_is_no_chain_is_refused_by_name(name: str) -> None:
 
 def test_words_are_no_vectors() -> None:
     net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2)).eval()
-    words = Sample(torch.arange(30).reshape(10, 3) % 9, torch.zeros(10, dtype=torch.long))
+    words = DataSample(torch.arange(30).reshape(10, 3) % 9, torch.zeros(10, dtype=torch.long))
     with pytest.raises(BrokenChainError, match="whole numbers"):
         read_chain(net, words)
 
@@ -235,7 +235,7 @@ def test_a_changed_weight_inside_forward_is_seen_as_it_runs() -> None:
 )
 def test_pools_and_shapes_that_are_no_trouble(net: nn.Module) -> None:
     chain = read_chain(lively(net), sample(1, 6, 6))
-    assert isinstance(chain, Chain)
+    assert isinstance(chain, MatrixChain)
     assert chain.elementwise and chain.constant
 
 

@@ -8,41 +8,41 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import normgauge as ng
-from normgauge.certificates.checks import label_agreement, refuse_unsteady, runs, warnings_of
-from normgauge.certificates.facts.sample import Sample, outputs
-from normgauge.core.certificate import Kind
+from normgauge.certificates.checks import error_runs, label_agreement, refuse_unsteady, warnings_of
+from normgauge.certificates.facts.sample import DataSample, model_outputs
+from normgauge.core.certificate import RowKind
 from normgauge.core.errors import InputError
 from normgauge.lab.zoo import Split
 from normgauge.lab.zoo.data import digits
 
 
-def said(train: Sample, holdout: Sample | None = None) -> str:
+def said(train: DataSample, holdout: DataSample | None = None) -> str:
     return " ".join(warnings_of(train, holdout))
 
 
 @pytest.fixture
-def train() -> Sample:
-    return Sample.of(digits("train"), "train")
+def train() -> DataSample:
+    return DataSample.of(digits("train"), "train")
 
 
 @pytest.fixture
-def test() -> Sample:
-    return Sample.of(digits("test"), "holdout")
+def test() -> DataSample:
+    return DataSample.of(digits("test"), "holdout")
 
 
-def test_a_plain_sample_raises_no_word(train: Sample, test: Sample) -> None:
+def test_a_plain_sample_raises_no_word(train: DataSample, test: DataSample) -> None:
     assert said(train, test) == ""
     assert label_agreement(train) > 0.9
 
 
-def test_shuffled_labels(train: Sample, test: Sample) -> None:
+def test_shuffled_labels(train: DataSample, test: DataSample) -> None:
     assert train.labels is not None
     generator = torch.Generator().manual_seed(0)
-    shuffled = Sample(train.inputs, train.labels[torch.randperm(len(train), generator=generator)])
+    shuffled = DataSample(train.inputs, train.labels[torch.randperm(len(train), generator=generator)])
     assert "may be shuffled" in said(shuffled, test)
     some = train.labels.clone()
     some[:500] = some[:500][torch.randperm(500, generator=generator)]
-    assert "may be shuffled" in said(Sample(train.inputs, some), test)
+    assert "may be shuffled" in said(DataSample(train.inputs, some), test)
 
 
 def test_neighbours_that_tell_nothing_are_no_reason_for_a_warning() -> None:
@@ -52,7 +52,7 @@ def test_neighbours_that_tell_nothing_are_no_reason_for_a_warning() -> None:
         draw = torch.Generator().manual_seed(seed)
         inputs = torch.randn(600, 20, generator=draw)
         labels = ((inputs.sum(1) > 0) ^ (torch.rand(600, generator=draw) < 0.2)).long()
-        warned += bool(said(Sample(inputs[:300], labels[:300]), Sample(inputs[300:], labels[300:])))
+        warned += bool(said(DataSample(inputs[:300], labels[:300]), DataSample(inputs[300:], labels[300:])))
     assert warned <= 2
 
 
@@ -60,23 +60,23 @@ def test_frames_of_few_scenes_are_suspected() -> None:
     draw = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(330, 20, generator=draw), torch.randint(2, (330,), generator=draw)
     frames = inputs[300:].repeat_interleave(20, 0) + 0.3 * torch.randn(600, 20, generator=draw)
-    holdout = Sample(frames, labels[300:].repeat_interleave(20))
-    assert "groups=" in said(Sample(inputs[:300], labels[:300]), holdout)
+    holdout = DataSample(frames, labels[300:].repeat_interleave(20))
+    assert "groups=" in said(DataSample(inputs[:300], labels[:300]), holdout)
 
 
-def test_copies_and_mirror_images(train: Sample) -> None:
+def test_copies_and_mirror_images(train: DataSample) -> None:
     assert train.inputs is not None and train.labels is not None
-    copied = Sample(train.inputs.repeat(2, 1), train.labels.repeat(2))
+    copied = DataSample(train.inputs.repeat(2, 1), train.labels.repeat(2))
     assert "1442 of 2884 samples are exact copies" in said(copied)
     images = train.inputs[:300].reshape(-1, 1, 8, 8)
-    assert "mirror" not in said(Sample(images, train.labels[:300]))
-    both = Sample(torch.cat([images, images.flip(3)]), train.labels[:300].repeat(2))
+    assert "mirror" not in said(DataSample(images, train.labels[:300]))
+    both = DataSample(torch.cat([images, images.flip(3)]), train.labels[:300].repeat(2))
     assert "mirror images" in said(both)
 
 
-def test_one_class(train: Sample, test: Sample) -> None:
+def test_one_class(train: DataSample, test: DataSample) -> None:
     assert test.labels is not None
-    assert "holdout: every label is class 2" in said(train, Sample(test.inputs, torch.full_like(test.labels, 2)))
+    assert "holdout: every label is class 2" in said(train, DataSample(test.inputs, torch.full_like(test.labels, 2)))
 
 
 def errors(seed: int, *, lasting: float) -> tuple[Tensor, Tensor]:
@@ -88,10 +88,10 @@ def errors(seed: int, *, lasting: float) -> tuple[Tensor, Tensor]:
 
 def test_wrong_answers_in_runs_are_told() -> None:
     for seed in range(300):  # independent and sorted by class: no word
-        assert not runs(*errors(seed, lasting=0.0))
+        assert not error_runs(*errors(seed, lasting=0.0))
     late = (torch.arange(600) >= 300) & (torch.rand(600, generator=torch.Generator().manual_seed(0)) < 0.5)
-    assert not runs(late, (torch.arange(600) >= 300).long())  # one class is harder than the other
-    (words,) = runs(*errors(0, lasting=0.9))
+    assert not error_runs(late, (torch.arange(600) >= 300).long())  # one class is harder than the other
+    (words,) = error_runs(*errors(0, lasting=0.9))
     assert re.search(r"independent samples make \d+\. Frames .* groups=", words)
 
 
@@ -109,7 +109,7 @@ def test_a_series_needs_its_groups() -> None:
     assert any("wrong answers stand together" in words for words in found.warnings)
     changes = torch.cat([torch.tensor([0]), (wrong[1:] != wrong[:-1]).long()]).cumsum(0)
     found = ng.certify(model, (inputs[:300], labels[:300]), holdout, epochs=0, groups=changes)
-    assert found.row("holdout.kl").kind is Kind.BOUND
+    assert found.row("holdout.kl").kind is RowKind.BOUND
     assert not any("wrong answers stand together" in words for words in found.warnings)
 
 
@@ -164,7 +164,7 @@ def test_rounding_is_no_unsteadiness(kind: torch.dtype) -> None:
     torch.manual_seed(0)
     layers = [part for _ in range(8) for part in (nn.Linear(256, 256), nn.LayerNorm(256), nn.ReLU())]
     model = nn.Sequential(nn.Linear(64, 256), *layers, nn.Linear(256, 10)).to(kind).eval()
-    sample = Sample(torch.randn(1300, 64).to(kind), None)
-    found = outputs(model, sample)
+    sample = DataSample(torch.randn(1300, 64).to(kind), None)
+    found = model_outputs(model, sample)
     refuse_unsteady(model, sample, found, "train", len(sample))
     assert math.isfinite(float(found.sum()))

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.certificates import copies
 from normgauge.certificates.copies import refuse_leak, refuse_near_copies
-from normgauge.certificates.facts.sample import Sample
-from normgauge.core.certificate import Certificate, Kind
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.core.certificate import Certificate, RowKind
 from normgauge.core.errors import InputError
 from normgauge.lab.zoo.data import digits
 
@@ -77,21 +77,23 @@ def test_a_record_is_an_input_with_its_label_and_a_zero_has_no_sign() -> None:
     labels = torch.randint(2, (200,))
     found = certified(codes[:100], labels[:100], codes[100:], labels[100:])
     assert any("no more than chance makes" in said for said in found.warnings)
-    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
+    assert found.row("holdout.clopper_pearson").kind is RowKind.BOUND
 
 
 def test_noisy_copies_of_the_training_set_are_refused(train: Tensor, test: Tensor) -> None:
-    drawn = Sample(train, None)
-    assert refuse_near_copies(drawn, Sample(test, None), "holdout") == []
-    late = Sample(torch.cat([test, train[:60] + 1e-4]), None)  # past the first three hundred
+    drawn = DataSample(train, None)
+    assert refuse_near_copies(drawn, DataSample(test, None), "holdout") == []
+    late = DataSample(torch.cat([test, train[:60] + 1e-4]), None)  # past the first three hundred
     with pytest.raises(InputError, match=r"holdout: 60 of its 415 samples are nearly training samples .* a leak"):
         refuse_near_copies(drawn, late, "holdout")
-    assert refuse_near_copies(drawn, Sample(train[:1] + 1e-4, None), "unlabeled")[0].startswith("unlabeled: 1 of its 1")
+    assert refuse_near_copies(drawn, DataSample(train[:1] + 1e-4, None), "unlabeled")[0].startswith(
+        "unlabeled: 1 of its 1"
+    )
 
 
 def test_near_samples_on_both_sides_pass_with_a_word() -> None:
     points = torch.rand(1000, 1, generator=torch.Generator().manual_seed(0))  # a line: neighbours are near by nature
-    (said,) = refuse_near_copies(Sample(points[:700], None), Sample(points[700:], None), "holdout")
+    (said,) = refuse_near_copies(DataSample(points[:700], None), DataSample(points[700:], None), "holdout")
     assert "as training samples are to each other" in said
 
 
@@ -101,8 +103,8 @@ def test_every_pair_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh[::7] = drawn[-len(fresh[::7]) :] * (1 + 1e-5)
     monkeypatch.setattr(copies, "BLOCK", (64, 128))
     with pytest.raises(InputError, match=f"{math.ceil(400 / 7)} of its 400 samples"):
-        refuse_near_copies(Sample(drawn, None), Sample(fresh, None), "holdout")
+        refuse_near_copies(DataSample(drawn, None), DataSample(fresh, None), "holdout")
     monkeypatch.setattr(copies, "PAIRS", 400 * 90)
     fresh[::7] = torch.randn(len(fresh[::7]), 50, generator=draw)
-    (said,) = refuse_near_copies(Sample(drawn, None), Sample(fresh, None), "holdout")
+    (said,) = refuse_near_copies(DataSample(drawn, None), DataSample(fresh, None), "holdout")
     assert said.endswith("among 90 of the 900 training samples only")

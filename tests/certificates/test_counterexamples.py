@@ -19,9 +19,9 @@ from normgauge.certificates.counterexamples import (
     random_labels,
     right_half,
 )
-from normgauge.certificates.facts.sample import Sample, fingerprints
+from normgauge.certificates.facts.sample import DataSample, fingerprints
 from normgauge.certificates.table import certify
-from normgauge.core.certificate import NETWORK, Certificate, Kind, Row
+from normgauge.core.certificate import NETWORK, Certificate, Row, RowKind
 from normgauge.core.errors import InputError
 
 SMALL: dict[str, Callable[[], Counterexample]] = {
@@ -37,7 +37,7 @@ def found() -> dict[str, Counterexample]:
     return {key: make() for key, make in SMALL.items()}
 
 
-def inputs_of(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
+def inputs_of(sample: DataSample, count: int) -> tuple[Tensor, Tensor]:
     assert sample.labels is not None
     return sample.take(range(count)), sample.labels[:count]
 
@@ -86,12 +86,14 @@ def test_certify_promises_nothing_below_the_truth(key: str, found: dict[str, Cou
     truth = one.truth if count == len(one.train) else max(one.truth, 0.2)
     below = [(row.key, row.value) for row in bounds(result) if row.value is not None and row.value < truth - 0.03]
     assert not below
-    assert result.row("than_phan").kind is not Kind.BOUND
-    assert result.row("equation66").kind is not Kind.BOUND
+    assert result.row("than_phan").kind is not RowKind.BOUND
+    assert result.row("equation66").kind is not RowKind.BOUND
 
 
 def bounds(result: Certificate) -> list[Row]:
-    return [row for row in result.rows if row.kind is Kind.BOUND and row.about == NETWORK and row.quantity == "error"]
+    return [
+        row for row in result.rows if row.kind is RowKind.BOUND and row.about == NETWORK and row.quantity == "error"
+    ]
 
 
 def test_cells_of_the_training_set_are_refused_with_the_count(found: dict[str, Counterexample]) -> None:

@@ -9,7 +9,7 @@ from scipy.stats import binom
 from benchmarks import coverage
 from benchmarks.worlds import PROBLEMS, Problem
 from normgauge.certificates.rows import holdout
-from normgauge.core.certificate import Kind, Row, promised
+from normgauge.core.certificate import Row, RowKind, promised_row
 
 LOSS = "clipped cross-entropy"
 
@@ -69,7 +69,7 @@ def test_no_bound_trusts_what_no_parameter_shows(monkeypatch: pytest.MonkeyPatch
 
 def test_bounds_of_certify_itself_hold() -> None:
     answered = coverage.certified("best of many", 1, 0.05, 7, 0)
-    held = [row.value >= truth for _, row, truth, _ in answered if row.kind is Kind.BOUND and row.value is not None]
+    held = [row.value >= truth for _, row, truth, _ in answered if row.kind is RowKind.BOUND and row.value is not None]
     assert len(held) >= 3
     assert all(held)
 
@@ -86,7 +86,7 @@ def test_the_training_error_of_a_memorizer_is_caught() -> None:
         torch.manual_seed(seed)
         problem = PROBLEMS["memorizer"](seed, 0.05)
         seen = float((problem.case.logits.argmax(1) != problem.case.train.labels).double().mean())
-        row = promised(Row("false", "false", "capacity", Kind.VACUOUS, seen + 0.01, condition="none"))
+        row = promised_row(Row("false", "false", "capacity", RowKind.VACUOUS, seen + 0.01, condition="none"))
         one.add(row, problem.world.error(problem.case.model), 0.0)
     assert one.violations == 10 > coverage.allowed(10, 0.05)
 
@@ -98,7 +98,7 @@ def test_what_is_allowed_is_the_quantile(n: int) -> None:
 
 def test_rows_that_say_nothing_are_named() -> None:
     one = coverage.Tally()
-    one.add(Row("a", "a", "capacity", Kind.VACUOUS, 3.0), 0.1, 0.0)
+    one.add(Row("a", "a", "capacity", RowKind.VACUOUS, 3.0), 0.1, 0.0)
     assert "says nothing in any problem: {'vacuous': 1}" in coverage.report({"a": one}, 0.05)
     assert one.merged(0.05)["smallest"] is None
 

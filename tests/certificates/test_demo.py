@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from normgauge.certificates import demo
-from normgauge.certificates.demo import Plan, feature_certificate, moved
+from normgauge.certificates.demo import EncoderPlan, feature_certificate, shifted_images
 from normgauge.certificates.gibbs import risk
 from normgauge.certificates.rows import gibbs
-from normgauge.core.certificate import Kind
+from normgauge.core.certificate import RowKind
 from normgauge.core.errors import InputError
 
 
@@ -13,14 +13,14 @@ def test_digits_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """500 images for the encoder, 942 for the head: the sharper slacks say something."""
     monkeypatch.setattr(risk, "DRAWS", (20, 40))
     monkeypatch.setattr(gibbs, "PILOT", 2)
-    monkeypatch.setitem(demo.PLANS, "digits", Plan(500, 25, 8))
+    monkeypatch.setitem(demo.PLANS, "digits", EncoderPlan(500, 25, 8))
     told = []
     found = feature_certificate("digits", progress=lambda what, share: told.append((what, share)))
     assert found.samples == 942 and found.holdout == 355
-    values = {row.key: row.value for row in found.rows if row.kind is Kind.BOUND}
+    values = {row.key: row.value for row in found.rows if row.kind is RowKind.BOUND}
     assert values["holdout.clopper_pearson"] < values["features.theorem20.kl"] < 0.5
     assert values["features.theorem20.variation"] < 0.5
-    assert found.row("theorem20.kl").kind is Kind.VACUOUS
+    assert found.row("theorem20.kl").kind is RowKind.VACUOUS
     assert {"training the encoder", "training the head"} <= {what for what, _ in told}
     assert all(0 <= share <= 1 for _, share in told)
 
@@ -33,6 +33,6 @@ def test_names() -> None:
 def test_moved_images_keep_their_pixels() -> None:
     images = torch.rand(6, 1, 8, 8)
     for flip in (False, True):
-        found = moved(images, 1, flip)
+        found = shifted_images(images, 1, flip)
         assert found.shape == images.shape
         torch.testing.assert_close(found.flatten(1).sort(1).values, images.flatten(1).sort(1).values)

@@ -13,7 +13,7 @@ import normgauge as ng
 from normgauge.certificates.facts.cells import k_means
 from normgauge.certificates.gibbs import risk
 from normgauge.certificates.rows import gibbs
-from normgauge.core.certificate import NETWORK, Certificate, Consumed, Kind, Row, promised
+from normgauge.core.certificate import NETWORK, Certificate, Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split
@@ -117,13 +117,13 @@ def test_every_row_is_listed_and_typed(build: Any) -> None:
     error = float((model.eval()(digits("test").inputs).argmax(1) != digits("test").labels).double().mean())
     for row in found.rows:
         assert row.source and row.formula and row.family and row.consumed, row.key
-        assert row.kind is not Kind.NOT_APPLICABLE or row.reason, row.key
-        if row.kind is Kind.BOUND:
+        assert row.kind is not RowKind.NOT_APPLICABLE or row.reason, row.key
+        if row.kind is RowKind.BOUND:
             assert row.value is not None and row.value < row.limit
             assert row.about != "this network" or row.value > error - 0.08, row.key  # 355 test images
-        if row.kind in (Kind.BOUND, Kind.VACUOUS):
+        if row.kind in (RowKind.BOUND, RowKind.VACUOUS):
             assert row.confidence == 0.95, row.key
-    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
+    assert found.row("holdout.clopper_pearson").kind is RowKind.BOUND
     again = Certificate.from_json(found.to_json())
     assert again.to_json() == found.to_json()
     assert again.rows == found.rows
@@ -132,11 +132,11 @@ def test_every_row_is_listed_and_typed(build: Any) -> None:
 def test_an_unknown_layer_keeps_the_rows_that_do_not_need_it() -> None:
     model = fitted(lambda: nn.Sequential(nn.Linear(64, 16), Odd(), nn.Linear(16, 10)))
     found = certified(model)
-    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
-    assert found.row("equation66").kind is Kind.ESTIMATE
+    assert found.row("holdout.clopper_pearson").kind is RowKind.BOUND
+    assert found.row("equation66").kind is RowKind.ESTIMATE
     for key in ("theorem20.variation", "corollary21", "corollary22.local", "xu_mannor", "hkk"):
         row = found.row(key)
-        assert row.kind is Kind.NOT_APPLICABLE and "bessel_j0" in row.reason, key
+        assert row.kind is RowKind.NOT_APPLICABLE and "bessel_j0" in row.reason, key
 
 
 class Forked(nn.Module):
@@ -154,7 +154,7 @@ def test_a_network_that_branches_on_its_data_has_no_proved_slope() -> None:
     found = certified(Forked())
     for key in ("theorem20.variation", "corollary22.none", "corollary22.local", "corollary21"):
         row = found.row(key)
-        assert row.kind is Kind.NOT_APPLICABLE and "not proved" in row.reason, key
+        assert row.kind is RowKind.NOT_APPLICABLE and "not proved" in row.reason, key
 
 
 def test_the_network_is_left_as_it_was() -> None:
@@ -175,7 +175,7 @@ def test_the_network_is_left_as_it_was() -> None:
 def test_without_anything_but_the_sample() -> None:
     found = ng.certify(fitted(plain), digits("train"), epochs=0)
     for key in ("holdout.kl", "theorem20.holdout", "equation66", "corollary21", "disagreement.surrogate"):
-        assert found.row(key).kind is Kind.NOT_APPLICABLE
+        assert found.row(key).kind is RowKind.NOT_APPLICABLE
     assert found.curves == ()
 
 
@@ -199,7 +199,7 @@ def test_a_partition_made_from_the_sample_is_refused() -> None:
     with pytest.raises(InputError, match="made from 100 of the training samples"):
         ng.certify(plain(), sample, fresh, partition=k_means(sample.inputs[:100], 5), epochs=0)
     found = ng.certify(fitted(plain), sample, fresh, partition=k_means(fresh[0], 5), epochs=0)
-    assert found.row("theorem20.variation").kind is Kind.VACUOUS
+    assert found.row("theorem20.variation").kind is RowKind.VACUOUS
 
 
 def test_cells_are_made_from_fresh_inputs() -> None:
@@ -215,9 +215,9 @@ def test_cells_are_made_from_fresh_inputs() -> None:
 def test_a_loss_without_a_range() -> None:
     model = fitted(plain)
     row = certified(model, loss="cross-entropy").row("theorem20.variation")
-    assert row.kind is Kind.NOT_APPLICABLE and "clip=C" in row.reason
+    assert row.kind is RowKind.NOT_APPLICABLE and "clip=C" in row.reason
     clipped = certified(model, loss="cross-entropy", clip=5.0).row("theorem20.variation")
-    assert clipped.kind is Kind.VACUOUS and clipped.limit == 5.0 and clipped.quantity == "clipped cross-entropy"
+    assert clipped.kind is RowKind.VACUOUS and clipped.limit == 5.0 and clipped.quantity == "clipped cross-entropy"
     for bad, words in (({"clip": 2.0}, "already"), ({"loss": "mse"}, "'ramp' or"), ({"clip": -1.0}, "positive")):
         with pytest.raises(InputError, match=words):
             certified(model, **bad)
@@ -288,37 +288,37 @@ def test_features_behind_an_encoder() -> None:
     test = digits("test")
     found = ng.certify(model, rest, test, encoder=model[0], epochs=0)
     rows = {row.key: row for row in found.rows}
-    assert rows["theorem20.variation"].kind is Kind.VACUOUS
+    assert rows["theorem20.variation"].kind is RowKind.VACUOUS
     row = rows["features.theorem20.variation"]
-    assert row.kind is Kind.BOUND and row.value is not None and 0.02 < row.value < 0.9
+    assert row.kind is RowKind.BOUND and row.value is not None and 0.02 < row.value < 0.9
     assert "the encoder never saw a sample of train" in row.condition and Consumed.OTHER in row.consumed
     assert "disguise" in row.reason
     plain, through = rows["features.encoder_holdout"], rows["features.disagreement"]
-    assert plain.kind is through.kind is Kind.BOUND and plain.about != NETWORK == through.about
+    assert plain.kind is through.kind is RowKind.BOUND and plain.about != NETWORK == through.about
     assert plain.value < through.value < row.value
-    assert rows["features.theorem20.published"].kind is Kind.VACUOUS  # 742 samples are too few for its slack
-    assert rows["features.theorem20.kl"].kind is Kind.BOUND
+    assert rows["features.theorem20.published"].kind is RowKind.VACUOUS  # 742 samples are too few for its slack
+    assert rows["features.theorem20.kl"].kind is RowKind.BOUND
     steep = nn.Sequential(model[0], nn.Linear(10, 10), nn.LayerNorm(10))
     other = ng.certify(steep, rest, test, encoder="0", epochs=0)
-    assert other.row("features.theorem20.kl").kind is Kind.VACUOUS
+    assert other.row("features.theorem20.kl").kind is RowKind.VACUOUS
 
 
 def test_promised_is_the_only_door() -> None:
-    row = Row("k", "n", "f", Kind.SCORE, value=0.3, terms=(("a", 0.1), ("b", 0.2)), consumed=(Consumed.WEIGHTS,))
+    row = Row("k", "n", "f", RowKind.SCORE, value=0.3, terms=(("a", 0.1), ("b", 0.2)), consumed=(Consumed.WEIGHTS,))
     with pytest.raises(InputError, match="what it rests on"):
-        promised(row)
+        promised_row(row)
     row = dataclasses.replace(row, condition="c")
-    assert promised(row).kind is Kind.BOUND
-    empty = promised(row, value=1.0)
-    assert empty.kind is Kind.VACUOUS and empty.reason.endswith("largest term: b")
-    assert promised(row, value=math.nan).value == math.inf
-    assert promised(row, value=3.0, limit=5.0).kind is Kind.BOUND
+    assert promised_row(row).kind is RowKind.BOUND
+    empty = promised_row(row, value=1.0)
+    assert empty.kind is RowKind.VACUOUS and empty.reason.endswith("largest term: b")
+    assert promised_row(row, value=math.nan).value == math.inf
+    assert promised_row(row, value=3.0, limit=5.0).kind is RowKind.BOUND
     with pytest.raises(InputError, match="vacuous"):
-        Row("k", "n", "f", Kind.BOUND, value=1.5, condition="c")
+        Row("k", "n", "f", RowKind.BOUND, value=1.5, condition="c")
     with pytest.raises(InputError, match="says why"):
-        Row("k", "n", "f", Kind.NOT_APPLICABLE)
+        Row("k", "n", "f", RowKind.NOT_APPLICABLE)
     with pytest.raises(InputError, match="has a value"):
-        Row("k", "n", "f", Kind.SCORE)
+        Row("k", "n", "f", RowKind.SCORE)
 
 
 def test_choosing_among_several_networks_is_paid_for() -> None:
@@ -337,7 +337,7 @@ def test_choosing_among_several_networks_is_paid_for() -> None:
 
 def test_a_family_that_fails_is_reported_and_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> Iterator[Row]:
-        yield Row("capacity.none", "n", "capacity", Kind.NOT_APPLICABLE, reason="r")
+        yield Row("capacity.none", "n", "capacity", RowKind.NOT_APPLICABLE, reason="r")
         raise KeyError("broken")
 
     monkeypatch.setattr("normgauge.certificates.table.capacity.rows", fails)
@@ -360,13 +360,13 @@ def test_cross_entropy_has_its_own_slope_in_feature_space() -> None:
         model = nn.Sequential(nn.Identity(), head)
         found = ng.certify(model, (x, y), encoder=model[0], loss="cross-entropy", clip=4.0, epochs=0)
         rows = [r for r in found.rows if r.quantity == "clipped cross-entropy" and r.family == "feature cells"]
-        assert rows and not any(r.kind is Kind.BOUND and r.value < 2 for r in rows)
+        assert rows and not any(r.kind is RowKind.BOUND and r.value < 2 for r in rows)
     gentle = nn.Linear(500, 2, bias=False)
     with torch.no_grad():
         gentle.weight.mul_(0.1)
     model = nn.Sequential(nn.Identity(), gentle)
     found = ng.certify(model, (x, y), encoder=model[0], loss="cross-entropy", clip=4.0, epochs=0)
-    assert found.row("features.theorem20.variation").kind is Kind.BOUND  # nothing is won by refusing
+    assert found.row("features.theorem20.variation").kind is RowKind.BOUND  # nothing is won by refusing
 
 
 class Memory(nn.Module):
@@ -407,13 +407,13 @@ def test_what_a_network_keeps_out_of_sight_is_paid_for_or_nothing_is_promised(ki
     net = Memory(x, y, kind).eval()
     found = ng.certify(net, (x, y), unlabeled=torch.randn(200, 20), epochs=2)
     rows = [r for r in found.rows if r.family in ("PAC-Bayes", "disagreement")]
-    assert len(rows) == 4 and all(r.kind is Kind.NOT_APPLICABLE for r in rows)
+    assert len(rows) == 4 and all(r.kind is RowKind.NOT_APPLICABLE for r in rows)
     assert "not paid for" in rows[0].reason and any("not paid for" in r.reason or "anew" in r.reason for r in rows[1:])
     if kind in ("attributes", "buffers"):
         with pytest.raises(InputError, match="data_free: expected names"):
             ng.certify(net, (x, y), epochs=0, data_free=("z",))
         declared = ng.certify(net, (x, y), epochs=0, data_free=("x", "y"))
-        assert declared.row("gibbs.maurer").kind is not Kind.NOT_APPLICABLE
+        assert declared.row("gibbs.maurer").kind is not RowKind.NOT_APPLICABLE
         assert "outside its tensors" in declared.row("gibbs.maurer").condition
         assert "named in data_free=" in declared.row("gibbs.maurer").condition
 
@@ -435,7 +435,7 @@ def test_a_memory_in_a_file_is_seen(tmp_path: Path) -> None:
     x, y = torch.randn(100, 6), torch.randint(0, 2, (100,))
     torch.save((x, y), tmp_path / "memory.pt")
     found = ng.certify(Retrieval(tmp_path / "memory.pt"), (x, y), epochs=0)
-    assert found.row("gibbs.maurer").kind is Kind.NOT_APPLICABLE
+    assert found.row("gibbs.maurer").kind is RowKind.NOT_APPLICABLE
     assert "not paid for" in found.row("gibbs.maurer").reason
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from normgauge.certificates import table
 from normgauge.cli import main
-from normgauge.core.certificate import Certificate, Kind
+from normgauge.core.certificate import Certificate, RowKind
 from normgauge.core.errors import InputError
 from normgauge.render.certificate_families import EXPLAINED, SPEAKING
 from tests.made_certificates import FULL, NOTHING
@@ -207,7 +207,7 @@ def test_the_real_thing_and_the_page_that_lists_its_rows(net, tmp_path, capsys):
     ])  # fmt: skip
     found = Certificate.from_json(json.loads(capsys.readouterr().out))
     assert code == 0 and page.read_text(encoding="utf-8").count("<tr data-kind") == len(found.rows)
-    assert found.row("holdout.clopper_pearson").kind is Kind.BOUND
+    assert found.row("holdout.clopper_pearson").kind is RowKind.BOUND
     spoken = {row.key for row in found.rows if row.family != "score"}
     assert spoken <= set(SPEAKING), "every row that may promise has its place in the order"
     assert {row.family for row in found.rows} <= set(EXPLAINED)

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from normgauge.cli import main
-from normgauge.cli.demo_networks import rescaled
-from normgauge.cli.gauge import to_json
+from normgauge.cli.demo_networks import rescaled_twin
+from normgauge.cli.gauge import gauge_json
 from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
@@ -42,7 +42,7 @@ def files(tmp_path):
     a, b = tmp_path / "a.json", tmp_path / "b.json"
     reading().save(a)
     grown = replace(reading(), log_upper=2.5 * LN10)
-    b.write_text(json.dumps(to_json([grown, replace(grown, scope=Scope.parse("global"))])))
+    b.write_text(json.dumps(gauge_json([grown, replace(grown, scope=Scope.parse("global"))])))
     return a, b
 
 
@@ -204,7 +204,7 @@ def test_the_same_network_in_another_gauge_is_recognised(diff, tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.BatchNorm1d(8)).eval()
     batch = torch.randn(5, 4, dtype=torch.float64)
     for name, log10_scale in (("a.json", 0.0), ("b.json", 3.0)):
-        twin = rescaled(model, batch, log10_scale, log10_scale)
+        twin = rescaled_twin(model, batch, log10_scale, log10_scale)
         gauge(twin, batch, scope="global", search=False).save(tmp_path / name)
     code, out, _ = diff(tmp_path / "a.json", tmp_path / "b.json", "--fail-above", "0.01")
     assert code == 0

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from normgauge.cli import main
-from normgauge.cli.gauge import to_json
+from normgauge.cli.gauge import gauge_json
 from normgauge.core.bound import Scope
 from tests.made import reading
 
@@ -20,7 +20,7 @@ def explain(capsys, tmp_path):
     """Run the command on a file of two scopes; returns exit code, standard output and error."""
     path = tmp_path / "a.json"
     everywhere = replace(reading(), scope=Scope.parse("global"), layers=reading().layers[:2])
-    path.write_text(json.dumps(to_json([reading(), everywhere])))
+    path.write_text(json.dumps(gauge_json([reading(), everywhere])))
 
     def run(*arguments: str, file: str = str(path)) -> tuple[int, str, str]:
         code = main(["explain", file, *arguments])

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from normgauge.cli import main
-from normgauge.cli.gauge import judge, to_json
+from normgauge.cli.gauge import gauge_exit_code, gauge_json
 from normgauge.cli.output import check_targets, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.bound import Scope
@@ -24,8 +24,8 @@ from tests.made import reading
 
 def test_one_scope_is_the_contract_object_and_several_add_a_list():
     point, everywhere = reading(), reading(scope=Scope.parse("global"))
-    assert to_json([point]) == point.to_json()
-    several = to_json([point, everywhere])
+    assert gauge_json([point]) == point.to_json()
+    several = gauge_json([point, everywhere])
     assert several["scope"] == "point"
     assert [r["scope"] for r in several["readings"]] == ["point", "global"]
 
@@ -35,17 +35,17 @@ def test_one_scope_is_the_contract_object_and_several_add_a_list():
 )
 def test_fail_above_judges_the_upper_bound(capsys, log10_upper, limit, code):
     found = [reading(log_upper=-5.0), reading(scope=Scope.parse("global"), log_upper=log10_upper * LN10)]
-    assert judge(found, strict=False, limit=limit) == code
+    assert gauge_exit_code(found, strict=False, limit=limit) == code
     assert ("above" in capsys.readouterr().err) == (code == 3)
 
 
 def test_strict_lists_every_unknown_part_once(capsys):
     unknown = (Finding("a", "torch.foo"), Finding("b", "torch.bar"))
     found = [reading(unknown=unknown, log_upper=math.inf)] * 3
-    assert judge(found, strict=True, limit=0.0) == 2
+    assert gauge_exit_code(found, strict=True, limit=0.0) == 2
     assert capsys.readouterr().err.count("torch.foo") == 1
-    assert judge(found, strict=False, limit=None) == 0
-    assert judge([reading()], strict=True, limit=None) == 0
+    assert gauge_exit_code(found, strict=False, limit=None) == 0
+    assert gauge_exit_code([reading()], strict=True, limit=None) == 0
 
 
 def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path):
@@ -116,7 +116,7 @@ def test_progress_is_drawn_after_two_seconds_only(monkeypatch, step, drawn):
 
 def test_report_merges_saved_readings(tmp_path, capsys):
     reading().save(tmp_path / "a.json")
-    (tmp_path / "b.json").write_text(json.dumps(to_json([reading(), reading(scope=Scope.parse("global"))])))
+    (tmp_path / "b.json").write_text(json.dumps(gauge_json([reading(), reading(scope=Scope.parse("global"))])))
     files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
     out = tmp_path / "out.html"
     assert main(["report", *files, "--html", str(out)]) == 0

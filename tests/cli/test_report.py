@@ -58,8 +58,8 @@ def test_a_file_beside_is_a_row_of_the_bracket(tmp_path, saved):
 
 def test_a_reference_beside_is_found_by_its_name(tmp_path, saved, monkeypatch):
     monkeypatch.setattr(reference, "names", lambda: ["made"])
-    monkeypatch.setattr(reference, "title", lambda name: f"normal for a {name} net")
-    monkeypatch.setattr(reference, "load", lambda name: [residual()])
+    monkeypatch.setattr(reference, "reference_title", lambda name: f"normal for a {name} net")
+    monkeypatch.setattr(reference, "load_reference", lambda name: [residual()])
     out = tmp_path / "a.html"
     assert main(["report", saved, "--html", str(out), "--beside", "made"]) == 0
     assert "normal for a made net, point: found" in out.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 
 from normgauge.cli import main
 from normgauge.lab.sweep import on_ray
-from normgauge.lab.sweep.files import LOCK, exclusive
+from normgauge.lab.sweep.files import LOCK, exclusive_lock
 from tests.lab.sweep.made import HEAD, written
 
 GRID = '[grid]\n"network.options.norm" = ["batch", "none"]\n"training.lr" = [1e-2, 1e-1]'
@@ -135,7 +135,7 @@ def test_a_number_of_workers(sweep, capsys, count):
 def test_a_second_sweep_in_the_same_folder_is_refused(sweep, tmp_path):
     path = written(tmp_path, GRID)
     (tmp_path / "sweeps/a").mkdir(parents=True)
-    with exclusive(tmp_path / "sweeps/a" / LOCK):
+    with exclusive_lock(tmp_path / "sweeps/a" / LOCK):
         code, _, err = sweep(str(path))
     assert code == 1 and "another sweep runs in sweeps/a; wait for its end, or give another folder with --out" in err
 

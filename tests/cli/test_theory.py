@@ -11,7 +11,7 @@ from normgauge import theory as ledger
 from normgauge.cli import main, theory
 from normgauge.core.claim import Entry, Verdict
 from normgauge.render import theory as theory_text
-from normgauge.theory.claim import Claim, equal, refutes
+from normgauge.theory.claim import Claim, expect_equal, expect_refuted
 
 DOCS = Path(__file__).parents[2] / "docs" / "theory.md"
 WORDS = {
@@ -25,8 +25,8 @@ WORDS = {
 def made(fails: bool = False) -> list[Claim]:
     def lemma(draw):
         values = draw.uniform(3, low=1.0, high=2.0)
-        yield refutes("length", float(values.max()), published=float(values.norm()))
-        yield equal("largest", float(values.max()), predicted=float(values.amax()) + fails)
+        yield expect_refuted("length", float(values.max()), published=float(values.norm()))
+        yield expect_equal("largest", float(values.max()), predicted=float(values.amax()) + fails)
 
     first = Entry(
         "T.L1", "Than 2025", "Lemma 1", "It is the length.", Verdict.WRONG, **WORDS, error=theory_text.FOREMOST[0]
@@ -163,7 +163,7 @@ def test_the_largest_seed_is_taken(run):
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_checks(run, monkeypatch):
-    monkeypatch.setattr(ledger, "check", lambda *_: pytest.fail("a check was run"))
+    monkeypatch.setattr(ledger, "check_claims", lambda *_: pytest.fail("a check was run"))
     code, _, err = run("--json", "/nowhere/at/all.json")
     assert code == 1 and "cannot write" in err and err.count("\n") == 1
 

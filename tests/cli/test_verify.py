@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normgauge.cli import main
-from normgauge.cli.gauge import to_json
+from normgauge.cli.gauge import gauge_json
 from normgauge.core.checker import digest
 from normgauge.instrument.measure import readings
 from normgauge.instrument.rules import REGISTRY
@@ -23,7 +23,7 @@ from tests.made import reading
 def measured() -> dict:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()
-    return to_json(readings(model, torch.randn(3, 4), ("point", "global"), search=False))
+    return gauge_json(readings(model, torch.randn(3, 4), ("point", "global"), search=False))
 
 
 @pytest.fixture
@@ -249,6 +249,6 @@ def test_rules_of_the_users_are_named_where_they_are_missing(verify, tmp_path, n
 
     model = load_model(f"{network[0]}:build")
     found = readings(model, load_batch(f"{network[0]}:batch"), ("global",), rules=REGISTRY.extended({nn.ReLU: rule}))
-    (tmp_path / "a.json").write_text(json.dumps(to_json(found)))
+    (tmp_path / "a.json").write_text(json.dumps(gauge_json(found)))
     code, out, _ = verify(tmp_path / "a.json", *given(network))
     assert code == 1 and "rules: user." in out and "that the command does not have" in out

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.errors import NotCovered, RuleError
-from normgauge.instrument.rules.flow import Gain, Transfer, times
+from normgauge.instrument.rules.flow import Gain, Transfer, apply_gain
 from normgauge.instrument.testing import check_rule
 
 Rule = Callable[..., Transfer]
@@ -69,7 +69,7 @@ def single_copy(step: Any, incoming: Any, ctx: Any) -> Transfer:
 def evenly_spread(step: Any, incoming: Any, ctx: Any) -> Transfer:
     (flow,) = incoming
     rows = step.inputs[0].tensor.shape[-2]
-    moved = times(ctx.log(2.0), flow.radius)
+    moved = apply_gain(ctx.log(2.0), flow.radius)
     return Transfer((Gain(ctx.log(2.0)),), row=moved / math.sqrt(rows))  # one row may move alone
 
 

@@ -23,7 +23,7 @@ from normgauge.instrument.trace.again import Own
 from normgauge.instrument.trace.held import Held
 from normgauge.instrument.trace.step import Value, function_name
 from normgauge.instrument.trace.tape import Tape
-from normgauge.instrument.trace.watch import Watch
+from normgauge.instrument.trace.watch import OperatorWatch
 
 
 class Net(nn.Module):
@@ -89,13 +89,13 @@ def loses_the_taint(patch: pytest.MonkeyPatch) -> None:
         def __contains__(self, item: object) -> bool:
             return False
 
-    begin = Watch.__init__
+    begin = OperatorWatch.__init__
 
-    def blind(self: Watch, before_write: Any) -> None:
+    def blind(self: OperatorWatch, before_write: Any) -> None:
         begin(self, before_write)
         self.tainted = Blind()
 
-    patch.setattr(Watch, "__init__", blind)
+    patch.setattr(OperatorWatch, "__init__", blind)
 
 
 def ignores_the_copy_of_a_cast(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def ignores_the_copy_of_a_cast(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_overlap(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(taping, "overlaps", lambda a, b: False)
+    patch.setattr(taping, "memory_overlaps", lambda a, b: False)
 
 
 def reads_settings_afterwards(patch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def step(data: Data, name: str) -> Data:
 
 
 def test_what_was_measured_is_accepted(net, wide):
-    assert [consistency.check(data) for data in (*net, wide)] == [[]] * 4
+    assert [consistency.check_consistency(data) for data in (*net, wide)] == [[]] * 4
     assert any(item["disjoint"] and len(item["inputs"]) == 2 for item in wide["proof"]["steps"])
 
 
@@ -90,7 +90,7 @@ def resealed(data: Data) -> Data:
 
 def judge(data: Data) -> list[str]:
     """What is wrong with a reading apart from its digest."""
-    return consistency.check(resealed(data))
+    return consistency.check_consistency(resealed(data))
 
 
 def swap(a: Data, b: Data, key: str) -> None:
@@ -135,7 +135,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "a longer run": (lambda d: d["witness"].update(input_change=1.0), "log10_lower against its witness"),
     "no run at all": (lambda d: d["witness"].update(input_change=0.0), "log10_lower against its witness"),
     "no witness": (lambda d: d.update(witness=None), "log10_lower without a witness"),
-    "another place": (lambda d: d["witness"].update(where="jacobian at sample 77"), "found"),
+    "another place": (lambda d: d["witness"].update(where="jacobian at sample 77"), "witnessed_slope"),
     "no place": (lambda d: d["witness"].update(where="somewhere"), "is not where the samples are steepest"),
     "a secant": (lambda d: d["witness"].update(where="secant from sample 0"), "witness"),
     "a layer reached too far": (lambda d: layer(d, "up").update(log10_reached=7.0), "layer up: log10_reached"),
@@ -190,13 +190,13 @@ def test_any_edit_is_seen_by_the_digest_alone(net):
     """Of each field: another value, and the field gone. The layout and the order of a file do not count."""
     seen = "digest: it is not that of the content: the reading was edited after it was written"
     for key in [key for key in net[1] if key != "digest"]:
-        assert seen in checker.sealed({**net[1], key: "another"}), key
+        assert seen in checker.digest_matches({**net[1], key: "another"}), key
         if key != "edited":
-            assert seen in checker.sealed({k: v for k, v in net[1].items() if k != key}), key
+            assert seen in checker.digest_matches({k: v for k, v in net[1].items() if k != key}), key
     turned = dict(reversed(json.loads(json.dumps(net[1], indent=3)).items()))
-    assert consistency.check(turned) == []
-    assert consistency.check({**turned, "failure_probability": int(turned["failure_probability"])}) == []
-    assert any("digest: expected" in said for said in consistency.check({**net[1], "digest": None}))
+    assert consistency.check_consistency(turned) == []
+    assert consistency.check_consistency({**turned, "failure_probability": int(turned["failure_probability"])}) == []
+    assert any("digest: expected" in said for said in consistency.check_consistency({**net[1], "digest": None}))
 
 
 def test_a_disjoint_join_called_a_sum_is_rejected(wide):
@@ -262,20 +262,20 @@ def test_a_gain_edited_with_all_that_follows_is_seen_by_the_digest(alone):
     for other in forged["layers"][:-1]:
         other["log10_to_output"] -= less
     assert judge(forged) == []
-    assert any(said.startswith("digest: ") for said in consistency.check(forged))
+    assert any(said.startswith("digest: ") for said in consistency.check_consistency(forged))
 
 
 def test_a_reading_without_a_proof_names_who_wrote_it(net):
     bare = {key: value for key, value in net[0].items() if key != "proof"}
-    assert consistency.check(bare) == [
+    assert consistency.check_consistency(bare) == [
         f"it cannot be verified: normgauge {bare['normgauge']} stored no proof with it; "
         "measure again with a newer version"
     ]
     old = {key: value for key, value in {**bare, "schema": 1}.items() if key != "normgauge"}
-    assert consistency.check(old) == [
+    assert consistency.check_consistency(old) == [
         "it cannot be verified: normgauge 0.1.0 wrote it with schema 1, which ties no scope to its proof; measure again"
     ]
-    assert consistency.check([]) == [
+    assert consistency.check_consistency([]) == [
         "expected a reading of schema 2, got schema None written by something that is not normgauge"
     ]
 
@@ -407,7 +407,7 @@ def test_main_in_this_process(net, tmp_path, monkeypatch, capsys):
 def test_the_fields_of_a_file_must_repeat_its_first_reading(net):
     several = {**net[0], "readings": net}
     assert [label for label, _ in checker.readings_of(several)] == ["point: ", "ball:0.1: ", "global: "]
-    assert checker.check_file(several) == checker.check_file(several, consistency.check) == []
+    assert checker.check_file(several) == checker.check_file(several, consistency.check_consistency) == []
     for key in set(several) - {"schema", "readings"}:
         gone = {name: value for name, value in several.items() if name != key}
         assert checker.check_file(gone) == [f"{key}: missing at the top of the file"]
@@ -426,7 +426,7 @@ def test_a_top_level_without_its_scope_is_still_held_against_the_first_reading(n
     assert checker.check_file(later) == ["later: missing at the top of the file"]
     assert checker.check_file({**later, "later": 2})[0].endswith("file (2) and in the first of its readings (1)")
     first = {key: value for key, value in net[0].items() if key != "witness"}
-    assert checker.unlike({**net[0], "readings": [first]}) == "witness: missing in the first of its readings"
+    assert checker.file_problem({**net[0], "readings": [first]}) == "witness: missing in the first of its readings"
 
 
 def test_a_collection_repeats_nothing_and_has_a_schema(net):
@@ -434,14 +434,14 @@ def test_a_collection_repeats_nothing_and_has_a_schema(net):
     assert checker.check_file({"schema": 2, **collection}) == []
     assert checker.check_file(collection) == ["schema: expected 2 at the top of the file, got null"]
     assert checker.check_file({"schema": 1, **collection}) == ["schema: expected 2 at the top of the file, got 1"]
-    assert checker.unlike({"schema": 2, "readings": None}).startswith("readings: expected a list")
+    assert checker.file_problem({"schema": 2, "readings": None}).startswith("readings: expected a list")
     assert checker.check_file({"schema": 2, "readings": [3]})[0].startswith("expected a reading of schema 2")
 
 
 @pytest.mark.parametrize("value", [10**400, 1e6], ids=["no float", "a loss beyond powers"])
 def test_numbers_too_large_are_told_not_raised(net, value):
     data = {**net[0], "log10_loss": {**net[0]["log10_loss"], "l1_sum": value}}
-    assert any("a field of the wrong kind, derived" in finding for finding in consistency.check(data))
+    assert any("a field of the wrong kind, derived" in finding for finding in consistency.check_consistency(data))
 
 
 def test_a_slope_above_the_bound_is_never_verified_whatever_a_note_says(net):
@@ -453,5 +453,5 @@ def test_a_slope_above_the_bound_is_never_verified_whatever_a_note_says(net):
     assert any("log10_lower: stored 3, at most" in finding for finding in judge(data))
     read = Reading.from_json(resealed(data))  # what loads it sees the same
     assert str(read.evidence) == "refuted" and read.log_upper == math.inf
-    (said,) = consistency.check(read.to_json())
+    (said,) = consistency.check_consistency(read.to_json())
     assert said.startswith("refuted: a slope was found above a bound (log10 of the bound")

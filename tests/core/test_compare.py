@@ -10,7 +10,7 @@ import pytest
 
 from normgauge.core.attribution import attribute
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.compare import ADDED, KEPT, REMOVED, REPLACED, Change, compare, matched
+from normgauge.core.compare import ADDED, KEPT, REMOVED, REPLACED, Change, compare_readings, match_scopes
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
@@ -53,7 +53,7 @@ def residual(branch: float, stem: float = 0.0, disjoint: bool = False) -> Readin
 
 def test_in_a_chain_the_shares_are_the_changes_of_the_gains_and_add_up():
     a, b = chain({"f.0": 1.0, "f.1": 0.5, "f.2": 0.25}), chain({"f.0": 1.9, "f.1": 0.4, "f.2": 0.25})
-    difference = compare(a, b)
+    difference = compare_readings(a, b)
     assert difference.growth == pytest.approx(0.8 * LN10)
     assert [item.name for item in difference.layers] == ["f.0", "f.1", "f.2"]
     assert [item.share for item in difference.layers] == pytest.approx([0.9 * LN10, -0.1 * LN10, 0.0])
@@ -63,13 +63,13 @@ def test_in_a_chain_the_shares_are_the_changes_of_the_gains_and_add_up():
 
 def test_a_chain_with_another_layer_counts_it_whole():
     a, b = chain({"f.0": 1.0, "old": 0.5}), chain({"f.0": 1.0, "norm": -0.3, "head": 0.1})
-    shares = {item.name: (item.status, item.share) for item in compare(a, b).layers}
+    shares = {item.name: (item.status, item.share) for item in compare_readings(a, b).layers}
     assert {name: status for name, (status, _) in shares.items()} == {
         "old": REMOVED, "norm": ADDED, "head": ADDED, "f.0": KEPT,
     }  # fmt: skip
     told = [shares[name][1] for name in ("old", "norm", "head", "f.0")]
     assert told == pytest.approx([-0.5 * LN10, -0.3 * LN10, 0.1 * LN10, 0.0])
-    assert compare(a, b).rest == pytest.approx(0.0, abs=1e-12)
+    assert compare_readings(a, b).rest == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
@@ -102,7 +102,7 @@ def test_a_gain_of_one_input_counts_with_what_flows_through_it():
     ids=["no proof", "other wiring", "an infinite gain"],
 )
 def test_what_cannot_be_divided_is_not(a, b):
-    difference = compare(a, b)
+    difference = compare_readings(a, b)
     assert difference.rest is None and difference.parts == []
     assert all(item.share is None for item in difference.layers)
 
@@ -123,15 +123,15 @@ def test_a_linear_map_and_its_normalizer_are_one_part():
             made, layers=(replace(first, log_spectral=first.gain), replace(second, kind="Norm", sigma=sigma), head)
         )
 
-    parts = compare(pair(0.0, 0.0), pair(-2.0, 2.5)).parts
+    parts = compare_readings(pair(0.0, 0.0), pair(-2.0, 2.5)).parts
     assert parts[0] == ("linear with norm", pytest.approx(0.5 * LN10))
 
 
 def test_another_gauge_is_recognised():
     a, b = chain({"f.0": 1.0}), chain({"f.0": 1.0})
     moved = replace(b, published={**a.published, "log10_P_w": 9.8})
-    assert compare(a, moved).other_gauge and not compare(a, b).other_gauge
-    assert not compare(a, replace(moved, log_upper=a.log_upper + 1)).other_gauge
+    assert compare_readings(a, moved).other_gauge and not compare_readings(a, b).other_gauge
+    assert not compare_readings(a, replace(moved, log_upper=a.log_upper + 1)).other_gauge
 
 
 def test_changes_of_infinities_and_of_missing_numbers():
@@ -146,27 +146,27 @@ def test_layers_whose_kind_changed_and_sigma():
     sigma = {"min": 0.1, "rms": 1.0, "max": 2.0, "gamma_max": 1.0, "eps": 1e-5}
     first = replace(a, layers=(replace(a.layers[0], sigma=sigma),))
     second = replace(a, layers=(replace(a.layers[0], kind="Conv2d", sigma={**sigma, "min": 0.0}),))
-    (item,) = compare(first, second).layers
+    (item,) = compare_readings(first, second).layers
     assert item.status == REPLACED and item.kinds == ("Linear", "Conv2d")
     assert item.sigma.by == -math.inf
-    assert compare(a, second).layers[0].sigma.by is None
+    assert compare_readings(a, second).layers[0].sigma.by is None
 
 
 def test_scopes_are_matched_by_name():
     point, ball, everywhere = (reading(scope=Scope.parse(s)) for s in ("point", "ball:0.1", "global"))
-    differences, alone = matched([point, ball], [everywhere, point])
+    differences, alone = match_scopes([point, ball], [everywhere, point])
     assert [str(d.a.scope) for d in differences] == ["point"] and alone == ["ball:0.1", "global"]
 
 
 def test_weaker_evidence_is_noticed():
     a = reading()
-    assert compare(a, replace(a, evidence=Evidence.ESTIMATED)).weaker
-    assert not compare(replace(a, evidence=Evidence.UNKNOWN), a).weaker
+    assert compare_readings(a, replace(a, evidence=Evidence.ESTIMATED)).weaker
+    assert not compare_readings(replace(a, evidence=Evidence.UNKNOWN), a).weaker
 
 
 def test_json_is_strict_and_in_decades():
     a, b = chain({"f.0": 1.0}), chain({"f.0": math.inf})
-    data = json.loads(json.dumps(compare(a, b).to_json(), allow_nan=False))
+    data = json.loads(json.dumps(compare_readings(a, b).to_json(), allow_nan=False))
     assert data["log10_upper"] == {"a": pytest.approx(1.0), "b": "inf", "change": "inf"}
     assert data["published"]["log10_P_w"]["change"] == pytest.approx(0.0)
     assert data["published"]["log10_prod_inv_sigma, max"] == {"a": "inf", "b": "inf", "change": 0.0}

@@ -18,7 +18,7 @@ import normgauge
 from normgauge.core import reference
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.errors import InputError, ReadingError
-from normgauge.core.fields import Log, Stored, Told, declared
+from normgauge.core.fields import Log, Stored, Told, declared_fields
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
@@ -30,7 +30,7 @@ LEAKS = ("NoneType", "object", "argument", "not subscriptable", "unexpected", "s
 
 @pytest.fixture(scope="module")
 def stored() -> dict[str, Any]:
-    data: dict[str, Any] = copy.deepcopy(reference.content("mlp-batchnorm")["readings"][1])
+    data: dict[str, Any] = copy.deepcopy(reference.reference_content("mlp-batchnorm")["readings"][1])
     data["samples"] = data["samples"][:2]
     data["unknown"] = [{"name": "a", "why": "b"}]
     return data
@@ -145,9 +145,9 @@ def records() -> list[type]:
 
 @pytest.mark.parametrize("cls", records(), ids=lambda cls: cls.__name__)
 def test_every_field_that_is_stored_has_a_name_of_its_own_and_a_sentence(cls):
-    keys = [field.key for field in declared(cls)]
+    keys = [field.key for field in declared_fields(cls)]
     assert keys and len(set(keys)) == len(keys)
-    assert all(field.told.sentence and field.form.words for field in declared(cls))
+    assert all(field.told.sentence and field.form.words for field in declared_fields(cls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def names(node: ast.AST) -> list[object]:
 
 def test_a_field_of_a_layer_is_named_where_it_is_declared_and_where_it_is_computed():
     hard = ("log_slack", "sigma", "log_to_output", "log_weight_lipschitz", "rule")
-    keys = {field.name: {field.name, field.key} for field in declared(LayerRecord)}
+    keys = {field.name: {field.name, field.key} for field in declared_fields(LayerRecord)}
     fields = set[object]().union(*keys.values())
     places: dict[str, list[str]] = {name: [] for name in hard}
     for path in sorted(SOURCE.rglob("*.py")):

@@ -10,7 +10,7 @@ from normgauge.core.bound import Scope
 from normgauge.core.errors import ReadingError
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Finding, LayerRecord, Reading
-from normgauge.core.spelled import spell, unspell
+from normgauge.core.spelled import spell_number, unspell_number
 from tests.made import reading
 
 CONTRACT = {
@@ -59,8 +59,8 @@ def test_the_json_form_keeps_the_contract():
 
 
 def test_infinities_are_spelled_and_nan_is_refused():
-    assert [spell(v) for v in (math.inf, -math.inf, 1.5, None)] == ["inf", "-inf", 1.5, None]
-    assert [unspell(v) for v in ("inf", "-inf", 1.5, None)] == [math.inf, -math.inf, 1.5, None]
+    assert [spell_number(v) for v in (math.inf, -math.inf, 1.5, None)] == ["inf", "-inf", 1.5, None]
+    assert [unspell_number(v) for v in ("inf", "-inf", 1.5, None)] == [math.inf, -math.inf, 1.5, None]
     with pytest.raises(ReadingError, match="NaN"):
         reading(log_upper=math.nan).to_json()
 

@@ -24,19 +24,19 @@ def test_the_names():
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_reference_is_verified(name):
-    for item in reference.content(name)["readings"]:
-        assert consistency.check(item) == []
+    for item in reference.reference_content(name)["readings"]:
+        assert consistency.check_consistency(item) == []
         assert json.dumps(item, allow_nan=False)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_reference_has_three_scopes_and_says_what_it_is(name):
-    found = reference.load(name)
+    found = reference.load_reference(name)
     assert [str(r.scope) for r in found] == ["point", "ball:0.1", "global"]
     assert all(r.unknown == () and math.isfinite(r.log_lower) for r in found)
     assert found[0].log_upper <= found[1].log_upper + 1e-6 <= found[2].log_upper + 2e-6
     assert not any("picture" in row for r in found for row in r.samples)
-    assert "Measured" in reference.about(name) and reference.title(name)
+    assert "Measured" in reference.about(name) and reference.reference_title(name)
     if name != "minilm":
         assert re.search(r"right on \d\d\.\d% of", reference.about(name))
 
@@ -49,16 +49,16 @@ def test_they_are_small():
 def test_the_numbers_of_the_readme():
     """ResNet-20 and ResNet-56: folded, balanced, and the largest slope found."""
     for name, folded, balanced in (("resnet20", 10.24, 9.76), ("resnet56", 23.38, 21.66)):
-        everywhere = reference.load(name)[2]
+        everywhere = reference.load_reference(name)[2]
         assert everywhere.log_folded / math.log(10) == pytest.approx(folded, abs=0.01)
         assert everywhere.log10_upper == pytest.approx(balanced, abs=0.02)
         assert 40 < math.exp(everywhere.log_lower) < 80
 
 
 def test_a_name_may_have_the_prefix_of_the_command_line():
-    assert reference.load("reference:mlp") == reference.load("mlp")
+    assert reference.load_reference("reference:mlp") == reference.load_reference("mlp")
     with pytest.raises(ReadingError, match="no reference called 'alexnet'; expected one of cnn, minilm"):
-        reference.load("alexnet")
+        reference.load_reference("alexnet")
 
 
 def test_a_measurement_shows_what_is_normal_elsewhere(capsys, tmp_path):

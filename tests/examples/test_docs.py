@@ -12,8 +12,8 @@ import pytest
 
 from normgauge.advice.whatif import what_if
 from normgauge.cli import build_parser
-from normgauge.cli.gauge import to_json
-from normgauge.cli.rules import list_rules, markdown
+from normgauge.cli.gauge import gauge_json
+from normgauge.cli.rules import list_rules, rules_markdown
 from normgauge.instrument.measure import readings
 from normgauge.loading import load_batch, load_model
 from tests.examples.test_examples import LINES
@@ -43,7 +43,7 @@ def measured():
 
 
 def test_the_table_of_rules_is_fresh():
-    assert page("rules.md") == markdown(list_rules()), "run `make docs`"
+    assert page("rules.md") == rules_markdown(list_rules()), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", ["json.md", "runs.md"])
@@ -148,7 +148,8 @@ def test_every_kind_of_advice_is_described():
 def test_every_field_of_the_contract_is_described(measured):
     text = page("json.md")
     data = [
-        {**reading, "rules": {"": next(iter(reading["rules"].values()))}} for reading in to_json(measured)["readings"]
+        {**reading, "rules": {"": next(iter(reading["rules"].values()))}}
+        for reading in gauge_json(measured)["readings"]
     ]
     for key in keys(data) - {""}:
         assert f"`{key}`" in text, f"docs/json.md does not describe {key}"

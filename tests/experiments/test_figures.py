@@ -12,7 +12,7 @@ import pytest
 from experiments import plot
 from experiments.than2025 import figures, results, table
 from experiments.than2025.plan import load as load_plan
-from normgauge.render.svg import steps
+from normgauge.render.svg import round_ticks
 
 
 def texts(svg: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_a_plot_without_points() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1e-9), (-3, 7), (1e5, 1.00001e5), (0, 100)])
 def test_ticks_are_round_and_inside(low: float, high: float) -> None:
-    found = steps(low, high, plot.ABOUT)
+    found = round_ticks(low, high, plot.ABOUT)
     assert 3 <= len(found) <= 7
     assert all(low - 1e-12 <= tick <= high + 1e-12 for tick in found)
 

@@ -21,7 +21,7 @@ from normgauge.lab import zoo
     ("net", "matrices", "normalizers"), [("resnet18", 21, 20), ("resnet20", 20, 19), ("efficientnet_b3", 131, 78)]
 )
 def test_survey_finds_every_layer(net: str, matrices: int, normalizers: int) -> None:
-    model = zoo.build(net)
+    model = zoo.build_network(net)
     found, sites = survey(model, torch.rand(2, 3, 32, 32))
     assert len(found) == matrices
     assert sum(site.normalizes for site in sites) == normalizers
@@ -33,7 +33,7 @@ def test_survey_finds_every_layer(net: str, matrices: int, normalizers: int) -> 
 
 @pytest.mark.parametrize(("net", "norm", "count"), [("mlp", None, 2), ("resnet18", None, 20), ("resnet18", "rms", 20)])
 def test_sites_without_a_normalizer(net: str, norm: str | None, count: int) -> None:
-    model = zoo.build(net, norm=norm)
+    model = zoo.build_network(net, norm=norm)
     size = (2, 1, 8, 8) if net == "mlp" else (2, 3, 32, 32)
     _, sites = survey(model, torch.rand(size))
     assert len(sites) == count

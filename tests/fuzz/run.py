@@ -15,13 +15,13 @@ import torch
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.instrument.balance.bounds import _certified as certified
-from normgauge.instrument.balance.ties import tie
+from normgauge.instrument.balance.ties import tie_weights
 from normgauge.instrument.balance.weighted import Weighting
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.measure import readings
 from normgauge.instrument.rules import REGISTRY, Registry
 from normgauge.instrument.session import Options, Session, start
-from normgauge.instrument.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
+from normgauge.instrument.testing.audit import BrokenFact, facts_broken, jacobians_broken, steps_broken
 from normgauge.instrument.trace import untouched
 from normgauge.instrument.trace.inputs import make_call
 from normgauge.instrument.trace.step import Trace
@@ -168,7 +168,7 @@ def misweighed(parts: Composition, slopes: dict[str, float], seed: int) -> Itera
     slope = slopes.get(str(parts.ctx.scope))
     if slope is None or not math.isfinite(float(parts.log_upper.max())):
         return
-    weighting = Weighting(parts, tie(parts))
+    weighting = Weighting(parts, tie_weights(parts))
     generator = torch.Generator().manual_seed(seed)
     for size in (0.3, 2.0):
         theta = size * torch.randn(weighting.free, dtype=torch.float64, generator=generator)
@@ -205,7 +205,7 @@ def audited(case: Case, parts: Composition, traced: Any, scope: Scope) -> list[s
     traces = [traced(p).trace for p in points]
     if any(len(t.steps) != len(parts.trace.steps) for t in traces):
         return []  # Python control flow took another branch
-    broken: list[Broken] = [*jacobians_broken(parts, traces[0])]
+    broken: list[BrokenFact] = [*jacobians_broken(parts, traces[0])]
     for t in traces:
         broken += facts_broken(parts, t)
         broken += steps_broken(parts, parts.trace, t)

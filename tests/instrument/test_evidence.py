@@ -17,7 +17,7 @@ import normgauge as ng
 from normgauge.cli import main
 from normgauge.core import consistency
 from normgauge.core.bound import Scope
-from normgauge.core.compare import compare
+from normgauge.core.compare import compare_readings
 from normgauge.core.errors import UnknownOpError
 from normgauge.instrument import measure, stretch
 from normgauge.instrument.compose import Composition
@@ -25,11 +25,11 @@ from normgauge.instrument.fingerprint import weights_digest
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.rules.flow import Context, Flow, Gain, Transfer
 from normgauge.instrument.session import Options, Session, start
-from normgauge.instrument.slopes import excused, largest_slope, noise_of_output
+from normgauge.instrument.slopes import excused_slopes, largest_slope, noise_of_output
 from normgauge.instrument.trace.inputs import make_call
 from normgauge.instrument.trace.step import Step
-from normgauge.render.difference import verdict as difference_verdict
-from normgauge.render.verdict import verdict
+from normgauge.render.difference import difference_verdict
+from normgauge.render.verdict import reading_verdict
 
 LOG2, LOG3 = math.log(2), math.log(3)
 
@@ -88,15 +88,17 @@ def test_a_slope_above_the_bound_refutes_it_and_both_numbers_are_kept(refuted):
 
 
 def test_a_refuted_reading_is_never_verified(refuted):
-    (said,) = consistency.check(json.loads(json.dumps(refuted.to_json())))
+    (said,) = consistency.check_consistency(json.loads(json.dumps(refuted.to_json())))
     assert said.startswith("refuted: a slope was found above a bound (log10 of the bound 0.301029996")
 
 
 def test_every_rendering_says_it_first(refuted, tmp_path):
     good = ng.gauge(nn.Linear(4, 4), torch.randn(3, 4), scope="ball:0.1")
-    assert verdict(refuted)[0].startswith("REFUTED within 0.1 of the samples: a slope of 3 was found, where at most 2")
+    assert reading_verdict(refuted)[0].startswith(
+        "REFUTED within 0.1 of the samples: a slope of 3 was found, where at most 2"
+    )
     assert str(refuted).startswith("REFUTED within 0.1 of the samples")
-    assert difference_verdict(compare(good, refuted))[0].startswith("B: REFUTED")
+    assert difference_verdict(compare_readings(good, refuted))[0].startswith("B: REFUTED")
     assert "REFUTED" in refuted.explain(refuted.layers[0].name)
     for readings in ([refuted], [good, refuted]):
         page = (ng.report(readings, tmp_path / "a.html")).read_text(encoding="utf-8")
@@ -111,7 +113,7 @@ def test_a_samples_slope_above_its_own_bound_refutes_though_the_total_holds():
     reading = ng.gauge(Triple(), x, scope="point", rules=claimed(triple=rule_of(2.0, 10.0)))
     assert reading.evidence is ng.Evidence.REFUTED and reading.log_upper == math.inf
     assert reading.log_refuted == pytest.approx(math.log(10)) and reading.log_lower == pytest.approx(LOG3)
-    assert "a slope of 3 was found at sample 0, where at most 2 had been computed" in verdict(reading)[0]
+    assert "a slope of 3 was found at sample 0, where at most 2 had been computed" in reading_verdict(reading)[0]
 
 
 def test_a_slope_above_a_layers_bound_refutes_though_the_total_holds():
@@ -120,7 +122,10 @@ def test_a_slope_above_a_layers_bound_refutes_though_the_total_holds():
     point, ball, everywhere = ng.readings(model, torch.randn(3, 4), rules=rules)
     for reading in (ball, everywhere):
         assert reading.evidence is ng.Evidence.REFUTED and reading.log_upper == math.inf
-        assert "a slope of 3 was found at the output of 0, where at most 2 had been computed" in verdict(reading)[0]
+        assert (
+            "a slope of 3 was found at the output of 0, where at most 2 had been computed"
+            in reading_verdict(reading)[0]
+        )
     assert point.evidence is ng.Evidence.PROVED  # followed over a short way, which a point has no room for
 
 
@@ -157,7 +162,7 @@ def test_digits_lost_inside_a_step_are_no_slope():
     assert 0 < noise < 1e-8
     for slope, is_excused in ((noise, True), (1e4 * noise, False)):
         logs = torch.full((3,), math.log(slope / 1e-3), dtype=torch.float64)
-        found = excused(session, Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best)
+        found = excused_slopes(session, Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best)
         assert (found.log_best == float(best.log_upper.max())) == is_excused
 
 
@@ -188,7 +193,7 @@ def test_no_bound_found_is_neither_unknown_nor_a_proof(strict):
     assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == math.inf
     assert [(f.name, f.why) for f in reading.no_bound] == [("0", "nobody found one")]
     assert reading.unknown == () and reading.unbounded == ()
-    assert "No finite bound was found everywhere; there may be one." in verdict(reading)[0]
+    assert "No finite bound was found everywhere; there may be one." in reading_verdict(reading)[0]
     assert reading.to_json()["no_bound"] == [{"name": "0", "why": "nobody found one"}]
 
 
@@ -219,7 +224,9 @@ def test_a_path_that_depends_on_the_data_is_a_field():
         assert reading.path_dependent and reading.evidence is ng.Evidence.PROVED and not reading.certain
         assert reading.to_json()["path_dependent"] is True and reading.log_upper == pytest.approx(0.0, abs=1e-6)
         assert "proved on the same path" in str(reading)
-        assert any("the bound holds where they take the path traced" in sentence for sentence in verdict(reading))
+        assert any(
+            "the bound holds where they take the path traced" in sentence for sentence in reading_verdict(reading)
+        )
     assert everywhere.path_dependent and everywhere.evidence is ng.Evidence.UNKNOWN
     assert everywhere.log_upper == math.inf and everywhere.unknown == () and len(everywhere.no_bound) == 1
     assert any("along the path the data took the bound is 10^" in note for note in everywhere.notes)
@@ -229,9 +236,9 @@ def test_a_path_that_depends_on_the_data_is_a_field():
 def test_a_bound_on_one_path_makes_no_certain_comparison():
     x = torch.full((2, 3), -1.0)
     narrow, steep = (ng.gauge(model, x, scope="ball:0.1") for model in (Branching(), Triple()))
-    told = " ".join(difference_verdict(compare(narrow, steep)))
+    told = " ".join(difference_verdict(compare_readings(narrow, steep)))
     assert steep.log_lower > narrow.log_upper and "for certain" not in told
-    assert compare(steep, narrow).weaker and not compare(narrow, steep).weaker
+    assert compare_readings(steep, narrow).weaker and not compare_readings(narrow, steep).weaker
 
 
 def test_a_trace_that_is_not_the_model_leaves_no_number():
@@ -339,7 +346,7 @@ def test_an_edited_file_is_known_as_edited_and_stays_so(tmp_path):
     data = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "b.json").write_text(json.dumps({**data, "model": "Better"}))
     edited = ng.Reading.load(tmp_path / "b.json")
-    assert edited.edited and any("was edited after it was written" in sentence for sentence in verdict(edited))
+    assert edited.edited and any("was edited after it was written" in sentence for sentence in reading_verdict(edited))
     edited.save(tmp_path / "c.json")
     again = json.loads((tmp_path / "c.json").read_text())
-    assert any(said.startswith("edited: ") for said in consistency.check(again))
+    assert any(said.startswith("edited: ") for said in consistency.check_consistency(again))

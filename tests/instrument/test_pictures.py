@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import normgauge as ng
-from normgauge.instrument.pictures import picture
+from normgauge.instrument.pictures import sample_picture
 
 
 def opened(uri: str) -> Image.Image:
@@ -21,7 +21,7 @@ def opened(uri: str) -> Image.Image:
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
 def test_a_picture_is_a_png_with_the_samples_own_values(channels, mode):
     sample = torch.arange(channels * 6 * 5, dtype=torch.float32).reshape(channels, 6, 5) - 7
-    image = opened(picture(sample) or "")
+    image = opened(sample_picture(sample) or "")
     assert image.mode == mode and image.size == (5, 6)
     expected = ((sample + 7) / sample.add(7).max() * 255).round().to(torch.uint8)
     seen = torch.tensor(list(image.tobytes()), dtype=torch.uint8).reshape(6, 5, channels).movedim(2, 0)
@@ -29,11 +29,11 @@ def test_a_picture_is_a_png_with_the_samples_own_values(channels, mode):
 
 
 def test_a_large_picture_is_shrunk_in_proportion():
-    assert opened(picture(torch.rand(3, 64, 256)) or "").size == (64, 16)
+    assert opened(sample_picture(torch.rand(3, 64, 256)) or "").size == (64, 16)
 
 
 def test_a_constant_picture_is_no_division_by_zero():
-    assert opened(picture(torch.full((1, 8, 8), 3.0)) or "").getextrema() == (0, 0)
+    assert opened(sample_picture(torch.full((1, 8, 8), 3.0)) or "").getextrema() == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_constant_picture_is_no_division_by_zero():
     ids=["vector", "two channels", "too flat", "nan"],
 )
 def test_what_is_no_image_has_no_picture(sample):
-    assert picture(sample) is None
+    assert sample_picture(sample) is None
 
 
 def test_the_most_sensitive_samples_of_a_reading_have_pictures_unless_they_are_not_wanted():

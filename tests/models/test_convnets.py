@@ -11,7 +11,7 @@ import torch
 
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import readings
-from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, build, cifar10, cifar_resnet, load_state
+from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, build_network, cifar10, cifar_resnet, load_state
 
 DATA = os.environ.get("NORMGAUGE_DATA")
 needs_data = pytest.mark.skipif(DATA is None, reason="needs the CIFAR weights and images: set NORMGAUGE_DATA")
@@ -44,7 +44,7 @@ def test_resnet56_with_its_real_weights() -> None:
 @pytest.mark.parametrize(("name", "finite"), [("resnet18", True), ("efficientnet_b3", False)])
 def test_zoo_networks_have_no_unknown_operation(name: str, finite: bool) -> None:
     torch.manual_seed(0)
-    model = build(name).eval()
+    model = build_network(name).eval()
     scopes = ("point", "ball:0.001", "global")
     point, ball, everywhere = readings(model, torch.randn(2, 3, 32, 32), scopes, balance=False, search=False, width=0.1)
     assert not point.unknown and not ball.unknown and not everywhere.unknown

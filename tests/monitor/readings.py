@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
-from normgauge.monitor.watch import Watch
+from normgauge.monitor.watch import AlarmWatch
 
 PLACES = [
     *(
@@ -37,9 +37,9 @@ def reading(step: int, loss: float = 0.5, changed: dict[int, dict[str, float]] |
     return Seen(step, [(step, loss)], numbers, **kept)
 
 
-def watched(healthy: int = 30) -> Watch:
+def watched(healthy: int = 30) -> AlarmWatch:
     """A watch that has seen a healthy start."""
-    watch = Watch(PLACES)
+    watch = AlarmWatch(PLACES)
     for step in range(1, healthy + 1):
         assert watch.observe(reading(step)) == []
     return watch

@@ -8,7 +8,7 @@ from torch import nn
 
 from normgauge.instrument.spectral.conv import dense_blocks
 from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, spec_of
-from normgauge.monitor.layers import Layer
+from normgauge.monitor.layers import WatchedLayer
 
 LAYERS = {
     "padded": (lambda: nn.Conv2d(3, 4, 3, padding=1), (6, 6)),
@@ -30,7 +30,7 @@ def test_ends_hold_while_the_kernel_walks(name: str) -> None:
     build, size = LAYERS[name]
     module = build()
     spec = spec_of(module, size)
-    enclosures, layer = Enclosures(), Layer("conv", module, "weight", "conv")
+    enclosures, layer = Enclosures(), WatchedLayer("conv", module, "weight", "conv")
     enclosures.follow(0, layer, module.weight.detach(), None)
     assert 0 not in enclosures
     enclosures.follow(0, layer, module.weight.detach(), size)
@@ -70,7 +70,7 @@ def test_a_pointwise_convolution_is_its_matrix() -> None:
     assert not is_pointwise(nn.Conv2d(3, 4, 3))
     module = nn.Conv2d(3, 4, 1)
     enclosures = Enclosures()
-    enclosures.follow(0, Layer("conv", module, "weight", "conv"), module.weight.detach(), None)
+    enclosures.follow(0, WatchedLayer("conv", module, "weight", "conv"), module.weight.detach(), None)
     assert 0 in enclosures and enclosures[0].is_cheap
     enclosures[0].refresh(module.weight.detach())
     raw = {key: float(value) for key, value in enclosures[0].read(module.weight.detach(), None).items()}
@@ -82,7 +82,7 @@ def test_dead_directions_begin_anew() -> None:
     module = nn.Conv2d(1, 1, 3, padding=1)
     nn.init.zeros_(module.weight)
     enclosures = Enclosures()
-    enclosures.follow(0, Layer("conv", module, "weight", "conv"), module.weight.detach(), (4, 4))
+    enclosures.follow(0, WatchedLayer("conv", module, "weight", "conv"), module.weight.detach(), (4, 4))
     for _ in range(3):
         raw = {key: float(value) for key, value in enclosures[0].read(module.weight.detach(), None).items()}
         assert enclosures[0].ends(raw)[0] == 0.0
@@ -102,7 +102,7 @@ def test_half_precision_never_rounds_a_bound_down(dtype: torch.dtype) -> None:
         module.weight.data[1] = 0
         weight = module.weight.detach()
         enclosures = Enclosures()
-        enclosures.follow(0, Layer("conv", module, "weight", "conv"), weight, (3, 3))
+        enclosures.follow(0, WatchedLayer("conv", module, "weight", "conv"), weight, (3, 3))
         raw = {key: float(value) for key, value in enclosures[0].read(weight, None).items()}
         lower, upper = enclosures[0].ends(raw)
         assert lower <= float(weight[0].double().norm()) <= upper
@@ -111,7 +111,7 @@ def test_half_precision_never_rounds_a_bound_down(dtype: torch.dtype) -> None:
 def test_a_larger_input_is_followed_anew() -> None:
     torch.manual_seed(0)
     module = nn.Conv2d(2, 3, 3, padding=1)
-    layer, weight = Layer("conv", module, "weight", "conv"), module.weight.detach()
+    layer, weight = WatchedLayer("conv", module, "weight", "conv"), module.weight.detach()
     enclosures = Enclosures()
     for size in ((3, 3), (12, 12)):
         enclosures.follow(0, layer, weight, size)

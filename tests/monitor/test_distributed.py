@@ -21,9 +21,9 @@ import normgauge as ng
 from normgauge.core import store
 from normgauge.core.errors import StoreError
 from normgauge.monitor.distributed import FIRST_GAP, LONGEST, Team
-from normgauge.monitor.layers import Layer, find_layers
+from normgauge.monitor.layers import WatchedLayer, find_layers
 from normgauge.monitor.listener import inverse_sigma
-from normgauge.monitor.sheet import Exchanged, Sheet, fetch
+from normgauge.monitor.sheet import Exchanged, Sheet, fetch_numbers
 from tests.monitor.workers import STEPS, network, train
 
 ROOT = Path(__file__).parents[2]
@@ -211,7 +211,7 @@ def test_the_sigma_of_synchronized_batch_normalization_is_that_of_all_processes(
 
 
 def test_a_normalizer_nobody_heard_has_no_sigma():
-    layer = Layer("norm", nn.LayerNorm(2), "weight", "norm")
+    layer = WatchedLayer("norm", nn.LayerNorm(2), "weight", "norm")
     sheet = Sheet(told=Exchanged(wishes={0: 3.0}, failures={0: 0.0}))
     sheet.layers[0] = {"present": 0.0, "inverse_here": 0.0, "inverse_min": math.inf, "inverse_max": -math.inf}
     Team(network()).settle(sheet, [layer], 3)
@@ -277,13 +277,16 @@ def norm_sheet(values=(4.0, 2.0, 0.1, 5.0)):
 
 
 def layers_of_two():
-    linear, norm = Layer("0", nn.Linear(2, 2), "weight", "matrix"), Layer("1", nn.LayerNorm(2), "weight", "norm")
+    linear, norm = (
+        WatchedLayer("0", nn.Linear(2, 2), "weight", "matrix"),
+        WatchedLayer("1", nn.LayerNorm(2), "weight", "norm"),
+    )
     linear.normalizer = 1
     return [linear, norm]
 
 
 def delivered(sheet):
-    fetch(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
     return sheet
 
 

@@ -11,8 +11,8 @@ from normgauge.monitor.enclosure import (
     CHUNK,
     Tracked,
     _on_device,
-    distance,
     first_direction,
+    frobenius_distance,
     proved_norm,
     root_of_squares,
 )
@@ -129,7 +129,9 @@ def test_long_sums_go_in_pieces() -> None:
     room = CHUNK * torch.finfo(torch.float32).eps / 2  # what ``ends`` allows for
     assert float(root_of_squares(long)) == pytest.approx(float(long.double().norm()), rel=room)
     assert root_of_squares(long).dtype == torch.float64
-    assert float(distance(long, torch.zeros_like(long))) == pytest.approx(float(long.double().norm()), rel=room)
+    assert float(frobenius_distance(long, torch.zeros_like(long))) == pytest.approx(
+        float(long.double().norm()), rel=room
+    )
 
 
 def test_what_a_device_proves_is_what_the_host_proves() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.layers import find_layers
 from normgauge.monitor.optimizer import at_hand, first_rate, settings_of
-from normgauge.monitor.sheet import Sheet, fetch
+from normgauge.monitor.sheet import Sheet, fetch_numbers
 
 
 def unexpected(error: Exception) -> None:
@@ -19,7 +19,7 @@ def unexpected(error: Exception) -> None:
 
 
 def filled(sheet: Sheet) -> Sheet:
-    fetch(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
     return sheet
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.monitor.layers import Layer
+from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, inverse_sigma, weight_before
-from normgauge.monitor.sheet import Row, Sheet, fetch
+from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 from normgauge.monitor.vectors import Normalizers, groups_of
 from tests.monitor.test_layers import LlamaRMSNorm
 
@@ -73,7 +73,7 @@ def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
     errors: list[Exception] = []
     module = nn.LayerNorm(4)
     listener = Listener(module, errors.append)
-    listener.attach([Layer("", module, "weight", "norm")])
+    listener.attach([WatchedLayer("", module, "weight", "norm")])
     module(torch.randn(3, 4, requires_grad=True))
     assert not listener.spreads
     listener.awake = True
@@ -93,7 +93,7 @@ def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
 
 
 def numbers(sheet: Sheet) -> dict[int, Row]:
-    fetch(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
     return sheet.layers
 
 
@@ -102,7 +102,8 @@ def test_the_numbers_of_normalizers() -> None:
     batch.weight.data = torch.tensor([1.0, -4.0, 2.0])
     layer.weight.data = torch.tensor([0.5, 0.5, -3.0])
     layers = {
-        i: Layer(str(i), m, "weight" if m is not bare else None, "norm") for i, m in enumerate([batch, layer, bare])
+        i: WatchedLayer(str(i), m, "weight" if m is not bare else None, "norm")
+        for i, m in enumerate([batch, layer, bare])
     }
     listener = Listener(nn.Sequential(batch, layer, bare), unexpected)
     listener.attach(list(layers.values()))
@@ -123,15 +124,15 @@ def test_the_numbers_of_normalizers() -> None:
 
 
 def test_groups_that_can_be_rescaled() -> None:
-    assert groups_of(Layer("", nn.BatchNorm2d(6), "weight", "norm")) == 6
-    assert groups_of(Layer("", nn.GroupNorm(2, 6), "weight", "norm")) == 2
-    assert groups_of(Layer("", nn.LayerNorm(6), "weight", "norm")) == 1
+    assert groups_of(WatchedLayer("", nn.BatchNorm2d(6), "weight", "norm")) == 6
+    assert groups_of(WatchedLayer("", nn.GroupNorm(2, 6), "weight", "norm")) == 2
+    assert groups_of(WatchedLayer("", nn.LayerNorm(6), "weight", "norm")) == 1
 
 
 def test_the_largest_input_of_a_convolution_is_kept() -> None:
     conv = nn.Conv2d(2, 3, 3, padding=1)
     listener = Listener(conv, unexpected)
-    listener.attach([Layer("", conv, "weight", "conv")])
+    listener.attach([WatchedLayer("", conv, "weight", "conv")])
     listener.awake = True
     for shape in ((1, 2, 5, 9), (1, 2, 8, 4), (2, 6, 6)):  # the last without a batch axis
         conv(torch.randn(shape))

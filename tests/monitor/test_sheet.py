@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from normgauge.monitor.sheet import log10_product, totals
+from normgauge.monitor.sheet import log10_product, product_totals
 
 
 def test_totals_multiply_what_each_layer_has() -> None:
@@ -14,7 +14,7 @@ def test_totals_multiply_what_each_layer_has() -> None:
         {"norm_upper": 100.0, "norm_lower": 50.0, "folded": 2.0, "gradient": 4.0},
         {"sigma_min": 0.01, "sigma_rms": 10.0, "sigma_max": 10.0, "gain": 5.0},
     ]
-    found = totals(rows, [0, 2], [1, 3], [3])
+    found = product_totals(rows, [0, 2], [1, 3], [3])
     assert found["log10_P_w"] == pytest.approx(3.0)
     assert found["log10_P_w_lower"] == pytest.approx(math.log10(250.0))
     assert found["log10_prod_inv_sigma_min"] == pytest.approx(3.0)
@@ -25,14 +25,14 @@ def test_totals_multiply_what_each_layer_has() -> None:
 
 
 def test_nothing_measured_has_no_total() -> None:
-    assert set(totals([{}], [], [], []).values()) == {None}
+    assert set(product_totals([{}], [], [], []).values()) == {None}
 
 
 def test_a_product_with_a_missing_factor_is_not_given() -> None:
     rows = [{"norm_upper": 2.0, "norm_lower": 1.0, "folded": 1.0}, {}, {"sigma_min": 1.0}, {}]
-    found = totals(rows, [0, 1], [2, 3], [])
+    found = product_totals(rows, [0, 1], [2, 3], [])
     assert set(found.values()) == {None}
-    assert totals(rows, [0], [2], [])["log10_P_w"] == pytest.approx(math.log10(2.0))
+    assert product_totals(rows, [0], [2], [])["log10_P_w"] == pytest.approx(math.log10(2.0))
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from normgauge.monitor.sheet import Row, Sheet, fetch
+from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 from normgauge.monitor.vectors import Segments, Vectors
 
 
 def numbers(sheet: Sheet) -> dict[int, Row]:
-    fetch(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
     return sheet.layers
 
 

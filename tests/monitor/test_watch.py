@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from normgauge.monitor import thresholds
-from normgauge.monitor.signs.normalizers import Sigma
+from normgauge.monitor.signs.normalizers import SigmaShift
 from normgauge.monitor.signs.sign import Place
 from normgauge.monitor.signs.weights import Capacity
-from normgauge.monitor.watch import Watch
+from normgauge.monitor.watch import AlarmWatch
 from tests.monitor.readings import HEAD, MAP, NORM, PAIRS, PLACES, reading, rows, said, watched
 
 
-def after(watch: Watch, count: int, first: int = 31, **changes):
+def after(watch: AlarmWatch, count: int, first: int = 31, **changes):
     """The alarms of the next readings, all changed alike."""
     return [alarm for step in range(first, first + count) for alarm in watch.observe(reading(step, **changes))]
 
@@ -102,13 +102,13 @@ def test_a_cause_is_named(case):
 
 
 def test_what_is_wrong_at_the_start_is_said_at_the_first_reading():
-    assert said(Watch(PLACES).observe(reading(1, given=140.0))) == [("data_scale", "")]
+    assert said(AlarmWatch(PLACES).observe(reading(1, given=140.0))) == [("data_scale", "")]
     odd = [replace(place, size=2.4e-4) if place.name == "b.1.map" else place for place in PLACES]
-    assert said(Watch(odd).observe(reading(1))) == [("weight_scale", "b.1.map")]
+    assert said(AlarmWatch(odd).observe(reading(1))) == [("weight_scale", "b.1.map")]
 
 
 def test_statistics_on_their_way_are_not_stale():
-    watch = Watch(PLACES)
+    watch = AlarmWatch(PLACES)
     for step in range(1, 100):
         running = 10.0 * 0.9**step + 0.36
         assert watch.observe(reading(step, changed={row: {"running": running} for row in (1, 3, 5)})) == []
@@ -173,7 +173,7 @@ def test_a_symptom_is_named(case):
 
 
 def test_sigma_that_follows_its_weights_is_a_change_of_gauge():
-    sign = Sigma(PLACES)
+    sign = SigmaShift(PLACES)
     for step in range(1, 31):
         assert not list(sign.look(reading(step)))
     assert not list(sign.look(reading(31, changed={MAP: {"frobenius": 240.0}, NORM: {"sigma_rms": 60.0}})))
@@ -189,7 +189,7 @@ def test_capacity_that_grows_over_thousands_of_steps_is_training():
 
 @pytest.mark.parametrize(("first", "later", "alarms"), [(1.0, 60.0, 1), (1.0, 9.0, 0), (30.0, 60.0, 0)])
 def test_momentum_is_inferred_for_plain_sgd_only(first, later, alarms):
-    watch = Watch(PLACES)
+    watch = AlarmWatch(PLACES)
     found = []
     for step in range(1, 40):
         update = (first if step == 1 else later) * 1e-4 * 0.1
@@ -228,7 +228,7 @@ def test_after_the_weights_are_gone_nothing_more_is_said():
 def test_a_block_without_the_normalizer_of_its_sisters_is_named():
     places = [place for place in PLACES if place.name != "b.1.norm"]
     numbers = [row for place, row in zip(PLACES, rows(), strict=True) if place.name != "b.1.norm"]
-    watch = Watch(places)
+    watch = AlarmWatch(places)
     seen = replace(reading(2), rows=numbers, pairs={0: 1, 3: 4})
     (alarm,) = watch.observe(seen)
     assert (alarm.alarm, alarm.layer) == ("missing_normalizer", "b.1.map")
@@ -241,19 +241,19 @@ def test_a_layer_without_among_normalized_ones_is_named_from_the_wiring_alone():
     kind = {place.name: row for place, row in zip(PLACES, rows(), strict=True)}
     numbers = [kind["b.0.norm" if place.role == "norm" else "b.0.map"] for place in places]
     seen = replace(reading(2), rows=numbers, pairs={0: 1, 3: 4})
-    assert said(Watch(places).observe(seen)) == [("missing_normalizer", "two")]
+    assert said(AlarmWatch(places).observe(seen)) == [("missing_normalizer", "two")]
 
 
 def test_a_network_without_normalizers_or_with_plain_ends_misses_none():
-    assert Watch(PLACES).observe(reading(2)) == []
+    assert AlarmWatch(PLACES).observe(reading(2)) == []
     bare = [place for place in PLACES if place.role != "norm"]
     numbers = [row for place, row in zip(PLACES, rows(), strict=True) if place.role != "norm"]
-    assert Watch(bare).observe(replace(reading(2), rows=numbers, pairs={})) == []
+    assert AlarmWatch(bare).observe(replace(reading(2), rows=numbers, pairs={})) == []
     assert PAIRS.get(HEAD) is None
 
 
 def test_numbers_that_are_missing_are_no_trouble():
-    watch = Watch(PLACES)
+    watch = AlarmWatch(PLACES)
     for step in range(1, 50):
         empty = replace(reading(step), rows=[{} for _ in PLACES], totals={}, losses=[], rate=None, given=None)
         assert watch.observe(empty) == []

@@ -10,10 +10,18 @@ from itertools import pairwise
 
 import pytest
 
-from normgauge.core.certificate import Kind
-from normgauge.render.certificate_page import anchor, details, html, notebook
-from normgauge.render.certificate_plot import described, drawn_rows, overview, share_ticks, sides, stack, told
-from normgauge.render.certificate_words import shown
+from normgauge.core.certificate import RowKind
+from normgauge.render.certificate_page import anchor, certificate_html, certificate_notebook, details
+from normgauge.render.certificate_plot import (
+    certificate_overview,
+    describe_overview,
+    describe_row_bar,
+    drawn_rows,
+    share_ticks,
+    sides,
+    term_stack,
+)
+from normgauge.render.certificate_words import row_value
 from normgauge.render.svg import NARROW, WIDE
 from tests.made_certificates import (
     ATTACK,
@@ -55,33 +63,33 @@ def limit(root: ElementTree.Element) -> float:
 
 @pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
 def test_every_bound_has_a_bar_and_only_bounds_end_before_the_limit(shape):
-    root = drawn(overview(FULL.rows, shape))
+    root = drawn(certificate_overview(FULL.rows, shape))
     rows = drawn_rows(FULL.rows)
     assert len(bars(root)) == len(rows) == 12
     for row, (kind, start, end) in zip(rows, bars(root), strict=True):
-        assert (end < limit(root)) == (row.kind is Kind.BOUND), row.key
-        assert kind == ("other" if row.kind is Kind.VACUOUS else "norm" if row.about == "this network" else "mixed")
+        assert (end < limit(root)) == (row.kind is RowKind.BOUND), row.key
+        assert kind == ("other" if row.kind is RowKind.VACUOUS else "norm" if row.about == "this network" else "mixed")
         assert start < end <= shape.width
     mine = [end for kind, _, end in bars(root) if kind == "norm"]
     assert mine == sorted(mine) and mine[-1] > mine[0] + 30
 
 
 def test_a_bar_is_told_in_words_and_so_is_the_picture():
-    titles = [node.text for node in drawn(overview(FULL.rows)).iter(f"{SVG}title")]
+    titles = [node.text for node in drawn(certificate_overview(FULL.rows)).iter(f"{SVG}title")]
     assert titles[0] == ("hold-out, Clopper–Pearson: bound, error of this network at most 2.24 %, confidence 95 %")
-    assert told(GIBBS).endswith(
+    assert describe_row_bar(GIBBS).endswith(
         "error of this network with Gaussian noise on its weights at most 31.0 %, confidence 95 %"
     )
-    assert described(drawn_rows(FULL.rows)).startswith("7 bounds and 5 vacuous rows")
-    assert described(drawn_rows(NOTHING.rows[:2])) == "0 bounds and 2 vacuous rows on a logarithmic axis."
-    assert drawn(overview(FULL.rows)).attrib["aria-label"] == described(drawn_rows(FULL.rows))
+    assert describe_overview(drawn_rows(FULL.rows)).startswith("7 bounds and 5 vacuous rows")
+    assert describe_overview(drawn_rows(NOTHING.rows[:2])) == "0 bounds and 2 vacuous rows on a logarithmic axis."
+    assert drawn(certificate_overview(FULL.rows)).attrib["aria-label"] == describe_overview(drawn_rows(FULL.rows))
 
 
 def test_infinite_rows_point_off_the_edge_and_nothing_is_nothing():
-    assert len(list(drawn(overview(FULL.rows)).iter(f"{SVG}polygon"))) == 1
-    assert overview((*SCORES, *NOT_HERE)) == "" and overview(()) == ""
+    assert len(list(drawn(certificate_overview(FULL.rows)).iter(f"{SVG}polygon"))) == 1
+    assert certificate_overview((*SCORES, *NOT_HERE)) == "" and certificate_overview(()) == ""
     bare = replace(PUBLISHED, value=None, terms=())
-    assert len(bars(drawn(overview((bare,))))) == 1
+    assert len(bars(drawn(certificate_overview((bare,))))) == 1
 
 
 @pytest.mark.parametrize("shares", [[0.02], [1e-9, 1e300], [0.5, math.inf, 0.0], [1.0], [2.0, 30.0]], ids=str)
@@ -96,28 +104,28 @@ def test_the_two_sides_meet_at_the_limit(shares):
 
 
 def test_a_stack_shows_what_makes_a_row_vacuous():
-    root = drawn(stack(PUBLISHED))
+    root = drawn(term_stack(PUBLISHED))
     kinds = [node.attrib["class"] for node in root.iter(f"{SVG}rect")]
     assert kinds == ["norm", "weight", "norm", "other"]
     ends = [float(n.attrib["x"]) + float(n.attrib["width"]) for n in root.iter(f"{SVG}rect")]
     assert ends[0] < ends[2] < limit(root) < ends[1] <= ends[3]
-    assert "logarithmic" in stack(PUBLISHED) and "10<sup>2.52</sup>" in stack(PUBLISHED)
+    assert "logarithmic" in term_stack(PUBLISHED) and "10<sup>2.52</sup>" in term_stack(PUBLISHED)
     assert root.attrib["aria-label"].startswith("Terms of Theorem 20 as published: training loss 0.300 %")
 
 
 def test_an_even_stack_goes_on_where_the_term_before_ended():
-    rects = [(float(n.attrib["x"]), float(n.attrib["width"])) for n in drawn(stack(FEATURE)).iter(f"{SVG}rect")]
+    rects = [(float(n.attrib["x"]), float(n.attrib["width"])) for n in drawn(term_stack(FEATURE)).iter(f"{SVG}rect")]
     assert rects[1][0] == pytest.approx(sum(rects[0]), abs=0.2) and rects[2][0] == pytest.approx(sum(rects[1]), abs=0.2)
     assert sum(rects[2]) == pytest.approx(sum(rects[3]), abs=0.2)
-    assert "logarithmic" not in stack(FEATURE) and limit(drawn(stack(FEATURE))) > sum(rects[3])
-    assert "far from 100 %" in stack(DISAGREE) and "balanced" not in stack(DISAGREE)
-    assert len(list(drawn(stack(ENDLESS)).iter(f"{SVG}polygon"))) == 2  # the term and the total
-    early, late = (drawn(stack(row)) for row in (NEARLY, FEATURE))
+    assert "logarithmic" not in term_stack(FEATURE) and limit(drawn(term_stack(FEATURE))) > sum(rects[3])
+    assert "far from 100 %" in term_stack(DISAGREE) and "balanced" not in term_stack(DISAGREE)
+    assert len(list(drawn(term_stack(ENDLESS)).iter(f"{SVG}polygon"))) == 2  # the term and the total
+    early, late = (drawn(term_stack(row)) for row in (NEARLY, FEATURE))
     assert limit(early) < limit(late)
 
 
 def test_the_page_begins_with_the_promise_and_holds_everything():
-    page = html(FULL)
+    page = certificate_html(FULL)
     body = page[page.index("<main") :]
     order = [body.index(words) for words in (
         "Promise", "augmented, and no bound", 'class="fig wide"', "Rows hold one at a time", 'class="tally"',
@@ -134,7 +142,7 @@ def test_the_page_begins_with_the_promise_and_holds_everything():
 
 
 def test_the_page_is_whole_and_asks_nothing_of_others():
-    page = html(FULL)
+    page = certificate_html(FULL)
     assert parsed(page).seen >= {"figure", "svg", "table", "details", "dl", "section"}
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert "default-src 'none'" in page and len(page.encode()) < 300_000
@@ -159,27 +167,27 @@ def test_anchors_are_plain():
 
 
 def test_pages_with_little_on_them():
-    assert "There are no rows." in html(EMPTY) and "<figure>" not in html(EMPTY)
-    page = html(NOTHING)
+    assert "There are no rows." in certificate_html(EMPTY) and "<figure>" not in certificate_html(EMPTY)
+    page = certificate_html(NOTHING)
     assert "Nothing can be promised" in page and "Curves" not in page[page.index("<main") :]
     assert "Measured on the way" not in page
 
 
 def test_hostile_words_stay_words():
-    for page in (html(hostile()), notebook(hostile())):
+    for page in (certificate_html(hostile()), certificate_notebook(hostile())):
         assert ATTACK not in page and "<img" not in page
         assert page.count("&lt;/script&gt;") > 20
-    assert html(hostile()).count("<script") == 1
+    assert certificate_html(hostile()).count("<script") == 1
 
 
 def test_many_rows_are_far_below_five_megabytes():
     rows = tuple(bound(f"k.{i}", f"row {i}", "cells", 10.0**i, formula="x" * 300) for i in range(-2, 250))
-    assert len(html(replace(FULL, rows=rows)).encode()) < 2_000_000
+    assert len(certificate_html(replace(FULL, rows=rows)).encode()) < 2_000_000
 
 
 def test_a_notebook_shows_sentences_picture_and_rows_and_reaches_nothing_else():
     page = FULL._repr_html_()
-    assert page == notebook(FULL)
+    assert page == certificate_notebook(FULL)
     assert parsed(page).seen >= {"div", "style", "svg", "table", "details"}
     assert "Promise: on unseen" in page and "Warning: reading" in page and "All 20 rows" in page
     style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
@@ -188,4 +196,4 @@ def test_a_notebook_shows_sentences_picture_and_rows_and_reaches_nothing_else():
     assert len(selectors) > 20 and all(s.startswith(".normgauge-reading") for s in selectors)
     assert "script" not in parsed(page).seen and "id=" not in page and "var(" not in page
     assert not re.search(r"(src|href)=|url\(|@import", page)
-    assert all(shown(row) in page for row in FULL.rows if row.kind is Kind.BOUND)
+    assert all(row_value(row) in page for row in FULL.rows if row.kind is RowKind.BOUND)

@@ -9,7 +9,7 @@ import pytest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
-from normgauge.render.console import blocks, draw, text
+from normgauge.render.console import draw_blocks, reading_blocks, reading_text
 from tests.made import layer, reading
 
 
@@ -36,7 +36,7 @@ def drawn_by(request, monkeypatch):
 
 
 def test_every_number_of_a_layer_is_on_its_row(drawn_by):
-    lines = text(reading()).splitlines()
+    lines = reading_text(reading()).splitlines()
     assert lines[0] == "MLP, mode eval, 1 sample"
     row = next(line for line in lines if line.startswith("f.1"))
     assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.17", "-1.00"]
@@ -44,14 +44,14 @@ def test_every_number_of_a_layer_is_on_its_row(drawn_by):
 
 
 def test_the_bracket_names_upper_lower_gap_and_owner(drawn_by):
-    shown = text(reading())
+    shown = reading_text(reading())
     assert "log10 upper 2.00 (folded 2.50), lower 1.25, gap 0.75 decades" in shown
     assert "head (Linear) has the most slack, 0.43" in " ".join(shown.split())
 
 
 def test_several_scopes_give_labelled_totals_with_the_point_first(drawn_by):
     stream = io.StringIO()
-    draw(blocks(scopes()), stream, 120)
+    draw_blocks(reading_blocks(scopes()), stream, 120)
     totals = [line for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
     assert [line.split("  ")[0] for line in totals] == [
         "at most, at the samples",
@@ -69,72 +69,74 @@ def test_several_scopes_give_labelled_totals_with_the_point_first(drawn_by):
 
 def test_a_note_shared_by_the_scopes_is_told_once(drawn_by):
     stream = io.StringIO()
-    draw(blocks(scopes()), stream, 120)
+    draw_blocks(reading_blocks(scopes()), stream, 120)
     assert stream.getvalue().count("Dropout is off") == 1
 
 
 def test_published_products_are_labelled_gauge_dependent(drawn_by):
-    shown = text(reading())
+    shown = reading_text(reading())
     label, _, table = shown.partition("gauge-dependent")
     assert label.endswith("Published quantities: ")
     assert "P_w = Π ‖W‖" in table and "Π 1/σ (smallest σ)" in table and "prod_inv" not in table
 
 
 def test_published_names_the_renderer_does_not_know_are_shown_as_they_are(drawn_by):
-    shown = text(reading(published={"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9": math.inf}))
+    shown = reading_text(reading(published={"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9": math.inf}))
     assert "new" in shown and "other, a" in shown and "(Theorem 9)" in shown
 
 
 def test_the_totals_say_what_was_found_in_each_scope(drawn_by):
     stream = io.StringIO()
-    draw(blocks(scopes()), stream, 120)
+    draw_blocks(reading_blocks(scopes()), stream, 120)
     found = [line.split()[-1] for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
     assert found == ["17.8", "17.8", "31.6", "·"]
 
 
 def test_the_columns_are_explained_under_the_layers(drawn_by):
-    told = [line for line in text(reading()).splitlines() if line.startswith("gain: what the layer alone allows")]
+    told = [
+        line for line in reading_text(reading()).splitlines() if line.startswith("gain: what the layer alone allows")
+    ]
     assert len(told) == 1 and told[0].endswith("cumulative: from the input to here")
 
 
 def test_unknown_and_unbounded_parts_are_said_in_words(drawn_by):
     unknown = reading(log_upper=math.inf, evidence=Evidence.UNKNOWN, unknown=(Finding("block.3", "torch.foo"),))
-    assert "No upper bound is known at the samples: nothing is known of 1 part." in text(unknown)
-    assert "Unknown: block.3: torch.foo." in text(unknown)
+    assert "No upper bound is known at the samples: nothing is known of 1 part." in reading_text(unknown)
+    assert "Unknown: block.3: torch.foo." in reading_text(unknown)
     unbounded = reading(log_upper=math.inf, unbounded=(Finding("gate", "a product of unbounded branches"),))
-    assert "No finite bound holds at the samples." in text(unbounded)
-    assert "Unbounded, provably: gate: a product of unbounded branches." in text(unbounded)
+    assert "No finite bound holds at the samples." in reading_text(unbounded)
+    assert "Unbounded, provably: gate: a product of unbounded branches." in reading_text(unbounded)
 
 
 def test_a_long_network_is_summarised_unless_asked(drawn_by):
     many = tuple(layer(f"n{i}", "Linear", 3.0 if i % 10 == 0 else 0.1, i) for i in range(100))
-    shown = text(reading(layers=many))
+    shown = reading_text(reading(layers=many))
     assert "70 of 100 layers that change little are not shown (--all shows them)" in shown
     assert all(f"n{i} " in shown for i in range(0, 100, 10))
-    everything = text(reading(layers=many), every=True)
+    everything = reading_text(reading(layers=many), every=True)
     assert all(f"n{i} " in everything for i in range(100)) and "not shown" not in everything
 
 
 def test_markup_in_a_name_is_only_a_name(drawn_by):
-    assert "[red]x[/red]" in text(reading(layers=(layer("[red]x[/red]", "Linear", 1.0, 0),)))
+    assert "[red]x[/red]" in reading_text(reading(layers=(layer("[red]x[/red]", "Linear", 1.0, 0),)))
 
 
 def test_a_reading_without_layers_prints(drawn_by):
-    shown = text(reading(layers=(), published={}, samples=(), gauges=()))
+    shown = reading_text(reading(layers=(), published={}, samples=(), gauges=()))
     assert "Layers" not in shown and "gap 0.75" in shown
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
 def test_no_number_is_cut_off_on_a_narrow_terminal(width):
     stream = io.StringIO()
-    draw(blocks(scopes()), stream, width)
+    draw_blocks(reading_blocks(scopes()), stream, width)
     shown = stream.getvalue()
     for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "root mean square σ", "0.50"):
         assert word in shown
 
 
 def test_columns_in_which_nothing_stands_are_left_out(drawn_by):
-    bare = text(reading(layers=(layer("a", "Linear", 1.0, 0, log_balanced=None),)))
+    bare = reading_text(reading(layers=(layer("a", "Linear", 1.0, 0, log_balanced=None),)))
     assert "folded" in bare and "note" not in bare and "σ" not in bare.split("point:")[0]
 
 
@@ -146,6 +148,6 @@ def test_a_terminal_gets_colour_and_a_file_does_not(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = Terminal()
-    draw(blocks(scopes()), terminal)
+    draw_blocks(reading_blocks(scopes()), terminal)
     assert "\x1b[1m" in terminal.getvalue()
-    assert "\x1b" not in text(reading())
+    assert "\x1b" not in reading_text(reading())

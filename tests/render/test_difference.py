@@ -9,66 +9,74 @@ from dataclasses import replace
 import pytest
 
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.compare import compare
+from normgauge.core.compare import compare_readings
 from normgauge.core.spelled import LN10
-from normgauge.render.console import draw
-from normgauge.render.difference import beside, blocks, layers, totals, verdict
+from normgauge.render.console import draw_blocks
+from normgauge.render.difference import (
+    difference_blocks,
+    difference_totals,
+    difference_verdict,
+    layer_changes,
+    reference_totals,
+)
 from tests.core.test_compare import chain
 from tests.made import reading
 
 
 def test_growth_and_its_cause():
-    grown = compare(chain({"f.0": 1.0, "f.1": 0.5}), chain({"f.0": 1.9, "f.1": 0.6}))
-    assert verdict(grown)[:2] == [
+    grown = compare_readings(chain({"f.0": 1.0, "f.1": 0.5}), chain({"f.0": 1.9, "f.1": 0.6}))
+    assert difference_verdict(grown)[:2] == [
         "B's bound at the samples is 10 times larger than A's (+1.00 decades).",
         "Most of it comes from f.0 (+0.90), f.1 (+0.10).",
     ]
-    shrunk = compare(chain({"f.0": 1.9}), chain({"f.0": 1.0}))
-    assert verdict(shrunk)[0].startswith("B's bound at the samples is 7.94 times smaller than A's")
+    shrunk = compare_readings(chain({"f.0": 1.9}), chain({"f.0": 1.0}))
+    assert difference_verdict(shrunk)[0].startswith("B's bound at the samples is 7.94 times smaller than A's")
 
 
 def test_parts_that_go_against_the_change_are_named_too():
-    mixed = compare(chain({"f.0": 1.0, "f.1": 1.0}), chain({"f.0": 1.9, "f.1": 0.6}))
-    assert verdict(mixed)[1] == "Its largest parts come from f.0 (+0.90), f.1 (-0.40)."
+    mixed = compare_readings(chain({"f.0": 1.0, "f.1": 1.0}), chain({"f.0": 1.9, "f.1": 0.6}))
+    assert difference_verdict(mixed)[1] == "Its largest parts come from f.0 (+0.90), f.1 (-0.40)."
 
 
 def test_many_small_parts_are_not_called_most_of_it():
     names = [f"f.{i}" for i in range(10)]
-    many = compare(chain(dict.fromkeys(names, 0.0)), chain(dict.fromkeys(names, 0.1)))
-    assert verdict(many)[1].startswith("Its largest parts come from f.")
+    many = compare_readings(chain(dict.fromkeys(names, 0.0)), chain(dict.fromkeys(names, 0.1)))
+    assert difference_verdict(many)[1].startswith("Its largest parts come from f.")
 
 
 def test_nothing_changed_and_another_gauge():
     a = chain({"f.0": 1.0})
-    assert verdict(compare(a, a))[:2] == [
+    assert difference_verdict(compare_readings(a, a))[:2] == [
         "The bound at the samples is the same in A and B, 10.",
         "Nothing that counts has changed.",
     ]
     moved = replace(a, published={**a.published, "log10_P_w": 9.8})
-    told = verdict(compare(a, moved))[1]
+    told = difference_verdict(compare_readings(a, moved))[1]
     assert told.startswith("The same capacity in another gauge") and "P_w by +9.00 decades" in told
 
 
 def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     low, high = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
-    assert verdict(compare(low, high))[2].startswith("B is steeper for certain: its slope found, 7.39,")
-    assert verdict(compare(high, low))[2].startswith("A is steeper for certain")
+    assert difference_verdict(compare_readings(low, high))[2].startswith(
+        "B is steeper for certain: its slope found, 7.39,"
+    )
+    assert difference_verdict(compare_readings(high, low))[2].startswith("A is steeper for certain")
     guessed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.ESTIMATED)
-    assert not any("for certain" in sentence for sentence in verdict(compare(guessed, high)))
+    assert not any("for certain" in sentence for sentence in difference_verdict(compare_readings(guessed, high)))
     open_still = reading(log_upper=9.0, log_lower=0.9)
-    assert verdict(compare(low, open_still))[2] == "The slopes found are 1.65 in A and 2.46 in B."
+    assert difference_verdict(compare_readings(low, open_still))[2] == "The slopes found are 1.65 in A and 2.46 in B."
 
 
 @pytest.mark.parametrize(
     ("a", "b", "message"), [(1.0, math.inf, "B has no finite"), (math.inf, 1.0, "A has no finite")]
 )
 def test_infinite_bounds(a, b, message):
-    told = verdict(compare(reading(log_upper=a), reading(log_upper=b)))
+    told = difference_verdict(compare_readings(reading(log_upper=a), reading(log_upper=b)))
     assert message in told[0] and "cannot be divided" in told[1]
 
 
 def test_weaker_evidence_and_another_mode_are_said():
-    told = verdict(compare(reading(), reading(evidence=Evidence.ESTIMATED, mode="train")))
+    told = difference_verdict(compare_readings(reading(), reading(evidence=Evidence.ESTIMATED, mode="train")))
     assert "B's bound is estimated, A's was proved." in told
     assert any("A was read in mode eval" in sentence for sentence in told)
 
@@ -76,33 +84,38 @@ def test_weaker_evidence_and_another_mode_are_said():
 def test_the_tables():
     a = chain({"f.0": 1.0, "gone": 0.5})
     b = chain({"f.0": 1.9, "new": 0.25})
-    difference = compare(a, b)
-    rows = {row[0]: row for row in layers(difference).rows}
+    difference = compare_readings(a, b)
+    rows = {row[0]: row for row in layer_changes(difference).rows}
     assert rows["f.0"][3:5] == ("+0.90", "+0.90")
     assert rows["gone"][2:5] == ("removed", "-0.50", "0.50") and rows["new"][2:5] == ("added", "+0.25", "0.25")
-    assert layers(difference).footer == "the shares add up to the change of the bound (+0.65)"
-    assert totals([difference]).rows[0] == ("point", "upper", "1.50", "2.15", "+0.65", "proved, proved")
-    assert totals([compare(a, replace(b, log_lower=-math.inf))]).rows[3][1:5] == ("gap", "0.25", "inf", "+inf")
+    assert layer_changes(difference).footer == "the shares add up to the change of the bound (+0.65)"
+    assert difference_totals([difference]).rows[0] == ("point", "upper", "1.50", "2.15", "+0.65", "proved, proved")
+    assert difference_totals([compare_readings(a, replace(b, log_lower=-math.inf))]).rows[3][1:5] == (
+        "gap",
+        "0.25",
+        "inf",
+        "+inf",
+    )
 
 
 def test_long_networks_show_their_largest_changes():
     names = [f"f.{i}" for i in range(30)]
     a, b = ({name: scale * i for i, name in enumerate(names)} for scale in (0.0, 0.1))
-    difference = compare(chain(a), chain(b))
-    grid = layers(difference)
+    difference = compare_readings(chain(a), chain(b))
+    grid = layer_changes(difference)
     assert len(grid.rows) == 20 and grid.rows[0][0] == "f.29" and grid.footer.startswith("10 of 30 layers not shown")
-    assert len(layers(difference, every=True).rows) == 29  # the first one did not move
+    assert len(layer_changes(difference, every=True).rows) == 29  # the first one did not move
 
 
 def test_everything_can_be_drawn():
     stream = io.StringIO()
-    draw(blocks([compare(reading(), reading(log_upper=9.0))], ("a.json", "b.json")), stream)
+    draw_blocks(difference_blocks([compare_readings(reading(), reading(log_upper=9.0))], ("a.json", "b.json")), stream)
     assert "A: a.json (MLP)" in stream.getvalue() and "Π 1/σ (largest σ)" in stream.getvalue()
 
 
 def test_beside_leaves_out_scopes_the_other_does_not_have():
     ball = reading(scope=Scope.parse("ball:0.1"), log_upper=3 * LN10)
-    grid = beside([reading(), ball], [("ResNet-20", [reading(log_upper=LN10)])])
+    grid = reference_totals([reading(), ball], [("ResNet-20", [reading(log_upper=LN10)])])
     assert grid.headers == ("", "this network", "ResNet-20")
     assert grid.rows[0] == ("at most, at the samples", "10^2.00 (100)", "10^1.00 (10)")
     assert grid.rows[2] == ("at most, within 0.1 of the samples", "10^3.00 (1,000)", "·")

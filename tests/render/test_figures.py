@@ -8,9 +8,9 @@ import pytest
 
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.spelled import LN10
-from normgauge.render.bracket import Row, bracket
+from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import DARK, LIGHT, NOTEBOOK, document, figure_css
-from normgauge.render.figures import available, save, standalone
+from normgauge.render.figures import figure_formats, save, standalone
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import NARROW, WIDE
 from normgauge.render.waterfall import waterfall
@@ -97,7 +97,7 @@ def test_the_first_and_the_last_layer_are_named_where_no_other_is(shape):
 
 @pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
 def test_the_bracket_draws_every_row_from_found_to_folded(shape):
-    rows = [Row("here", residual(), "now"), Row("there", residual(log_upper=3 * LN10), "beside")]
+    rows = [BracketRow("here", residual(), "now"), BracketRow("there", residual(log_upper=3 * LN10), "beside")]
     drawing = bracket(rows, shape)
     own, other = nodes(drawing, "rect", "strong")[0], nodes(drawing, "rect", "reference")[0]
     assert float(other.get("width", "0")) / float(own.get("width", "1")) == pytest.approx(1.75 / 0.35, rel=0.02)
@@ -106,7 +106,7 @@ def test_the_bracket_draws_every_row_from_found_to_folded(shape):
 
 
 def test_the_bracket_runs_off_the_edge_where_there_is_no_end():
-    drawing = bracket([Row("open", endless()), Row("none found", residual(log_lower=-math.inf))])
+    drawing = bracket([BracketRow("open", endless()), BracketRow("none found", residual(log_lower=-math.inf))])
     assert len(nodes(drawing, "polygon", "open")) == 2
     assert "17.8, no finite bound" in words(drawing) and "0 to 39.8" in words(drawing)
     assert [len(nodes(drawing, "line", kind)) for kind in ("found", "balanced")] == [
@@ -116,7 +116,9 @@ def test_the_bracket_runs_off_the_edge_where_there_is_no_end():
 
 
 def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_any():
-    alone, compared = (bracket([Row("a", residual()), Row("b", residual(), kind)]) for kind in ("", "beside"))
+    alone, compared = (
+        bracket([BracketRow("a", residual()), BracketRow("b", residual(), kind)]) for kind in ("", "beside")
+    )
     for name in ("found", "balanced", "the truth lies between", "up to folded", "layer by layer"):
         assert name in words(alone)
     assert "for comparison" in words(compared) and "for comparison" not in words(alone)
@@ -136,7 +138,7 @@ def test_no_finite_bound_is_an_arrow_and_not_a_line():
 
 
 def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
-    drawing = bracket([Row("a", residual(log_upper=15.06 * LN10))])
+    drawing = bracket([BracketRow("a", residual(log_upper=15.06 * LN10))])
     assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["15.06"]
     assert "17.8 to 1015.06" in words(drawing)
     assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")
@@ -157,7 +159,7 @@ def test_a_sigma_without_all_its_ends_is_drawn_as_far_as_known():
     assert len(nodes(sigma_ranges(reading(layers=layers)), "g", "bar")) == 3
 
 
-@pytest.mark.parametrize("draw", [waterfall, sigma_ranges, lambda r: bracket([Row(r.model, r)])])
+@pytest.mark.parametrize("draw", [waterfall, sigma_ranges, lambda r: bracket([BracketRow(r.model, r)])])
 def test_hostile_names_are_only_names(draw):
     assert "<img" not in draw(hostile())
     ElementTree.fromstring(draw(hostile()))
@@ -188,9 +190,9 @@ def test_several_readings_get_names_that_differ(tmp_path):
 
 
 def test_without_the_converter_png_says_what_to_install(tmp_path, monkeypatch):
-    assert available() == ("svg", "png")
+    assert figure_formats() == ("svg", "png")
     monkeypatch.setitem(sys.modules, "vl_convert", None)  # an import of it fails
-    assert available() == ("svg",)
+    assert figure_formats() == ("svg",)
     assert save(residual(), tmp_path, ["svg"])
     for formats in (["png"], ["svg", "png"]):
         with pytest.raises(InputError, match=r"pip install normgauge\[plot\]"):

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from normgauge.render.page import grouped
+from normgauge.render.page import grouped_readings
 from tests.render.networks import residual, scopes
 
 
 def shapes(readings, labels=None):
-    return [(group.label, len(group.readings)) for group in grouped(readings, labels)]
+    return [(group.label, len(group.readings)) for group in grouped_readings(readings, labels)]
 
 
 def test_scopes_of_one_network_belong_together():

@@ -7,7 +7,7 @@ import pytest
 
 from normgauge.core.interval import LogInterval
 from normgauge.core.spelled import LN10
-from normgauge.render.levels import bars, product
+from normgauge.render.levels import bars, layer_product
 from tests.made import layer, reading
 from tests.render.networks import deep, endless, residual
 
@@ -35,7 +35,7 @@ def test_a_skip_that_is_larger_than_its_branch_is_where_the_sum_starts():
 
 def test_an_infinite_gain_is_left_out_of_what_follows():
     assert levels(endless()) == [(0, 1), (1, math.inf), (1, 2.6), (2.6, 2.6), (2.6, 2.3)]
-    assert product(endless()) == math.inf
+    assert layer_product(endless()) == math.inf
 
 
 def test_tones_follow_what_a_layer_is():
@@ -52,9 +52,9 @@ def test_many_layers_share_bars_that_span_all_their_levels():
 
 
 def test_the_product_is_the_level_at_the_output():
-    assert product(residual()) == pytest.approx(1.8 * LN10)
-    assert product(residual(proof=None)) == pytest.approx(1.8 * LN10)
-    assert product(reading(layers=())) is None
+    assert layer_product(residual()) == pytest.approx(1.8 * LN10)
+    assert layer_product(residual(proof=None)) == pytest.approx(1.8 * LN10)
+    assert layer_product(reading(layers=())) is None
 
 
 def test_a_layer_the_graph_does_not_know_still_gets_a_bar():

@@ -13,15 +13,15 @@ import pytest
 
 from normgauge.cli import main
 from normgauge.core import store
-from normgauge.render.certificate_page import html as certificate_page
-from normgauge.render.console import as_text, blocks, draw
+from normgauge.render.certificate_page import certificate_html as certificate_page
+from normgauge.render.console import as_text, draw_blocks, reading_blocks
 from normgauge.render.explain import explain
-from normgauge.render.markup import STEERING, Markup, clean, markup, tag, words
+from normgauge.render.markup import STEERING, Markup, clean, markup, sentence_markup, tag
 from normgauge.render.page import report
-from normgauge.render.runs import html as runs_page
-from normgauge.render.runs_console import blocks as run_blocks
-from normgauge.render.runs_data import labelled
-from normgauge.render.theory import blocks as theory_blocks
+from normgauge.render.runs import runs_html as runs_page
+from normgauge.render.runs_console import run_blocks
+from normgauge.render.runs_data import labelled_runs
+from normgauge.render.theory import theory_blocks
 from normgauge.render.theory_page import theory_page
 from tests.core.store.made import header, step
 from tests.made_certificates import hostile as hostile_certificate
@@ -53,7 +53,7 @@ def test_only_the_builder_makes_markup_and_joining_it_with_text_escapes():
 
 
 def test_powers_are_raised_in_words_and_elements_left_alone():
-    assert words("10^-3 <") == "10<sup>-3</sup> &lt;" and words(tag("b", "10^3")) == "<b>10^3</b>"
+    assert sentence_markup("10^-3 <") == "10<sup>-3</sup> &lt;" and sentence_markup(tag("b", "10^3")) == "<b>10^3</b>"
 
 
 @pytest.mark.parametrize("character", [chr(c) for c in (*range(9), *range(11, 32), *range(127, 160), 0x202E, 0xD800)])
@@ -75,12 +75,12 @@ def test_no_name_steers_a_terminal(tmp_path, monkeypatch, rich):
     writer.append({**step(1), "totals": {}})
     writer.append({"kind": "alarm", "step": 1, "alarm": STEER, "layer": STEER, "sentence": STEER})
     writer.append({"kind": "note", "step": 1, "sentence": STEER})
-    run = labelled([store.read(tmp_path)])
+    run = labelled_runs([store.read(tmp_path)])
     ledger = hostile_claims()
-    for shown in (blocks([hostile(STEER)], every=True), run_blocks([replace(run[0], label=STEER)])):
+    for shown in (reading_blocks([hostile(STEER)], every=True), run_blocks([replace(run[0], label=STEER)])):
         assert harmless(as_text(shown)) and "OWNED" in as_text(shown)
         stream = io.StringIO()
-        draw(shown, stream, 60)
+        draw_blocks(shown, stream, 60)
         assert harmless(stream.getvalue())
     assert harmless(as_text(theory_blocks(ledger)))
     reading = hostile(STEER)
@@ -94,7 +94,7 @@ def test_no_name_steers_a_page(tmp_path):
     writer = store.create(tmp_path / "run", header())
     writer.append({**step(1), "totals": {}})
     writer.append({"kind": "alarm", "step": 1, "alarm": STEER, "layer": STEER, "sentence": STEER})
-    assert harmless(runs_page(labelled([store.read(tmp_path / "run")]), STEER))
+    assert harmless(runs_page(labelled_runs([store.read(tmp_path / "run")]), STEER))
     assert harmless(certificate_page(replace(hostile_certificate(), model=STEER, notes=(STEER,), warnings=(STEER,))))
     assert harmless(theory_page(hostile_claims(), STEER))
 

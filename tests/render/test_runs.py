@@ -13,17 +13,17 @@ import pytest
 from normgauge.core import store
 from normgauge.core.errors import InputError
 from normgauge.render.document import write_file
-from normgauge.render.runs import html, pieces
-from normgauge.render.runs_data import healthy, labelled, sentences
+from normgauge.render.runs import page_sections, runs_html
+from normgauge.render.runs_data import healthy, labelled_runs, run_sentences
 from tests.core.store.made import alarm, header, step, written
 
 
 def shown(*paths: Path) -> str:
-    return html(labelled([store.read(path) for path in paths]), "runs")
+    return runs_html(labelled_runs([store.read(path) for path in paths]), "runs")
 
 
 def told(path: Path) -> str:
-    return " ".join(sentences(labelled([store.read(path)])[0]))
+    return " ".join(run_sentences(labelled_runs([store.read(path)])[0]))
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_a_loss_that_is_not_finite_is_said_and_drawn(tmp_path, bad):
     for number in range(1, 20):
         writer.append({**step(number), "loss": bad if number > 12 else 1.0})
     writer.close()
-    item = labelled([store.read(tmp_path)])[0]
-    assert not healthy(item) and "The loss is not finite at step 13." in sentences(item)
+    item = labelled_runs([store.read(tmp_path)])[0]
+    assert not healthy(item) and "The loss is not finite at step 13." in run_sentences(item)
     page = shown(tmp_path)
     assert "look here" in page and ">not finite</text>" in page
 
@@ -200,7 +200,7 @@ def test_notes_and_problems_are_listed(tmp_path):
     writer.close()
     with path.open("ab") as file:
         file.write(b"{")
-    drawn = pieces(labelled([store.read(path)]))
+    drawn = page_sections(labelled_runs([store.read(path)]))
     for words in (
         "the last line is torn (1 bytes)",
         "resumed at step 5.",
@@ -219,7 +219,7 @@ def test_five_long_runs_are_a_small_page(tmp_path):
     many = tuple({**steps[i // 50], "step": i + 1, "loss": 1 + (i * 7919 % 1000) / 1000} for i in range(5000))
     top = {**header(20), "format": "normgauge-run"}
     five = [store.Run(tmp_path / name / "run.jsonl", top, many, (alarm(9),)) for name in "abcde"]
-    page = html(labelled(five), "runs")
+    page = runs_html(labelled_runs(five), "runs")
     assert 200_000 < len(page.encode()) < 5_000_000
 
 

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from normgauge.render.runs_curves import DOTTED, STRIP, TOP, Curve, Plot, figure, upright
+from normgauge.render.runs_curves import DOTTED, STRIP, TOP, Plot, RunCurve, plot_figure, upright
 
 WIDE = re.compile(r'<svg[^>]* class="fig wide".*?</svg>')
 
 
 def drawn(pairs: list[tuple[int, float]], decades: bool = True) -> str:
-    text = figure(Plot("Loss", "loss", [Curve("a", 0, pairs)], (1, 100), decades=decades))
+    text = plot_figure(Plot("Loss", "loss", [RunCurve("a", 0, pairs)], (1, 100), decades=decades))
     return WIDE.search(text)[0]
 
 

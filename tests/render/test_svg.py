@@ -11,7 +11,7 @@ from normgauge.render import svg
 @pytest.mark.parametrize("span", [1e-6, 0.3, 1.0, 7.0, 123.0, 1e5])
 @pytest.mark.parametrize("most", [5, 7])
 def test_ticks_are_few_round_and_inside(span, most):
-    values = svg.steps(-0.4 * span, 0.6 * span, most)
+    values = svg.round_ticks(-0.4 * span, 0.6 * span, most)
     assert 2 <= len(values) <= most + 1 and 0.0 in values
     assert all(-0.4 * span <= v <= 0.6 * span for v in values)
 
@@ -25,10 +25,10 @@ def test_a_scale_holds_zero_and_every_finite_value_and_puts_infinities_at_its_ed
 
 @pytest.mark.parametrize("wanted", [[50, 50, 50], [0, 1, 200], [99, 100, 100], [10, 50, 90]])
 def test_labels_are_moved_apart_and_stay_inside(wanted):
-    places = svg.spread(wanted, 17, 0, 100)
+    places = svg.spread_places(wanted, 17, 0, 100)
     assert all(after - before >= 17 for before, after in pairwise(places))
     assert places[0] >= 0 and places[-1] <= 100
-    assert svg.spread([10, 50, 90], 17, 0, 100) == [10, 50, 90]
+    assert svg.spread_places([10, 50, 90], 17, 0, 100) == [10, 50, 90]
 
 
 def test_a_long_text_is_shortened_in_its_middle():
@@ -51,10 +51,10 @@ def test_a_tick_in_the_legend_is_upright():
 
 
 def test_exponents_are_raised_and_what_follows_comes_down_again():
-    shown = svg.text(0, 0, "10^-1.50 to 10^20 & 110^3")
+    shown = svg.text_line(0, 0, "10^-1.50 to 10^20 & 110^3")
     first = '>10<tspan class="sup" dy="-4">-1.50</tspan><tspan dy="4"> to 10</tspan>'
     assert shown.endswith(f'{first}<tspan class="sup" dy="-4">20</tspan><tspan dy="4"> &amp; 110^3</tspan></text>')
 
 
 def test_everything_written_is_escaped():
-    assert "<b>" not in svg.text(0, 0, "<b>") and "<b>" not in svg.drawing((1, 1), "wide", "<b>")
+    assert "<b>" not in svg.text_line(0, 0, "<b>") and "<b>" not in svg.drawing((1, 1), "wide", "<b>")

@@ -14,18 +14,18 @@ import pytest
 
 from normgauge.render import sweep
 from normgauge.render.svg import NARROW, WIDE
-from normgauge.render.sweep import Outcome, Point, measures, points, ranked
-from normgauge.render.sweep_page import View, chart, heat_map, setting_places, sweep_page
+from normgauge.render.sweep import SweepPoint, TrialOutcome, measures, ranked, sweep_points
+from normgauge.render.sweep_page import SweepView, chart, heat_map, setting_places, sweep_page
 
 NORM, LR = "network.options.norm", "training.lr"
 
 
-def made(norm: Any, lr: float, seed: int, status: str = "done", **values: float) -> Outcome:
-    return Outcome(f"{norm}{lr}{seed}", {NORM: norm, LR: lr}, seed, status, values, 1, 2.0)
+def made(norm: Any, lr: float, seed: int, status: str = "done", **values: float) -> TrialOutcome:
+    return TrialOutcome(f"{norm}{lr}{seed}", {NORM: norm, LR: lr}, seed, status, values, 1, 2.0)
 
 
 @pytest.fixture
-def outcomes() -> list[Outcome]:
+def outcomes() -> list[TrialOutcome]:
     return [
         made(
             norm,
@@ -41,7 +41,7 @@ def outcomes() -> list[Outcome]:
 
 
 def test_points_are_trials_that_differ_in_their_seed(outcomes):
-    found = points(outcomes)
+    found = sweep_points(outcomes)
     assert len(found) == 6 and all(len(point.outcomes) == 2 for point in found)
     assert found[0].mean("test_accuracy") == pytest.approx(0.505)
     assert found[0].std("test_accuracy") == pytest.approx(0.01 / 2**0.5)
@@ -54,29 +54,29 @@ def test_points_are_trials_that_differ_in_their_seed(outcomes):
     ids=["none", "one", "two", "infinite"],
 )
 def test_means(values, mean, std):
-    point = Point({}, tuple(made("a", 1, k, gap=value) for k, value in enumerate(values)))
+    point = SweepPoint({}, tuple(made("a", 1, k, gap=value) for k, value in enumerate(values)))
     assert point.mean("gap") == (None if mean is None else pytest.approx(mean))
     assert point.std("gap") == (None if std is None else pytest.approx(std))
 
 
 def test_a_mean_with_nan_is_nan_and_comes_last(outcomes):
     lost = [made("lost", 1.0, 0, test_accuracy=math.nan), made("none at all", 1.0, 0, "failed")]
-    order = ranked(points([*lost, *outcomes]), "test_accuracy")
+    order = ranked(sweep_points([*lost, *outcomes]), "test_accuracy")
     assert [point.settings[NORM] for point in order][-2:] == ["lost", "none at all"]
     assert order[0].settings == {NORM: "<none>", LR: 0.1}
-    assert ranked(points(outcomes), "point.log10_upper")[0].settings[NORM] == "batch"  # less is better
+    assert ranked(sweep_points(outcomes), "point.log10_upper")[0].settings[NORM] == "batch"  # less is better
 
 
 def test_the_table(outcomes):
     lame = made("batch", 0.001, 2, "failed")
     partly = made("batch", 0.001, 3, test_accuracy=0.9)
-    grid = sweep.result_grid(points([*outcomes, lame, partly]), (NORM, LR), "test_accuracy", "n")
+    grid = sweep.result_grid(sweep_points([*outcomes, lame, partly]), (NORM, LR), "test_accuracy", "n")
     assert grid.headers == ("norm", "lr", "seeds", "test accuracy", "log10 at most, point")
     assert grid.rows[0] == ("<none>", "0.1", "2/2", "70.5 ± 0.7%", "1.50 ± 0.71")
     row = next(row for row in grid.rows if row[:2] == ("batch", "0.001"))
     assert row[2] == "3/4" and row[4].endswith("(2)")
     assert "sorted by test accuracy" in grid.footer
-    other = sweep.result_grid(points([made("a", 1, 0, loss_gap=2.5)]), (NORM,), "loss_gap", "n")
+    other = sweep.result_grid(sweep_points([made("a", 1, 0, loss_gap=2.5)]), (NORM,), "loss_gap", "n")
     assert other.headers == ("norm", "seeds", "loss gap") and other.rows == (("a", "1/1", "2.5"),)
 
 
@@ -93,24 +93,24 @@ def test_the_table(outcomes):
     ],
 )
 def test_numbers(value, measure, shown):
-    assert sweep.figure(value, measure) == shown
+    assert sweep.format_measure(value, measure) == shown
 
 
 def test_names_that_are_alike_are_told_in_full():
-    assert sweep.labels(["a.lr", "b.lr", "c.x"]) == ["a.lr", "b.lr", "x"]
-    assert sweep.title("ball:0.1.log10_lower") == "log10 found, ball:0.1"
-    assert sweep.title("log10_prod_inv_sigma_rms") == "log10 Π1/σ"
+    assert sweep.key_labels(["a.lr", "b.lr", "c.x"]) == ["a.lr", "b.lr", "x"]
+    assert sweep.measure_title("ball:0.1.log10_lower") == "log10 found, ball:0.1"
+    assert sweep.measure_title("log10_prod_inv_sigma_rms") == "log10 Π1/σ"
 
 
 def test_failures_are_told_by_their_last_line():
-    failed = Outcome("x", {NORM: "a"}, 3, "failed", {}, 2, 1.0, "Traceback\nValueError: no")
-    (told,) = sweep.failures([failed, made("b", 1, 0)])
+    failed = TrialOutcome("x", {NORM: "a"}, 3, "failed", {}, 2, 1.0, "Traceback\nValueError: no")
+    (told,) = sweep.trial_failures([failed, made("b", 1, 0)])
     assert told == "failed: x (norm a, seed 3), 2 attempts: ValueError: no"
-    assert "no reason given" in sweep.failures([Outcome("x", {}, 0, "failed", {})])[0]
+    assert "no reason given" in sweep.trial_failures([TrialOutcome("x", {}, 0, "failed", {})])[0]
 
 
 def test_csv(outcomes):
-    failed = Outcome("x", {NORM: 'a,"b"', LR: 1.0}, 3, "failed", {}, 2, 1.0, "two\nlines")
+    failed = TrialOutcome("x", {NORM: 'a,"b"', LR: 1.0}, 3, "failed", {}, 2, 1.0, "two\nlines")
     rows = list(csv.DictReader(io.StringIO(sweep.csv_text([*outcomes, failed], (NORM, LR)))))
     assert len(rows) == 13 and rows[0]["test_accuracy"] == "0.5" and rows[0][LR] == "0.001"
     assert rows[-1][NORM] == 'a,"b"' and rows[-1]["error"] == "two\nlines" and rows[-1]["test_accuracy"] == ""
@@ -169,11 +169,11 @@ def test_a_heat_map_has_a_cell_a_pair_and_is_darkest_where_the_measure_is_larges
     assert heat_map([made("a", float(k), 0, gap=1.0) for k in range(20)], (LR, NORM), "gap") == ""
 
 
-VIEW = View("<b>", (NORM, LR), frozenset(), "test_accuracy", (), ("test_accuracy",), ("10^2.5 & <i>",))
+VIEW = SweepView("<b>", (NORM, LR), frozenset(), "test_accuracy", (), ("test_accuracy",), ("10^2.5 & <i>",))
 
 
 def test_the_page_is_whole_and_escapes_every_name(outcomes):
-    failed = Outcome("x", {NORM: "<u>", LR: 1.0}, 3, "failed", {}, 2, 1.0, "<script>alert(1)</script>")
+    failed = TrialOutcome("x", {NORM: "<u>", LR: 1.0}, 3, "failed", {}, 2, 1.0, "<script>alert(1)</script>")
     page = sweep_page([*outcomes, failed, made("a", 1.0, 0, test_accuracy=math.inf)], VIEW)
     assert page.startswith("<!doctype html>") and "default-src 'none'" in page
     body = page.split("<main", 1)[1].rsplit("<script>", 1)[0]
@@ -187,15 +187,15 @@ def test_the_page_is_whole_and_escapes_every_name(outcomes):
 
 @pytest.mark.parametrize(("axes", "figures", "maps"), [((NORM,), 1, 0), ((NORM, LR), 1, 1), ((), 3, 1)])
 def test_the_plots_asked_for(outcomes, axes, figures, maps):
-    view = View("n", (NORM, LR), frozenset(), "test_accuracy", axes, ("test_accuracy",))
+    view = SweepView("n", (NORM, LR), frozenset(), "test_accuracy", axes, ("test_accuracy",))
     page = sweep_page(outcomes, view)
     assert page.count("<figcaption>") == figures
     assert page.count(" by network.options.norm and training.lr;") == maps
 
 
 def test_notes_are_on_the_page_and_draws_have_neither_line_nor_map(outcomes):
-    noted = Outcome("z", {NORM: "a", LR: 1.0}, 0, "done", {"test_accuracy": 0.1}, notes=("not gauged: NaN",))
-    view = View("n", (NORM, LR), frozenset({LR}), "test_accuracy", (), ("test_accuracy",))
+    noted = TrialOutcome("z", {NORM: "a", LR: 1.0}, 0, "done", {"test_accuracy": 0.1}, notes=("not gauged: NaN",))
+    view = SweepView("n", (NORM, LR), frozenset({LR}), "test_accuracy", (), ("test_accuracy",))
     page = sweep_page([*outcomes, noted], view)
     assert "z: not gauged: NaN" in page and page.count("<figcaption>") == 2 and page.count("<polyline") == 2
 

@@ -12,7 +12,7 @@ import pytest
 
 from normgauge.core.claim import Ledger, Outcome, Verdict
 from normgauge.render import theory
-from normgauge.render.console import draw
+from normgauge.render.console import draw_blocks
 from normgauge.theory import ABOUT, CLAIMS
 from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
 
@@ -22,7 +22,7 @@ REAL = Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in CLAI
 
 def shown(*outcomes, width: int = 120, every: bool = True) -> str:
     stream = io.StringIO()
-    draw(theory.blocks(Ledger(tuple(outcomes)), every), stream, width)
+    draw_blocks(theory.theory_blocks(Ledger(tuple(outcomes)), every), stream, width)
     return stream.getvalue()
 
 
@@ -31,33 +31,33 @@ def many(count: int = theory.IN_FULL + 1) -> list:
 
 
 def test_the_sentence_counts_every_verdict_in_plain_words():
-    assert theory.counted(ALL) == (
+    assert theory.verdict_summary(ALL) == (
         "Of 8 published claims 1 holds as printed; 1 is true but can be sharpened (loose); 2 are wrong as printed, "
         "1 independent error; 1 changes under a mere rescaling (gauge-dependent); 1 has no proof behind it "
         "(unsupported); 1 came out otherwise for us (not reproduced); 1 is withdrawn by the author. Counted apart: "
         "1 result of our own."
     )
-    assert theory.counted(Ledger((LOOSE,))) == "This claim is true but can be sharpened (loose)."
-    assert theory.counted(Ledger((MINE,))) == "This result holds as printed."
+    assert theory.verdict_summary(Ledger((LOOSE,))) == "This claim is true but can be sharpened (loose)."
+    assert theory.verdict_summary(Ledger((MINE,))) == "This result holds as printed."
 
 
 def test_what_was_not_run_never_counts_as_passed():
     told = "Every check that was run passed: 7 (seed 7). Read, not run: 2 (nothing in it can be computed)."
-    assert theory.checked(ALL) == told
-    assert theory.checked(Ledger((READ,))) == "Read, not run: 1 (nothing in it can be computed)."
-    assert theory.state(READ) == "not run: nothing in it can be computed" and not READ.passed
+    assert theory.check_summary(ALL) == told
+    assert theory.check_summary(Ledger((READ,))) == "Read, not run: 1 (nothing in it can be computed)."
+    assert theory.check_state(READ) == "not run: nothing in it can be computed" and not READ.passed
 
 
 def test_failures_are_counted_and_named_with_their_numbers():
     empty = replace(HOLDS, findings=())
     ledger = Ledger((HOLDS, FAILED, BROKEN, empty))
-    assert theory.checked(ledger) == "3 checks FAILED of 4 (seed 7)."
-    assert theory.failures(ledger) == [
+    assert theory.check_summary(ledger) == "3 checks FAILED of 4 (seed 7)."
+    assert theory.check_failures(ledger) == [
         "failed: X.bad (seed 7): a slope: above, measured 3, predicted 2",
         "failed: X.broken (seed 7): ZeroDivisionError: division by zero",
         "failed: T.L2 (seed 7): it compared nothing",
     ]
-    assert theory.failures(ALL) == []
+    assert theory.check_failures(ALL) == []
 
 
 def test_few_claims_are_shown_in_full():
@@ -112,15 +112,15 @@ def test_every_claim_is_a_row_of_its_source():
 
 
 def test_the_real_first_screen_is_one_and_its_errors_are_there():
-    assert [entry.error for entry in theory.foremost(REAL)] == list(theory.FOREMOST)
+    assert [entry.error for entry in theory.foremost_errors(REAL)] == list(theory.FOREMOST)
     stream = io.StringIO()
-    draw(theory.blocks(REAL, every=False), stream, 100)
+    draw_blocks(theory.theory_blocks(REAL, every=False), stream, 100)
     told = stream.getvalue().splitlines()
     assert len(told) <= 38 and max(map(len, told)) <= 100  # two lines are left for the command and the seed
 
 
 def test_the_readme_counts_as_the_ledger_does():
-    verdicts = Counter(outcome.claim.verdict for outcome in theory.published(REAL.outcomes))
+    verdicts = Counter(outcome.claim.verdict for outcome in theory.published_claims(REAL.outcomes))
     order = (
         Verdict.HOLDS,
         Verdict.LOOSE,
@@ -150,7 +150,7 @@ def test_a_list_has_whole_readings():
 
 def test_markdown_has_errors_in_full_then_one_row_a_claim_and_no_markup_of_theirs():
     odd = other(HOLDS, id="T.odd", reading="a|b *c* _d_ <e> [f] \\g ~h~")
-    page = theory.markdown(Ledger((*ALL.outcomes, odd)))
+    page = theory.theory_markdown(Ledger((*ALL.outcomes, odd)))
     rows = [line for line in page.splitlines() if line.startswith(("| T.", "| A.", "| X."))]
     assert len(rows) == 7 and {line.replace("\\|", "").count("|") for line in rows} == {5}
     assert r"a\|b \*c\* \_d\_ \<e> \[f\] \\g \~h\~" in page
@@ -165,7 +165,7 @@ def test_markdown_has_errors_in_full_then_one_row_a_claim_and_no_markup_of_their
     ):
         assert words in full
     assert f"S.BN: {AGAIN.claim.source}, slide 9" in full and page.count("### ") == 1
-    assert page == theory.markdown(Ledger(tuple(replace(o, seed=9, seconds=1.0) for o in (*ALL.outcomes, odd))))
+    assert page == theory.theory_markdown(Ledger(tuple(replace(o, seed=9, seconds=1.0) for o in (*ALL.outcomes, odd))))
 
 
 @pytest.mark.parametrize("verdict", list(Verdict), ids=str)

@@ -7,13 +7,13 @@ import pytest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import decades, factor, power, sigma_range, where
-from normgauge.render.verdict import balance_sentence, verdict
+from normgauge.render.numbers import format_decades, format_factor, format_power, scope_words, sigma_range
+from normgauge.render.verdict import balance_sentence, reading_verdict
 from tests.made import reading
 
 
 def test_a_proved_bound_in_two_sentences():
-    assert verdict(reading(notes=())) == [
+    assert reading_verdict(reading(notes=())) == [
         "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
         "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; head (Linear) "
         "has the most slack, 0.43.",
@@ -21,23 +21,23 @@ def test_a_proved_bound_in_two_sentences():
 
 
 def test_train_mode_speaks_of_the_whole_batch():
-    assert "A small change of the whole batch" in verdict(reading(mode="train"))[0]
+    assert "A small change of the whole batch" in reading_verdict(reading(mode="train"))[0]
 
 
 def test_a_number_that_is_only_estimated_says_so():
-    assert "The upper number is estimated, not proved." in verdict(reading(evidence=Evidence.ESTIMATED))
+    assert "The upper number is estimated, not proved." in reading_verdict(reading(evidence=Evidence.ESTIMATED))
 
 
 def test_nothing_found_and_nothing_bounded():
-    assert verdict(reading(log_lower=-math.inf))[1] == "No slope above zero was found."
-    assert verdict(reading(log_upper=math.inf))[1] == (
+    assert reading_verdict(reading(log_lower=-math.inf))[1] == "No slope above zero was found."
+    assert reading_verdict(reading(log_upper=math.inf))[1] == (
         "The largest Jacobian norm found there is 17.8; above it nothing is ruled out."
     )
 
 
 def test_a_long_list_of_findings_is_cut():
     many = tuple(Finding(f"n{i}", "no rule") for i in range(7))
-    told = " ".join(verdict(reading(unknown=many, log_upper=math.inf)))
+    told = " ".join(reading_verdict(reading(unknown=many, log_upper=math.inf)))
     assert "n3: no rule; and 3 more." in told and "n4" not in told
 
 
@@ -58,13 +58,13 @@ def test_what_weights_and_normalizers_do():
     ],
 )
 def test_factors_are_readable(log10, in_full, as_power):
-    assert factor(log10 * LN10) == in_full
-    assert power(log10 * LN10) == as_power
+    assert format_factor(log10 * LN10) == in_full
+    assert format_power(log10 * LN10) == as_power
 
 
 def test_edges_of_the_spelling():
-    assert decades(-1e-9) == "0.00"
-    assert decades(-math.inf) == "-inf"
-    assert factor(math.inf) == power(math.inf) == "infinite"
+    assert format_decades(-1e-9) == "0.00"
+    assert format_decades(-math.inf) == "-inf"
+    assert format_factor(math.inf) == format_power(math.inf) == "infinite"
     assert sigma_range({"rms": 1.0}) == "·"
-    assert where(Scope.parse("global")) == "everywhere"
+    assert scope_words(Scope.parse("global")) == "everywhere"

@@ -7,12 +7,12 @@ import re
 import pytest
 
 from normgauge.cli.reproduce import checkout, figures, papers
-from normgauge.core.claim import Entry, Kind, Ledger, Outcome, Verdict
-from normgauge.theory import CLAIMS, SOURCES, load
-from normgauge.theory.claim import Absent, Claim, equal, moves, refutes, shown
+from normgauge.core.claim import ComparisonKind, Entry, Ledger, Outcome, Verdict
+from normgauge.theory import CLAIMS, SOURCES, load_claims
+from normgauge.theory.claim import Absent, Claim, expect_change, expect_equal, expect_fact, expect_refuted
 
 SEEDS = (0, 1, 20_25)
-CONFIRMS = {Kind.EQUAL, Kind.BELOW, Kind.SHOWN}
+CONFIRMS = {ComparisonKind.EQUAL, ComparisonKind.BELOW, ComparisonKind.SHOWN}
 CONFIRMED = {Verdict.WRONG, Verdict.LOOSE, Verdict.GAUGE, Verdict.HOLDS}
 HERE = [name for name, claim in CLAIMS.items() if claim.check]
 
@@ -22,9 +22,9 @@ def lacking(outcome: Outcome) -> str:
     verdict, kinds = outcome.claim.verdict, {finding.kind for finding in outcome.findings}
     if verdict is Verdict.WITHDRAWN or (verdict is Verdict.NOT_REPRODUCED and outcome.absent):
         return ""
-    if verdict is Verdict.WRONG and Kind.REFUTES not in kinds:
+    if verdict is Verdict.WRONG and ComparisonKind.REFUTES not in kinds:
         return "a counterexample"
-    if verdict is Verdict.GAUGE and Kind.MOVES not in kinds:
+    if verdict is Verdict.GAUGE and ComparisonKind.MOVES not in kinds:
         return "a number that moves"
     if verdict in CONFIRMED and not kinds & CONFIRMS:
         return "a confirmation"
@@ -73,7 +73,7 @@ def test_a_claim_is_one_line_with_a_place(name):
 
 
 def test_no_claim_is_lost_by_having_the_id_of_another():
-    assert sum(len(load(source)[1]) for source in SOURCES) == len(CLAIMS)
+    assert sum(len(load_claims(source)[1]) for source in SOURCES) == len(CLAIMS)
 
 
 def test_every_experiment_named_exists():
@@ -86,17 +86,17 @@ def test_every_experiment_named_exists():
 @pytest.mark.parametrize(
     ("verdict", "findings", "missing"),
     [
-        (Verdict.WRONG, [equal("", 1, predicted=1)], "a counterexample"),
-        (Verdict.WRONG, [refutes("", 1, published=2)], "a confirmation"),
-        (Verdict.WRONG, [refutes("", 1, published=2), shown("", True)], ""),
-        (Verdict.GAUGE, [equal("", 1, predicted=1)], "a number that moves"),
-        (Verdict.GAUGE, [moves("", 1, 2)], "a confirmation"),
-        (Verdict.LOOSE, [refutes("", 1, published=2)], "a confirmation"),
+        (Verdict.WRONG, [expect_equal("", 1, predicted=1)], "a counterexample"),
+        (Verdict.WRONG, [expect_refuted("", 1, published=2)], "a confirmation"),
+        (Verdict.WRONG, [expect_refuted("", 1, published=2), expect_fact("", True)], ""),
+        (Verdict.GAUGE, [expect_equal("", 1, predicted=1)], "a number that moves"),
+        (Verdict.GAUGE, [expect_change("", 1, 2)], "a confirmation"),
+        (Verdict.LOOSE, [expect_refuted("", 1, published=2)], "a confirmation"),
         (Verdict.HOLDS, [], "a confirmation"),
         (Verdict.UNSUPPORTED, [], "a finding"),
-        (Verdict.UNSUPPORTED, [moves("", 1, 2)], ""),
+        (Verdict.UNSUPPORTED, [expect_change("", 1, 2)], ""),
         (Verdict.NOT_REPRODUCED, [], "a finding"),
-        (Verdict.NOT_REPRODUCED, [refutes("", 1, published=2)], ""),
+        (Verdict.NOT_REPRODUCED, [expect_refuted("", 1, published=2)], ""),
         (Verdict.WITHDRAWN, [], ""),
     ],
     ids=lambda value: value.value if isinstance(value, Verdict) else "",

@@ -12,7 +12,7 @@ from benchmarks.formula_side import parsed, sites, unit_of
 from benchmarks.mutate import Mutant, bodies, fate, mutants, run
 from normgauge.core.claim import Entry, Verdict
 from normgauge.theory import CLAIMS
-from normgauge.theory.claim import Claim, below, equal, moves, refutes, shown
+from normgauge.theory.claim import Claim, expect_below, expect_change, expect_equal, expect_fact, expect_refuted
 
 SLICE = (
     "T.L1", "T.T13.8", "T.C11.reduce", "T.rate.nonconvex", "T.C19.exponent", "A.P4.1", "A.P4.3", "A.C4.1.1", "A.Hzero",
@@ -33,18 +33,18 @@ def tight(draw):
     a, b = float(sides[0]), float(sides[1])
     squares = a**2 + b**2
     length = root(squares)
-    yield equal("hypotenuse", math.hypot(a, b), predicted=length, rel=1e-9)
-    yield equal("both", on_both_sides(a), predicted=on_both_sides(a))
-    yield refutes("sum", math.hypot(a, b), published=a + b)
+    yield expect_equal("hypotenuse", math.hypot(a, b), predicted=length, rel=1e-9)
+    yield expect_equal("both", on_both_sides(a), predicted=on_both_sides(a))
+    yield expect_refuted("sum", math.hypot(a, b), published=a + b)
 
 
 def slack(draw):
     a = float(draw.uniform(1, low=1.0, high=2.0))
     bound = 10 * a
     unused = 5 * a
-    yield below("a number", a, predicted=bound)
-    yield moves("another", a, 2 * a + 0 * unused)
-    yield shown("a fact", a > 0)
+    yield expect_below("a number", a, predicted=bound)
+    yield expect_change("another", a, 2 * a + 0 * unused)
+    yield expect_fact("a fact", a > 0)
 
 
 def claim(check) -> Claim:
@@ -95,9 +95,9 @@ def test_a_value_that_is_overwritten_before_the_comparison_is_no_part_of_it():
     def again(draw):
         a = float(draw.uniform(1, low=1.0, high=2.0))
         bound = 7 * a
-        yield refutes("printed", a, published=bound)
+        yield expect_refuted("printed", a, published=bound)
         bound = 3 * a
-        yield equal("right", a + a + a, predicted=bound)
+        yield expect_equal("right", a + a + a, predicted=bound)
 
     changed = {m.before for m in made(again) if m.finding == "equal"}
     assert "bound = 3 * a" in changed and "bound = 7 * a" not in changed
@@ -107,7 +107,7 @@ def test_what_is_assigned_together_with_what_is_measured_is_left_alone():
     def together(draw):
         a = float(draw.uniform(1, low=1.0, high=2.0))
         drawn, half = 2 * a, 1 * a
-        yield equal("twice", drawn, predicted=half + half)
+        yield expect_equal("twice", drawn, predicted=half + half)
 
     assert {m.before for m in made(together)} == {"yield equal('twice', drawn, predicted=half + half)"}
 
@@ -115,7 +115,7 @@ def test_what_is_assigned_together_with_what_is_measured_is_left_alone():
 def test_a_check_that_compares_nothing_tight_misses():
     def loose(draw):
         a = float(draw.uniform(1, low=1.0, high=2.0))
-        yield equal("close", a, predicted=1.0 * a, rel=10.0)
+        yield expect_equal("close", a, predicted=1.0 * a, rel=10.0)
 
     assert fates(claim(loose)) == {
         ("constant", "yield equal('close', a, predicted=2.0 * a, rel=10.0)"): "missed",
@@ -127,8 +127,8 @@ def test_a_check_that_compares_nothing_tight_misses():
 def test_a_mistake_that_moves_nothing_and_one_that_crashes():
     def check(draw):
         a = draw.uniform(3)
-        yield equal("largest", float(a.max()), predicted=float(a.sort().values[2]))
-        yield equal("sum", float(a.sum()), predicted=float(a.sum(dim=-1) ** 1))
+        yield expect_equal("largest", float(a.max()), predicted=float(a.sort().values[2]))
+        yield expect_equal("sum", float(a.sum()), predicted=float(a.sum(dim=-1) ** 1))
 
     found = fates(claim(check))
     ends = {after.partition("predicted=")[2]: end for (_, after), end in found.items()}

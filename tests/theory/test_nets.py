@@ -7,8 +7,8 @@ import torch
 
 from normgauge.theory.checks.attention import rotations
 from normgauge.theory.checks.layers import circ, dense
-from normgauge.theory.draw import Draw, draw_counts
-from normgauge.theory.jacobians import jacobian, norm
+from normgauge.theory.draw import RandomDraw, draw_counts
+from normgauge.theory.jacobians import jacobian, spectral_norm
 from normgauge.theory.nets import BatchNormNet, equal_channels, frozen_stack
 
 
@@ -22,9 +22,9 @@ def test_jacobians_are_flat_double_and_leave_their_point_alone():
 
 
 def test_norms_are_spectral():
-    assert norm(torch.tensor([[3.0, 0.0], [0.0, -4.0]])) == 4
-    assert norm(torch.ones(2, 2)) == pytest.approx(2)
-    assert norm(torch.tensor([3.0, 4.0])) == pytest.approx(5)
+    assert spectral_norm(torch.tensor([[3.0, 0.0], [0.0, -4.0]])) == 4
+    assert spectral_norm(torch.ones(2, 2)) == pytest.approx(2)
+    assert spectral_norm(torch.tensor([3.0, 4.0])) == pytest.approx(5)
 
 
 def test_small_tools_have_known_values():
@@ -37,20 +37,20 @@ def test_small_tools_have_known_values():
 
 def test_counts_are_counts():
     p = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    counts = draw_counts(Draw(0, "counts"), p, 400, 50)
+    counts = draw_counts(RandomDraw(0, "counts"), p, 400, 50)
     assert counts.shape == (50, 3) and bool((counts.sum(1) == 400).all())
     assert (counts.mean(0) / 400).tolist() == pytest.approx(p.tolist(), abs=0.02)
 
 
 def test_networks_in_another_scale_are_the_same_function():
-    draw = Draw(0, "stack")
+    draw = RandomDraw(0, "stack")
     stack = frozen_stack(draw, 3)
     other = stack.rescaled([10.0, 0.5, 3.0])
     x = draw.normal(stack.weights[0].shape[1])
     assert torch.allclose(other(x), stack(x), rtol=1e-12)
     assert torch.allclose(other.weights[1], stack.weights[1] / 2)
     assert all(torch.allclose(a, b) for a, b in zip(other.folded, stack.folded, strict=True))
-    net = BatchNormNet.drawn(Draw(0, "net"), 4, 6)
+    net = BatchNormNet.drawn(RandomDraw(0, "net"), 4, 6)
     scaled = net.rescaled([torch.full((6,), 100.0, dtype=torch.float64)] * 4)
     x = torch.ones(6, dtype=torch.float64)
     assert torch.allclose(net(x), scaled(x), rtol=1e-10, atol=0)
@@ -59,7 +59,7 @@ def test_networks_in_another_scale_are_the_same_function():
 
 
 def test_a_stack_splits_at_every_layer():
-    draw = Draw(1, "stack")
+    draw = RandomDraw(1, "stack")
     stack = frozen_stack(draw, 3, on=True)
     x = draw.normal(stack.weights[0].shape[1])
     for k, weight in enumerate(stack.weights):

@@ -10,7 +10,7 @@ import pytest
 from docs import sources
 from normgauge.cli import build_parser
 from normgauge.cli.reproduce import checkout, figures, papers
-from normgauge.theory import find
+from normgauge.theory import find_claims
 
 TEXT = sources.PAGE.read_text(encoding="utf-8")
 
@@ -35,7 +35,7 @@ def test_every_command_names_what_exists():
     assert len(commands) > 60
     for command in commands:
         args = build_parser().parse_args(shlex.split(command))
-        assert args.name in there if command.startswith("reproduce") else find(args.claims)
+        assert args.name in there if command.startswith("reproduce") else find_claims(args.claims)
 
 
 @pytest.mark.parametrize(

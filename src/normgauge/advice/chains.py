@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from normgauge.advice.thresholds import NOTHING
-from normgauge.advice.view import View
-from normgauge.instrument.rules.neighbours import maker
+from normgauge.advice.view import TraceView
+from normgauge.instrument.rules.neighbours import making_map
 from normgauge.instrument.trace.step import Step, Value
 
 DEEPEST = 40  # steps looked at behind a value
@@ -19,7 +19,7 @@ SUMS = {"add", "add_", "iadd", "radd", "sub", "sub_", "isub", "rsub"}
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class StepChain:
     """Steps in series, each with one input and one user, that no normalizer interrupts.
 
     Attributes:
@@ -36,7 +36,7 @@ class Chain:
         return self.steps[-1].outputs[0]
 
 
-def chains(view: View) -> Iterator[Chain]:
+def chains(view: TraceView) -> Iterator[StepChain]:
     """Every chain that holds a weight layer."""
     taken: set[int] = set()
     for step in view.session.trace.steps:
@@ -53,10 +53,10 @@ def chains(view: View) -> Iterator[Chain]:
                 break
             steps.append(users[0])
         taken.update(s.index for s in steps)
-        yield Chain(tuple(steps), end)
+        yield StepChain(tuple(steps), end)
 
 
-def multiply(view: View, one: Chain, other: Chain) -> bool:
+def share_product(view: TraceView, one: StepChain, other: StepChain) -> bool:
     """Whether two chains end in one product, as queries and keys do: what one gains in scale the other may lose."""
     if one.end != "join" or other.end != "join":
         return False
@@ -64,7 +64,7 @@ def multiply(view: View, one: Chain, other: Chain) -> bool:
     return user is partner and user.kind not in SUMS | {"cat", "concat", "concatenate"}
 
 
-def absorbed(view: View, value: Value, depth: int = 0) -> bool:
+def absorbed(view: TraceView, value: Value, depth: int = 0) -> bool:
     """Whether every way on from a value meets a normalizer before branches meet: its scale then does not matter."""
     users = view.consumers(value)
     if not users or depth > DEEPEST:
@@ -72,7 +72,7 @@ def absorbed(view: View, value: Value, depth: int = 0) -> bool:
     return all(_absorbs(view, user, depth) for user in users)
 
 
-def _absorbs(view: View, user: Step, depth: int) -> bool:
+def _absorbs(view: TraceView, user: Step, depth: int) -> bool:
     if user.index in view.norms:
         return True
     # channels side by side keep their scales apart, and a BatchNorm takes each away
@@ -81,7 +81,7 @@ def _absorbs(view: View, user: Step, depth: int) -> bool:
     return False
 
 
-def usual_size(view: View, step: Step) -> float:
+def usual_size(view: TraceView, step: Step) -> float:
     """Decades of ‖W‖ over what a random matrix of its shape with entries 1/√fan_in has: comparable across shapes."""
     weight = view.weight(step)
     assert weight is not None
@@ -89,7 +89,7 @@ def usual_size(view: View, step: Step) -> float:
     return view.log10_spectral(step) - math.log10(1 + math.sqrt(matrix.shape[0] / matrix.shape[1]))
 
 
-def columns(view: View, value: Value, channels: int) -> Tensor | None:
+def channel_uptake(view: TraceView, value: Value, channels: int) -> Tensor | None:
     """How strongly the layers behind a value take up each of its channels; None where that cannot be said.
 
     A rescaling of a channel that the next layer undoes leaves the product of both alone.
@@ -100,7 +100,7 @@ def columns(view: View, value: Value, channels: int) -> Tensor | None:
         if weight is not None and len(user.inputs) == 1:
             found = _by_channel(weight.detach().double().cpu(), channels, user.inputs[0].tensor.ndim)
         elif len(user.inputs) == 1 and user.index not in view.norms and len(user.outputs) == 1:
-            found = columns(view, user.outputs[0], channels)
+            found = channel_uptake(view, user.outputs[0], channels)
         else:
             found = None
         if found is None:
@@ -120,9 +120,9 @@ def _by_channel(weight: Tensor, channels: int, ndim: int) -> Tensor | None:
     return None
 
 
-def rows(view: View, value: Value) -> tuple[Tensor, float] | None:
+def weight_row_norms(view: TraceView, value: Value) -> tuple[Tensor, float] | None:
     """Row norms of the weight that made a value, and the spread of that layer's input; None where no weight did."""
-    step = maker(value, lambda step: view.weight(step) is not None)
+    step = making_map(value, lambda step: view.weight(step) is not None)
     weight = None if step is None else view.weight(step)
     if step is None or weight is None or "Transpose" in step.kind:
         return None

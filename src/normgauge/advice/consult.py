@@ -9,27 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.advice.drift import drift, outlier_weights
-from normgauge.advice.facts import facts
+from normgauge.advice.drift import outlier_weights, trunk_drift
+from normgauge.advice.facts import point_facts
 from normgauge.advice.normalizers import count_of, of_normalizers
 from normgauge.advice.remark import Advice, Remark
-from normgauge.advice.values import dead_units, diverged, unbounded_parts
-from normgauge.advice.view import View
+from normgauge.advice.values import dead_units, diverged_values, unbounded_parts
+from normgauge.advice.view import TraceView
 from normgauge.core.bound import Scope
-from normgauge.instrument.measure import read
+from normgauge.instrument.measure import read_scope
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.rules.tried import in_training
 from normgauge.instrument.session import Options, Progress, Session, opened
 from normgauge.instrument.trace import unwrap
 from normgauge.instrument.trace.inputs import check_initialized, named_tensors
 
-Check = Callable[[View], Iterator[Remark]]
+Check = Callable[[TraceView], Iterator[Remark]]
 CHECKS: tuple[Check, ...] = (
-    diverged,
+    diverged_values,
     of_normalizers,
     dead_units,
     outlier_weights,
-    drift,
+    trunk_drift,
     unbounded_parts,
 )
 CAUSES = {"diverged", "one element", "dead normalizer", "epsilon decides", "stale statistics", "dead activations"}
@@ -88,9 +88,9 @@ def advise(
 
 
 def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advice:
-    view = View.of(session)
+    view = TraceView.of(session)
     problems = causes_first([remark for check in CHECKS for remark in check(view)])
-    told = tuple(facts(session.model, read(session, Scope.parse("point")))) if with_facts else ()
+    told = tuple(point_facts(session.model, read_scope(session, Scope.parse("point")))) if with_facts else ()
     if view.samples < 8:
         notes = (*notes, f"the batch has {view.samples} samples; statistics over so few say little")
     return Advice(type(session.model).__name__, session.options.mode, (*problems, *told), notes)

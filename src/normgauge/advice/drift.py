@@ -8,21 +8,21 @@ from itertools import pairwise
 
 import torch
 
-from normgauge.advice.chains import SUMS, Chain, absorbed, chains, multiply, usual_size
+from normgauge.advice.chains import SUMS, StepChain, absorbed, chains, share_product, usual_size
 from normgauge.advice.remark import Fix, Remark
 from normgauge.advice.thresholds import DOMINATES, DRIFT, EVEN, LOUD, OUTLIER_WEIGHT, OVERFLOW, PLACE_EVERY
-from normgauge.advice.view import View
+from normgauge.advice.view import TraceView
 from normgauge.core.spelled import LN10
 from normgauge.instrument.trace.step import Step, Value
-from normgauge.render.numbers import factor
+from normgauge.render.numbers import format_factor
 
 
-def times(decades: float) -> str:
+def factor_words(decades: float) -> str:
     """A factor in words."""
-    return factor(decades * LN10)
+    return format_factor(decades * LN10)
 
 
-def drift(view: View) -> Iterator[Remark]:
+def trunk_drift(view: TraceView) -> Iterator[Remark]:
     """A stretch of the trunk without a normalizer over which the samples draw together or fly apart."""
     for stretch in stretches(view):
         change = stretch_change(view, stretch)
@@ -33,7 +33,7 @@ def drift(view: View) -> Iterator[Remark]:
             yield _drift_remark(view, stretch, change, places)
 
 
-def stretches(view: View) -> list[list[Value]]:
+def stretches(view: TraceView) -> list[list[Value]]:
     """The trunk cut behind every normalizer on it."""
     cut: list[list[Value]] = [[]]
     for value in view.trunk:
@@ -43,7 +43,7 @@ def stretches(view: View) -> list[list[Value]]:
     return [stretch for stretch in cut if len(stretch) > 1]
 
 
-def stretch_change(view: View, stretch: list[Value]) -> float:
+def stretch_change(view: TraceView, stretch: list[Value]) -> float:
     """Decades by which the spread changes in a way nothing behind undoes.
 
     A normalizer at the end makes the scale a matter of gauge: what is left is the spread in parts of the size, and a
@@ -59,7 +59,7 @@ def stretch_change(view: View, stretch: list[Value]) -> float:
     return min(change - (view.size[last] - view.size[first]), 0.0)
 
 
-def segments(view: View, stretch: list[Value]) -> Iterator[tuple[float, list[Step]]]:
+def segments(view: TraceView, stretch: list[Value]) -> Iterator[tuple[float, list[Step]]]:
     """Between one value of the trunk and the next: the change of the spread and the weight layers on the way."""
     steps = [s for s in view.session.trace.steps if view.weight(s) is not None and len(s.inputs) == 1]
     for before, after in pairwise(stretch):
@@ -69,12 +69,12 @@ def segments(view: View, stretch: list[Value]) -> Iterator[tuple[float, list[Ste
         yield view.spread[after.index] - view.spread[before.index], inside
 
 
-def weight_layers(view: View, stretch: list[Value]) -> list[Step]:
+def weight_layers(view: TraceView, stretch: list[Value]) -> list[Step]:
     """The weight layers of a stretch, those inside its branches too."""
     return [step for _, steps in segments(view, stretch) for step in steps]
 
 
-def even(view: View, stretch: list[Value], change: float) -> bool:
+def even(view: TraceView, stretch: list[Value], change: float) -> bool:
     """Whether the drift is spread over the stretch: without its largest layer it would still be half as long."""
     moves: list[float] = []
     for move, steps in segments(view, stretch):
@@ -86,7 +86,7 @@ def even(view: View, stretch: list[Value], change: float) -> bool:
     return abs(change) - abs(largest) >= 0.5 * abs(change)
 
 
-def advised_places(view: View, stretch: list[Value], change: float) -> list[Step]:
+def advised_places(view: TraceView, stretch: list[Value], change: float) -> list[Step]:
     """Weight layers behind which a normalizer would stop the drift.
 
     Growth is a matter of scale alone, and one normalizer at the end takes any scale away, as long as it can be written
@@ -107,7 +107,7 @@ def advised_places(view: View, stretch: list[Value], change: float) -> list[Step
     return places
 
 
-def norm_kind(view: View) -> str:
+def norm_kind(view: TraceView) -> str:
     """The kind of normalizer to advise: the one the network has, else batch, or layer for tokens."""
     had = {norm.form.kind for norm in view.norms.values()}
     tokens = any(
@@ -116,7 +116,7 @@ def norm_kind(view: View) -> str:
     return next((kind for kind in ("rms", "layer", "group", "batch") if kind in had), "layer" if tokens else "batch")
 
 
-def _drift_remark(view: View, stretch: list[Value], change: float, places: list[Step]) -> Remark:
+def _drift_remark(view: TraceView, stretch: list[Value], change: float, places: list[Step]) -> Remark:
     kind = norm_kind(view)
     layers = weight_layers(view, stretch)
     named = [view.names[step.index] for step in places]
@@ -124,7 +124,7 @@ def _drift_remark(view: View, stretch: list[Value], change: float, places: list[
     what = "grow" if change > 0 else "shrink"
     sentence = (
         f"between {begin} and {end} ({len(layers)} layers) no normalizer stands, and the differences between samples "
-        f"{what} by a factor of {times(abs(change))}. Put a {kind} normalizer behind {', '.join(named)}."
+        f"{what} by a factor of {factor_words(abs(change))}. Put a {kind} normalizer behind {', '.join(named)}."
     )
     return Remark(
         kind="explodes" if change > 0 else "vanishes",
@@ -136,21 +136,21 @@ def _drift_remark(view: View, stretch: list[Value], change: float, places: list[
     )
 
 
-def outlier_weights(view: View) -> Iterator[Remark]:
+def outlier_weights(view: TraceView) -> Iterator[Remark]:
     """Layers whose operator norm lies decades above their siblings', with nothing behind that undoes it."""
     found = list(chains(view))
     steps = [s for chain in found for s in chain.steps if view.weight(s) is not None]
     sized = {s.index: usual_size(view, s) for s in steps}
     shapes = {s.index: view.weight(s).shape for s in steps}  # type: ignore[union-attr]
     for chain in found:
-        beside = [s for other in found if other is not chain and multiply(view, chain, other) for s in other.steps]
+        beside = [s for other in found if other is not chain and share_product(view, chain, other) for s in other.steps]
         worst, above = _excess(view, chain, beside, sized, shapes)
         if above >= OUTLIER_WEIGHT and len(sized) >= EVEN and chain.end != "norm" and _heard(view, chain):
             yield _outlier_remark(view, worst, above)
 
 
 def _excess(
-    view: View, chain: Chain, beside: list[Step], sized: dict[int, float], shapes: dict[int, torch.Size]
+    view: TraceView, chain: StepChain, beside: list[Step], sized: dict[int, float], shapes: dict[int, torch.Size]
 ) -> tuple[Step, float]:
     """The layer of a chain furthest above its siblings, and how many decades of that the layers around it leave."""
     weights = [s for s in chain.steps if s.index in sized]
@@ -165,14 +165,14 @@ def _excess(
     return worst, above
 
 
-def _outlier_remark(view: View, step: Step, above: float) -> Remark:
+def _outlier_remark(view: TraceView, step: Step, above: float) -> Remark:
     name, norm, kind = view.names[step.index], view.log10_spectral(step), norm_kind(view)
     return Remark(
         kind="outlier weight",
         layer=name,
         sentence=(
-            f"{name} has the operator norm {times(norm)}, {times(above)} times what its siblings have, and no "
-            f"normalizer takes the scale away. Look at how it was set or trained; divide it, or put a {kind} "
+            f"{name} has the operator norm {factor_words(norm)}, {factor_words(above)} times what its siblings have, "
+            f"and no normalizer takes the scale away. Look at how it was set or trained; divide it, or put a {kind} "
             "normalizer behind it."
         ),
         numbers={"log10_norm": norm, "log10_above_siblings": above},
@@ -189,7 +189,7 @@ def _usual(index: int, sized: dict[int, float], shapes: dict[int, torch.Size]) -
     return statistics.median_high(sized[i] for i in chosen) if chosen else sized[index]
 
 
-def _heard(view: View, chain: Chain) -> bool:
+def _heard(view: TraceView, chain: StepChain) -> bool:
     """Whether a chain's scale counts behind it: no normalizer, no later layer and no larger branch drowns it."""
     last = chain.last
     if absorbed(view, last):

@@ -10,15 +10,15 @@ from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.whatif.question import can_leave
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import factor, plural
+from normgauge.render.numbers import format_factor, plural
 
 LISTED = 3
 
 
-def facts(model: nn.Module, reading: Reading) -> Iterator[Remark]:
+def point_facts(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     """What a point reading says about its layers."""
     yield from control(model, reading)
-    yield from gap(reading)
+    yield from gap_remarks(reading)
 
 
 def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
@@ -26,7 +26,7 @@ def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.gain.hi)
     if not norms:
         return
-    told = ", ".join(f"{r.name} ({factor(r.gain.hi)})" for r in norms[:LISTED])
+    told = ", ".join(f"{r.name} ({format_factor(r.gain.hi)})" for r in norms[:LISTED])
     most, asked = norms[0], next((r.name for r in norms if can_leave(model, reading, r.name)), None)
     ask = "" if asked is None else f' ng.what_if(model, batch).without("{asked}") measures the network without one.'
     yield Remark(
@@ -41,7 +41,7 @@ def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     )
 
 
-def gap(reading: Reading) -> Iterator[Remark]:
+def gap_remarks(reading: Reading) -> Iterator[Remark]:
     """The layer whose gain reaches furthest beyond what it did along the steepest direction found."""
     owner = reading.gap_owner()
     if owner is None or not 0.05 < reading.gap < float("inf"):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from normgauge.advice.whatif.exchange import Change, at_path, follow, swap_in
-from normgauge.advice.whatif.fresh import KINDS, fresh
+from normgauge.advice.whatif.exchange import ModuleChange, append_normalizer, at_path, swap_in
+from normgauge.advice.whatif.fresh import KINDS, fresh_normalizer
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.tried import of_module
 
@@ -47,9 +47,9 @@ def insert_norm(model: nn.Module, places: str | Sequence[str], kind: str, *, gro
         if weight is not None:
             norm = norm.to(weight.device, weight.dtype)
         if of_module(layer) is not None:
-            swap_in(twin, Change(place, norm.train(layer.training), ""))
+            swap_in(twin, ModuleChange(place, norm.train(layer.training), ""))
         else:
-            follow(layer, norm)
+            append_normalizer(layer, norm)
     return twin
 
 
@@ -68,7 +68,7 @@ def _fitting(layer: nn.Module, place: str, kind: str, groups: int | None) -> nn.
     if type(layer).__name__ == "BatchNorm1d":
         spatial = 0
     shape = torch.ones(2, int(width), *[2] * spatial)
-    norm = fresh(kind, shape, groups, layer)
+    norm = fresh_normalizer(kind, shape, groups, layer)
     if kind == "batch":
         norm.reset_running_stats()  # type: ignore[operator]
     return norm

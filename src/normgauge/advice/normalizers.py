@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from normgauge.advice.chains import columns, rows
-from normgauge.advice.norms import Norm
+from normgauge.advice.chains import channel_uptake, weight_row_norms
+from normgauge.advice.norms import MeasuredNorm
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import (
     DEAD_GAIN,
@@ -23,17 +23,17 @@ from normgauge.advice.thresholds import (
     STALE_VARIANCE,
     TINY_SIGMA,
 )
-from normgauge.advice.view import View
+from normgauge.advice.view import TraceView
 from normgauge.instrument.rules.normalizer import SEVERAL
 
 
-def of_normalizers(view: View) -> Iterator[Remark]:
+def of_normalizers(view: TraceView) -> Iterator[Remark]:
     """What is wrong with the normalizers, check by check."""
     found = (check(view, norm) for check in CHECKS for norm in view.norms.values())
     return (remark for remark in found if remark is not None)
 
 
-def one_element(view: View, norm: Norm) -> Remark | None:
+def one_element(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """A mean over one entry is that entry: nothing is left. Over two, only which is larger is."""
     left = norm.size if norm.form.centred else norm.size + 1
     if left > 2 or norm.seen is not None:
@@ -48,7 +48,7 @@ def one_element(view: View, norm: Norm) -> Remark | None:
     )
 
 
-def epsilon(view: View, norm: Norm) -> Remark | None:
+def epsilon(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """ε in √(σ² + ε) is there for safety; where it is the larger part, the normalizer no longer normalizes."""
     eps = norm.form.least
     share = float((norm.variance <= eps).double().mean())
@@ -64,7 +64,7 @@ def epsilon(view: View, norm: Norm) -> Remark | None:
     )
 
 
-def stale(view: View, norm: Norm) -> Remark | None:
+def stale(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """Stored statistics that are not those of the data."""
     if norm.seen is None or norm.form.stored is None or norm.size < STALE_VALUES:
         return None
@@ -94,7 +94,7 @@ def count_of(module: nn.Module | None) -> int | None:
     return None if count is None else int(count)
 
 
-def tiny_sigma(view: View, norm: Norm) -> Remark | None:
+def tiny_sigma(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """A σ far below the others: what little reaches that channel or sample is blown up."""
     found = _starved_channel(view, norm) if norm.form.by_channel else _starved_sample(norm, view.samples)
     if found is None:
@@ -114,9 +114,9 @@ def tiny_sigma(view: View, norm: Norm) -> Remark | None:
 Starved = tuple[str, float, int, float, float]
 
 
-def _starved_channel(view: View, norm: Norm) -> Starved | None:
+def _starved_channel(view: TraceView, norm: MeasuredNorm) -> Starved | None:
     """σ in parts of what a row of the layer before lets through at most: the row's own scale cancels."""
-    made = rows(view, norm.step.inputs[0])
+    made = weight_row_norms(view, norm.step.inputs[0])
     sigma = norm.sigma[0]
     if made is None or made[0].shape != sigma.shape or not bool((made[0] > 0).any()):
         return None
@@ -130,7 +130,7 @@ def _starved_channel(view: View, norm: Norm) -> Starved | None:
     return "channel", below, worst, float(sigma[worst]), top / float(sigma[worst])
 
 
-def _starved_sample(norm: Norm, samples: int) -> Starved | None:
+def _starved_sample(norm: MeasuredNorm, samples: int) -> Starved | None:
     """σ of one sample (median over its tokens or pixels: a blank border is usual) against the median over all."""
     sigma = norm.sigma
     if norm.size <= 2 or samples < 3 or sigma.shape[0] % samples:
@@ -146,7 +146,7 @@ def _starved_sample(norm: Norm, samples: int) -> Starved | None:
     return "sample", float(below[row, worst]), row, smallest, top / smallest
 
 
-def dead_gain(view: View, norm: Norm) -> Remark | None:
+def dead_gain(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """γ near 0 on nearly all channels: the output is the shift β, whatever comes in."""
     gamma = norm.gamma
     if gamma is None:
@@ -166,7 +166,7 @@ def dead_gain(view: View, norm: Norm) -> Remark | None:
     )
 
 
-def outlier_gain(view: View, norm: Norm) -> Remark | None:
+def outlier_gain(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """Few channels whose gain is far above the rest: they decide, and a rounding there is felt everywhere."""
     gamma = norm.gamma
     passed = None if gamma is None else passed_on(view, norm, gamma)
@@ -188,13 +188,13 @@ def outlier_gain(view: View, norm: Norm) -> Remark | None:
     )
 
 
-def passed_on(view: View, norm: Norm, gamma: Tensor) -> Tensor:
+def passed_on(view: TraceView, norm: MeasuredNorm, gamma: Tensor) -> Tensor:
     """|γ| of each channel times how strongly the next layers take it up; |γ| alone where that cannot be said."""
-    taken = columns(view, norm.step.outputs[0], gamma.numel()) if norm.form.axis != SEVERAL else None
+    taken = channel_uptake(view, norm.step.outputs[0], gamma.numel()) if norm.form.axis != SEVERAL else None
     return gamma if taken is None else gamma * taken
 
 
-CHECKS: tuple[Callable[[View, Norm], Remark | None], ...] = (
+CHECKS: tuple[Callable[[TraceView, MeasuredNorm], Remark | None], ...] = (
     one_element,
     dead_gain,
     epsilon,

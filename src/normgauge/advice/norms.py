@@ -12,7 +12,7 @@ from normgauge.instrument.trace.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class MeasuredNorm:
     """A normalizer as it ran, in float64.
 
     Attributes:
@@ -42,7 +42,7 @@ class Norm:
         return self.form.below(self.variance).cpu()
 
 
-def norm_of(step: Step, native: torch.dtype) -> Norm | None:
+def norm_of(step: Step, native: torch.dtype) -> MeasuredNorm | None:
     """The normalizer a step is; None for any other."""
     form = of_step(step, native)
     if form is None or form.kind == "response" or (form.axis == 1 and step.inputs[0].tensor.ndim < 2):
@@ -50,6 +50,6 @@ def norm_of(step: Step, native: torch.dtype) -> Norm | None:
     data = step.inputs[0].tensor.detach().double()
     variance = form.variance(data).detach().double()
     if form.stored is None:
-        return Norm(step, form, variance, form.grouped(data).shape[2])
+        return MeasuredNorm(step, form, variance, form.grouped(data).shape[2])
     values = data.movedim(1, 0).flatten(1)  # (channels, everything)
-    return Norm(step, form, variance, values.shape[1], (values.mean(1), values.var(1, correction=0)))
+    return MeasuredNorm(step, form, variance, values.shape[1], (values.mean(1), values.var(1, correction=0)))

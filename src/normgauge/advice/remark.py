@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from normgauge.core.fields import Form, Stored, Told
-from normgauge.core.spelled import spell, unspell
+from normgauge.core.fields import FieldForm, Stored, Told
+from normgauge.core.spelled import spell_number, unspell_number
 from normgauge.render.markup import clean
 
 
@@ -20,7 +20,9 @@ class Severity(StrEnum):
     FACT = "fact"
 
 
-Plain = Annotated[float, Form("number", lambda value: spell(float(value)), unspell)]  # from whatever was measured
+Plain = Annotated[
+    float, FieldForm("number", lambda value: spell_number(float(value)), unspell_number)
+]  # from whatever was measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import torch
 
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import DEAD_UNITS
-from normgauge.advice.view import View
+from normgauge.advice.view import TraceView
 from normgauge.core.reading import Finding
 from normgauge.instrument.records import findings
 
 SILENT = {"ReLU", "relu", "relu_", "ReLU6", "relu6"}  # exactly 0, with slope 0, for a whole half line
 
 
-def dead_units(view: View) -> Iterator[Remark]:
+def dead_units(view: TraceView) -> Iterator[Remark]:
     """A ReLU that is 0 for every sample on nearly all units passes neither signal nor gradient."""
     for step in view.session.trace.steps:
         if step.kind not in SILENT:
@@ -36,7 +36,7 @@ def dead_units(view: View) -> Iterator[Remark]:
         )
 
 
-def diverged(view: View) -> Iterator[Remark]:
+def diverged_values(view: TraceView) -> Iterator[Remark]:
     """The first value that is no number, or none in the network's own precision."""
     limit = torch.finfo(view.session.native).max
     for step in view.session.trace.steps:
@@ -61,7 +61,7 @@ def diverged(view: View) -> Iterator[Remark]:
             return
 
 
-def unbounded_parts(view: View) -> Iterator[Remark]:
+def unbounded_parts(view: TraceView) -> Iterator[Remark]:
     """Parts of which nothing is known, parts that provably have no bound, and parts for which none was found."""
     unknown, unbounded, no_bound = findings(view.parts)
     unbounded += [

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.advice.norms import Norm, norm_of
+from normgauge.advice.norms import MeasuredNorm, norm_of
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import NOTHING
 from normgauge.core.bound import Scope
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.records import layer_names
-from normgauge.instrument.rules.neighbours import takers
+from normgauge.instrument.rules.neighbours import reading_steps
 from normgauge.instrument.session import Session
 from normgauge.instrument.trace.step import Step, Value
 
 
 @dataclass(slots=True)
-class View:
+class TraceView:
     """Everything a check may look at. Spreads and sizes are decimal logarithms by value index.
 
     Attributes:
@@ -40,10 +40,10 @@ class View:
     spread: dict[int, float] = field(default_factory=dict)
     size: dict[int, float] = field(default_factory=dict)
     trunk: list[Value] = field(default_factory=list)
-    norms: dict[int, Norm] = field(default_factory=dict)
+    norms: dict[int, MeasuredNorm] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, session: Session) -> View:
+    def of(cls, session: Session) -> TraceView:
         """Look at a traced model."""
         parts = session.composed(Scope.parse("point"))
         names = {step.index: step.name for step in session.trace.steps} | layer_names(parts)
@@ -76,7 +76,7 @@ class View:
 
     def consumers(self, value: Value) -> list[Step]:
         """The steps that use a value."""
-        return takers(self.session.trace, value)
+        return reading_steps(self.session.trace, value)
 
     def remark(
         self, step: Step, kind: str, said: str, numbers: Mapping[str, float], severity: Severity = Severity.ACT

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from normgauge.certificates.facts.sample import Sample, outputs
+from normgauge.certificates.facts.sample import DataSample, model_outputs
 from normgauge.certificates.facts.space import margins_of
 
 LOOKED_AT = 64  # samples the network is followed on
 Progress = Callable[[str, float], None]  # what is being done, share of it done in [0, 1]
 
 
-def silent(what: str, share: float) -> None:
+def ignore_progress(what: str, share: float) -> None:
     """No progress is shown."""
 
 
@@ -45,16 +45,16 @@ class Case:
     """
 
     model: nn.Module
-    train: Sample
+    train: DataSample
     logits: Tensor  # (m, classes)
     delta: float = 0.05
-    holdout: Sample | None = None
+    holdout: DataSample | None = None
     holdout_logits: Tensor | None = None
-    unlabeled: Sample | None = None
+    unlabeled: DataSample | None = None
     encoder: nn.Module | None = None
     epochs: int = 5
     seed: int = 0
-    progress: Progress = field(default=silent)
+    progress: Progress = field(default=ignore_progress)
     groups: Tensor | None = None
     data_free: tuple[str, ...] = ()
     radius: float | None = None
@@ -83,14 +83,14 @@ class Case:
         return margins_of(self.holdout_logits, self.holdout.labels)
 
     @property
-    def unseen(self) -> Sample | None:
+    def unseen(self) -> DataSample | None:
         """Inputs the training never saw: unlabeled ones, else those of the hold-out."""
         return self.unlabeled if self.unlabeled is not None else self.holdout
 
-    def answers(self, sample: Sample) -> Tensor:
+    def answers(self, sample: DataSample) -> Tensor:
         """What the network says, (n, classes); known already for the hold-out."""
         known = self.holdout_logits if sample is self.holdout else None
-        return outputs(self.model, sample) if known is None else known
+        return model_outputs(self.model, sample) if known is None else known
 
     def few(self) -> Tensor:
         """The first inputs of D, to see how the network runs."""

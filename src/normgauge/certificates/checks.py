@@ -10,8 +10,8 @@ import torch
 from numpy import generic, ndarray
 from torch import Tensor, nn
 
-from normgauge.certificates.facts.cells import Partition, nearest, neighbours
-from normgauge.certificates.facts.sample import BATCH, Sample, device_of, outputs
+from normgauge.certificates.facts.cells import Partition, nearest_centres, neighbours
+from normgauge.certificates.facts.sample import BATCH, DataSample, device_of, model_outputs
 from normgauge.core.errors import InputError
 
 LOOKED_AT = 2000  # samples whose nearest neighbours are compared
@@ -23,7 +23,7 @@ MOST_TRIES, LEAST_DELTA = 10**9, 1e-100
 TF32 = 2.0**-11  # what a product on a GPU may be rounded to
 
 
-def refuse_unsteady(model: nn.Module, sample: Sample, said: Tensor, name: str, most: int) -> None:
+def refuse_unsteady(model: nn.Module, sample: DataSample, said: Tensor, name: str, most: int) -> None:
     """Refuse a network that answers otherwise when asked again, in another order, in smaller batches, one by one.
 
     Rounding differs between batch sizes, so half of the digits must agree, and the class wherever they decide it.
@@ -40,17 +40,17 @@ def refuse_unsteady(model: nn.Module, sample: Sample, said: Tensor, name: str, m
     """
     order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))[:most]
     size = max(1, 2 * min(BATCH, len(order)) // 5)
-    first, second = said[order], outputs(model, sample, size, order)
+    first, second = said[order], model_outputs(model, sample, size, order)
     moved = _moved(model, first, second)
     alone = order[:ALONE]
     try:
-        by_itself = _moved(model, said[alone], outputs(model, sample, 1, alone))
+        by_itself = _moved(model, said[alone], model_outputs(model, sample, 1, alone))
     except InputError:  # it cannot be asked about one sample
         by_itself = len(alone)
     if moved <= MOVED * len(order) and by_itself <= 1:
         return
     moved = max(moved, by_itself)
-    if _moved(model, second, outputs(model, sample, size, order)) > 0:
+    if _moved(model, second, model_outputs(model, sample, size, order)) > 0:
         raise InputError(
             f"{name}: {moved} of {len(order)} answers of the network changed when it was asked again: it is random in "
             "eval mode (dropout or noise left on?), and a bound speaks about one function. Switch the randomness off"
@@ -74,7 +74,7 @@ def _moved(model: nn.Module, first: Tensor, second: Tensor) -> int:
     return max(int(apart.sum()), int(flipped.sum()))
 
 
-def runs(wrong: Tensor, labels: Tensor) -> list[str]:
+def error_runs(wrong: Tensor, labels: Tensor) -> list[str]:
     """A sentence where the wrong answers of a hold-out stand together, class by class: are its samples independent?
 
     In an independent sample any order of the k wrong ones among the n of a class is as likely as any other: of a pairs
@@ -96,7 +96,7 @@ def runs(wrong: Tensor, labels: Tensor) -> list[str]:
     ]
 
 
-def warnings_of(train: Sample, holdout: Sample | None) -> list[str]:
+def warnings_of(train: DataSample, holdout: DataSample | None) -> list[str]:
     """Sentences about the training sample; empty where nothing is suspicious.
 
     Args:
@@ -134,21 +134,21 @@ def warnings_of(train: Sample, holdout: Sample | None) -> list[str]:
     return said
 
 
-def label_agreement(sample: Sample, count: int = LOOKED_AT) -> float:
+def label_agreement(sample: DataSample, count: int = LOOKED_AT) -> float:
     """The share of samples whose nearest neighbour, among as many, has their label."""
     chosen = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))[:count]
     points, labels = sample.take(chosen).float(), sample.truth[chosen]
     return float((labels[neighbours(points)[1]] == labels).double().mean()) if len(points) > 1 else 1.0
 
 
-def _mirrored(sample: Sample) -> int:
+def _mirrored(sample: DataSample) -> int:
     """How many of the first samples, as images, are another one's mirror image and not their own."""
     first = sample.take(range(min(len(sample), LOOKED_AT)))
     if first.ndim != 4 or first.shape[-1] < 4:
         return 0
     flat, turned = first.flatten(1).float(), first.flip(-1).flatten(1).float()
     own = (flat == turned).all(1)
-    _, squares = nearest(turned, flat)
+    _, squares = nearest_centres(turned, flat)
     return int(((squares == 0) & ~own).sum())
 
 
@@ -204,12 +204,12 @@ def refuse_options(
             raise InputError(said)
 
 
-def records(sample: Sample, labelled: bool) -> Sequence[Hashable]:
+def records(sample: DataSample, labelled: bool) -> Sequence[Hashable]:
     """Each input, with its label where that counts."""
     return list(zip(sample.marks, sample.truth.tolist(), strict=True)) if labelled else sample.marks
 
 
-def grouping(given: Any, holdout: Sample | None) -> Tensor | None:
+def grouping(given: Any, holdout: DataSample | None) -> Tensor | None:
     """Groups as numbers from 0.
 
     Raises:

@@ -30,10 +30,10 @@ SURROGATE = (
 EXACT = "rounding changes no output of the network by more than a hundred-thousandth of the largest"
 
 
-def together(*parts: str) -> str:
+def joined_conditions(*parts: str) -> str:
     """Several conditions as one.
 
-    >>> together(TRAIN, "", CELLS)
+    >>> joined_conditions(TRAIN, "", CELLS)
     'the samples of train are independent draws ...; the cells were fixed without train'
     """
     return "; ".join(part for part in dict.fromkeys(parts) if part)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normgauge.certificates.facts.cells import neighbours
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.core.errors import InputError
 
 SPLITS = 999  # random splits a split is compared with
@@ -88,7 +88,7 @@ def refuse_leak(
     ]
 
 
-def refuse_near_copies(train: Sample, fresh: Sample, name: str) -> list[str]:
+def refuse_near_copies(train: DataSample, fresh: DataSample, name: str) -> list[str]:
     """Refuse fresh samples that are nearly training samples more often than training samples are near each other.
 
     Near: closer than a twentieth of the typical distance to the nearest of a few hundred others.
@@ -125,7 +125,7 @@ def refuse_near_copies(train: Sample, fresh: Sample, name: str) -> list[str]:
     return words
 
 
-def _spacing(sample: Sample) -> float:
+def _spacing(sample: DataSample) -> float:
     """The median distance to the nearest of a few hundred others."""
     chosen = torch.linspace(0, len(sample) - 1, min(len(sample), SPACED)).long()
     return float(neighbours(sample.take(chosen).float())[0].median()) if len(chosen) > 1 else 0.0
@@ -138,12 +138,14 @@ def _basis(width: int) -> Tensor | None:
     return torch.linalg.qr(torch.randn(width, DIMENSIONS, generator=torch.Generator().manual_seed(0)))[0]
 
 
-def _projected(sample: Sample, basis: Tensor | None) -> Tensor:
+def _projected(sample: DataSample, basis: Tensor | None) -> Tensor:
     flat = (x.flatten(1).float() for x in sample.batches())
     return torch.cat([x if basis is None else x @ basis for x in flat])
 
 
-def _close(sample: Sample, rows: Tensor, points: Tensor, others: tuple[Sample, Tensor, Tensor], near: float) -> int:
+def _close(
+    sample: DataSample, rows: Tensor, points: Tensor, others: tuple[DataSample, Tensor, Tensor], near: float
+) -> int:
     """How many of these rows of a sample, projected to points, have another sample nearer than this.
 
     Args:

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from normgauge.certificates.bounds.cells import tau_variation
 from normgauge.certificates.bounds.holdout import clopper_pearson
-from normgauge.certificates.bounds.than_phan2025 import computable
+from normgauge.certificates.bounds.than_phan2025 import computable_bound
 from normgauge.certificates.facts.cells import Partition, k_means, voronoi
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split, mlp
 
@@ -56,8 +56,8 @@ class Counterexample:
     honest: float
     honest_failures: float
     model: nn.Module
-    train: Sample
-    fresh: Sample
+    train: DataSample
+    fresh: DataSample
     partition: Partition | None = None
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ def memorizer(n: int = 200_000, cells: int = 200, seed: int = 0) -> Counterexamp
     partition = voronoi(torch.rand(cells, 2, generator=draw))
     counts = torch.bincount(partition.assign(points), minlength=cells).double()
     delta = 0.05  # γ^−α + δ at the settings of the paper: .04 + .01
-    promised = computable(0.0, (counts / n).tolist(), cells, n).value
+    promised = computable_bound(0.0, (counts / n).tolist(), cells, n).value
     inputs = torch.rand(HONEST, 2, generator=draw)
     return _finished(
         "memorizer",
@@ -135,8 +135,8 @@ def memorizer(n: int = 200_000, cells: int = 200, seed: int = 0) -> Counterexamp
         1.0,
         delta,
         Table(points),
-        Sample(points, right_half(points)),
-        Sample(inputs, right_half(inputs)),
+        DataSample(points, right_half(points)),
+        DataSample(inputs, right_half(inputs)),
         partition,
     )
 
@@ -146,7 +146,7 @@ def random_labels(n: int = 400, width: int = 50, seed: int = 0) -> Counterexampl
     draw = torch.Generator().manual_seed(seed)
     partition = voronoi(torch.randn(5, width, generator=draw))
     sample, fresh = (
-        Sample(torch.randn(k, width, generator=draw), torch.randint(2, (k,), generator=draw)) for k in (n, HONEST)
+        DataSample(torch.randn(k, width, generator=draw), torch.randint(2, (k,), generator=draw)) for k in (n, HONEST)
     )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -189,8 +189,8 @@ def own_cells(n: int = 400, seed: int = 0) -> Counterexample:
         wrong,
         0.05,
         model,
-        Sample(points, torch.zeros(n, dtype=torch.long)),
-        Sample(inputs, torch.zeros(HONEST, dtype=torch.long)),
+        DataSample(points, torch.zeros(n, dtype=torch.long)),
+        DataSample(inputs, torch.zeros(HONEST, dtype=torch.long)),
         partition,
     )
 
@@ -216,8 +216,8 @@ def borrowed_labels(tests: int = 100, cells: int = 100, repeats: int = 200, seed
         share,
         0.05,
         Strip(share),
-        Sample(points, torch.zeros(1000, dtype=torch.long)),
-        Sample(inputs, torch.zeros(HONEST, dtype=torch.long)),
+        DataSample(points, torch.zeros(1000, dtype=torch.long)),
+        DataSample(inputs, torch.zeros(HONEST, dtype=torch.long)),
         honest=honest,
     )
 
@@ -238,8 +238,8 @@ def _finished(
     truth: float,
     delta: float,
     model: nn.Module,
-    sample: Sample,
-    fresh: Sample,
+    sample: DataSample,
+    fresh: DataSample,
     partition: Partition | None = None,
     honest: list[float] | None = None,
 ) -> Counterexample:
@@ -264,7 +264,7 @@ def _finished(
 
 
 @torch.no_grad()
-def _error(model: nn.Module, sample: Sample) -> float:
+def _error(model: nn.Module, sample: DataSample) -> float:
     return sum(float((model(x).argmax(1) != y).sum()) for x, y in sample.pairs(4096)) / len(sample)
 
 

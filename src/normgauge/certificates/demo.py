@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.certificates.case import Progress, silent
+from normgauge.certificates.case import Progress, ignore_progress
 from normgauge.certificates.table import certify
 from normgauge.core.certificate import Certificate
 from normgauge.core.errors import InputError
@@ -21,7 +21,7 @@ BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EncoderPlan:
     """What is fixed before any data is seen.
 
     Attributes:
@@ -38,9 +38,9 @@ class Plan:
 
 
 PLANS = {
-    "digits": Plan(500, 40, 8),
-    "mnist": Plan(10_000, 10, 16),
-    "fashion-mnist": Plan(10_000, 14, 16, flip=True),
+    "digits": EncoderPlan(500, 40, 8),
+    "mnist": EncoderPlan(10_000, 10, 16),
+    "fashion-mnist": EncoderPlan(10_000, 14, 16, flip=True),
 }
 
 
@@ -72,8 +72,8 @@ def feature_certificate(
     """
     if name not in PLANS:
         raise InputError(f"expected one of {', '.join(PLANS)}, got {name!r}")
-    told, plan = progress or silent, PLANS[name]
-    whole, test = read(name, "train", folder), read(name, "test", folder)
+    told, plan = progress or ignore_progress, PLANS[name]
+    whole, test = read_half(name, "train", folder), read_half(name, "test", folder)
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
     first, second = (Split(whole.inputs[i], whole.labels[i]) for i in order.tensor_split([plan.encoder_samples]))
     with torch.random.fork_rng(devices=[]):
@@ -84,14 +84,14 @@ def feature_certificate(
     return certify(model, second, test, encoder=encoder, delta=delta, epochs=0, seed=seed, tries=tried, progress=told)
 
 
-def read(name: str, half: str, folder: Folder) -> Split:
+def read_half(name: str, half: str, folder: Folder) -> Split:
     """One half of a data set as images."""
     if name == "digits":
         return DATASETS[name](half).shaped(1, 8, 8)
     return DATASETS[name.replace("-", "_")](half, folder=folder)
 
 
-def train_encoder(data: Split, plan: Plan, told: Progress) -> nn.Sequential:
+def train_encoder(data: Split, plan: EncoderPlan, told: Progress) -> nn.Sequential:
     """A small convolutional network with BatchNorm that gives sharpened class probabilities."""
     w, small = plan.width, data.inputs.shape[-1] < 16
     net = nn.Sequential(
@@ -108,7 +108,7 @@ def train_encoder(data: Split, plan: Plan, told: Progress) -> nn.Sequential:
     reach = 1 if small else 2
     for epoch in range(plan.epochs):
         for done, rows in enumerate(torch.randperm(len(data)).split(BATCH)[: len(data) // BATCH], start=1):
-            loss = F.cross_entropy(net(moved(data.inputs[rows], reach, plan.flip)), data.labels[rows])
+            loss = F.cross_entropy(net(shifted_images(data.inputs[rows], reach, plan.flip)), data.labels[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -123,7 +123,7 @@ def _block(before: int, after: int, stride: int) -> list[nn.Module]:
     return [*first, *again]
 
 
-def moved(images: Tensor, reach: int, flip: bool) -> Tensor:
+def shifted_images(images: Tensor, reach: int, flip: bool) -> Tensor:
     """A batch moved by a few pixels, mirrored one by one where that makes sense; only the encoder sees such images."""
     across, down = (int(v) for v in torch.randint(-reach, reach + 1, (2,)))
     images = torch.roll(images, (down, across), (2, 3))

@@ -14,18 +14,18 @@ from torch.nn import functional as F
 from normgauge.certificates.bounds.bazinet2026 import disagreement
 from normgauge.certificates.bounds.holdout import clopper_pearson
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import ENCODER, TRAIN, UNLABELED, together
+from normgauge.certificates.conditions import ENCODER, TRAIN, UNLABELED, joined_conditions
 from normgauge.certificates.facts.cells import Partition, assign_all, k_means, neighbours, one_cell, voronoi
-from normgauge.certificates.facts.sample import Sample, device_of, outputs
+from normgauge.certificates.facts.sample import DataSample, device_of, model_outputs
 from normgauge.certificates.facts.slopes import (
     ROOT2,
-    Slopes,
+    MarginSlopes,
     local_slopes,
     slopes_of,
 )
 from normgauge.certificates.facts.space import (
+    CellSpace,
     Choice,
-    Space,
     fixed_loss,
     in_cells,
     linear_differences,
@@ -37,7 +37,7 @@ from normgauge.certificates.rows import local, related
 from normgauge.certificates.rows.cells import theorem20
 from normgauge.certificates.scores.ground import HEAVY
 from normgauge.certificates.scores.norms import multiplications
-from normgauge.core.certificate import NETWORK, Consumed, Kind, Row, promised
+from normgauge.core.certificate import NETWORK, Consumed, Row, RowKind, promised_row
 from normgauge.core.claim import Curve
 from normgauge.core.errors import InputError
 
@@ -69,7 +69,7 @@ class Loss:
         """What is bounded, in words."""
         return "error" if self.name == "ramp" else "clipped cross-entropy"
 
-    def choices(self, logits: Tensor, labels: Tensor, view: View) -> tuple[Choice, ...]:
+    def choices(self, logits: Tensor, labels: Tensor, view: MarginView) -> tuple[Choice, ...]:
         """Losses on offer, each with its own constant in the space of ``view``.
 
         The ramp clip(1 − margin/γ, 0, 1) has that of the margin over γ. Cross-entropy is ln Σ_j e^(f_j − f_y): its
@@ -84,7 +84,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class MarginView:
     """The network's answers as functions on a space, and how steep they are there.
 
     Attributes:
@@ -120,7 +120,7 @@ class Nearby:
         return SHARE * self.unit
 
 
-def nearby(case: Case, slopes: Slopes) -> Nearby | None:
+def measure_nearby(case: Case, slopes: MarginSlopes) -> Nearby | None:
     """Measure them, all radii in one run of the gauge; None where there are no real inputs to stand on."""
     fresh = case.unseen
     if fresh is None or len(fresh) < 2:
@@ -136,20 +136,20 @@ def nearby(case: Case, slopes: Slopes) -> Nearby | None:
 
 
 def cell_rows(
-    case: Case, slopes: Slopes, loss: Loss, partition: Partition | None, cells: int, near: Nearby | None = None
+    case: Case, slopes: MarginSlopes, loss: Loss, partition: Partition | None, cells: int, near: Nearby | None = None
 ) -> Iterator[Row]:
     """All rows of both spaces; ``near`` is measured where it is not given."""
     if partition is not None:
         partition.check_unseen(frozenset(case.train.marks))
     fresh = case.unseen
     partition = partition or made(fresh, cells, case.seed)
-    view = View(case.margins, slopes.balanced, slopes.balanced, slopes.gap)
+    view = MarginView(case.margins, slopes.balanced, slopes.balanced, slopes.gap)
     inputs = _space("inputs", case, case.train, partition, view, loss)
     wrong = None if case.held is None else case.held <= 0
     yield from theorem20(inputs, case.delta)
-    yield from related.rows(inputs, case.delta, case.holdout, wrong)
+    yield from related.related_rows(inputs, case.delta, case.holdout, wrong)
     case.progress("local constants", 0.3)
-    balls = input_balls(case, slopes, near or nearby(case, slopes))
+    balls = input_balls(case, slopes, near or measure_nearby(case, slopes))
     yield local.corollary21(balls, inputs, case.delta)
     yield from local.corollary22(inputs, slopes, case.delta)
     yield local.corollary22_local(balls, inputs, case.delta)
@@ -158,7 +158,7 @@ def cell_rows(
         yield from feature_rows(case, loss, cells, fresh, wrong)
 
 
-def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
+def made(fresh: DataSample | None, cells: int, seed: int) -> Partition:
     """Cells made without D.
 
     Raises:
@@ -173,10 +173,10 @@ def made(fresh: Sample | None, cells: int, seed: int) -> Partition:
     return k_means(fresh.take(range(min(len(fresh), 10_000))), cells, seed=seed)
 
 
-def _space(name: str, case: Case, points: Sample, partition: Partition, view: View, loss: Loss) -> Space:
+def _space(name: str, case: Case, points: DataSample, partition: Partition, view: MarginView, loss: Loss) -> CellSpace:
     cells, spread = in_cells(points, case.classes, partition, seed=case.seed)
     choices = loss.choices(case.logits, points.truth, view)
-    return Space(
+    return CellSpace(
         name,
         points,
         case.classes,
@@ -193,53 +193,53 @@ def _space(name: str, case: Case, points: Sample, partition: Partition, view: Vi
     )
 
 
-def input_balls(case: Case, slopes: Slopes, near: Nearby | None) -> local.LocalCells | None:
+def input_balls(case: Case, slopes: MarginSlopes, near: Nearby | None) -> local.LocalCells | None:
     """Balls around inputs the training never saw, with a constant certified in each."""
     if near is None:
         return None
     balls = voronoi(near.centres, near.radius)
-    said = outputs(case.model, Sample(near.centres, None))
+    said = model_outputs(case.model, DataSample(near.centres, None))
     gap = slopes.gap or ("" if near.slopes else "no constant could be certified in a ball around an input")
     found = near.slopes[0] if near.slopes else torch.full((len(near.centres),), math.inf, dtype=torch.float64)
     return local.LocalCells(balls, assign_all(balls, case.train), found, margins_of(said, said.argmax(1)), gap)
 
 
-def feature_rows(case: Case, loss: Loss, cells: int, fresh: Sample | None, wrong: Tensor | None) -> Iterator[Row]:
+def feature_rows(case: Case, loss: Loss, cells: int, fresh: DataSample | None, wrong: Tensor | None) -> Iterator[Row]:
     """Theorem 20 behind an encoder that never saw D: only the head's slope counts."""
     assert case.encoder is not None and isinstance(case.model, nn.Sequential)
     head = nn.Sequential(*list(case.model)[1:])
-    points = encoded(case.encoder, case.train)
-    others = None if fresh is None else encoded(case.encoder, fresh)
+    points = encoded_sample(case.encoder, case.train)
+    others = None if fresh is None else encoded_sample(case.encoder, fresh)
     view = head_view(head, points, case)
     partition = made(others, cells, case.seed)
     space = _space("features", case, points, partition, view, loss)
-    held = None if case.holdout is None else encoded(case.encoder, case.holdout)
+    held = None if case.holdout is None else encoded_sample(case.encoder, case.holdout)
     yield from theorem20(space, case.delta)
-    yield from related.rows(space, case.delta, held, wrong)
+    yield from related.related_rows(space, case.delta, held, wrong)
     balls = None
     if others is not None and len(others) >= FEATURE_CENTRES and not view.gap:
         made_of = k_means(others.take(range(min(len(others), 10_000))), FEATURE_CENTRES, seed=case.seed)
         assert made_of.centres is not None
         around = voronoi(made_of.centres, SHARE * float(neighbours(made_of.centres.double())[0].median()))
-        said = outputs(head, Sample(made_of.centres, None))
-        leads = head_margins(head, Sample(made_of.centres, said.argmax(1)), said)
+        said = model_outputs(head, DataSample(made_of.centres, None))
+        leads = head_margins(head, DataSample(made_of.centres, said.argmax(1)), said)
         slopes = torch.full((FEATURE_CENTRES,), view.slope, dtype=torch.float64)
         balls = local.LocalCells(around, assign_all(around, points), slopes, leads)
     yield local.corollary21(balls, space, case.delta)
     yield from plain_rows(case, points, others)
 
 
-def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Row]:
+def plain_rows(case: Case, points: DataSample, others: DataSample | None) -> Iterator[Row]:
     """What D is to the encoder, a plain hold-out: bounds of its own decision, and of the network through it."""
     own = Row(
         "features.encoder_holdout",
         "The encoder by itself, D as its hold-out",
         "feature cells",
-        Kind.NOT_APPLICABLE,
+        RowKind.NOT_APPLICABLE,
         confidence=1 - case.delta,
         consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER),
         about="the encoder alone, which names its largest feature",
-        condition=together(TRAIN, ENCODER),
+        condition=joined_conditions(TRAIN, ENCODER),
         reason=f"it gives {points.take([0]).shape[1]} features for {case.classes} classes, so it names none itself",
         source="Langford 2005",
         formula="largest p with P(Bin(m, p) ≤ k) ≥ δ, k errors of the encoder on D",
@@ -250,7 +250,7 @@ def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Ro
         name="Through the encoder: its errors on D and where the two differ",
         about=NETWORK,
         consumed=(*own.consumed, Consumed.UNLABELED),
-        condition=together(own.condition, UNLABELED),
+        condition=joined_conditions(own.condition, UNLABELED),
         source="Bazinet et al. 2026, Theorem 4; Clopper & Pearson 1934",
         formula="Bin⁻¹(errors of the encoder on D, m, δ/2) + Bin⁻¹(#{network ≠ encoder on U}, |U|, δ/2)",
     )
@@ -261,7 +261,7 @@ def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Ro
     wrong = int((features.argmax(1) != points.truth).sum())
     value = clopper_pearson(wrong, case.m, math.log(case.delta))
     terms = (("error of the encoder on D", wrong / case.m), ("price of its size", value - wrong / case.m))
-    yield promised(own, value=value, terms=terms, additive=True, reason="")
+    yield promised_row(own, value=value, terms=terms, additive=True, reason="")
     fresh = case.unseen
     if others is None or fresh is None:
         yield dataclasses.replace(through, reason="it needs inputs the network never saw: give unlabeled=")
@@ -269,15 +269,15 @@ def plain_rows(case: Case, points: Sample, others: Sample | None) -> Iterator[Ro
     apart = int((torch.cat(list(others.batches())).argmax(1) != case.answers(fresh).argmax(1)).sum())
     risk = clopper_pearson(wrong, case.m, math.log(case.delta / 2))
     parts = disagreement(risk, apart, len(fresh), case.delta / 2)
-    yield promised(through, value=parts.value, terms=parts.terms, additive=True, reason="")
+    yield promised_row(through, value=parts.value, terms=parts.terms, additive=True, reason="")
 
 
-def encoded(encoder: nn.Module, sample: Sample) -> Sample:
+def encoded_sample(encoder: nn.Module, sample: DataSample) -> DataSample:
     """Features of a sample, at hand, as vectors."""
     place = device_of(encoder)
     with torch.no_grad():
         found = torch.cat([encoder(x.to(place)).flatten(1).float().cpu() for x in sample.batches()])
-    return Sample(found, sample.labels)
+    return DataSample(found, sample.labels)
 
 
 def only_linear(head: nn.Sequential) -> nn.Linear | None:
@@ -292,22 +292,22 @@ def as_written(module: nn.Module) -> bool:
     return not any(hooked) and "_call_impl" not in module.__dict__
 
 
-def head_margins(head: nn.Sequential, points: Sample, said: Tensor) -> Tensor:
+def head_margins(head: nn.Sequential, points: DataSample, said: Tensor) -> Tensor:
     """Margins in units of distance for a linear head, else those of what it said."""
     linear = only_linear(head)
     return margins_of(said, points.truth) if linear is None else linear_margins(linear, points)
 
 
-def head_view(head: nn.Sequential, points: Sample, case: Case) -> View:
+def head_view(head: nn.Sequential, points: DataSample, case: Case) -> MarginView:
     """How steep the margins are: 1 for those in units of distance, else the gauge's constant."""
     margins, linear = head_margins(head, points, case.logits), only_linear(head)
     if linear is not None:
-        return View(margins, 1.0, linear_differences(linear))
+        return MarginView(margins, 1.0, linear_differences(linear))
     slopes = slopes_of(head, points.take(range(min(16, len(points)))))
-    return View(margins, slopes.balanced, slopes.balanced, slopes.gap)
+    return MarginView(margins, slopes.balanced, slopes.balanced, slopes.gap)
 
 
-def local_curve(slopes: Slopes, near: Nearby | None) -> tuple[Curve, ...]:
+def local_curve(slopes: MarginSlopes, near: Nearby | None) -> tuple[Curve, ...]:
     """Certified local constants against the radius, beside the global one: where normalizers become harmless."""
     if near is None or not near.slopes:
         return ()

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from normgauge.certificates.case import Case
 from normgauge.certificates.facts.reads import refuse_unpaid
-from normgauge.certificates.facts.sample import Sample, device_of
+from normgauge.certificates.facts.sample import DataSample, device_of
 from normgauge.certificates.scores.norms import multiplications
 from normgauge.core.errors import InputError
 from normgauge.instrument.trace.untouched import unwrap
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split
-from normgauge.render.numbers import listed
+from normgauge.render.numbers import shortened_names
 
 STEPS = 100  # an epoch has about this many, with between 8 and 128 samples a step
 PASSES = 5  # over the half of D, by default
@@ -37,10 +37,10 @@ class Half:
     """
 
     model: nn.Module
-    unseen: Sample
+    unseen: DataSample
 
 
-def affordable(case: Case) -> Case:
+def affordable_case(case: Case) -> Case:
     """The case with as many passes as a row may take unasked: none where they would take long, and a word on it."""
     forward = multiplications(case.model, case.train.take([0]).to(device_of(case.model)))
     work = 3 * forward * PASSES * case.m / 2  # a backward pass costs two forward passes
@@ -50,7 +50,7 @@ def affordable(case: Case) -> Case:
     return dataclasses.replace(case, epochs=0, untrained=words)
 
 
-def half(case: Case) -> Half:
+def train_half(case: Case) -> Half:
     """Train the architecture from new weights on a random half of D.
 
     Which half is drawn from the seed alone, so the other half is an iid sample for the network that comes out.
@@ -64,7 +64,7 @@ def half(case: Case) -> Half:
         raise InputError(f"D has {case.m} samples; half of it must hold two or more")
     order = torch.randperm(case.m, generator=torch.Generator().manual_seed(case.seed))
     seen, unseen = order[: case.m // 2], order[case.m // 2 :]
-    model = fresh(case.model, case.seed)
+    model = reinitialized_copy(case.model, case.seed)
     refuse_unpaid(model, case.few(), [tensor for _, tensor in _learnt(model)], case.data_free)
     learn(model, Split(case.train.take(seen), case.train.truth[seen]), case)
     return Half(model.eval(), case.train.part(unseen))
@@ -82,7 +82,7 @@ def learn(model: nn.Module, data: Split, case: Case) -> None:
             train(model, data, epochs=epochs, batch_size=size, lr=rate, seed=case.seed + start, progress=tell)
 
 
-def fresh(model: nn.Module, seed: int) -> nn.Module:
+def reinitialized_copy(model: nn.Module, seed: int) -> nn.Module:
     """A copy with new weights, drawn by the modules' own ``reset_parameters``.
 
     Every weight and every stored statistic is overwritten with NaN first: what a module does not draw anew would carry
@@ -91,7 +91,7 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
     Raises:
         InputError: for a model that cannot be copied or started anew; the message names what stayed.
     """
-    twin = duplicate(model)
+    twin = eval_copy(model)
     learnt = dict(_learnt(twin))
     with torch.no_grad():
         for tensor in learnt.values():
@@ -106,12 +106,12 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
     kept = [name for name, tensor in _learnt(twin) if bool(tensor.isnan().any())]
     if kept:
         raise InputError(
-            f"{type(model).__name__} cannot start anew: reset_parameters leaves {listed(kept, 3)} as trained"
+            f"{type(model).__name__} cannot start anew: reset_parameters leaves {shortened_names(kept, 3)} as trained"
         )
     return twin.requires_grad_(True)
 
 
-def duplicate(model: nn.Module) -> nn.Module:
+def eval_copy(model: nn.Module) -> nn.Module:
     """A deep copy in eval mode.
 
     Raises:

@@ -12,21 +12,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from normgauge.certificates.case import Case, Progress, silent
-from normgauge.certificates.checks import grouping, records, refuse_options, refuse_unsteady, runs, warnings_of
-from normgauge.certificates.conditions import STEADY, together
+from normgauge.certificates.case import Case, Progress, ignore_progress
+from normgauge.certificates.checks import error_runs, grouping, records, refuse_options, refuse_unsteady, warnings_of
+from normgauge.certificates.conditions import STEADY, joined_conditions
 from normgauge.certificates.copies import refuse_leak, refuse_near_copies
 from normgauge.certificates.facts.cells import Partition
-from normgauge.certificates.facts.reads import unpaid
-from normgauge.certificates.facts.sample import Sample, device_of, outputs
-from normgauge.certificates.facts.slopes import Slopes, slopes_of
+from normgauge.certificates.facts.reads import unpaid_reads
+from normgauge.certificates.facts.sample import DataSample, device_of, model_outputs
+from normgauge.certificates.facts.slopes import MarginSlopes, slopes_of
 from normgauge.certificates.rows import capacity, compression, disagreement, gibbs, robust
 from normgauge.certificates.rows.cells import TERM
-from normgauge.certificates.rows.holdout import per_class
-from normgauge.certificates.rows.holdout import rows as holdout_rows
-from normgauge.certificates.scores import rows as score_rows
-from normgauge.certificates.spaces import Loss, as_written, cell_rows, local_curve, nearby
-from normgauge.certificates.surrogate import affordable, half
+from normgauge.certificates.rows.holdout import holdout_rows, per_class
+from normgauge.certificates.scores import score_rows
+from normgauge.certificates.spaces import Loss, as_written, cell_rows, local_curve, measure_nearby
+from normgauge.certificates.surrogate import affordable_case, train_half
 from normgauge.core.certificate import GROUPS, GUESSING, Certificate, Row
 from normgauge.core.errors import InputError
 from normgauge.instrument.trace.untouched import unwrap
@@ -109,29 +108,31 @@ def certify(
         partition=partition,
         surrogate=surrogate,
     )
-    model, told = unwrap(model), progress or silent
+    model, told = unwrap(model), progress or ignore_progress
     with evaluated(model) as notes, torch.random.fork_rng(devices=[]):
         data_free = (data_free,) if isinstance(data_free, str) else tuple(data_free)
         options = {"epochs": epochs or 0, "seed": seed, "data_free": data_free, "radius": radius, "progress": told}
         data = (train, holdout, unlabeled)
         whole, warnings = gather(model, data, encoder, groups, {"delta": delta / tries, **options})
-        case = whole.single() if epochs is not None else affordable(whole.single())
+        case = whole.single() if epochs is not None else affordable_case(whole.single())
         if data_free:
-            unpaid(model, case.few().clone().to(device_of(model)), (), data_free)  # refuses names it does not have
+            unpaid_reads(
+                model, case.few().clone().to(device_of(model)), (), data_free
+            )  # refuses names it does not have
         told("measuring slopes", 0.0)
         slopes = slopes_of(model, case.train.take(range(min(PROBES, case.m))))
-        near = nearby(case, slopes)
+        near = measure_nearby(case, slopes)
         found = list(cell_rows(case, slopes, Loss(loss, 1.0 if loss == "ramp" else clip), partition, cells, near))
         held = list(holdout_rows(whole))
-        trained = functools.cache(lambda: half(case))  # two rows want a network trained on half of D
+        trained = functools.cache(lambda: train_half(case))  # two rows want a network trained on half of D
         made: dict[str, Iterable[Row]] = {
             "counting mistakes on the hold-out": [*held, per_class(case, held[0])],
-            "proving which predictions cannot be changed": robust.rows(case, slopes, held[0]),
+            "proving which predictions cannot be changed": robust.robust_rows(case, slopes, held[0]),
             "cells": found,
-            "capacity, from norms and parameters": capacity.rows(case),
-            "noise on the weights": gibbs.rows(case, initial=initial, prepared=trained),
-            "compression": compression.rows(case, coreset=coreset, picked=picked),
-            "training a second network to compare with": disagreement.rows(
+            "capacity, from norms and parameters": capacity.capacity_rows(case),
+            "noise on the weights": gibbs.gibbs_rows(case, initial=initial, prepared=trained),
+            "compression": compression.compression_rows(case, coreset=coreset, picked=picked),
+            "training a second network to compare with": disagreement.disagreement_rows(
                 case, surrogate=_surrogate(surrogate), prepared=trained
             ),
             "scores": score_rows(
@@ -148,7 +149,7 @@ def certify(
         0 if case.unlabeled is None else len(case.unlabeled),
         case.classes,
         rows,
-        facts(whole, slopes),
+        measured_facts(whole, slopes),
         tuple(warnings),
         tuple(notes),
         curves,
@@ -178,7 +179,7 @@ def paid_for(row: Row, delta: float, tries: int) -> Row:
     if row.confidence is None or not row.condition:
         return row
     chosen = f"at most {tries} networks or settings were compared on these samples" if tries > 1 else ""
-    return dataclasses.replace(row, confidence=1 - delta, condition=together(row.condition, STEADY, chosen))
+    return dataclasses.replace(row, confidence=1 - delta, condition=joined_conditions(row.condition, STEADY, chosen))
 
 
 def gather(
@@ -205,14 +206,14 @@ def gather(
     """
     told, (train, holdout, unlabeled) = options["progress"], data
     told("reading data", 0.0)
-    sample = Sample.of(train, "train")
-    fresh = None if holdout is None else Sample.of(holdout, "holdout")
-    extra = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
+    sample = DataSample.of(train, "train")
+    fresh = None if holdout is None else DataSample.of(holdout, "holdout")
+    extra = None if unlabeled is None else DataSample.of(unlabeled, "unlabeled", labelled=False)
     if len(sample) < 2:
         raise InputError("train: expected the samples the network was trained on, at least two, got 1")
     belonging = grouping(groups, fresh)
     told("running the network", 0.0)
-    logits = outputs(model, sample)
+    logits = model_outputs(model, sample)
     if logits.shape[1] < 2:
         raise InputError("expected a model with one number a class, got one number z: let it give two, such as (0, z)")
     for name, labels in (("train", sample.labels), ("holdout", None if fresh is None else fresh.labels)):
@@ -222,7 +223,7 @@ def gather(
                 f"got {int(labels.max())}; do they start at 1?"
             )
     refuse_unsteady(model, sample, logits, "train", AGAIN)
-    said = None if fresh is None else outputs(model, fresh)
+    said = None if fresh is None else model_outputs(model, fresh)
     if fresh is not None and said is not None:
         refuse_unsteady(model, fresh, said, "holdout", AGAIN)
     case = Case(
@@ -232,7 +233,7 @@ def gather(
         holdout=fresh,
         holdout_logits=said,
         unlabeled=extra,
-        encoder=part(model, encoder),
+        encoder=encoder_module(model, encoder),
         groups=belonging,
         **options,
     )
@@ -244,11 +245,11 @@ def gather(
             warnings += refuse_leak(ours, theirs, name, independent=apart)
             warnings += refuse_near_copies(sample, other, name)
     if fresh is not None and case.held is not None and belonging is None:
-        warnings += runs(case.held <= 0, fresh.truth)
+        warnings += error_runs(case.held <= 0, fresh.truth)
     return case, warnings
 
 
-def part(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
+def encoder_module(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
     """The encoder as a module.
 
     Raises:
@@ -283,7 +284,7 @@ def evaluated(model: nn.Module) -> Iterator[list[str]]:
                 parameter.requires_grad_(True)
 
 
-def facts(case: Case, slopes: Slopes) -> dict[str, float | int | str]:
+def measured_facts(case: Case, slopes: MarginSlopes) -> dict[str, float | int | str]:
     """Numbers measured on the way."""
     margins = case.margins
     found: dict[str, float | int | str] = {
@@ -311,9 +312,9 @@ def _term(rows: Sequence[Row]) -> float | None:
     return next((term for term in terms if term is not None and math.isfinite(term)), None)
 
 
-def _surrogate(given: tuple[nn.Module, Any] | None) -> tuple[nn.Module, Sample] | None:
+def _surrogate(given: tuple[nn.Module, Any] | None) -> tuple[nn.Module, DataSample] | None:
     if given is None:
         return None
-    model, sample = given[0], Sample.of(given[1], "surrogate")
-    refuse_unsteady(model, sample, outputs(model, sample), "surrogate", AGAIN)
+    model, sample = given[0], DataSample.of(given[1], "surrogate")
+    refuse_unsteady(model, sample, model_outputs(model, sample), "surrogate", AGAIN)
     return model, sample

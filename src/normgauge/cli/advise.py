@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 
-from normgauge.cli.arguments import network
-from normgauge.cli.output import check_targets, complain, tell
+from normgauge.cli.arguments import open_network
+from normgauge.cli.output import check_targets, complain, write_answer
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 
 HELP = "say what is wrong with a network, and what to do"
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, write, and judge."""
     check_targets(args.json)
-    with network(args) as (model, batch, progress):
+    with open_network(args) as (model, batch, progress):
         from normgauge.advice import advise
 
         found = advise(
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             output=args.output,
             progress=progress,
         )
-    tell(args.json, found.to_json, lambda stream: print(found, file=stream))
+    write_answer(args.json, found.to_json, lambda stream: print(found, file=stream))
     unknown = [remark.layer for remark in found.problems if remark.kind == "unknown part"]
     if args.strict and unknown:
         complain(f"{len(unknown)} operation(s) have no rule ({', '.join(unknown)})")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "file.py:function or package.module:callable"
 
 
-def number(text: str, *tests: tuple[Callable[[float], bool], str]) -> float:
+def parse_number(text: str, *tests: tuple[Callable[[float], bool], str]) -> float:
     """A number that passes every test.
 
     Raises:
@@ -38,17 +38,17 @@ def number(text: str, *tests: tuple[Callable[[float], bool], str]) -> float:
     return value
 
 
-def finite(text: str) -> float:
+def parse_finite(text: str) -> float:
     """A finite number."""
-    return number(text, (math.isfinite, "a finite number"))
+    return parse_number(text, (math.isfinite, "a finite number"))
 
 
-def positive(text: str) -> float:
+def parse_positive(text: str) -> float:
     """A finite number above zero."""
-    return number(text, (math.isfinite, "a finite number"), (lambda value: value > 0, "a positive number"))
+    return parse_number(text, (math.isfinite, "a finite number"), (lambda value: value > 0, "a positive number"))
 
 
-def whole(words: str, least: int = 0, most: float = math.inf) -> Callable[[str], int]:
+def whole_parser(words: str, least: int = 0, most: float = math.inf) -> Callable[[str], int]:
     """A whole number between two ends; anything else is refused with ``words``."""
 
     def parse(text: str) -> int:
@@ -67,7 +67,7 @@ def users_code() -> Iterator[Report | None]:
 
 
 @contextlib.contextmanager
-def network(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
+def open_network(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
     """The model and the batch that are named, and a bar for the work on them."""
     with users_code() as progress:
         batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
@@ -82,7 +82,7 @@ def readings_at(name: str) -> list[Reading]:
         ReadingError: when there are none; the file is named.
     """
     if name.startswith(reference.PREFIX):
-        return reference.load(name)
+        return reference.load_reference(name)
     items = read_items(name)
     try:
         return [Reading.from_json(item) for item in items]

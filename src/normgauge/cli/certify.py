@@ -16,11 +16,11 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from normgauge.cli.arguments import CODE, number, positive, users_code, whole
-from normgauge.cli.output import check_targets, tell, write_text
+from normgauge.cli.arguments import CODE, parse_number, parse_positive, users_code, whole_parser
+from normgauge.cli.output import check_targets, write_answer, write_text
 from normgauge.cli.progress import Report
 from normgauge.core.errors import InputError
-from normgauge.core.user_code import find
+from normgauge.core.user_code import find_object
 from normgauge.loading import MODEL_FORMS, load_model
 
 if TYPE_CHECKING:
@@ -69,19 +69,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     data.add_argument("--demo", choices=DEMOS, help="the feature-space certificate on a known data set, end to end")
     data.add_argument("--data-dir", metavar="DIR", help="with --demo: folder of the data sets (NORMGAUGE_DATA)")
-    count = whole(", 0 or more")
-    parser.add_argument("--delta", metavar="P", type=share, default=0.05, help="chance that a row fails (0.05)")
+    count = whole_parser(", 0 or more")
+    parser.add_argument("--delta", metavar="P", type=parse_share, default=0.05, help="chance that a row fails (0.05)")
     parser.add_argument(
-        "--tries", metavar="K", type=whole(", 1 or more", 1), default=1,
+        "--tries", metavar="K", type=whole_parser(", 1 or more", 1), default=1,
         help="networks or settings compared on these samples, this one included: delta is divided by it (1)",
     )  # fmt: skip
     parser.add_argument(
-        "--radius", metavar="R", type=positive,
+        "--radius", metavar="R", type=parse_positive,
         help="also bound the share of inputs that are wrong or that a change of l2 length R could make wrong",
     )  # fmt: skip
     parser.add_argument("--cells", metavar="N", type=count, default=1, help="cells times labels, fixed in advance (1)")
     parser.add_argument("--loss", choices=LOSSES, default="ramp", help="of the rows made from cells (ramp, at most 1)")
-    parser.add_argument("--clip", metavar="C", type=positive, help="with cross-entropy: losses above C count as C")
+    parser.add_argument(
+        "--clip", metavar="C", type=parse_positive, help="with cross-entropy: losses above C count as C"
+    )
     parser.add_argument("--epochs", metavar="N", type=count, help="a row may train for (5 if that takes seconds)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all random draws (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - for standard output only")
@@ -89,10 +91,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every row with its reasons, not one line a family")
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """A number between 0 and 1."""
     inside = (lambda value: 0 < value < 1, "a number between 0 and 1, such as 0.05")
-    return number(text, (math.isfinite, "a finite number"), inside)
+    return parse_number(text, (math.isfinite, "a finite number"), inside)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,18 +104,18 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html)
     with users_code() as progress:
         found = _demo(args, progress) if args.demo else _certify(args, progress)
-    from normgauge.render.certificate import blocks
-    from normgauge.render.certificate_page import html
-    from normgauge.render.console import draw
+    from normgauge.render.certificate import certificate_blocks
+    from normgauge.render.certificate_page import certificate_html
+    from normgauge.render.console import draw_blocks
 
     if args.html is not None:
-        write_text(html(found), args.html)
+        write_text(certificate_html(found), args.html)
 
     def words(stream: TextIO) -> None:
-        draw(blocks(found, args.all), stream)
+        draw_blocks(certificate_blocks(found, args.all), stream)
         stream.write(f"Took {time.monotonic() - begun:.0f} s.\n")
 
-    tell(args.json, found.to_json, words)
+    write_answer(args.json, found.to_json, words)
     return 0
 
 
@@ -163,7 +165,7 @@ def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
 
 
 def _source(name: str, spec: str | None) -> Any:
-    return None if spec is None else find(spec, f"--{name} {spec!r}: expected {CODE}")
+    return None if spec is None else find_object(spec, f"--{name} {spec!r}: expected {CODE}")
 
 
 def _demo(args: argparse.Namespace, progress: Report | None) -> Certificate:

@@ -11,10 +11,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from normgauge.cli.arguments import CODE, positive, users_code
-from normgauge.cli.output import check_targets, tell, write_text
+from normgauge.cli.arguments import CODE, parse_positive, users_code
+from normgauge.cli.output import check_targets, write_answer, write_text
 from normgauge.core.errors import LoadError
-from normgauge.core.user_code import find, locate
+from normgauge.core.user_code import find_object, locate_object
 from normgauge.loading import MODEL_FORMS, load_model
 
 HELP = "measure the curvature of a loss"
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-layers", action="store_true", help="no eigenvalue of each layer's block: faster")
     parser.add_argument("--precision", choices=PRECISIONS, help="the model's own by default")
     parser.add_argument(
-        "--tolerance", metavar="T", type=positive, default=1e-6, help="relative error of the eigenvalues (1e-6)"
+        "--tolerance", metavar="T", type=parse_positive, default=1e-6, help="relative error of the eigenvalues (1e-6)"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all random vectors and masks")
     parser.add_argument("--json", metavar="FILE", help="write the numbers as JSON; - for standard output only")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html)
     with users_code() as progress:
         loss, objective = (_callable(args.loss, "--loss"), _callable(args.objective, "--objective"))
-        data = find(args.data, f"--data {args.data!r}: expected {CODE}")
+        data = find_object(args.data, f"--data {args.data!r}: expected {CODE}")
         model = load_model(args.model)
         import torch
 
@@ -77,19 +77,19 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             progress=progress,
         )
-    from normgauge.render.console import draw
-    from normgauge.render.curvature import blocks, html
+    from normgauge.render.console import draw_blocks
+    from normgauge.render.curvature import curvature_blocks, curvature_html
 
     if args.html is not None:
-        write_text(html(found), args.html)
-    tell(args.json, found.to_json, lambda stream: draw(blocks(found), stream))
+        write_text(curvature_html(found), args.html)
+    write_answer(args.json, found.to_json, lambda stream: draw_blocks(curvature_blocks(found), stream))
     return 0
 
 
 def _callable(spec: str | None, option: str) -> Callable[..., Any] | None:
     if spec is None:
         return None
-    found = locate(spec, f"{option} {spec!r}: expected {CODE}")
+    found = locate_object(spec, f"{option} {spec!r}: expected {CODE}")
     if isinstance(found, type):
         found = found()  # a class of torch.nn, such as torch.nn:CrossEntropyLoss
     if not callable(found):

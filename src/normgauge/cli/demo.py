@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.cli.output import check_targets, tell, write_json
+from normgauge.cli.output import check_targets, write_answer, write_json
 from normgauge.cli.progress import progress_bar
 from normgauge.core.checker import SCHEMA
 from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.render.console import draw
-from normgauge.render.numbers import decades, factor
+from normgauge.render.console import draw_blocks
+from normgauge.render.numbers import format_decades, format_factor
 from normgauge.render.page import report
 from normgauge.render.table import Grid
 
@@ -46,12 +46,12 @@ def run(args: argparse.Namespace) -> int:
     """Train, gauge, rescale, tell."""
     folder = _folder(args.out)
     check_targets(args.json, str(folder / "readings.json"), str(folder / "report.html"))
-    from normgauge.cli.demo_networks import measure
+    from normgauge.cli.demo_networks import measure_demo
     from normgauge.lab.training import one_thread
 
     with one_thread(), progress_bar() as progress:
-        networks, twins = measure(args.quick, progress)
-    words = verdict(networks, twins)
+        networks, twins = measure_demo(args.quick, progress)
+    words = demo_verdict(networks, twins)
     shown = {f"{n.name}, {r.scope}": r for n in networks for r in (n.point, n.everywhere)}
     shown |= {f"BatchNorm, {t.name}, no search": t.reading for t in twins}
     data: dict[str, Any] = {
@@ -66,11 +66,11 @@ def run(args: argparse.Namespace) -> int:
     report(list(shown.values()), folder / "report.html", labels=list(shown), title=title, lead=words)
     told: list[str | Grid] = [*_grids(networks, twins), "", *words]
     told.append(f"Written: {folder / 'report.html'}, {folder / 'readings.json'}")
-    tell(args.json, lambda: data, lambda stream: draw(told, stream))
+    write_answer(args.json, lambda: data, lambda stream: draw_blocks(told, stream))
     return 0
 
 
-def verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str]:
+def demo_verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str]:
     """What the numbers say, in plain words."""
     tame = min(networks, key=lambda n: n.point.log_lower)
     wild = max(networks, key=lambda n: n.point.log_lower)
@@ -81,9 +81,9 @@ def verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str]:
     bounds = [t.reading.log_upper / LN10 for t in twins]
     return [
         f"The {len(networks)} networks read the digits right {low:.1%} to {high:.1%} of the time.",
-        f"At the samples the steepest slope found is {factor(wild.point.log_lower)} with {wild.name} and "
-        f"{factor(tame.point.log_lower)} with {tame.name}; proved is at most {factor(min(proved))} to "
-        f"{factor(max(proved))}, depending on the network.",
+        f"At the samples the steepest slope found is {format_factor(wild.point.log_lower)} with {wild.name} and "
+        f"{format_factor(tame.point.log_lower)} with {tame.name}; proved is at most {format_factor(min(proved))} to "
+        f"{format_factor(max(proved))}, depending on the network.",
         f"Rescaling the BatchNorm network moved P_w by {max(p_w) - min(p_w):.1f} decades and Π1/σ by "
         f"{max(inverse) - min(inverse):.1f}, while its outputs moved by {max(t.output_change for t in twins):.0e} of "
         f"their size and the balanced bound by {max(bounds) - min(bounds):.4f} decades: the products depend on the "
@@ -104,10 +104,10 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
         (
             n.name,
             f"{n.accuracy:.1%}",
-            factor(n.point.log_lower),
-            factor(n.point.log_upper),
-            decades(n.everywhere.log_upper),
-            decades(n.everywhere.log_folded),
+            format_factor(n.point.log_lower),
+            format_factor(n.point.log_upper),
+            format_decades(n.everywhere.log_upper),
+            format_decades(n.everywhere.log_folded),
         )
         for n in networks
     )
@@ -118,8 +118,8 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
             f"{t.output_change:.0e}",
             f"{_published(t.reading, 'log10_P_w'):.2f}",
             f"{_inverse_sigma(t.reading):.2f}",
-            decades(t.reading.log_folded),
-            decades(t.reading.log_upper, 4),
+            format_decades(t.reading.log_folded),
+            format_decades(t.reading.log_upper, 4),
         )
         for t in twins
     )

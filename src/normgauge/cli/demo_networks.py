@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from normgauge.certificates.scores.fold import traced
+from normgauge.certificates.scores.fold import model_trace
 from normgauge.cli.progress import Report
 from normgauge.core.reading import Reading
 from normgauge.instrument.measure import gauge, readings
-from normgauge.instrument.rules.neighbours import fed
+from normgauge.instrument.rules.neighbours import fed_normalizers
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.instrument.rules.tried import of_module
-from normgauge.lab.training import accuracy, train
+from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits, mlp
 
 NETWORKS = {"no norm": None, "BatchNorm": "batch", "LayerNorm": "layer", "GroupNorm": "group", "RMSNorm": "rms"}
@@ -45,7 +45,7 @@ class Twin:
     reading: Reading
 
 
-def measure(quick: bool, progress: Report | None = None) -> tuple[list[Trained], list[Twin]]:
+def measure_demo(quick: bool, progress: Report | None = None) -> tuple[list[Trained], list[Twin]]:
     """Train and read every network, then every rescaled twin of the BatchNorm one."""
     batch = digits("test", limit=QUICK_SAMPLES if quick else SAMPLES).inputs
     networks, models = [], {}
@@ -65,21 +65,21 @@ def _train(norm: str | None, epochs: int) -> tuple[nn.Module, float]:
         torch.manual_seed(0)
         model = mlp(SIZES, norm=norm)
     train(model, digits("train"), epochs=epochs, batch_size=64, lr=1e-3, seed=0)
-    return model, accuracy(model, digits("test"))
+    return model, model_accuracy(model, digits("test"))
 
 
 def _twins(model: nn.Module, batch: torch.Tensor) -> Iterator[Twin]:
     exact = batch.double()
     with torch.no_grad():
-        before = rescaled(model, exact, 0.0, 0.0)(exact)
+        before = rescaled_twin(model, exact, 0.0, 0.0)(exact)
     for name, (low, high) in RESCALINGS.items():
-        twin = rescaled(model, exact, low, high)
+        twin = rescaled_twin(model, exact, low, high)
         with torch.no_grad():
             change = float((twin(exact) - before).abs().max() / before.abs().max())
         yield Twin(name, change, gauge(twin, exact, scope="global", search=False))
 
 
-def rescaled(model: nn.Module, batch: torch.Tensor, low: float, high: float, seed: int = 0) -> nn.Module:
+def rescaled_twin(model: nn.Module, batch: torch.Tensor, low: float, high: float, seed: int = 0) -> nn.Module:
     """A float64 copy whose linear layers before a BatchNorm are rescaled channel by channel.
 
     (W_c, b_c, mean_c) → t_c (W_c, b_c, mean_c),   var_c → t_c² (var_c + ε) − ε,   log10 t_c uniform in [low, high]
@@ -92,7 +92,9 @@ def rescaled(model: nn.Module, batch: torch.Tensor, low: float, high: float, see
     twin = copy.deepcopy(model).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for first, step, _ in fed(traced(twin, batch), torch.float64, lambda step: isinstance(step.module, nn.Linear)):
+        for first, step, _ in fed_normalizers(
+            model_trace(twin, batch), torch.float64, lambda step: isinstance(step.module, nn.Linear)
+        ):
             form = of_module(twin.get_submodule(step.path))
             if form is not None:
                 _rescale(twin.get_submodule(first.path), form, low, high, generator)

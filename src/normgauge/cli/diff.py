@@ -10,16 +10,16 @@ import argparse
 import math
 from typing import Any
 
-from normgauge.cli.arguments import finite, readings_at
+from normgauge.cli.arguments import parse_finite, readings_at
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
-from normgauge.cli.output import check_targets, complain, tell
+from normgauge.cli.output import check_targets, complain, write_answer
 from normgauge.core import reference
-from normgauge.core.compare import Difference, matched
+from normgauge.core.compare import Difference, match_scopes
 from normgauge.core.errors import ReadingError
 from normgauge.core.spelled import LN10
-from normgauge.render.console import draw
-from normgauge.render.difference import blocks, verdict
-from normgauge.render.verdict import alarm
+from normgauge.render.console import draw_blocks
+from normgauge.render.difference import difference_blocks, difference_verdict
+from normgauge.render.verdict import refutation_sentence
 
 HELP = "compare two saved readings"
 EXAMPLES = f"""\
@@ -42,7 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the comparison as JSON; - for standard output")
     parser.add_argument("--all", action="store_true", help="print every layer that moved")
     parser.add_argument(
-        "--fail-above", metavar="DECADES", type=finite, help="exit code 3 when an upper bound grew by more decades"
+        "--fail-above",
+        metavar="DECADES",
+        type=parse_finite,
+        help="exit code 3 when an upper bound grew by more decades",
     )
 
 
@@ -54,24 +57,31 @@ def run(args: argparse.Namespace) -> int:
     """
     check_targets(args.json)
     a, b = readings_at(args.a), readings_at(args.b)
-    differences, alone = matched(a, b)
+    differences, alone = match_scopes(a, b)
     if not differences:
         sides = [", ".join(str(reading.scope) for reading in side) for side in (a, b)]
         raise ReadingError(f"no scope in common: {args.a} has {sides[0]}, {args.b} has {sides[1]}; measure the same")
     told = [f"Only one of the two was read in scope {', '.join(alone)}."] if alone else []
 
     def data() -> dict[str, Any]:
-        items = [{**d.to_json(), "verdict": verdict(d)} for d in differences]
+        items = [{**d.to_json(), "verdict": difference_verdict(d)} for d in differences]
         return {"schema": 1, "a": args.a, "b": args.b, "unmatched": alone, "scopes": items}
 
-    tell(args.json, data, lambda stream: draw([*blocks(differences, (args.a, args.b), args.all), *told], stream))
-    return judge(differences, args.fail_above)
+    write_answer(
+        args.json,
+        data,
+        lambda stream: draw_blocks([*difference_blocks(differences, (args.a, args.b), args.all), *told], stream),
+    )
+    return diff_exit_code(differences, args.fail_above)
 
 
-def judge(differences: list[Difference], limit: float | None) -> int:
+def diff_exit_code(differences: list[Difference], limit: float | None) -> int:
     """The exit code, with one line on standard error where a bound was refuted or grew too much."""
     wrong = [
-        f"{name}: {alarm(r)}" for d in differences for name, r in (("A", d.a), ("B", d.b)) if r.log_refuted is not None
+        f"{name}: {refutation_sentence(r)}"
+        for d in differences
+        for name, r in (("A", d.a), ("B", d.b))
+        if r.log_refuted is not None
     ]
     if wrong:
         complain(" ".join(wrong))

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, TextIO
 
 from normgauge.cli.arguments import readings_at
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.output import check_targets, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
 from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
-from normgauge.render.console import draw
-from normgauge.render.explain import find, items
+from normgauge.render.console import draw_blocks
+from normgauge.render.explain import explanation_items, find_layer
 from normgauge.render.numbers import plural
 from normgauge.render.table import Grid
 
@@ -47,12 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the file, tell of one layer or list them."""
     check_targets(args.json)
-    reading = chosen(readings_at(args.file), args.scope, args.file)
-    tell(args.json, partial(to_json, reading, args.layer), partial(show, reading, args.layer))
+    reading = reading_in_scope(readings_at(args.file), args.scope, args.file)
+    write_answer(args.json, partial(explanation_json, reading, args.layer), partial(show, reading, args.layer))
     return 0
 
 
-def chosen(found: list[Reading], scope: str | None, name: str) -> Reading:
+def reading_in_scope(found: list[Reading], scope: str | None, name: str) -> Reading:
     """The first of the readings, or the first in that scope.
 
     Raises:
@@ -68,13 +68,13 @@ def chosen(found: list[Reading], scope: str | None, name: str) -> Reading:
     raise ReadingError(f"{name} has no reading in scope {wanted}; it has {scopes}")
 
 
-def to_json(reading: Reading, layer: str | None) -> dict[str, Any]:
+def explanation_json(reading: Reading, layer: str | None) -> dict[str, Any]:
     """The layers with their kinds, or the sentences about one."""
     head = {"schema": 1, "model": reading.model, "scope": str(reading.scope)}
     if layer is None:
         return {**head, "layers": [{"name": record.name, "kind": record.kind} for record in reading.layers]}
-    record = find(reading, layer)
-    told = [{"label": label, "sentence": words} for label, words in items(reading, record)]
+    record = find_layer(reading, layer)
+    told = [{"label": label, "sentence": words} for label, words in explanation_items(reading, record)]
     return {**head, "layer": layer, "kind": record.kind, "sentences": told}
 
 
@@ -85,4 +85,4 @@ def show(reading: Reading, layer: str | None, stream: TextIO) -> None:
         return
     rows = tuple((record.name, record.kind) for record in reading.layers)
     title = f"{reading.model}, scope {reading.scope}: {plural(len(rows), 'layer')}"
-    draw([Grid(title, ("layer", "kind"), rows)], stream)
+    draw_blocks([Grid(title, ("layer", "kind"), rows)], stream)

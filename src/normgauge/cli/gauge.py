@@ -11,17 +11,17 @@ import argparse
 import math
 from typing import Any, TextIO
 
-from normgauge.cli.arguments import finite, network, positive
-from normgauge.cli.output import check_targets, complain, tell
+from normgauge.cli.arguments import open_network, parse_finite, parse_positive
+from normgauge.cli.output import check_targets, complain, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
-from normgauge.render.console import blocks, draw
-from normgauge.render.difference import beside
+from normgauge.render.console import draw_blocks, reading_blocks
+from normgauge.render.difference import reference_totals
 from normgauge.render.page import report
-from normgauge.render.verdict import alarm
+from normgauge.render.verdict import refutation_sentence
 
 HELP = "measure one network"
 EXAMPLES = """\
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-above",
         metavar="LOG10",
-        type=finite,
+        type=parse_finite,
         help="exit code 3 when log10 of the upper bound exceeds this; the widest scope measured counts, which is "
         "global without --scope: give --scope to choose it",
     )
@@ -84,7 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"what is normal for {', '.join(reference.names())}",
     )
     parser.add_argument(
-        "--width", metavar="W", type=positive, default=1e-3, help="relative width of a norm's enclosure"
+        "--width", metavar="W", type=parse_positive, default=1e-3, help="relative width of a norm's enclosure"
     )
 
 
@@ -92,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write, and judge."""
     scopes = SCOPES if args.scope is None else (str(Scope.parse(args.scope)),)
     check_targets(args.json, args.html)
-    others = [(name, reference.load(name)) for name in args.beside]
-    with network(args) as (model, batch, progress):
+    others = [(name, reference.load_reference(name)) for name in args.beside]
+    with open_network(args) as (model, batch, progress):
         from normgauge.instrument.measure import readings
 
         found = readings(
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.html is not None:
         rows = [
-            (f"{reference.title(name)}, {r.scope}", r)
+            (f"{reference.reference_title(name)}, {r.scope}", r)
             for name, other in others
             for r in other
             if str(r.scope) in scopes
@@ -119,24 +119,24 @@ def run(args: argparse.Namespace) -> int:
         report(found, args.html, beside=rows)
 
     def words(stream: TextIO) -> None:
-        draw(blocks(found, args.all), stream)
+        draw_blocks(reading_blocks(found, args.all), stream)
         if others:
-            grid = beside(found, [(reference.title(name), other) for name, other in others])
-            draw([grid, *(reference.about(name) for name, _ in others)], stream)
+            grid = reference_totals(found, [(reference.reference_title(name), other) for name, other in others])
+            draw_blocks([grid, *(reference.about(name) for name, _ in others)], stream)
 
-    tell(args.json, lambda: to_json(found), words)
-    return judge(found, args.strict, args.fail_above)
+    write_answer(args.json, lambda: gauge_json(found), words)
+    return gauge_exit_code(found, args.strict, args.fail_above)
 
 
-def to_json(found: list[Reading]) -> dict[str, Any]:
+def gauge_json(found: list[Reading]) -> dict[str, Any]:
     """The reading; with several scopes the first one's object and all of them under ``readings``."""
     first = found[0].to_json()
     return first if len(found) == 1 else {**first, "readings": [reading.to_json() for reading in found]}
 
 
-def judge(found: list[Reading], strict: bool, limit: float | None) -> int:
+def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> int:
     """The exit code, with one line on standard error where it is not 0."""
-    refuted = [alarm(reading) for reading in found if reading.log_refuted is not None]
+    refuted = [refutation_sentence(reading) for reading in found if reading.log_refuted is not None]
     if refuted:
         complain(" ".join(refuted))
         return REFUTED

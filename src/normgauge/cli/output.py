@@ -83,7 +83,7 @@ def write_json(data: Any, target: str) -> None:
     write_text(clean(text), target)  # spelled as JSON spells it: the same data
 
 
-def tell(target: str | None, data: Callable[[], Any], show: Callable[[TextIO], object]) -> None:
+def write_answer(target: str | None, data: Callable[[], Any], show: Callable[[TextIO], object]) -> None:
     """What ``data`` gives as JSON to its target, where there is one; the words on standard output, unless JSON took it.
 
     Args:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import argparse
 
-from normgauge.cli.arguments import network, readings_at
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.arguments import open_network, readings_at
+from normgauge.cli.output import check_targets, write_answer
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.ratios import Ratios, ratios
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
-from normgauge.render.console import draw
-from normgauge.render.ratios import blocks
+from normgauge.render.console import draw_blocks
+from normgauge.render.ratios import ratio_blocks
 
 HELP = "with normalizers against without, in what worst-case laws of training use"
 EXAMPLES = """\
@@ -58,14 +58,14 @@ def run(args: argparse.Namespace) -> int:
     """Compare, write, tell."""
     check_targets(args.json)
     scope = Scope.parse(args.scope or "point")
-    found = measured(args, scope) if args.other is None else stored(args)
-    tell(args.json, found.to_json, lambda stream: draw(blocks(found), stream))
+    found = measured_ratios(args, scope) if args.other is None else stored_ratios(args)
+    write_answer(args.json, found.to_json, lambda stream: draw_blocks(ratio_blocks(found), stream))
     return 0
 
 
-def measured(args: argparse.Namespace, scope: Scope) -> Ratios:
+def measured_ratios(args: argparse.Namespace, scope: Scope) -> Ratios:
     """The model named against itself without normalizers."""
-    with network(args) as (model, batch, progress):
+    with open_network(args) as (model, batch, progress):
         from normgauge.advice.whatif import what_if
         from normgauge.advice.whatif.complexity import complexity
 
@@ -85,7 +85,7 @@ def measured(args: argparse.Namespace, scope: Scope) -> Ratios:
         )
 
 
-def stored(args: argparse.Namespace) -> Ratios:
+def stored_ratios(args: argparse.Namespace) -> Ratios:
     """Two files, in the scope asked for or the first they share.
 
     Raises:

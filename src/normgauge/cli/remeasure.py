@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from normgauge.core.errors import NormgaugeError, ReadingError
-from normgauge.core.fields import declared
+from normgauge.core.fields import declared_fields
 from normgauge.core.proof import ProofStep
 from normgauge.core.reading import LayerRecord, Reading, Sample
 from normgauge.loading import find_batch, load_model
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # These differ from run to run, or with the machine: the search has a budget, and of the balanced bound only the total
 # is unique. The proof and the totals recomposed from it hold them all the same.
-FIELDS = [field for cls in (Reading, LayerRecord, Sample, ProofStep) for field in declared(cls)]
+FIELDS = [field for cls in (Reading, LayerRecord, Sample, ProofStep) for field in declared_fields(cls)]
 LEFT_OUT = {field.key for field in FIELDS if field.told.varies}
 MINIMISED = {field.key for field in FIELDS if field.told.minimised}
 CLOSE, BALANCED = 1e-5, 1e-3  # decades; of a number that is no logarithm, a part of it
@@ -74,7 +74,7 @@ class Network:
             yield from [[f"measured again: {error}"]] * len(stored)
             return
         for old, new in zip(stored, found, strict=True):
-            yield compared(old, new)
+            yield remeasured_differences(old, new)
 
 
 def other_weights(stored: str, now: str) -> Iterator[str]:
@@ -85,9 +85,9 @@ def other_weights(stored: str, now: str) -> Iterator[str]:
         yield "weights_digest: the weights are not those that were measured"
 
 
-def compared(stored: Reading, again: Reading) -> list[str]:
+def remeasured_differences(stored: Reading, again: Reading) -> list[str]:
     """What came out otherwise, a sentence each."""
-    told = list(different(stored.to_json(), again.to_json()))
+    told = list(differing_places(stored.to_json(), again.to_json()))
     if again.log_lower > stored.log_upper + math.log(1 + BALANCED):
         told.insert(0, f"log10_upper: a slope of 10^{again.log10_lower:.6g} was found above it")
     strange = sorted({record.rule for record in stored.layers if record.rule.startswith("user.")})
@@ -97,18 +97,18 @@ def compared(stored: Reading, again: Reading) -> list[str]:
     return told if rest <= 0 else [*told[:SHOWN], f"and {rest} more numbers that come out otherwise"]
 
 
-def different(stored: Any, again: Any, place: str = "", close: float = CLOSE) -> Iterator[str]:
+def differing_places(stored: Any, again: Any, place: str = "", close: float = CLOSE) -> Iterator[str]:
     """The places where two stored readings differ by more than the machine they were made on."""
     if isinstance(stored, Mapping) and isinstance(again, Mapping):
         for key in dict.fromkeys((*stored, *again)):
             if key not in LEFT_OUT:
                 within = BALANCED if key in MINIMISED else close
                 inner = f"{place}.{key}" if place else str(key)
-                yield from different(stored.get(key), again.get(key), inner, within)
+                yield from differing_places(stored.get(key), again.get(key), inner, within)
     elif isinstance(stored, list) and isinstance(again, list) and len(stored) == len(again):
         for index, (old, new) in enumerate(zip(stored, again, strict=True)):
             name = new.get("name", index) if isinstance(new, Mapping) else index
-            yield from different(old, new, f"{place}[{name}]", close)
+            yield from differing_places(old, new, f"{place}[{name}]", close)
     elif not _same(stored, again, "log10" in place, close):
         yield f"{place}: stored {_shown(stored)}, measured again {_shown(again)}"
 

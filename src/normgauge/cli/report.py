@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from normgauge.cli.output import check_targets, tell, write_text
+from normgauge.cli.output import check_targets, write_answer, write_text
 from normgauge.core import reference
 from normgauge.core.checker import SCHEMA
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
 from normgauge.core.store.places import SUFFIX
 from normgauge.core.stored import items_of, read_json
-from normgauge.monitor.watching.scene import opened
+from normgauge.monitor.watching.scene import read_runs
 from normgauge.render.document import section
-from normgauge.render.figures import FORMATS, NO_PNG, available, save
+from normgauge.render.figures import FORMATS, NO_PNG, figure_formats, save
 from normgauge.render.markup import Markup, clean
 from normgauge.render.numbers import plural
-from normgauge.render.page import body, grouped, report
-from normgauge.render.runs import html
-from normgauge.render.runs_console import snapshot
-from normgauge.render.runs_data import Labelled
+from normgauge.render.page import body, grouped_readings, report
+from normgauge.render.runs import runs_html
+from normgauge.render.runs_console import run_snapshot
+from normgauge.render.runs_data import LabelledRun
 
 Shown = tuple[str, Reading]
 HELP = "write an HTML page from saved readings and from runs"
@@ -70,15 +70,15 @@ def run(args: argparse.Namespace) -> int:
     """
     check_targets(args.html, args.json)
     run_files = [name for name in args.files if _is_run(Path(name))]
-    runs, note = opened(run_files) if run_files else ([], "")
-    found = [item for name in args.files if not _is_run(Path(name)) for item in read(Path(name))]
+    runs, note = read_runs(run_files) if run_files else ([], "")
+    found = [item for name in args.files if not _is_run(Path(name)) for item in file_readings(Path(name))]
     labels, readings = [label for label, _ in found], [reading for _, reading in found]
     if not readings and (args.figures is not None or args.beside):
         raise InputError("--figures and --beside are for readings, and only runs were given; add a file of readings")
-    beside = [item for name in args.beside for item in compared(name)]
+    beside = [item for name in args.beside for item in comparison_readings(name)]
     if runs:
         kept = [*found, *(item for run in runs for item in _last_reading(run))]
-        write_text(html(runs, "normgauge report", _readings(kept, beside)), args.html)
+        write_text(runs_html(runs, "normgauge report", _readings(kept, beside)), args.html)
     else:
         report(readings, args.html, labels=labels, beside=beside)
     counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
 
     def data() -> dict[str, Any]:
         everything = {"schema": SCHEMA, "labels": labels, "readings": [reading.to_json() for reading in readings]}
-        return everything | ({"runs": [snapshot(item) for item in runs]} if runs else {})
+        return everything | ({"runs": [run_snapshot(item) for item in runs]} if runs else {})
 
-    tell(args.json, data, lambda stream: stream.writelines(f"{clean(line)}\n" for line in said))
+    write_answer(args.json, data, lambda stream: stream.writelines(f"{clean(line)}\n" for line in said))
     return 0
 
 
@@ -104,11 +104,11 @@ def _readings(kept: Sequence[Shown], beside: Sequence[Shown]) -> Markup:
     if not kept:
         return Markup()
     name = kept[0][0] if len(kept) == 1 else "Readings"
-    shown = body(grouped([reading for _, reading in kept], [label for label, _ in kept]), (), beside)
+    shown = body(grouped_readings([reading for _, reading in kept], [label for label, _ in kept]), (), beside)
     return section(name, shown, class_="network")
 
 
-def _last_reading(item: Labelled) -> list[Shown]:
+def _last_reading(item: LabelledRun) -> list[Shown]:
     """The last full reading in a run that can be read."""
     for record in reversed(item.run.readings):
         try:
@@ -120,21 +120,24 @@ def _last_reading(item: Labelled) -> list[Shown]:
 
 
 def _figures(args: argparse.Namespace, readings: Sequence[Reading], labels: Sequence[str]) -> list[str]:
-    drawn = save(readings, args.figures, args.figure_format or available(), labels=labels)
+    drawn = save(readings, args.figures, args.figure_format or figure_formats(), labels=labels)
     said = [f"{args.figures}: {plural(len(drawn), 'file')}"]
-    if not args.figure_format and "png" not in available():
+    if not args.figure_format and "png" not in figure_formats():
         said.append(f"SVG only. {NO_PNG}")
     return said
 
 
-def compared(name: str) -> list[Shown]:
+def comparison_readings(name: str) -> list[Shown]:
     """The labelled readings of a reference that comes with normgauge, or of a file."""
     if name in reference.names():
-        return [(f"{reference.title(name)}, {reading.scope}", reading) for reading in reference.load(name)]
-    return read(Path(name))
+        return [
+            (f"{reference.reference_title(name)}, {reading.scope}", reading)
+            for reading in reference.load_reference(name)
+        ]
+    return file_readings(Path(name))
 
 
-def read(path: Path) -> list[Shown]:
+def file_readings(path: Path) -> list[Shown]:
     """The readings of one file, each with a label: one, or all under its key ``readings``.
 
     Raises:

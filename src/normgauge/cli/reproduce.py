@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from normgauge.cli.output import tell
+from normgauge.cli.output import write_answer
 from normgauge.core.checkout import checkout
 from normgauge.core.errors import InputError
 from normgauge.render.numbers import plural
@@ -54,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
         }
         wide = max(map(len, listed), default=0)
         lines = [f"{name:{wide}}  {words}\n" for name, words in listed.items()]
-        tell(args.json, lambda: {"schema": 1, "figures": listed}, lambda stream: stream.writelines(lines))
+        write_answer(args.json, lambda: {"schema": 1, "figures": listed}, lambda stream: stream.writelines(lines))
         return 0
     paper, name = _known(folder, args.name)
     told = _told(folder, paper, [name, *_options(args)])
     said = f"{told['words']}\nWritten: {told['figure']} ({plural(len(told['runs']), 'run')})\n"
-    tell(args.json, lambda: {"schema": 1, **told}, lambda stream: stream.write(said))
+    write_answer(args.json, lambda: {"schema": 1, **told}, lambda stream: stream.write(said))
     return 0
 
 

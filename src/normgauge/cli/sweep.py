@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from normgauge.cli.arguments import whole
+from normgauge.cli.arguments import whole_parser
 
 HELP = "train many networks from one TOML file and compare them"
 EXAMPLES = """\
@@ -30,7 +30,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="show what is done so far; run nothing")
     parser.add_argument("--out", metavar="DIR", help="folder for trials and results, instead of run.out")
     parser.add_argument(
-        "--workers", metavar="N", type=whole(" of at least 1", 1), help="trials at a time, instead of run.workers"
+        "--workers",
+        metavar="N",
+        type=whole_parser(" of at least 1", 1),
+        help="trials at a time, instead of run.workers",
     )
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="what runs the trials")
     parser.add_argument("--address", metavar="HOST", help="a running Ray cluster; one is begun here where not given")

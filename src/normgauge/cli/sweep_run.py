@@ -13,13 +13,22 @@ from normgauge.lab.sweep.attempt import Limits
 from normgauge.lab.sweep.config import Config, read_config
 from normgauge.lab.sweep.drive import Folder, Tally, drive
 from normgauge.lab.sweep.engine import Engine, Local, threads_each
-from normgauge.lab.sweep.files import LOCK, exclusive, measure_names, to_json, write_whole
-from normgauge.lab.sweep.keys import nearest
-from normgauge.lab.sweep.space import Trial, expand
-from normgauge.render.console import draw
+from normgauge.lab.sweep.files import LOCK, exclusive_lock, measure_names, to_json, write_whole
+from normgauge.lab.sweep.keys import nearest_name
+from normgauge.lab.sweep.space import SweepTrial, expand_trials
+from normgauge.render.console import draw_blocks
 from normgauge.render.numbers import plural
-from normgauge.render.sweep import Outcome, csv_text, failures, labels, measures, points, result_grid, spell
-from normgauge.render.sweep_page import View, sweep_page
+from normgauge.render.sweep import (
+    TrialOutcome,
+    csv_text,
+    key_labels,
+    measures,
+    result_grid,
+    spelled_setting,
+    sweep_points,
+    trial_failures,
+)
+from normgauge.render.sweep_page import SweepView, sweep_page
 from normgauge.render.table import Grid
 
 ALL_FAILED = 1
@@ -40,7 +49,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html)
     config = read_config(args.config)
     _check_axes(args, config)
-    trials = expand(config)
+    trials = expand_trials(config)
     folder = _folder(args, config, trials)
     if args.dry_run:
         _list_trials(config, trials, folder)
@@ -55,16 +64,16 @@ def run_sweep(args: argparse.Namespace) -> int:
 def _check_axes(args: argparse.Namespace, config: Config) -> None:
     wrong = [key for key in args.x or () if key not in config.varied]
     if wrong:
-        raise InputError(f"--x {wrong[0]}: this sweep does not vary it; {nearest(wrong[0], config.varied)}")
+        raise InputError(f"--x {wrong[0]}: this sweep does not vary it; {nearest_name(wrong[0], config.varied)}")
     known = measure_names(config.shared["measure.scopes"])
     for option, name in (("--sort", args.sort), *(("--y", name) for name in args.y or ())):
         if name not in known:
-            raise InputError(f"{option} {name}: no such measure; {nearest(name, known)}")
+            raise InputError(f"{option} {name}: no such measure; {nearest_name(name, known)}")
     if len(args.x or ()) > 2 or len(set(args.x or ())) != len(args.x or ()):
         raise InputError("--x: expected one setting, or two different ones for a heat map")
 
 
-def _folder(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -> Folder:
+def _folder(args: argparse.Namespace, config: Config, trials: Sequence[SweepTrial]) -> Folder:
     """The folder of the sweep, once its trials are checked.
 
     Raises:
@@ -81,12 +90,12 @@ def _folder(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -
     return Folder(Path(args.out) if args.out else config.out, config.folder, code)
 
 
-def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Trial], folder: Folder) -> None:
+def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[SweepTrial], folder: Folder) -> None:
     retries, keep = config.run["retries"], config.run["keep"]
     try:
         folder.out.mkdir(parents=True, exist_ok=True)
         busy = f"another sweep runs in {folder.out}; wait for its end, or give another folder with --out"
-        with exclusive(folder.out / LOCK, busy), progress_bar() as bar:
+        with exclusive_lock(folder.out / LOCK, busy), progress_bar() as bar:
 
             def report(tally: Tally) -> None:
                 if bar is not None:
@@ -104,7 +113,7 @@ def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Trial
         ) from None
 
 
-def _engine(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -> Engine:
+def _engine(args: argparse.Namespace, config: Config, trials: Sequence[SweepTrial]) -> Engine:
     workers = args.workers or config.run["workers"]
     limits = Limits(config.run["threads"] or threads_each(workers), config.run["timeout"])
     if args.engine == "local":
@@ -115,7 +124,7 @@ def _engine(args: argparse.Namespace, config: Config, trials: Sequence[Trial]) -
     return OnRay(workers, limits, args.address, gpus=1.0 if gpu else 0.0)
 
 
-def _remarks(folder: Folder, trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
+def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[TrialOutcome]) -> list[str]:
     statuses = [outcome.status for outcome in outcomes]
     told = [f"{statuses.count('done')} of {plural(len(trials), 'trial')} done, {statuses.count('failed')} failed."]
     others, outdated = folder.others(trials), folder.outdated(trials)
@@ -126,22 +135,22 @@ def _remarks(folder: Folder, trials: Sequence[Trial], outcomes: Sequence[Outcome
     return told
 
 
-def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[Outcome], told: Sequence[str]) -> None:
+def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> None:
     if args.html is not None:
         write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
     if args.json is not None:
         write_json(to_json(config, outcomes), args.json)
     if args.json == "-" or args.html == "-":
         return
-    table = [result_grid(points(outcomes), config.varied, args.sort, config.name)]
+    table = [result_grid(sweep_points(outcomes), config.varied, args.sort, config.name)]
     with standard_output() as stream:
-        draw([*(table if any(o.values for o in outcomes) else []), "", *told, *failures(outcomes)], stream)
+        draw_blocks([*(table if any(o.values for o in outcomes) else []), "", *told, *trial_failures(outcomes)], stream)
 
 
-def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[Outcome], told: Sequence[str]) -> View:
+def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> SweepView:
     known = measures(outcomes)
     shown = args.y or [name for name in known if name == "test_accuracy" or name.endswith(".log10_upper")][:2]
-    return View(
+    return SweepView(
         name=config.name,
         keys=config.varied,
         drawn=frozenset(config.draws),
@@ -152,12 +161,16 @@ def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[Outcome],
     )
 
 
-def _list_trials(config: Config, trials: Sequence[Trial], folder: Folder) -> None:
+def _list_trials(config: Config, trials: Sequence[SweepTrial], folder: Folder) -> None:
     outcomes = [folder.outcome(trial) for trial in trials]
-    rows = tuple((o.id, *(spell(o.point[k]) for k in config.varied), str(o.seed), o.status) for o in outcomes[:LISTED])
+    rows = tuple(
+        (o.id, *(spelled_setting(o.point[k]) for k in config.varied), str(o.seed), o.status) for o in outcomes[:LISTED]
+    )
     more = f"and {len(outcomes) - LISTED} more" if len(outcomes) > LISTED else ""
     done = sum(outcome.status == "done" for outcome in outcomes)
-    count = f"{plural(len(points(outcomes)), 'point')} × {plural(len(config.seeds), 'seed')}"
-    grid = Grid(f"Sweep {config.name}", ("trial", *labels(config.varied), "seed", "status"), rows, footer=more)
+    count = f"{plural(len(sweep_points(outcomes)), 'point')} × {plural(len(config.seeds), 'seed')}"
+    grid = Grid(f"Sweep {config.name}", ("trial", *key_labels(config.varied), "seed", "status"), rows, footer=more)
     with standard_output() as stream:
-        draw([grid, f"{plural(len(trials), 'trial')} ({count}): {done} done, {len(trials) - done} to run."], stream)
+        draw_blocks(
+            [grid, f"{plural(len(trials), 'trial')} ({count}): {done} done, {len(trials) - done} to run."], stream
+        )

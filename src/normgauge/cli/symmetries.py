@@ -11,11 +11,11 @@ import argparse
 from pathlib import Path
 from typing import TextIO
 
-from normgauge.cli.arguments import network
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.arguments import open_network
+from normgauge.cli.output import check_targets, write_answer
 from normgauge.core.errors import InputError
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
-from normgauge.render.console import draw
+from normgauge.render.console import draw_blocks
 from normgauge.render.symmetry import symmetry_blocks
 
 HELP = "find the invariances of a network"
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.canonical is not None and Path(args.canonical).suffix != ".safetensors":
         raise InputError(f"--canonical: expected a file that ends in .safetensors, got {args.canonical}")
     check_targets(args.json, args.canonical)
-    with network(args) as (model, batch, progress):
+    with open_network(args) as (model, batch, progress):
         from normgauge.geometry.symmetry import canonical, symmetries
 
         found = symmetries(model, batch, mode=args.mode, output=args.output, progress=progress)
@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
         save_model(twin.model, args.canonical)
 
     def words(stream: TextIO) -> None:
-        draw(symmetry_blocks(found), stream)
+        draw_blocks(symmetry_blocks(found), stream)
         if twin is not None:
             said = f"canonical scales: eval output changed by {twin.eval_defect:.1e}, train by {twin.train_defect:.1e}"
-            draw([said, *(f"· {note}" for note in twin.notes)], stream)
+            draw_blocks([said, *(f"· {note}" for note in twin.notes)], stream)
 
-    tell(args.json, found.to_json, words)
+    write_answer(args.json, found.to_json, words)
     return 0

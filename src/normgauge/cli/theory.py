@@ -22,13 +22,20 @@ import argparse
 import dataclasses
 import secrets
 
-from normgauge.cli.arguments import whole
+from normgauge.cli.arguments import whole_parser
 from normgauge.cli.output import check_targets, complain, standard_output, write_json, write_text
 from normgauge.cli.progress import progress_bar
 from normgauge.core.claim import Ledger, Outcome
 from normgauge.core.errors import InputError
-from normgauge.render.console import draw
-from normgauge.render.theory import blocks, by_source, claims_list, failures, heading, markdown
+from normgauge.render.console import draw_blocks
+from normgauge.render.theory import (
+    by_source,
+    check_failures,
+    claims_list,
+    source_heading,
+    theory_blocks,
+    theory_markdown,
+)
 
 HELP = "check every claim of the theory on fresh random instances"
 EXAMPLES = """\
@@ -51,7 +58,7 @@ LARGEST = 10**12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    seed = whole(f" from 0 to {LARGEST - 1}", most=LARGEST - 1)  # what the generator takes
+    seed = whole_parser(f" from 0 to {LARGEST - 1}", most=LARGEST - 1)  # what the generator takes
     parser.add_argument("claims", nargs="*", metavar="ID", help="the same as --claim ID")
     parser.add_argument(
         "--claim", action="append", default=[], metavar="ID", help="only this claim, or those whose id begins so"
@@ -73,15 +80,15 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.theory import ABOUT, check, find
+    from normgauge.theory import ABOUT, check_claims, find_claims
 
     args.claim = [*args.claims, *args.claim]
-    claims = find(args.claim)
+    claims = find_claims(args.claim)
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed
     with progress_bar() as progress:
-        ledger = check(claims, seed, progress)
+        ledger = check_claims(claims, seed, progress)
     if args.json is not None:
         write_json({"seed": seed, **ledger.to_json()}, args.json)
     if args.html is not None:
@@ -94,14 +101,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
     """What was found, unless standard output is taken; what failed stands last, on standard error where it is."""
-    lost = failures(ledger)
+    lost = check_failures(ledger)
     if "-" in (args.json, args.html):
         for line in lost:
             complain(line)
         return
     again = " ".join(["normgauge theory", *(f"--claim {name}" for name in args.claim), f"--seed {seed}"])
     with standard_output() as stream:
-        draw([*blocks(ledger, every=args.all or bool(args.claim)), f"The same instances again: {again}", *lost], stream)
+        draw_blocks(
+            [*theory_blocks(ledger, every=args.all or bool(args.claim)), f"The same instances again: {again}", *lost],
+            stream,
+        )
 
 
 def _list(args: argparse.Namespace, ledger: Ledger) -> int:
@@ -109,9 +119,9 @@ def _list(args: argparse.Namespace, ledger: Ledger) -> int:
         listed = [dataclasses.asdict(outcome.claim) for outcome in ledger.outcomes]
         write_json({"schema": 2, "independent_errors": len(ledger.errors), "claims": listed}, args.json)
     if args.markdown is not None:
-        write_text(markdown(ledger), args.markdown)
+        write_text(theory_markdown(ledger), args.markdown)
     if args.list and "-" not in (args.json, args.markdown):
         with standard_output() as stream:
             groups = by_source(ledger.outcomes).items()
-            draw([claims_list(heading(name, len(group)), group) for name, group in groups], stream)
+            draw_blocks([claims_list(source_heading(name, len(group)), group) for name, group in groups], stream)
     return 0

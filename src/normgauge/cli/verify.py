@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from normgauge.cli.output import check_targets, tell
+from normgauge.cli.output import check_targets, write_answer
 from normgauge.cli.remeasure import Network
 from normgauge.core import checker, consistency, reference
 from normgauge.core.errors import InputError
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json)
     if args.batch is not None and args.model is None:
         raise InputError("a batch says nothing without its network: give --model too")
-    files = {name: stored(name) for name in args.files}
+    files = {name: file_contents(name) for name in args.files}
     network = None if args.model is None else Network.load(args.model, args.batch)
-    findings = {name: check(data, network) for name, data in files.items()}
+    findings = {name: file_problems(data, network) for name, data in files.items()}
     checked, open_ = CHECKED["file" if network is None else "again" if network.measured else "weights"]
     wrong = any(findings.values())
     told = {"schema": 1, "verified": not wrong, "findings": findings, "checked": checked, "not_checked": open_}
@@ -83,13 +83,13 @@ def run(args: argparse.Namespace) -> int:
         for name, data in files.items()
         if not findings[name]
     ]
-    tell(args.json, lambda: told, lambda stream: stream.writelines(f"{clean(line)}\n" for line in lines))
+    write_answer(args.json, lambda: told, lambda stream: stream.writelines(f"{clean(line)}\n" for line in lines))
     return int(wrong)
 
 
-def check(data: Any, network: Network | None) -> list[str]:
+def file_problems(data: Any, network: Network | None) -> list[str]:
     """What is wrong with a file, a sentence each: its stored numbers first, then against the network."""
-    found = checker.check_file(data, consistency.check)
+    found = checker.check_file(data, consistency.check_consistency)
     if network is None:
         return found
     items = checker.readings_of(data)
@@ -97,6 +97,6 @@ def check(data: Any, network: Network | None) -> list[str]:
     return found + [label + sentence for (label, _), one in zip(items, said, strict=True) for sentence in one]
 
 
-def stored(name: str) -> Any:
+def file_contents(name: str) -> Any:
     """What a file or a reference holds, not looked at any further."""
-    return reference.content(name) if name.startswith(reference.PREFIX) else read_json(name)
+    return reference.reference_content(name) if name.startswith(reference.PREFIX) else read_json(name)

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from normgauge.cli.output import standard_output, write_json, write_text
-from normgauge.monitor.watching.scene import Scene, opened
-from normgauge.render.console import draw
+from normgauge.monitor.watching.scene import Scene, read_runs
+from normgauge.render.console import draw_blocks
 from normgauge.render.markup import clean
-from normgauge.render.runs_console import blocks, headline, snapshot
+from normgauge.render.runs_console import headline, run_blocks, run_snapshot
 
 HELP = "follow a training from its run file"
 EXAMPLES = """\
@@ -41,12 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the runs."""
     if args.json is not None:
-        items, _ = opened(args.runs)
-        write_json({"schema": 1, "runs": [snapshot(item) for item in items]}, args.json)
+        items, _ = read_runs(args.runs)
+        write_json({"schema": 1, "runs": [run_snapshot(item) for item in items]}, args.json)
     elif args.once:
-        items, note = opened(args.runs)
+        items, note = read_runs(args.runs)
         with standard_output() as stream:
-            draw([*blocks(items), *filter(None, [note])], stream)
+            draw_blocks([*run_blocks(items), *filter(None, [note])], stream)
     elif args.web:
         _serve(Scene(args.runs), args.port, args.open)
     else:
@@ -118,7 +118,7 @@ def _text(scene: Scene, terminal: bool) -> str:
         return scene.waiting() + "\n"
     size = shutil.get_terminal_size()
     stream = _Terminal() if terminal else io.StringIO()
-    told = [f"Following {headline(items)}. {scene.note()}".strip(), *blocks(items)]
-    draw(told, stream, size.columns if terminal else None)
+    told = [f"Following {headline(items)}. {scene.note()}".strip(), *run_blocks(items)]
+    draw_blocks(told, stream, size.columns if terminal else None)
     text = stream.getvalue()
     return "\n".join(text.splitlines()[: size.lines - 1]) + "\n" if terminal else text

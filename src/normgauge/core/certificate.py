@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 
 from normgauge.core.claim import Curve
 from normgauge.core.errors import InputError, ReadingError
-from normgauge.core.fields import Stored, Told, plain
-from normgauge.core.spelled import spell
+from normgauge.core.fields import Stored, Told, plain_form
+from normgauge.core.spelled import spell_number
 
 SCHEMA = 2
 NETWORK = "this network"
@@ -20,7 +20,7 @@ GROUPS = "hold-out groups"  # a fact
 GUESSING = "error of always naming the most frequent class"  # a fact
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """What a row may be called."""
 
     BOUND = "bound"  # the true quantity is at most this, with the stated confidence
@@ -45,10 +45,10 @@ class Consumed(StrEnum):
 
 Fact = Annotated[
     float | int | str,
-    plain(
+    plain_form(
         "a number or a text",
         lambda value: isinstance(value, str | int | float),
-        lambda value: value if isinstance(value, str) else spell(value),
+        lambda value: value if isinstance(value, str) else spell_number(value),
         lambda value: float(value) if value in ("inf", "-inf") else value,
         "number or text",
     ),
@@ -68,7 +68,7 @@ class Row(Stored):
             "`compression`, `disagreement`, `score`"
         ),
     ]
-    kind: Annotated[Kind, Told("what it may be called: `bound`, `estimate`, `score`, `vacuous` or `not applicable`")]
+    kind: Annotated[RowKind, Told("what it may be called: `bound`, `estimate`, `score`, `vacuous` or `not applicable`")]
     value: Annotated[float | None, Told("the number; `null` where there is none")] = None
     confidence: Annotated[float | None, Told("1 − δ of the whole row; `null` for scores")] = None
     consumed: Annotated[tuple[Consumed, ...], Told("what it was paid with")] = ()
@@ -93,13 +93,15 @@ class Row(Stored):
     formula: Annotated[str, Told("in Unicode, readable raw")] = ""
 
     def __post_init__(self) -> None:
-        if self.kind is Kind.NOT_APPLICABLE and not self.reason:
+        if self.kind is RowKind.NOT_APPLICABLE and not self.reason:
             raise InputError(f"row {self.key}: a row that does not apply says why")
-        if self.kind not in (Kind.NOT_APPLICABLE, Kind.VACUOUS) and (self.value is None or math.isnan(self.value)):
+        if self.kind not in (RowKind.NOT_APPLICABLE, RowKind.VACUOUS) and (
+            self.value is None or math.isnan(self.value)
+        ):
             raise InputError(f"row {self.key}: a {self.kind} has a value, got {self.value}")
-        if self.kind is Kind.BOUND and not self.condition:
+        if self.kind is RowKind.BOUND and not self.condition:
             raise InputError(f"row {self.key}: a bound says what it rests on (condition)")
-        if self.kind is Kind.BOUND and not (self.value is not None and self.value < self.limit):
+        if self.kind is RowKind.BOUND and not (self.value is not None and self.value < self.limit):
             raise InputError(f"row {self.key}: a bound of {self.value} on what is at most {self.limit} is vacuous")
 
     @property
@@ -108,7 +110,7 @@ class Row(Stored):
         return max(self.terms, key=lambda term: term[1])[0] if self.terms else ""
 
 
-def promised(row: Row, **changes: Any) -> Row:
+def promised_row(row: Row, **changes: Any) -> Row:
     """The row, with these fields changed, as a bound, or as vacuous where it says no more than the range.
 
     The one door through which a row becomes a bound.
@@ -117,8 +119,8 @@ def promised(row: Row, **changes: Any) -> Row:
     value = math.inf if given is None or math.isnan(given) else given
     reason = changes.pop("reason", row.reason)
     if value < changes.get("limit", row.limit):
-        return dataclasses.replace(row, kind=Kind.BOUND, value=value, reason=reason, **changes)
-    changed = dataclasses.replace(row, kind=Kind.VACUOUS, value=value, reason=reason, **changes)
+        return dataclasses.replace(row, kind=RowKind.BOUND, value=value, reason=reason, **changes)
+    changed = dataclasses.replace(row, kind=RowKind.VACUOUS, value=value, reason=reason, **changes)
     if reason:
         return changed
     reason = f"{value:.3g}, and the {changed.quantity} is at most {changed.limit:g} anyway"
@@ -175,15 +177,15 @@ class Certificate(Stored):
 
     def text(self, *, every: bool = False) -> str:
         """What a terminal shows: one line a family, or every row."""
-        from normgauge.render.certificate import text
+        from normgauge.render.certificate import certificate_text
 
-        return text(self, every=every)
+        return certificate_text(self, every=every)
 
     def __str__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:
         """The table a notebook shows."""
-        from normgauge.render.certificate_page import notebook
+        from normgauge.render.certificate_page import certificate_notebook
 
-        return notebook(self)
+        return certificate_notebook(self)

@@ -45,7 +45,7 @@ def check(reading: Any, parts: Sequence[Part] | None = None) -> list[str]:
     if told.get("proof") is None:
         return [f"it cannot be verified: {author} stored no proof with it; measure again with a newer version"]
     wrong: list[str] = []
-    for part in parts or (sealed, graph, totals, scoped, found, refuted):
+    for part in parts or (digest_matches, graph, sample_totals, scope_matches, witnessed_slope, refuted):
         before = len(wrong)
         try:
             wrong += part(reading)
@@ -73,7 +73,7 @@ def _floats(node: Any) -> Any:
     return float(node) if type(node) is int and abs(node) < 2**53 else node
 
 
-def sealed(reading: Row) -> Iterator[str]:
+def digest_matches(reading: Row) -> Iterator[str]:
     """The digest is that of the content. It is no signature: who edits a file can make a new one."""
     if reading["digest"] != digest(reading):
         yield "digest: it is not that of the content: the reading was edited after it was written"
@@ -84,11 +84,11 @@ def sealed(reading: Row) -> Iterator[str]:
 def refuted(reading: Row) -> Iterator[str]:
     """A bound with a slope above it proves nothing."""
     if reading["evidence"] == "refuted":
-        upper, lower = number(reading, "log10_refuted"), number(reading, "log10_lower")
+        upper, lower = stored_number(reading, "log10_refuted"), stored_number(reading, "log10_lower")
         yield f"refuted: a slope was found above a bound (log10 of the bound {upper:.9g}, of the slope {lower:.9g})"
 
 
-def join(logs: list[float], disjoint: bool) -> float:
+def join_decades(logs: list[float], disjoint: bool) -> float:
     """log of Σ 10^l, or of √Σ 10^2l where the parts are disjoint."""
     top, power = max(logs), 2 if disjoint else 1
     if len(logs) == 1 or math.isinf(top):
@@ -96,24 +96,24 @@ def join(logs: list[float], disjoint: bool) -> float:
     return top + math.log10(math.fsum(10 ** (power * (log - top)) for log in logs)) / power
 
 
-def product(*logs: float) -> float:
+def decade_product(*logs: float) -> float:
     """log of a product; an infinite factor means "no bound" and stays, even against zero."""
     return INF if INF in logs else -INF if -INF in logs else math.fsum(logs)
 
 
-def gains(step: Row, column: str, samples: int) -> list[list[float]]:
+def step_gains(step: Row, column: str, samples: int) -> list[list[float]]:
     """For each input of a step, its gain at each sample."""
     stored = [gain if isinstance(gain, list) else [gain] * samples for gain in step[f"log10_{column}"]]
-    return [[number({f"gain in the proof of {step['layer']}": x}) for x in gain] for gain in stored]
+    return [[stored_number({f"gain in the proof of {step['layer']}": x}) for x in gain] for gain in stored]
 
 
-def compose(proof: Row, column: str) -> list[float]:
+def compose_proof(proof: Row, column: str) -> list[float]:
     """The bound of the whole network at each sample: slope(output) = Σ gain·slope(input)."""
     slope = {source: [0.0] * proof["samples"] for source in proof["sources"]}
     for step in proof["steps"]:
-        pairs = zip(gains(step, column, proof["samples"]), step["inputs"], strict=True)
-        arms = [list(map(product, gain, slope[value])) for gain, value in pairs]
-        slope[step["output"]] = [join(list(logs), step["disjoint"]) for logs in zip(*arms, strict=True)]
+        pairs = zip(step_gains(step, column, proof["samples"]), step["inputs"], strict=True)
+        arms = [list(map(decade_product, gain, slope[value])) for gain, value in pairs]
+        slope[step["output"]] = [join_decades(list(logs), step["disjoint"]) for logs in zip(*arms, strict=True)]
     return slope[proof["output"]]
 
 
@@ -139,19 +139,19 @@ def graph(reading: Row) -> Iterator[str]:
         yield f"proof: the output {proof['output']!r} is not made from a source, or {samples!r} is no count of samples"
 
 
-def totals(reading: Row) -> Iterator[str]:
+def sample_totals(reading: Row) -> Iterator[str]:
     """A sample's bound is the smaller of its two totals, the reading's that of the worst sample."""
-    folded, balanced = compose(reading["proof"], "folded"), compose(reading["proof"], "balanced")
+    folded, balanced = compose_proof(reading["proof"], "folded"), compose_proof(reading["proof"], "balanced")
     least, rows, void = (
         [min(pair) for pair in zip(folded, balanced, strict=True)],
         reading["samples"],
         reading["evidence"] in VOID,
     )
     upper = [INF] * len(least) if void else least
-    yield from differ("log10_folded", number(reading, "log10_folded"), INF if void else max(folded))
-    yield from differ("log10_upper", number(reading, "log10_upper"), max(upper))
+    yield from difference_sentence("log10_folded", stored_number(reading, "log10_folded"), INF if void else max(folded))
+    yield from difference_sentence("log10_upper", stored_number(reading, "log10_upper"), max(upper))
     if reading["log10_refuted"] is not None:
-        yield from differ("log10_refuted", number(reading, "log10_refuted"), max(least))
+        yield from difference_sentence("log10_refuted", stored_number(reading, "log10_refuted"), max(least))
     if len(rows) != len(upper) and 1 not in (len(rows), len(upper)):
         yield f"samples: {len(rows)} are listed, the proof has {len(upper)}"
     each = reading["scope"] != "global" and len(rows) == len(upper)
@@ -159,12 +159,16 @@ def totals(reading: Row) -> Iterator[str]:
         if row["index"] != place or (row["log10_upper"] is not None) != each:
             yield f"sample {place}: index {row['index']!r}, log10_upper {row['log10_upper']!r} cannot stand here"
         elif each:
-            yield from differ(f"sample {place}: log10_upper", number(row, "log10_upper"), upper[place])
+            yield from difference_sentence(
+                f"sample {place}: log10_upper", stored_number(row, "log10_upper"), upper[place]
+            )
         if each and row.get("log10_refuted") is not None:
-            yield from differ(f"sample {place}: log10_refuted", number(row, "log10_refuted"), least[place])
+            yield from difference_sentence(
+                f"sample {place}: log10_refuted", stored_number(row, "log10_refuted"), least[place]
+            )
 
 
-def reach(scope: str) -> float:
+def scope_reach(scope: str) -> float:
     """log of how far the input moves in a scope.
 
     Raises:
@@ -178,33 +182,33 @@ def reach(scope: str) -> float:
     return math.log10(float(ball[1]))
 
 
-def scoped(reading: Row) -> Iterator[str]:
+def scope_matches(reading: Row) -> Iterator[str]:
     """The scope is that of the proof.
 
     The input moves as far as the scope says and each step's output no further than its layer's gain allows, exactly as
     far behind a linear map; and no gain exceeds what the same step has over all inputs, which for global is its gain.
     """
     proof, scope, layers = reading["proof"], reading["scope"], {layer["name"]: layer for layer in reading["layers"]}
-    radius, everywhere = reach(scope), scope == "global"
+    radius, everywhere = scope_reach(scope), scope == "global"
     if everywhere and proof["samples"] != 1:
         yield f"proof: {proof['samples']} samples side by side cannot stand in the scope global, which has no samples"
     moved: dict[int, float] = {}
     for source, log in zip(proof["sources"], proof["log10_radii"], strict=True):
-        moved[source] = number({f"radius of source {source}": log})
-        yield from differ(f"scope {scope}: the radius of source {source}", moved[source], radius)
+        moved[source] = stored_number({f"radius of source {source}": log})
+        yield from difference_sentence(f"scope {scope}: the radius of source {source}", moved[source], radius)
     first: set[str] = set()  # a further output of a layer may have a gain of its own
     for step in proof["steps"]:
-        name, arrived = step["layer"], join([moved[value] for value in step["inputs"]], step["disjoint"])
-        moved[step["output"]] = stored = number(step, "log10_radius")
+        name, arrived = step["layer"], join_decades([moved[value] for value in step["inputs"]], step["disjoint"])
+        moved[step["output"]] = stored = stored_number(step, "log10_radius")
         if not name:
-            yield from differ("a step without a layer: log10_radius", stored, arrived, NEUTRAL, above=True)
+            yield from difference_sentence("a step without a layer: log10_radius", stored, arrived, NEUTRAL, above=True)
         elif name in layers and name not in first:
-            gain, most = number(layers[name]["log10_gain"], "upper"), number(step, "log10_everywhere")
-            limit = product(gain, arrived)
+            gain, most = stored_number(layers[name]["log10_gain"], "upper"), stored_number(step, "log10_everywhere")
+            limit = decade_product(gain, arrived)
             exact = is_linear(layers[name], step) and not 300 < abs(limit) < INF  # beyond, float64 has no such size
-            yield from differ(f"layer {name}: log10_radius", stored, limit, NEUTRAL, above=not exact)
+            yield from difference_sentence(f"layer {name}: log10_radius", stored, limit, NEUTRAL, above=not exact)
             said = f"layer {name}: log10_gain against log10_everywhere in the scope {scope}"
-            yield from differ(said, gain, most, NEUTRAL, above=not everywhere)
+            yield from difference_sentence(said, gain, most, NEUTRAL, above=not everywhere)
         first.add(name)
 
 
@@ -213,26 +217,26 @@ def is_linear(layer: Row, step: Row) -> bool:
     return layer["log10_spectral"] is not None and len(step["inputs"]) == 1 and not layer["rule"].startswith("user.")
 
 
-def found(reading: Row) -> Iterator[str]:
+def witnessed_slope(reading: Row) -> Iterator[str]:
     """The largest slope: met at a listed sample, shown by two lengths, not above what is proved."""
-    lower, witness = number(reading, "log10_lower"), reading["witness"]
-    lows = [number(row, "log10_lower") for row in reading["samples"]]
-    yield from differ("log10_lower against the largest of the samples", lower, max(lows), CUT)
+    lower, witness = stored_number(reading, "log10_lower"), reading["witness"]
+    lows = [stored_number(row, "log10_lower") for row in reading["samples"]]
+    yield from difference_sentence("log10_lower against the largest of the samples", lower, max(lows), CUT)
     if witness is None:
-        yield from differ("log10_lower without a witness", lower, -INF)
+        yield from difference_sentence("log10_lower without a witness", lower, -INF)
     elif lower > -INF:
         named = re.search(r"sample (\d+)$", witness["where"])
         if named is None or lows[int(named[1])] < max(lows):
             yield f"witness: {witness['where']!r} is not where the samples are steepest"
-        run, rise = number(witness, "input_change"), number(witness, "output_change")
+        run, rise = stored_number(witness, "input_change"), stored_number(witness, "output_change")
         slope = math.log10(rise) - math.log10(run) if run > 0 and rise > 0 else -INF
         if witness["where"].startswith("secant"):
-            yield from differ("log10_lower against its secant", lower, slope, CUT)
-        yield from differ("log10_lower against its witness", lower + AGREEMENT, slope, CUT, above=True)
-    yield from differ("log10_lower", lower, number(reading, "log10_upper"), 0, above=True)
+            yield from difference_sentence("log10_lower against its secant", lower, slope, CUT)
+        yield from difference_sentence("log10_lower against its witness", lower + AGREEMENT, slope, CUT, above=True)
+    yield from difference_sentence("log10_lower", lower, stored_number(reading, "log10_upper"), 0, above=True)
 
 
-def number(row: Row, key: str = "", null: float | None = None) -> float:
+def stored_number(row: Row, key: str = "", null: float | None = None) -> float:
     """A stored number, the only one of its row where no key is given; null only where it stands for ``null``.
 
     Raises:
@@ -246,14 +250,16 @@ def number(row: Row, key: str = "", null: float | None = None) -> float:
     raise ValueError(f"{row.get('name', '')} {name}: expected a number, got {value!r:.40}".strip())
 
 
-def differ(what: str, stored: float, again: float, within: float = ROUNDING, *, above: bool = False) -> Iterator[str]:
+def difference_sentence(
+    what: str, stored: float, again: float, within: float = ROUNDING, *, above: bool = False
+) -> Iterator[str]:
     """A sentence where two numbers are not the same, or, with ``above``, the first is larger."""
     size = min(max(1, abs(again)), 1e6)
     if stored != again and (stored > again + within * size or not (above or stored >= again - within * size)):
         yield f"{what}: stored {stored:.9g}, {'at most' if above else 'recomputed'} {again:.9g}"
 
 
-def parse(text: str) -> Any:
+def parse_text(text: str) -> Any:
     """What a file holds.
 
     Raises:
@@ -267,7 +273,7 @@ def parse(text: str) -> Any:
         raise ValueError(f"no JSON: {error}; was the file cut?") from None
 
 
-def unlike(data: Any) -> str:
+def file_problem(data: Any) -> str:
     """What is wrong with a file of several readings as a whole, in one sentence; empty where nothing is.
 
     Its own fields, where it has any of a reading, repeat the first of its readings: both places are read by someone.
@@ -299,7 +305,7 @@ def readings_of(data: Any) -> list[tuple[str, Any]]:
 
 def check_file(data: Any, each: Callable[[Any], list[str]] = check) -> list[str]:
     """What is wrong with a file, a sentence each: the file as a whole, and ``each`` of its readings."""
-    whole = unlike(data)
+    whole = file_problem(data)
     return [whole] * bool(whole) + [label + said for label, item in readings_of(data) for said in each(item)]
 
 
@@ -308,7 +314,7 @@ def main() -> int:
     failed = 0
     for name in sys.argv[1:]:
         try:
-            wrong = check_file(parse(Path(name).read_text("utf-8")))
+            wrong = check_file(parse_text(Path(name).read_text("utf-8")))
         except (OSError, ValueError) as error:
             wrong = [f"expected a JSON file with readings: {error.strerror if isinstance(error, OSError) else error}"]
         print("\n".join(f"{name}: {sentence}" for sentence in wrong or ["verified, without the weights"]))

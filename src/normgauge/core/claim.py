@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
-from normgauge.core.fields import Form, Seconds, Stored, Told
-from normgauge.core.spelled import spell
+from normgauge.core.fields import FieldForm, Seconds, Stored, Told
+from normgauge.core.spelled import spell_number
 
 OWN = "normgauge"  # as a source: our own results
 
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
     WITHDRAWN = "withdrawn by the author"  # in the same text
 
 
-class Kind(StrEnum):
+class ComparisonKind(StrEnum):
     """What a finding says about its numbers."""
 
     EQUAL = "equal"  # measured = predicted: a statement, or its correction, is confirmed
@@ -38,25 +38,25 @@ class Kind(StrEnum):
 
 def _measured(value: float) -> float | str | None:
     """A check that broke down may find NaN, which is no number."""
-    return None if math.isnan(value) else spell(value)
+    return None if math.isnan(value) else spell_number(value)
 
 
 def _lines(lines: Sequence[tuple[str, Sequence[float]]]) -> list[dict[str, Any]]:
-    return [{"name": name, "y": [spell(v) for v in y]} for name, y in lines]
+    return [{"name": name, "y": [spell_number(v) for v in y]} for name, y in lines]
 
 
 def _drawn(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, tuple[float, ...]], ...]:
     return tuple((line["name"], tuple(float(v) for v in line["y"])) for line in lines)
 
 
-Measured = Annotated[float, Form("number", _measured, float)]
+Measured = Annotated[float, FieldForm("number", _measured, float)]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Stored):
+class Comparison(Stored):
     """One comparison a check made."""
 
-    kind: Annotated[Kind, Told("what the numbers are compared for")]
+    kind: Annotated[ComparisonKind, Told("what the numbers are compared for")]
     what: Annotated[str, Told("a few words on what was measured")]
     measured: Annotated[Measured, Told("the number found on this instance")]
     predicted: Annotated[Measured | None, Told("what the statement (or its correction) says it is, or is at most")]
@@ -75,7 +75,7 @@ class Curve(Stored):
     x: Annotated[tuple[float, ...], Told("where the lines are known")]
     lines: Annotated[
         tuple[tuple[str, tuple[float, ...]], ...],
-        Form("[object]", _lines, _drawn),
+        FieldForm("[object]", _lines, _drawn),
         Told("each with its `name` and its values `y`"),
     ]
     log_x: Annotated[bool, Told("whether the axis is logarithmic", key="log_x")] = False
@@ -112,7 +112,7 @@ class Outcome(Stored):
     seconds: Annotated[Seconds, Told("CPU time of the check")] = 0.0
     problem: Annotated[str, Told("what went wrong where the check broke off")] = ""
     absent: Annotated[str, Told("why it was not run; empty where it was")] = ""
-    findings: Annotated[tuple[Finding, ...], Told("the comparisons, see below")] = ()
+    findings: Annotated[tuple[Comparison, ...], Told("the comparisons, see below")] = ()
     curves: Annotated[tuple[Curve, ...], Told("small plots, see below")] = ()
 
     @property
@@ -126,7 +126,7 @@ class Outcome(Stored):
         return self.ran and not self.problem and bool(self.findings) and all(f.passed for f in self.findings)
 
     @property
-    def headline(self) -> Finding | None:
+    def headline(self) -> Comparison | None:
         """The comparison to show in a table: the first counterexample, else the first one with a prediction."""
         telling = [f for f in self.findings if f.published is not None]
         telling += [f for f in self.findings if f.predicted is not None]

@@ -12,7 +12,7 @@ from normgauge.core.attribution import attribute
 from normgauge.core.bound import Evidence
 from normgauge.core.fields import SIDES, Log, Stored, Told
 from normgauge.core.reading import LayerRecord, Reading
-from normgauge.core.spelled import LN10, spell, to_log10
+from normgauge.core.spelled import LN10, spell_number, to_log10
 
 ADDED, REMOVED, REPLACED, KEPT = "added", "removed", "kind changed", "kept"
 SAME = 0.01 * LN10  # a hundredth of a decade: below it two bounds are called the same
@@ -122,7 +122,7 @@ class Difference:
             "log10_upper": self.upper.to_json(),
             "log10_folded": self.folded.to_json(),
             "log10_lower": self.lower.to_json(),
-            "gap": {"a": spell(self.a.gap), "b": spell(self.b.gap)},
+            "gap": {"a": spell_number(self.a.gap), "b": spell_number(self.b.gap)},
             "evidence": {"a": str(self.a.evidence), "b": str(self.b.evidence)},
             "path_dependent": {"a": self.a.path_dependent, "b": self.b.path_dependent},
             "log10_refuted": {"a": to_log10(self.a.log_refuted), "b": to_log10(self.b.log_refuted)},
@@ -133,7 +133,7 @@ class Difference:
         }
 
 
-def compare(a: Reading, b: Reading) -> Difference:
+def compare_readings(a: Reading, b: Reading) -> Difference:
     """What changed from ``a`` to ``b``; both in the same scope."""
     upper = Change(a.log_upper, b.log_upper)
     shares = attribute(a, b)
@@ -151,10 +151,10 @@ def compare(a: Reading, b: Reading) -> Difference:
     )
 
 
-def matched(a: Sequence[Reading], b: Sequence[Reading]) -> tuple[list[Difference], list[str]]:
+def match_scopes(a: Sequence[Reading], b: Sequence[Reading]) -> tuple[list[Difference], list[str]]:
     """The differences in every scope both sides have, and the scopes only one of them has."""
     first, second = ({str(r.scope): r for r in side} for side in (a, b))
-    return [compare(first[scope], second[scope]) for scope in first if scope in second], sorted(
+    return [compare_readings(first[scope], second[scope]) for scope in first if scope in second], sorted(
         set(first) ^ set(second)
     )
 

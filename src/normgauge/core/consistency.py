@@ -19,46 +19,60 @@ from normgauge.core.checker import (
     ROUNDING,
     VOID,
     Row,
-    compose,
-    differ,
-    found,
-    gains,
+    compose_proof,
+    decade_product,
+    difference_sentence,
+    digest_matches,
     graph,
-    join,
-    number,
-    product,
-    reach,
+    join_decades,
     refuted,
-    scoped,
-    sealed,
-    totals,
+    sample_totals,
+    scope_matches,
+    scope_reach,
+    step_gains,
+    stored_number,
+    witnessed_slope,
 )
 from normgauge.core.checker import check as checked
-from normgauge.core.fields import Misfit, record
+from normgauge.core.fields import Misfit, record_form
 from normgauge.core.reading import Published, Reading, Sigma
 
 LOSSES = {"cross_entropy": (2, 0), "softmax_l1": (0.5, 0), "l1_sum": (1, 1), "huber_sum_delta_1": (1, 1)}
 LOSSES |= {"bce_with_logits_sum": (1, 1), "bce_with_logits_mean": (1, -1)}  # constant² = factor · outputs^power
 
 
-def check(reading: Any) -> list[str]:
+def check_consistency(reading: Any) -> list[str]:
     """What is wrong with one reading, its totals included, a sentence each."""
-    parts = (form, sealed, graph, totals, scoped, shares, ways, published, found, beyond, derived, evidence, refuted)
+    parts = (
+        form,
+        digest_matches,
+        graph,
+        sample_totals,
+        scope_matches,
+        shares,
+        ways,
+        published_products,
+        witnessed_slope,
+        beyond,
+        derived,
+        evidence_fits,
+        refuted,
+    )
     return checked(reading, parts)
 
 
 def form(reading: Row) -> Iterator[str]:
     """Every field that is declared is there and of its kind; of those that are not, the first is named."""
     try:
-        record(Reading).into(reading)
-        record(Published).into(reading["published"])
+        record_form(Reading).into(reading)
+        record_form(Published).into(reading["published"])
     except Misfit as wrong:
         yield str(wrong)
 
 
 def shares(reading: Row) -> Iterator[str]:
     """Every layer is in the proof, and its two shares are its largest gains there."""
-    folded, balanced = (max(compose(reading["proof"], column)) for column in ("folded", "balanced"))
+    folded, balanced = (max(compose_proof(reading["proof"], column)) for column in ("folded", "balanced"))
     gained = balanced - folded if folded < INF else 0.0
     steps, samples = [step for step in reading["proof"]["steps"] if step["layer"]], reading["proof"]["samples"]
     groups = {name: list(group) for name, group in groupby(steps, key=lambda step: step["layer"])}
@@ -67,13 +81,15 @@ def shares(reading: Row) -> Iterator[str]:
         return
     for layer in reading["layers"]:
         name, parts = f"layer {layer['name']}", groups[layer["name"]]
-        largest = {c: max(x for s in parts for g in gains(s, c, samples) for x in g) for c in ("folded", "balanced")}
+        largest = {
+            c: max(x for s in parts for g in step_gains(s, c, samples) for x in g) for c in ("folded", "balanced")
+        }
         # where balancing gained nothing the column shows the folded gains; at a tie it may show either
-        stored, shown = number(layer, "log10_balanced"), "balanced" if gained < 0 else "folded"
-        if abs(gained) <= ROUNDING and list(differ("", stored, largest[shown])):
+        stored, shown = stored_number(layer, "log10_balanced"), "balanced" if gained < 0 else "folded"
+        if abs(gained) <= ROUNDING and list(difference_sentence("", stored, largest[shown])):
             shown = "balanced" if shown == "folded" else "folded"
-        yield from differ(f"{name}: log10_folded", number(layer, "log10_folded"), largest["folded"])
-        yield from differ(f"{name}: log10_balanced", stored, largest[shown])
+        yield from difference_sentence(f"{name}: log10_folded", stored_number(layer, "log10_folded"), largest["folded"])
+        yield from difference_sentence(f"{name}: log10_balanced", stored, largest[shown])
 
 
 def ways(reading: Row) -> Iterator[str]:
@@ -83,33 +99,38 @@ def ways(reading: Row) -> Iterator[str]:
     first: dict[str, int] = {}
     for step in proof["steps"]:
         name, arms = step["layer"], [to[value] for value in step["inputs"]]
-        arrived = join([log for log, _ in arms], step["disjoint"])
+        arrived = join_decades([log for log, _ in arms], step["disjoint"])
         to[step["output"]] = INF if name else arrived, False  # a further output of a layer may have a gain of its own
         if name and name not in first:
             first[name] = step["output"]
-            yield from enclosed(layers[name])
-            stored, limit = number(layers[name], "log10_cumulative"), product(own(layers[name]), arrived)
+            yield from layer_enclosures(layers[name])
+            stored, limit = (
+                stored_number(layers[name], "log10_cumulative"),
+                decade_product(layer_gain(layers[name]), arrived),
+            )
             loose = not arms[0][1] or not fixed(proof, step, layers)
-            yield from differ(f"layer {name}: log10_cumulative", stored, limit, NEUTRAL, above=loose)
+            yield from difference_sentence(f"layer {name}: log10_cumulative", stored, limit, NEUTRAL, above=loose)
             to[step["output"]] = stored, True
-    yield from differ("log10_folded", max(compose(proof, "folded")), to[proof["output"]][0], above=True)
+    yield from difference_sentence(
+        "log10_folded", max(compose_proof(proof, "folded")), to[proof["output"]][0], above=True
+    )
     for step in reversed(proof["steps"]):
         arms, name, gain, exact = onward.get(step["output"], []), step["layer"], INF if step["layer"] else 0.0, False
         if not arms:
             continue
-        reach = join([log for log, _ in arms], False)
+        reach = join_decades([log for log, _ in arms], False)
         if first.get(name) == step["output"]:
             loose = len(arms) > 1 or not arms[0][1]
-            gain, stored = own(layers[name]), number(layers[name], "log10_to_output")
-            yield from differ(f"layer {name}: log10_to_output", stored, reach, NEUTRAL, above=loose)
+            gain, stored = layer_gain(layers[name]), stored_number(layers[name], "log10_to_output")
+            yield from difference_sentence(f"layer {name}: log10_to_output", stored, reach, NEUTRAL, above=loose)
             reach, exact = stored, fixed(proof, step, layers)
         for value in step["inputs"]:
-            onward.setdefault(value, []).append((product(gain, reach), exact))
+            onward.setdefault(value, []).append((decade_product(gain, reach), exact))
 
 
-def own(layer: Row) -> float:
+def layer_gain(layer: Row) -> float:
     """A layer's own gain, the largest over the samples."""
-    return number(layer["log10_gain"], "upper")
+    return stored_number(layer["log10_gain"], "upper")
 
 
 def fixed(proof: Row, step: Row, layers: dict[str, Row]) -> bool:
@@ -117,34 +138,40 @@ def fixed(proof: Row, step: Row, layers: dict[str, Row]) -> bool:
     return len(step["inputs"]) == 1 and (proof["samples"] == 1 or layers[step["layer"]]["log10_spectral"] is not None)
 
 
-def enclosed(layer: Row) -> Iterator[str]:
+def layer_enclosures(layer: Row) -> Iterator[str]:
     """Enclosures are the right way round, a linear map's gain is its norm, σ is in order."""
     name, norm, sigma = f"layer {layer['name']}", layer["log10_spectral"], layer["sigma"]
-    ends = [(number(row, "lower"), number(row, "upper")) for row in (layer["log10_gain"], norm) if row is not None]
+    ends = [
+        (stored_number(row, "lower"), stored_number(row, "upper"))
+        for row in (layer["log10_gain"], norm)
+        if row is not None
+    ]
     for lower, upper in ends:
-        yield from differ(f"{name}: the lower end of an enclosure", lower, upper, 0, above=True)
+        yield from difference_sentence(f"{name}: the lower end of an enclosure", lower, upper, 0, above=True)
     if norm is not None and not layer["rule"].startswith("user."):  # a rule of the user's may count more than the norm
-        yield from differ(f"{name}: log10_gain against log10_spectral", ends[0][1], ends[1][1])
+        yield from difference_sentence(f"{name}: log10_gain against log10_spectral", ends[0][1], ends[1][1])
     if sigma is not None:
-        low, mean, high, *_ = [number(sigma, key) for key in Sigma.__annotations__]
+        low, mean, high, *_ = [stored_number(sigma, key) for key in Sigma.__annotations__]
         if not 0 <= low * (1 - ROUNDING) <= mean <= high * (1 + ROUNDING):
             yield f"{name}: sigma out of order: min {low:.9g}, rms {mean:.9g}, max {high:.9g}"
 
 
-def published(reading: Row) -> Iterator[str]:
+def published_products(reading: Row) -> Iterator[str]:
     """The products that follow from the layers; the others need vectors that are not stored."""
     table, layers = reading["published"], reading["layers"]
     weights = [layer for layer in layers if layer["log10_spectral"] and layer["log10_frobenius"] is not None]
     norms = [layer for layer in layers if layer["sigma"]]
-    p_w = product(*(number(layer["log10_spectral"], "upper") for layer in weights))
-    frobenius = product(*(number(layer, "log10_frobenius") for layer in weights))
-    bound = product(p_w, *(own(layer) for layer in norms))
+    p_w = decade_product(*(stored_number(layer["log10_spectral"], "upper") for layer in weights))
+    frobenius = decade_product(*(stored_number(layer, "log10_frobenius") for layer in weights))
+    bound = decade_product(p_w, *(layer_gain(layer) for layer in norms))
     for key, again in {"P_w": p_w, "P_w_frobenius": frobenius, "theorem9": bound}.items():
-        yield from differ(f"log10_{key}", number(table, f"log10_{key}"), again)
+        yield from difference_sentence(f"log10_{key}", stored_number(table, f"log10_{key}"), again)
     for key in ("min", "rms", "max"):
-        sizes = [number(layer["sigma"], key) for layer in norms]
-        again = -product(*(math.log10(size) for size in sizes if size > 0))
-        yield from differ(f"log10_prod_inv_sigma, {key}", number(table["log10_prod_inv_sigma"], key), again)
+        sizes = [stored_number(layer["sigma"], key) for layer in norms]
+        again = -decade_product(*(math.log10(size) for size in sizes if size > 0))
+        yield from difference_sentence(
+            f"log10_prod_inv_sigma, {key}", stored_number(table["log10_prod_inv_sigma"], key), again
+        )
 
 
 def beyond(reading: Row) -> Iterator[str]:
@@ -152,45 +179,51 @@ def beyond(reading: Row) -> Iterator[str]:
     if reading["evidence"] == "refuted":
         return
     for place, row in enumerate(reading["samples"]):
-        lower, upper = number(row, "log10_lower"), number(row, "log10_upper", INF)
-        yield from differ(f"sample {place}: log10_lower", lower, upper, CUT, above=True)
+        lower, upper = stored_number(row, "log10_lower"), stored_number(row, "log10_upper", INF)
+        yield from difference_sentence(f"sample {place}: log10_lower", lower, upper, CUT, above=True)
     for layer in reading["layers"]:
-        reached, limit = number(layer, "log10_reached", -INF), number(layer, "log10_cumulative")
-        if followed(reading):
-            yield from differ(f"layer {layer['name']}: log10_reached", reached, limit, CUT, above=True)
+        reached, limit = stored_number(layer, "log10_reached", -INF), stored_number(layer, "log10_cumulative")
+        if direction_comparable(reading):
+            yield from difference_sentence(f"layer {layer['name']}: log10_reached", reached, limit, CUT, above=True)
 
 
-def followed(reading: Row) -> bool:
+def direction_comparable(reading: Row) -> bool:
     """Whether what a direction reached can be held against a bound.
 
     It was followed over a way of at most 0.01, and a bound at a point holds at the point. A part that is not known may
     hide a way into a layer, another path another slope, and seven digits are too few for so short a way.
     """
     sure = reading["evidence"] != "unknown" and not reading["path_dependent"]
-    return sure and reading["precision"] == "float64" and reach(reading["scope"]) >= -2
+    return sure and reading["precision"] == "float64" and scope_reach(reading["scope"]) >= -2
 
 
 def derived(reading: Row) -> Iterator[str]:
     """Losses are the bound times their own constants; in a ball the output moves by at most bound times radius."""
-    upper, losses, moved = number(reading, "log10_upper"), reading["log10_loss"], reading["log10_displacement"]
+    upper, losses, moved = stored_number(reading, "log10_upper"), reading["log10_loss"], reading["log10_displacement"]
     finite = math.isfinite(upper)
-    outputs = max(round(10 ** (2 * (number(losses, "l1_sum") - upper))), 1) if finite else 1
+    outputs = max(round(10 ** (2 * (stored_number(losses, "l1_sum") - upper))), 1) if finite else 1
     for key, (factor, power) in LOSSES.items():
         again = upper + math.log10(factor * outputs**power) / 2 if finite else upper
-        yield from differ(f"log10_loss, {key}", number(losses, key), again)
+        yield from difference_sentence(f"log10_loss, {key}", stored_number(losses, key), again)
     ball = reading["scope"].startswith("ball:")
     if ball != (moved is not None):
         yield f"log10_displacement: {moved!r} cannot stand in the scope {reading['scope']!r}"
     elif ball:
-        ends = {step["output"]: number(step, "log10_radius") for step in reading["proof"]["steps"]}
-        limit = min(product(upper, reach(reading["scope"])), ends.get(reading["proof"]["output"], INF))
+        ends = {step["output"]: stored_number(step, "log10_radius") for step in reading["proof"]["steps"]}
+        limit = min(decade_product(upper, scope_reach(reading["scope"])), ends.get(reading["proof"]["output"], INF))
         again = INF if reading["evidence"] in VOID else limit
-        yield from differ("log10_displacement", number(reading, "log10_displacement"), again, NEUTRAL)
+        yield from difference_sentence(
+            "log10_displacement", stored_number(reading, "log10_displacement"), again, NEUTRAL
+        )
 
 
-def evidence(reading: Row) -> Iterator[str]:
+def evidence_fits(reading: Row) -> Iterator[str]:
     """How the bound is known fits what is named: parts without a bound, a slope above it, a path, a chance to fail."""
-    upper, word, named = number(reading, "log10_upper"), reading["evidence"], reading["unknown"] + reading["no_bound"]
+    upper, word, named = (
+        stored_number(reading, "log10_upper"),
+        reading["evidence"],
+        reading["unknown"] + reading["no_bound"],
+    )
     if bool(named) != (word == "unknown") or word not in list(Evidence):
         yield f"evidence: {word!r} with {len(reading['unknown'])} unknown parts and {len(reading['no_bound'])} no_bound"
     if (word in VOID and upper != INF) or (upper == INF and word not in VOID and not reading["unbounded"]):

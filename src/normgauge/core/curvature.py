@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from normgauge.core.fields import Form, Seconds, Stored, Told
+from normgauge.core.fields import FieldForm, Seconds, Stored, Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ def _with_value(value: float) -> Eigenvalue:
     return Eigenvalue(value, math.nan, math.nan)
 
 
-VALUE_ALONE = Form("number", _value, _with_value)
+VALUE_ALONE = FieldForm("number", _value, _with_value)
 
 
 @dataclass(frozen=True, slots=True)
-class Trace(Stored):
+class TraceEstimate(Stored):
     """A trace, estimated with random vectors."""
 
     value: Annotated[float, Told("the mean over them")]
@@ -51,7 +51,7 @@ class LayerCurvature(Stored):
 
     name: Annotated[str, Told("module path")]
     parameters: Annotated[int, Told("their number")]
-    trace: Annotated[Trace, Told("of the block")]
+    trace: Annotated[TraceEstimate, Told("of the block")]
     top: Annotated[Eigenvalue | None, Told("its largest eigenvalue; `null` where it was not asked for")]
 
 
@@ -118,7 +118,7 @@ class Curvature(Stored):
         tuple[Eigenvalue, ...], Told("the largest, counted algebraically, in descending order; see below")
     ]
     smallest: Annotated[Eigenvalue, Told("the smallest one found; the true one is not above it")]
-    trace: Annotated[Trace, Told("of the whole Hessian, see below")]
+    trace: Annotated[TraceEstimate, Told("of the whole Hessian, see below")]
     sharpness_scale_free: Annotated[
         Eigenvalue,
         VALUE_ALONE,
@@ -143,6 +143,6 @@ class Curvature(Stored):
         return self.sharpness_scale_free.residual
 
     def __str__(self) -> str:
-        from normgauge.render.curvature import text
+        from normgauge.render.curvature import curvature_text
 
-        return text(self)
+        return curvature_text(self)

@@ -32,7 +32,7 @@ from typing import (
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.interval import LogInterval
-from normgauge.core.spelled import from_log10, spell, to_log10, unspell
+from normgauge.core.spelled import from_log10, spell_number, to_log10, unspell_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST = 1e308  # JSON has longer numbers than float64
@@ -67,7 +67,7 @@ class Told:
         return function
 
 
-class Form(NamedTuple):
+class FieldForm(NamedTuple):
     """How values of a type are stored: in words, to JSON, and back; what does not fit raises `Misfit`."""
 
     words: str
@@ -80,7 +80,7 @@ class Field(NamedTuple):
 
     name: str
     key: str
-    form: Form
+    form: FieldForm
     told: Told
     given: bool
 
@@ -131,7 +131,7 @@ class Stored:
             ReadingError: for a field that is missing or of the wrong kind; the first one is named.
         """
         owner: Any = cls
-        given = {field.name for field in declared(owner) if field.given}
+        given = {field.name for field in declared_fields(owner) if field.given}
         if any(f.default is f.default_factory is MISSING and f.name not in given for f in fields(owner)):
             raise ReadingError(f"{cls.__name__} is written to files and not read back from them")
         try:
@@ -153,7 +153,7 @@ class Stored:
 
 
 @cache
-def declared(cls: type) -> tuple[Field, ...]:
+def declared_fields(cls: type) -> tuple[Field, ...]:
     """The fields of a record in the order of its JSON form: constants and attributes, then properties."""
     found = []
     for name, hint in get_type_hints(cls, include_extras=True).items():
@@ -174,12 +174,12 @@ def _key(name: str) -> str:
     return f"log10_{name.removeprefix('log_')}" if name.startswith("log_") else name
 
 
-def form_of(hint: Any) -> Form:
+def form_of(hint: Any) -> FieldForm:
     """How a type is stored; an annotation may name another form, or the record whose fields a table has."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return form_of(next((item for item in args[1:] if isinstance(item, Form | type)), args[0]))
-    if isinstance(hint, Form):
+        return form_of(next((item for item in args[1:] if isinstance(item, FieldForm | type)), args[0]))
+    if isinstance(hint, FieldForm):
         return hint
     if origin in (Union, UnionType):
         return _either(sorted(args, key=lambda arg: arg is not NoneType))
@@ -190,13 +190,13 @@ def form_of(hint: Any) -> Form:
         return _table(form_of(args[1]))
     if hint in PLAIN:
         return PLAIN[hint]
-    return _one_of(hint) if issubclass(hint, StrEnum) else record(hint)
+    return _one_of(hint) if issubclass(hint, StrEnum) else record_form(hint)
 
 
 @cache
-def record(cls: type) -> Form:
+def record_form(cls: type) -> FieldForm:
     """An object with the fields of ``cls``. Others are left out, or kept where ``cls`` only says what a table holds."""
-    fields, table = declared(cls), is_typeddict(cls)
+    fields, table = declared_fields(cls), is_typeddict(cls)
     known = {field.key: field.form.out for field in fields}
     stored = [(field.key, field.name, field.form.out) for field in fields]
     read = [(f.key, f.form.into, f.told.since > 1, f.told.absent, f.given and f.name) for f in fields]
@@ -225,16 +225,16 @@ def record(cls: type) -> Form:
             raise wrong.within(key) from None
         return made if table else cls(**made)
 
-    return Form("object", out, into)
+    return FieldForm("object", out, into)
 
 
-def plain(
+def plain_form(
     expected: str,
     fits: Callable[[Any], bool],
     out: Callable[[Any], Any] = lambda value: value,
     back: Callable[[Any], Any] = lambda value: value,
     words: str = "",
-) -> Form:
+) -> FieldForm:
     """A form that holds no others."""
 
     def into(value: Any) -> Any:
@@ -242,7 +242,7 @@ def plain(
             raise Misfit(expected, value)
         return back(value)
 
-    return Form(words or expected.removeprefix("a "), out, into)
+    return FieldForm(words or expected.removeprefix("a "), out, into)
 
 
 def _read(take: Callable[[Any], Any], items: Iterable[tuple[Any, Any]], place: str) -> list[Any]:
@@ -256,31 +256,31 @@ def _read(take: Callable[[Any], Any], items: Iterable[tuple[Any, Any]], place: s
     return done
 
 
-def _each(form: Form) -> Form:
+def _each(form: FieldForm) -> FieldForm:
     words, out, take = form
-    listed = plain("a list", lambda value: isinstance(value, list | tuple)).into
-    return Form(
+    listed = plain_form("a list", lambda value: isinstance(value, list | tuple)).into
+    return FieldForm(
         f"[{words}]",
         lambda value: [out(item) for item in value],
         lambda value: tuple(_read(take, enumerate(listed(value)), "[{}]")),
     )
 
 
-def _table(form: Form) -> Form:
+def _table(form: FieldForm) -> FieldForm:
     words, out, take = form
-    return Form(
+    return FieldForm(
         f"{{name: {words}}}",
         lambda value: {key: out(item) for key, item in value.items()},
         lambda value: dict(zip(value, _read(take, _object(value).items(), "{}"), strict=True)),
     )
 
 
-def _pairs(form: Form) -> Form:
+def _pairs(form: FieldForm) -> FieldForm:
     table = _table(form)
-    return Form(table.words, lambda value: table.out(dict(value)), lambda value: tuple(table.into(value).items()))
+    return FieldForm(table.words, lambda value: table.out(dict(value)), lambda value: tuple(table.into(value).items()))
 
 
-def _either(hints: list[Any]) -> Form:
+def _either(hints: list[Any]) -> FieldForm:
     """The first form whose type a value has; the last for all others."""
     forms = [form_of(hint) for hint in hints]
     types = [get_origin(hint) or hint for hint in hints[:-1]]
@@ -300,11 +300,11 @@ def _either(hints: list[Any]) -> Form:
         return take_rest(value)
 
     words = [form.words for form in forms]
-    return Form(" or ".join(sorted(words, key="null".__eq__)), out, into)
+    return FieldForm(" or ".join(sorted(words, key="null".__eq__)), out, into)
 
 
-def _one_of(words: type[StrEnum]) -> Form:
-    return plain(f"one of {', '.join(words)}", lambda value: value in list(words), str, words, "word")
+def _one_of(words: type[StrEnum]) -> FieldForm:
+    return plain_form(f"one of {', '.join(words)}", lambda value: value in list(words), str, words, "word")
 
 
 def _is_number(value: Any) -> bool:
@@ -323,27 +323,35 @@ def _scope(value: Any) -> Scope:
 
 
 def _interval(ends: Any) -> LogInterval:
-    read = record(Ends).into(ends)
+    read = record_form(Ends).into(ends)
     return LogInterval(min(read["lower"], read["upper"]), read["upper"])
 
 
 NUMBER = 'a number, "inf" or "-inf"'
-_object = plain("an object", lambda value: isinstance(value, Mapping)).into
-PLAIN: dict[Any, Form] = {
-    NoneType: plain("null", lambda value: value is None),
-    str: plain("a text", lambda value: isinstance(value, str)),
-    bool: plain("true or false", lambda value: isinstance(value, bool)),
-    int: plain("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0),
-    float: plain(NUMBER, _is_spelled, spell, unspell, "number"),
-    Scope: Form("scope", str, _scope),
-    LogInterval: Form("enclosure", lambda value: {"lower": to_log10(value.lo), "upper": to_log10(value.hi)}, _interval),
+_object = plain_form("an object", lambda value: isinstance(value, Mapping)).into
+PLAIN: dict[Any, FieldForm] = {
+    NoneType: plain_form("null", lambda value: value is None),
+    str: plain_form("a text", lambda value: isinstance(value, str)),
+    bool: plain_form("true or false", lambda value: isinstance(value, bool)),
+    int: plain_form(
+        "a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    ),
+    float: plain_form(NUMBER, _is_spelled, spell_number, unspell_number, "number"),
+    Scope: FieldForm("scope", str, _scope),
+    LogInterval: FieldForm(
+        "enclosure", lambda value: {"lower": to_log10(value.lo), "upper": to_log10(value.hi)}, _interval
+    ),
 }
-Log = Annotated[float, plain(NUMBER, _is_spelled, to_log10, from_log10, "decades")]  # a natural logarithm in memory
-Log10 = Annotated[float, plain(NUMBER, _is_spelled, spell, unspell, "decades")]  # decimal in memory too
-Finite = Annotated[float, plain("a number", _is_number)]
-Share = Annotated[float, plain("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)]
-Seconds = Annotated[float, plain("a number", _is_number, lambda value: round(value, 4), words="seconds")]
-SIDES = Form(  # of two readings
+Log = Annotated[
+    float, plain_form(NUMBER, _is_spelled, to_log10, from_log10, "decades")
+]  # a natural logarithm in memory
+Log10 = Annotated[
+    float, plain_form(NUMBER, _is_spelled, spell_number, unspell_number, "decades")
+]  # decimal in memory too
+Finite = Annotated[float, plain_form("a number", _is_number)]
+Share = Annotated[float, plain_form("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)]
+Seconds = Annotated[float, plain_form("a number", _is_number, lambda value: round(value, 4), words="seconds")]
+SIDES = FieldForm(  # of two readings
     "{a, b}", lambda pair: {"a": pair[0], "b": pair[1]}, lambda sides: (sides["a"], sides["b"])
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from normgauge.core.errors import ReadingError
-from normgauge.core.fields import SIDES, Form, Log, Stored, Told
+from normgauge.core.fields import SIDES, FieldForm, Log, Stored, Told
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import to_log10
 
@@ -61,7 +61,7 @@ class LayerRatio(Stored):
 
     @property
     @Told("of the two constants, to each power a law uses; `null` where nothing can be said")
-    def log_ratio(self) -> Annotated[float | None, Form("{power: decades or null}", _powers, dict)]:
+    def log_ratio(self) -> Annotated[float | None, FieldForm("{power: decades or null}", _powers, dict)]:
         """log(L_a/L_b); None where nothing can be said."""
         return None if self.why or self.log_a is None or self.log_b is None else self.log_a - self.log_b
 

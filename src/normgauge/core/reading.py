@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, TypedDict
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.checker import SCHEMA, digest, graph
 from normgauge.core.errors import ReadingError
-from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared, form_of
+from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared_fields, form_of
 from normgauge.core.interval import LogInterval
 from normgauge.core.proof import Proof
-from normgauge.core.refute import judged
+from normgauge.core.refute import judged_reading
 from normgauge.core.spelled import LN10
 from normgauge.core.stored import read_items
 from normgauge.core.version import __version__
@@ -105,7 +105,7 @@ OPTIONS = form_of(Mapping[str, str | bool | Finite | None])
 PRODUCTS = form_of(Mapping[str, Mapping[str, Log10] | Log10])  # of versions to come too
 SOURCES = {
     item.key: {"paper": item.told.source[0], "number": item.told.source[1]}
-    for item in declared(Published)
+    for item in declared_fields(Published)
     if item.told.source
 }
 
@@ -449,14 +449,14 @@ class Reading(Stored):
         return max(scored, key=lambda record: record.log_slack or 0.0, default=None)
 
     def __str__(self) -> str:
-        from normgauge.render.console import text
+        from normgauge.render.console import reading_text
 
-        return text(self)
+        return reading_text(self)
 
     def _repr_html_(self) -> str:
-        from normgauge.render.panel import notebook
+        from normgauge.render.panel import reading_notebook
 
-        return notebook(self)
+        return reading_notebook(self)
 
     def explain(self, name: str) -> str:
         """Everything known about the layer called ``name``, in words.
@@ -491,7 +491,7 @@ class Reading(Stored):
         for sentence in graph(data) if reading.proof is not None else ():
             raise ReadingError(f"the reading's proof cannot be followed: {sentence}; was the file edited?")
         edited = reading.edited or (schema == SCHEMA and data["digest"] != digest(data))
-        return judged(dataclasses.replace(reading, edited=edited))
+        return judged_reading(dataclasses.replace(reading, edited=edited))
 
     @classmethod
     def load(cls, path: str | Path) -> Reading:

@@ -57,7 +57,7 @@ def can_be_followed(reading: Reading) -> bool:
     return sure and reading.scope.radius >= ROOM and reading.precision == "float64"
 
 
-def judged(reading: Reading) -> Reading:
+def judged_reading(reading: Reading) -> Reading:
     """The reading with its bound held against the slopes found.
 
     A slope above the bound by no more than rounding is cut down to it. A larger one refutes the bound: the upper ends

@@ -9,7 +9,7 @@ from normgauge.core.errors import ReadingError
 LN10 = math.log(10)
 
 
-def spell(value: float | None) -> float | str | None:
+def spell_number(value: float | None) -> float | str | None:
     """A float as strict JSON allows it: infinities are the strings "inf" and "-inf".
 
     Raises:
@@ -22,17 +22,17 @@ def spell(value: float | None) -> float | str | None:
     return "inf" if value > 0 else "-inf"
 
 
-def unspell(value: float | str | None) -> float | None:
-    """The inverse of `spell`."""
+def unspell_number(value: float | str | None) -> float | None:
+    """The inverse of `spell_number`."""
     return None if value is None else float(value)
 
 
 def to_log10(log_value: float | None) -> float | str | None:
     """A natural logarithm as a decimal one, spelled for JSON."""
-    return None if log_value is None else spell(log_value / LN10)
+    return None if log_value is None else spell_number(log_value / LN10)
 
 
 def from_log10(value: float | str | None) -> float | None:
     """The inverse of `to_log10`."""
-    number = unspell(value)
+    number = unspell_number(value)
     return None if number is None else number * LN10

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from normgauge.core.checker import parse, unlike
+from normgauge.core.checker import file_problem, parse_text
 from normgauge.core.errors import ReadingError
 
 
@@ -30,7 +30,7 @@ def read_json(path: str | Path) -> Any:
         ReadingError: when it cannot be read or is no JSON.
     """
     try:
-        return parse(Path(path).read_text(encoding="utf-8"))
+        return parse_text(Path(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
         why = f"{error.strerror}; folders of runs are for `normgauge watch` and `normgauge report`"
     except OSError as error:
@@ -48,7 +48,7 @@ def items_of(data: Any, name: str | Path) -> list[Any]:
     Raises:
         ReadingError: when it has none, or its own fields do not repeat the first of several.
     """
-    wrong = unlike(data)
+    wrong = file_problem(data)
     if wrong:
         raise ReadingError(f"{name}: {wrong}")
     return list(data["readings"]) if isinstance(data, dict) and "readings" in data else [data]

@@ -83,7 +83,7 @@ def _words(looked_at: tuple[tuple[str, int], ...]) -> str:
     return ", ".join(f"{n} {name}" for name, n in looked_at[:8]) or "nothing"
 
 
-def size(defect: float | None) -> str:
+def defect_size(defect: float | None) -> str:
     """A defect in few characters."""
     if defect is None:
         return ""

@@ -14,7 +14,7 @@ from typing import Any
 from normgauge.core.errors import LoadError, NormgaugeError
 
 
-def find(spec: str, expected: str, ready: type | None = None) -> Callable[[], Any]:
+def find_object(spec: str, expected: str, ready: type | None = None) -> Callable[[], Any]:
     """What will give the object at ``place:name``; its module is imported now, a function is called later.
 
     Args:
@@ -28,14 +28,14 @@ def find(spec: str, expected: str, ready: type | None = None) -> Callable[[], An
     Raises:
         LoadError: when there is no such object, or it is a function that needs arguments.
     """
-    found = locate(spec, expected)
+    found = locate_object(spec, expected)
     if not callable(found) or (ready is not None and isinstance(found, ready)):
         return lambda: found
     _check_arguments(found, spec)
     return lambda: _call(found, spec)
 
 
-def locate(spec: str, expected: str) -> Any:
+def locate_object(spec: str, expected: str) -> Any:
     """The object at ``place:name`` itself; its module is imported now.
 
     Args:

@@ -9,26 +9,26 @@ from typing import Any, NamedTuple
 
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Finding, Reading, Witness
-from normgauge.core.refute import judged, without_bound
+from normgauge.core.refute import judged_reading, without_bound
 from normgauge.core.spelled import LN10
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.pictures import picture
+from normgauge.instrument.pictures import sample_picture
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.records import (
     findings,
     layer_records,
     loss_constants,
     proof,
-    published,
+    published_table,
     rule_texts,
     sample_table,
 )
 from normgauge.instrument.rules.embedding import embedding_facts
 from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
-from normgauge.instrument.stretch import Walk
-from normgauge.instrument.trace.inputs import pretty
+from normgauge.instrument.stretch import SteepestWalk
+from normgauge.instrument.trace.inputs import argument_name
 
 PICTURES = 8  # most sensitive samples shown
 
@@ -57,7 +57,7 @@ def make_reading(
     folded: Balanced,
     best: Balanced,
     found: Found,
-    walk: Walk,
+    walk: SteepestWalk,
     missing: Findings,
     everywhere: Mapping[int, float],
 ) -> Reading:
@@ -72,7 +72,7 @@ def make_reading(
         model=type(session.model).__name__,
         mode=options.mode,
         scope=scope,
-        evidence=evidence(session, parts, missing),
+        evidence=weakest_evidence(session, parts, missing),
         path_dependent=trace.path_dependent,
         log_upper=best.total,
         log_folded=folded.total,
@@ -80,7 +80,7 @@ def make_reading(
         unknown=missing.unknown,
         unbounded=missing.unbounded,
         no_bound=missing.no_bound,
-        published=published(parts),
+        published=published_table(parts),
         layers=layer_records(parts, folded, best, walk),
         samples=with_pictures(session, sample_table(best, found, scope)),
         together=session.together,
@@ -90,16 +90,16 @@ def make_reading(
         displacement=displacement,
         gauges=best.gauges,
         notes=tuple(notes(session, parts, best, found)),
-        input_name=pretty(session.call.name),
+        input_name=argument_name(session.call.name),
         seconds={k: round(v, 3) for k, v in session.clock.seconds.items()},
         witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
         rules=rule_texts(parts),
         proof=proof(parts, folded, best, everywhere),
     )
-    return judged(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
+    return judged_reading(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
 
 
-def evidence(session: Session, parts: Composition, missing: Findings) -> Evidence:
+def weakest_evidence(session: Session, parts: Composition, missing: Findings) -> Evidence:
     """The upper bound's evidence; the weakest part decides."""
     if missing.unknown or missing.no_bound:
         return Evidence.UNKNOWN
@@ -133,7 +133,7 @@ def embedding_notes(session: Session) -> list[str]:
         facts = embedding_facts(weight)
         apart, norm = facts["max_distance"][1], math.exp(facts["log_spectral"].hi)
         said.append(
-            f"{pretty(session.call.name)} is discrete: measured from its embedding {path} on, "
+            f"{argument_name(session.call.name)} is discrete: measured from its embedding {path} on, "
             f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}; "
             "what else the model makes of the numbers themselves (masks, lengths) is held as in this batch"
         )
@@ -146,5 +146,5 @@ def with_pictures(session: Session, table: tuple[Mapping[str, Any], ...]) -> tup
     if not session.options.pictures or session.trace.embeddings or images.ndim != 4 or len(table) != len(images):
         return table
     worst = {row["index"] for row in sorted(table, key=lambda row: -row["log10_lower"])[:PICTURES]}
-    shown = {i: session.once(("picture", i), partial(picture, images[i])) for i in worst}
+    shown = {i: session.once(("picture", i), partial(sample_picture, images[i])) for i in worst}
     return tuple({**row, "picture": shown[row["index"]]} if shown.get(row["index"]) else row for row in table)

@@ -13,7 +13,17 @@ from torch.utils._pytree import tree_leaves
 from normgauge.core.errors import NotCovered, RuleError
 from normgauge.core.interval import LogInterval
 from normgauge.core.rounding import TINY, log_joined
-from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, SamplesMixed, Transfer, anchored, chain, settle
+from normgauge.instrument.rules.flow import (
+    INF,
+    Context,
+    Flow,
+    Gain,
+    SamplesMixed,
+    Transfer,
+    anchored_flow,
+    chain_gains,
+    settle_flow,
+)
 from normgauge.instrument.rules.registry import Registry, Rule, printable
 from normgauge.instrument.rules.shape import copy, copy_outputs
 from normgauge.instrument.trace.held import own_tensors
@@ -59,7 +69,7 @@ class Composition:
                 if out.index not in logs:
                     continue
                 for value, gain in zip(step.inputs, self.transfers[out.index].gains, strict=True):
-                    reach = chain(gain.log, logs[out.index])
+                    reach = chain_gains(gain.log, logs[out.index])
                     known = logs.get(value.index)
                     logs[value.index] = reach if known is None else log_joined(torch.logaddexp(known, reach), 1)
         return logs
@@ -76,7 +86,7 @@ def compose(
     result = Composition(trace, ctx)
     for source in trace.sources:
         radius = ctx.full(ctx.scope.radius)
-        flow = anchored(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
+        flow = anchored_flow(source.tensor, ctx.full(0.0), radius, radius, 0, ctx)
         result.flows[source.index] = replace(flow, covers=ctx.scope.kind == "global")
     for count, step in enumerate(trace.steps):
         if progress is not None:
@@ -85,10 +95,10 @@ def compose(
         result.rules[step.index] = rule
         incoming = tuple(result.flows[v.index] for v in step.inputs)
         for out, transfer in zip(step.outputs, apply_rule(step, rule, incoming, ctx), strict=True):
-            if diverged(out.tensor):
+            if has_diverged(out.tensor):
                 transfer = ctx.unknown(step.inputs, "the network's values are not finite here: it has diverged")
             result.transfers[out.index] = transfer
-            result.flows[out.index] = settle(out.tensor, transfer, incoming, ctx)
+            result.flows[out.index] = settle_flow(out.tensor, transfer, incoming, ctx)
     return result
 
 
@@ -98,7 +108,7 @@ def samples_of(trace: Trace) -> int:
     return source.shape[0] if source.ndim > 1 else 1
 
 
-def mixed(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved: Tensor) -> Step | None:
+def mixing_step(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], moved: Tensor) -> Step | None:
     """The first step whose other samples changed when only those in ``moved`` did; None when samples stand alone.
 
     Whatever the rules say of the samples' axis, this asks the recorded steps themselves.
@@ -161,7 +171,7 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
         transfer = ctx.unknown(
             step.inputs, f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
         )
-    if own(rule):
+    if is_user_rule(rule):
         check_shape(rule, step, transfer)
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)
     if bad:
@@ -185,14 +195,14 @@ def from_nothing(step: Step, ctx: Context) -> list[Transfer]:
     return [still] * len(step.outputs)
 
 
-def own(rule: Rule) -> bool:
+def is_user_rule(rule: Rule) -> bool:
     """Whether the user gave the rule."""
     return rule.id.startswith("user.")
 
 
 def mistaken(rule: Rule, error: BaseException) -> bool:
     """Whether a rule of the user's failed by a slip of its own, and not in a rule of the library's that it asked."""
-    if not own(rule) or not isinstance(error, SLIPS):
+    if not is_user_rule(rule) or not isinstance(error, SLIPS):
         return False
     homes = {frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)}
     families = {name for name in homes if name.startswith("normgauge.instrument.rules.")}
@@ -226,7 +236,7 @@ def has_complex(step: Step) -> bool:
     )
 
 
-def diverged(tensor: Tensor) -> bool:
+def has_diverged(tensor: Tensor) -> bool:
     """NaN or +∞ among the values; −∞ alone is a mask."""
     data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
     return data.is_floating_point() and data.numel() > 0 and not float(data.double().amax()) < INF

@@ -11,12 +11,12 @@ from torch import nn
 from normgauge.core.bound import Scope
 from normgauge.core.errors import UnknownOpError
 from normgauge.core.reading import Reading
-from normgauge.core.refute import judged
+from normgauge.core.refute import judged_reading
 from normgauge.instrument.assembly import find_missing, make_reading
 from normgauge.instrument.fingerprint import weights_digest
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, Progress, Session, opened
-from normgauge.instrument.slopes import excused, largest_slope
+from normgauge.instrument.slopes import excused_slopes, largest_slope
 from normgauge.instrument.stretch import follow_steepest
 from normgauge.instrument.trace import unwrap
 
@@ -93,12 +93,12 @@ def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], option
     """One reading a scope, all from one trace."""
     wanted = [Scope.parse(scope) for scope in scopes]
     with opened(model, batch, options) as session:  # traced, and the trace checked
-        found = nested_lowers([read(session, scope) for scope in wanted])
+        found = nested_lowers([read_scope(session, scope) for scope in wanted])
     weights = weights_digest(unwrap(model))
     return [dataclasses.replace(reading, weights=weights) for reading in found]
 
 
-def read(session: Session, scope: Scope) -> Reading:
+def read_scope(session: Session, scope: Scope) -> Reading:
     """One reading of a traced model: rules and composition, bounds, slopes, plain numbers.
 
     Raises:
@@ -114,14 +114,14 @@ def read(session: Session, scope: Scope) -> Reading:
     with session.clock.timed("balance"):
         folded, best = session.bounds(parts)
     with session.clock.timed("lower"):
-        found = excused(session, largest_slope(session, parts), parts, best)
+        found = excused_slopes(session, largest_slope(session, parts), parts, best)
     walk = follow_steepest(session, best, found)
     return make_reading(session, parts, folded, best, found, walk, missing, everywhere)
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:
     """A slope found in a small scope was found in every larger one too, and refutes a bound there that is below it."""
-    return [judged(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
+    return [judged_reading(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
 
 
 def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:

@@ -11,7 +11,7 @@ from normgauge.render.png import COLOUR, GREY, png_address
 SIDE, LEAST = 64, 4
 
 
-def picture(sample: Tensor) -> str | None:
+def sample_picture(sample: Tensor) -> str | None:
     """A sample (channels, height, width) as a PNG in a data URI; None where it is no image of one or three channels.
 
     Scaled to at most 64 pixels a side and from its smallest to its largest value, so normalized inputs show too.

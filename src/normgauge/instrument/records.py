@@ -20,7 +20,7 @@ from normgauge.instrument.compose import Composition, own_gain, samples_of
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.rules.flow import INF, Transfer
 from normgauge.instrument.spectral.dense import to_double
-from normgauge.instrument.stretch import Walk
+from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.step import Step, Trace
 
 # constants of the losses in the network's output for one sample, ℓ2, sums over outputs; n is the number of outputs
@@ -52,7 +52,7 @@ def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[st
     )
 
 
-def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Walk) -> tuple[LayerRecord, ...]:
+def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: SteepestWalk) -> tuple[LayerRecord, ...]:
     """One record a step worth a row, in the order of execution."""
     to_output = parts.to_output()
     names = layer_names(parts)
@@ -79,7 +79,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: Wa
                 log_to_output=None if reach is None else float(reach.max()),
                 log_weight_lipschitz=weight_lipschitz(parts, step, transfer, reach),
                 log_spectral=transfer.spectral,
-                log_frobenius=frobenius(transfer.weight),
+                log_frobenius=weight_frobenius(transfer.weight),
                 log_slack=walk.slack.get(step.index),
                 sigma=None if transfer.sigma is None else {k: float(transfer.sigma[k]) for k in Sigma.__annotations__},
                 note=transfer.unknown or transfer.unbounded or transfer.no_bound or transfer.note,
@@ -162,7 +162,7 @@ def _largest_gain(bound: Balanced, step: Step) -> float | None:
     return max(values, default=None)
 
 
-def frobenius(weight: Tensor | None) -> float | None:
+def weight_frobenius(weight: Tensor | None) -> float | None:
     """log ‖W‖_F."""
     if weight is None:
         return None
@@ -188,22 +188,22 @@ def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: 
     return INF if math.isnan(value) else log_above(value)
 
 
-def published(parts: Composition) -> dict[str, Any]:
+def published_table(parts: Composition) -> dict[str, Any]:
     """The papers' gauge-dependent products, decimal logs, as they are printed there; not bounds to rely on."""
     transfers = [parts.transfers[s.outputs[0].index] for s in parts.trace.steps]
     weights = [t for t in transfers if t.weight is not None and isinstance(t.spectral, LogInterval)]
     norms = [(t, t.sigma) for t in transfers if t.sigma is not None]
-    log_pw = total(t.spectral.hi for t in weights)
+    log_pw = sum_logs(t.spectral.hi for t in weights)
     inverse_l2 = [s["log_inverse_l2"] for _, s in norms]
-    reduced = {k: -total(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")}
+    reduced = {k: -sum_logs(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")}
     table = {
         "log10_P_w": log_pw,
-        "log10_P_w_frobenius": total(frobenius(t.weight) or 0.0 for t in weights),
-        "log10_prod_l2": total(_first(s["log_l2"], s["log_inverse_l2"]) for _, s in norms),
-        "log10_theorem9": total([log_pw, *(own_gain(t).hi for t, _ in norms)]),
-        "log10_corollary10_2": total([log_pw, len(norms) * max(inverse_l2, default=0.0)]),
-        "log10_corollary11": total([log_pw, *(s["log_inverse"] for _, s in norms)]),
-        "log10_lemma3_sum": total([log_pw, *(_first(s["log_sum"], s["log_inverse"]) for _, s in norms)]),
+        "log10_P_w_frobenius": sum_logs(weight_frobenius(t.weight) or 0.0 for t in weights),
+        "log10_prod_l2": sum_logs(_first(s["log_l2"], s["log_inverse_l2"]) for _, s in norms),
+        "log10_theorem9": sum_logs([log_pw, *(own_gain(t).hi for t, _ in norms)]),
+        "log10_corollary10_2": sum_logs([log_pw, len(norms) * max(inverse_l2, default=0.0)]),
+        "log10_corollary11": sum_logs([log_pw, *(s["log_inverse"] for _, s in norms)]),
+        "log10_lemma3_sum": sum_logs([log_pw, *(_first(s["log_sum"], s["log_inverse"]) for _, s in norms)]),
     }
     return {
         **{k: v / LN10 for k, v in table.items()},
@@ -211,7 +211,7 @@ def published(parts: Composition) -> dict[str, Any]:
     }
 
 
-def total(logs: Iterable[float]) -> float:
+def sum_logs(logs: Iterable[float]) -> float:
     """Sum of logs in which +inf absorbs."""
     terms = list(logs)
     return INF if INF in terms else -INF if -INF in terms else math.fsum(terms)

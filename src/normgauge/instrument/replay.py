@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.trace.inputs import Call, mapped, pick_output
-from normgauge.instrument.trace.precision import widened
+from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
+from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Trace, function_name
 
 
@@ -29,26 +29,26 @@ class Substitute(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def replay(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
+def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
     """The model as a function of the measured tensor alone, or of its first embedding for an integer input."""
     measured = call.measured
 
     def run(x: Tensor) -> Tensor:
         trace.rewind()
-        with widened(trace.native):
+        with imitate_precision(trace.native):
             return put(x)
 
     def put(x: Tensor) -> Tensor:
         if not trace.embeddings:
-            args, kwargs = mapped(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
-            return pick_output(called(model, args, kwargs), output)[0]  # type: ignore[return-value]
+            args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
+            return pick_output(call_model(model, args, kwargs), output)[0]  # type: ignore[return-value]
         with Substitute(x, trace.embeddings[0][1]):
-            return pick_output(called(model, call.args, call.kwargs), output)[0]  # type: ignore[return-value]
+            return pick_output(call_model(model, call.args, call.kwargs), output)[0]  # type: ignore[return-value]
 
     return run
 
 
-def called(model: nn.Module, args: Any, kwargs: Any) -> Any:
+def call_model(model: nn.Module, args: Any, kwargs: Any) -> Any:
     """The model's own answer; whatever it raises is the model's and no fault of the measurement.
 
     Raises:

@@ -17,16 +17,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.instrument.balance import Balanced, balanced_bound, folded_bound
-from normgauge.instrument.compose import Composition, compose, mixed, own_gains, samples_of
-from normgauge.instrument.replay import replay
+from normgauge.instrument.compose import Composition, compose, mixing_step, own_gains, samples_of
+from normgauge.instrument.replay import replay_model
 from normgauge.instrument.rules import REGISTRY, Registry
 from normgauge.instrument.rules.expand import expansion_of
-from normgauge.instrument.rules.flow import Context, Normal, SamplesMixed
+from normgauge.instrument.rules.flow import Context, NormalizerMap, SamplesMixed
 from normgauge.instrument.rules.recognise import recognise
 from normgauge.instrument.rules.tried import with_stored
-from normgauge.instrument.trace import Trace, record, untouched, unwrap
-from normgauge.instrument.trace.again import Own, as_it_runs, checked, runs
-from normgauge.instrument.trace.inputs import Call, check_finite, check_place, make_call, mapped, pick_output, pretty
+from normgauge.instrument.trace import Trace, record_trace, untouched, unwrap
+from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, replayed_steps
+from normgauge.instrument.trace.inputs import (
+    Call,
+    argument_name,
+    check_finite,
+    check_place,
+    make_call,
+    map_tensors,
+    pick_output,
+)
 from normgauge.instrument.trace.step import Step
 from normgauge.instrument.trace.untouched import cast_tree, default_eps
 
@@ -172,7 +180,7 @@ class Session:
                 warnings.simplefilter("ignore")
                 for moved in (half, ~half):
                     chosen = moved.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
-                    found = mixed(parts, runs(self.trace, torch.where(chosen, far, x)), moved)
+                    found = mixing_step(parts, replayed_steps(self.trace, torch.where(chosen, far, x)), moved)
                     if found is not None:
                         return found
         except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
@@ -189,7 +197,7 @@ class Session:
             return folded, balanced_bound(parts, folded) if self.options.balance else folded
 
         gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
-        if not all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, Normal) for g in gains):
+        if not all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, NormalizerMap) for g in gains):
             return both()
         shared = self.once(("bounds", *(float(g.log[0]) for g in gains)), both)
         folded, best = (dataclasses.replace(b, log_upper=b.log_upper[:1].expand(parts.ctx.samples)) for b in shared)
@@ -206,19 +214,19 @@ class Session:
 
     def retrace(self, x: Tensor) -> Trace:
         """The steps of the same call with another measured tensor."""
-        return told(self.recorded(x), self.options, self.model)
+        return recognised_trace(self.recorded(x), self.options, self.model)
 
     def recorded(self, x: Tensor) -> Trace:
         """The same as the tape has it, with nothing recognised."""
-        args, kwargs = mapped(
+        args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
         self.trace.rewind()
-        return traced(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
+        return trace_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """The measured map from the measured tensor (or the embedding's output) to the measured output."""
-        return replay(self.model, self.call, self.trace, self.options.output)
+        return replay_model(self.model, self.call, self.trace, self.options.output)
 
 
 @contextmanager
@@ -304,10 +312,10 @@ def start(
     """
     args, kwargs = cast_tree((call.args, call.kwargs), dtype, device)
     copy = dataclasses.replace(call, args=args, kwargs=kwargs)
-    trace = traced(model, args, kwargs, copy.measured, options, call.native, casts)
+    trace = trace_call(model, args, kwargs, copy.measured, options, call.native, casts)
     if trace.output is None or not trace.sources:
         raise InputError(
-            f"no path leads from {pretty(call.name)} to the output: the model's output does not depend on it"
+            f"no path leads from {argument_name(call.name)} to the output: the model's output does not depend on it"
             + (
                 ""
                 if call.measured.is_floating_point()
@@ -319,14 +327,14 @@ def start(
         same = own.computed_by(trace, session.function())
         if dtype is not None and not same:
             return None
-        session.trace = checked(trace, session.function(), session.recorded)
+        session.trace = checked_trace(trace, session.function(), session.recorded)
         if not same:
             session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
-    session.trace = told(session.trace, options, model)
+    session.trace = recognised_trace(session.trace, options, model)
     return session
 
 
-def traced(
+def trace_call(
     model: nn.Module,
     args: Any,
     kwargs: Any,
@@ -336,7 +344,7 @@ def traced(
     casts: bool = False,
 ) -> Trace:
     """Trace one call with the options' rules and output."""
-    return record(
+    return record_trace(
         model,
         args,
         kwargs,
@@ -349,7 +357,7 @@ def traced(
     )
 
 
-def told(trace: Trace, options: Options, model: nn.Module) -> Trace:
+def recognised_trace(trace: Trace, options: Options, model: nn.Module) -> Trace:
     """The trace with formulas written out as single steps; a rule of the user's for an operation is not passed over."""
     given = any(options.registry.is_own(step.target) for step in trace.steps if step.module is None)
     return trace if given else recognise(with_stored(trace, model))

@@ -19,7 +19,7 @@ from normgauge.instrument.probe.screen import focused_search
 from normgauge.instrument.probe.search import Found, search
 from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
-from normgauge.instrument.trace.again import alike
+from normgauge.instrument.trace.again import tensors_alike
 from normgauge.instrument.trace.inputs import named_tensors
 
 LOST_DIGITS = 1e7  # what a step that cancels may make of the last digit; more is a slope
@@ -68,14 +68,14 @@ def sample_alone(session: Session) -> bool:
                 first = session.function()(source[:1].clone())
             axis = session.composed(Scope.parse("point")).flows[output.index].axis
             share = output.tensor.shape[axis] // session.samples
-            return alike(first, output.tensor.narrow(axis, 0, share))
+            return tensors_alike(first, output.tensor.narrow(axis, 0, share))
         except Exception:  # a model that needs the whole batch
             return False
 
     return session.once("alone", asked)
 
 
-def excused(session: Session, found: Found, parts: Composition, best: Balanced) -> Found:
+def excused_slopes(session: Session, found: Found, parts: Composition, best: Balanced) -> Found:
     """Slopes above their bound cut down to it where the rounding of the values on the way can explain them.
 
     The output may be off by η = Σ ε‖h‖·(bound from h to the output), or by what moves of a few ε show where a step

@@ -23,7 +23,7 @@ LARGEST = 600.0  # log of what a float may hold with room to spare
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class SteepestWalk:
     """What the steepest direction at the most sensitive sample met, by step index; empty where it was not followed.
 
     Attributes:
@@ -35,18 +35,18 @@ class Walk:
     reached: Mapping[int, float] = field(default_factory=dict)
 
 
-def follow_steepest(session: Session, best: Balanced, found: Found) -> Walk:
+def follow_steepest(session: Session, best: Balanced, found: Found) -> SteepestWalk:
     """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
     if session.together or session.trace.embeddings or len(found.log_lower) != session.samples:
-        return Walk()
+        return SteepestWalk()
     if session.samples > 1 and not sample_alone(session):
-        return Walk()
+        return SteepestWalk()
     worst = int(found.log_lower.argmax())
     traces = session.once(("walk", worst), lambda: steepest_walk(session, worst))
     if traces is None:
-        return Walk()
+        return SteepestWalk()
     here, there = traces
-    return Walk(slacks(best, session.trace, here, there), reached(here, there))
+    return SteepestWalk(slacks(best, session.trace, here, there), reached(here, there))
 
 
 def steepest_walk(session: Session, sample: int) -> tuple[Trace, Trace] | None:

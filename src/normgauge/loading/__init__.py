@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normgauge.core.errors import InputError, LoadError
-from normgauge.core.user_code import find
+from normgauge.core.user_code import find_object
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +54,7 @@ def load_model(spec: str) -> nn.Module:
             f"{spec}: weights alone have no architecture; name it too: zoo:NAME@{spec}, or a file.py:function that "
             "builds the model and loads them"
         )
-    model = find(spec, f"model {spec!r}: expected {MODEL_FORMS}", nn.Module)()
+    model = find_object(spec, f"model {spec!r}: expected {MODEL_FORMS}", nn.Module)()
     if not isinstance(model, nn.Module):
         raise LoadError(f"{spec}: expected a torch.nn.Module, got {type(model).__name__}; return the model itself")
     return model
@@ -96,7 +96,7 @@ def find_batch(spec: str | None) -> Callable[[], Any]:
     if Path(spec).suffix in (*WEIGHT_FILES, ".npy"):
         tensors = read_tensors(Path(spec))
         return lambda: tensors
-    make = find(spec, f"batch {spec!r}: expected {BATCH_FORMS}")
+    make = find_object(spec, f"batch {spec!r}: expected {BATCH_FORMS}")
     return lambda: first_batch(make())
 
 
@@ -105,7 +105,7 @@ def _zoo_model(spec: str) -> nn.Module:
 
     name, _, weights = spec.partition("@")
     try:
-        model = zoo.build(name)
+        model = zoo.build_network(name)
     except InputError as error:
         raise LoadError(str(error)) from None
     if weights:

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from normgauge.core import store
 from normgauge.core.errors import InputError, StoreError
-from normgauge.monitor.layers import Layer, by_channel, is_sharded, looked_up, whole
+from normgauge.monitor.layers import WatchedLayer, by_channel, is_sharded, looked_up, whole_tensor
 from normgauge.monitor.sheet import Column, Sheet
 
 FIRST_GAP = 10
@@ -75,11 +75,11 @@ class Team:
         """Whether whole weights are at hand now."""
         return self._holding or not self.sharded
 
-    def measured(self, layers: list[Layer]) -> list[Layer]:
+    def measured(self, layers: list[WatchedLayer]) -> list[WatchedLayer]:
         """The layers this process measures: all on process 0, the normalizers elsewhere."""
         return layers if self.rank == 0 else [layer for layer in layers if layer.role == "norm"]
 
-    def hold(self, layers: Sequence[Layer], gradients: bool = False) -> None:
+    def hold(self, layers: Sequence[WatchedLayer], gradients: bool = False) -> None:
         """Put sharded weights together; every process calls this at the same step, and keeps what it measures."""
         if not self.sharded:
             return
@@ -91,13 +91,16 @@ class Team:
             weight = looked_up(layer.module, layer.attribute)
             if id(weight) not in gathered:  # a tied weight is put together once
                 slope = layer.parameter if gradients else None
-                both = whole(weight.detach()), None if slope is None or slope.grad is None else whole(slope.grad)
+                both = (
+                    whole_tensor(weight.detach()),
+                    None if slope is None or slope.grad is None else whole_tensor(slope.grad),
+                )
                 gathered[id(weight)] = both if self.rank == 0 or layer.role == "norm" else None
             layer.held = gathered[id(weight)]
             bias = layer.module._parameters.get("bias") if gradients and layer.attribute == "weight" else None
-            layer.held_bias = None if bias is None or bias.grad is None else whole(bias.grad.detach())
+            layer.held_bias = None if bias is None or bias.grad is None else whole_tensor(bias.grad.detach())
 
-    def release(self, layers: Sequence[Layer]) -> None:
+    def release(self, layers: Sequence[WatchedLayer]) -> None:
         """Let go of what was put together."""
         if self._holding:
             self._holding = False
@@ -140,7 +143,7 @@ class Team:
     def exchange(
         self,
         sheet: Sheet,
-        layers: Sequence[Layer],
+        layers: Sequence[WatchedLayer],
         losses: dict[int, Tensor | float],
         number: int,
         wish: float,
@@ -197,7 +200,7 @@ class Team:
         at_next = debt - self._gap * earned_per_step
         return float(min(max(math.ceil((at_next + cost) / earned_per_step), 1), LONGEST))
 
-    def settle(self, sheet: Sheet, layers: Sequence[Layer], patience: int) -> list[int]:
+    def settle(self, sheet: Sheet, layers: Sequence[WatchedLayer], patience: int) -> list[int]:
         """Take the numbers of an exchange that have arrived, and leave those of a line.
 
         Args:
@@ -288,7 +291,7 @@ def _mean(values: Tensor, given: Tensor) -> Tensor:
     return torch.where(given > 0, values, 0.0).sum(0) / given.sum(0)
 
 
-def mend(sheet: Sheet, layers: Sequence[Layer]) -> None:
+def mend(sheet: Sheet, layers: Sequence[WatchedLayer]) -> None:
     """The normalizers' numbers as one process would have them, and the folded gains with the σ of all."""
     here: dict[int, float] = {}
     for row, numbers in sheet.layers.items():

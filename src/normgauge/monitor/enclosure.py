@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from normgauge.core.rounding import UNIT, house_down, house_up
 from normgauge.instrument.rules.conv import padding_pairs
-from normgauge.instrument.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
+from normgauge.instrument.spectral.conv import ConvSpec, apply_adjoint, apply_conv, conv_norm
 from normgauge.instrument.spectral.conv_operator import padding_constant
-from normgauge.instrument.spectral.dense import below, gram
-from normgauge.monitor.layers import Layer
+from normgauge.instrument.spectral.dense import gram, proved_below
+from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.sheet import Column, Row
 
 ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
@@ -92,7 +92,7 @@ class Tracked:
         self._cold = False
         return {
             "proved": self.proved,
-            "drift": math.inf if self.lost else distance(plain, self.reference),
+            "drift": math.inf if self.lost else frobenius_distance(plain, self.reference),
             "frobenius": root_of_squares(plain),
             "found": found,
             "folded": folded,
@@ -224,7 +224,7 @@ class TrackedConv(Tracked):
         """‖conv v‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
         kernel = weight.double()
         for _ in range(turns):
-            image = apply(kernel, self.right, self.spec)
+            image = apply_conv(kernel, self.right, self.spec)
             if scale is not None:
                 image[1] *= _per_channel(scale, image)
             found = torch.linalg.vector_norm(image.flatten(1), dim=1)
@@ -238,7 +238,7 @@ class TrackedConv(Tracked):
 class Enclosures(dict[int, Tracked]):
     """The enclosures of a model's matrices and convolutions between readings, by row."""
 
-    def follow(self, row: int, layer: Layer, weight: Tensor, size: tuple[int, ...] | None) -> None:
+    def follow(self, row: int, layer: WatchedLayer, weight: Tensor, size: tuple[int, ...] | None) -> None:
         """Follow a layer, if it can be: a convolution once the size of its input is known.
 
         A weight of another device, type or shape, or a convolution on a larger input, is followed anew.
@@ -284,7 +284,7 @@ def _on_host(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -
     for room in ROOMS:
         vector, top = _iterated(product, vector)
         level = float(top) * (1 + room)
-        if math.isfinite(level) and bool(below(product, level)):
+        if math.isfinite(level) and bool(proved_below(product, level)):
             return house_up(math.sqrt(level + float(error))), vector
     return float(fallback), vector
 
@@ -296,7 +296,7 @@ def _on_device(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor)
     upper = fallback
     for room in reversed(ROOMS):
         level = top * (1 + room)
-        upper = torch.where(below(product, level), house_up(torch.sqrt(level + error)), upper)
+        upper = torch.where(proved_below(product, level), house_up(torch.sqrt(level + error)), upper)
     return upper, vector
 
 
@@ -307,7 +307,7 @@ def _iterated(product: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
     return vector, torch.linalg.vector_norm(product @ vector)
 
 
-def distance(left: Tensor, right: Tensor) -> Tensor:
+def frobenius_distance(left: Tensor, right: Tensor) -> Tensor:
     """‖left − right‖_F; long sums in pieces."""
     if left.device.type != "cpu":
         return root_of_squares(left.to(working(left)) - right)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, root_of_squares, spec_of
-from normgauge.monitor.layers import Layer, is_sharded, looked_up
+from normgauge.monitor.layers import WatchedLayer, is_sharded, looked_up
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.optimizer import settings_of
-from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch, totals
+from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
 SAMPLED, STRIDE, FEW = 65536, 8, 128
@@ -43,22 +43,22 @@ class Instruments:
     def __init__(
         self,
         model: nn.Module,
-        layers: list[Layer],
+        layers: list[WatchedLayer],
         optimizer: torch.optim.Optimizer | None,
         on_error: Callable[[Exception], None],
     ) -> None:
-        self.layers: list[Layer] = []
+        self.layers: list[WatchedLayer] = []
         self.enclosures = Enclosures()
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._normalizers = Normalizers()
-        self._norms: dict[int, Layer] = {}
+        self._norms: dict[int, WatchedLayer] = {}
         self._places: dict[int, int] = {}
         self._deaf = False
         self._optimizer = optimizer
         self._listener = Listener(model, on_error)
         self.add(layers)
 
-    def add(self, layers: list[Layer]) -> None:
+    def add(self, layers: list[WatchedLayer]) -> None:
         """Watch these layers too."""
         first = len(self.layers)
         self.layers += layers
@@ -75,7 +75,7 @@ class Instruments:
                 self.enclosures.follow(row, self.layers[row], weight, None)
         self._listener.attach(layers)
 
-    def move(self, layers: list[Layer]) -> None:
+    def move(self, layers: list[WatchedLayer]) -> None:
         """Listen to the modules these layers have now."""
         for row, layer in enumerate(self.layers):
             if layer in layers and layer.attribute is not None:
@@ -127,7 +127,7 @@ class Instruments:
         self._listener.forget()
         return sheet
 
-    def unheard(self) -> list[Layer]:
+    def unheard(self) -> list[WatchedLayer]:
         """Normalizers and convolutions of which no pass was heard in this step; to be asked before ``read``."""
         heard = self._listener.spreads.keys() | self._listener.sizes.keys()
         silent = [layer for layer in self.layers if layer.role in ("norm", "conv") and layer.module not in heard]
@@ -175,19 +175,19 @@ class Instruments:
             conv.read(weight, None)
             conv.refresh(weight)
         self._vectors.keep([])
-        fetch(self.read(), lambda sheet, seconds: None)
+        fetch_numbers(self.read(), lambda sheet, seconds: None)
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
         maps = [r for r, x in enumerate(self.layers) if x.role in ("matrix", "conv") and x.tied is None]
         folded = {layer.normalizer for layer in self.layers}
-        return totals(rows, maps, list(self._norms), [row for row in self._norms if row not in folded])
+        return product_totals(rows, maps, list(self._norms), [row for row in self._norms if row not in folded])
 
     def close(self) -> None:
         """Take the hooks off."""
         self._listener.close()
 
-    def _row(self, row: int, layer: Layer, raw: Row, rate: float | None) -> Row:
+    def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
         if "update" in line:
             line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows

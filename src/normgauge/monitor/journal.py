@@ -13,8 +13,8 @@ from torch import nn
 
 from normgauge.core import store
 from normgauge.core.version import __version__
-from normgauge.monitor.layers import Layer, class_name
-from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, described
+from normgauge.monitor.layers import WatchedLayer, class_name
+from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, header_table
 from normgauge.monitor.signs.sign import Alarm
 from normgauge.render.markup import clean
 
@@ -107,7 +107,7 @@ class Journal:
 
 
 def header_of(
-    model: nn.Module, layers: Sequence[Layer], device: str, world: int, config: Mapping[str, Any]
+    model: nn.Module, layers: Sequence[WatchedLayer], device: str, world: int, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The first line of a run file, but for what the store fills in.
 
@@ -124,8 +124,8 @@ def header_of(
         "world": world,
         "model": {"name": class_name(model), "parameters": sum(p.numel() for p in model.parameters())},
         "layers": [layer.described() for layer in layers],
-        "columns": described(COLUMNS),
-        "totals": described(TOTALS),
+        "columns": header_table(COLUMNS),
+        "totals": header_table(TOTALS),
         "config": dict(config),
     }
 

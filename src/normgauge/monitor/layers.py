@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.instrument.rules.tried import of_module
-from normgauge.render.numbers import listed
+from normgauge.render.numbers import shortened_names
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 
@@ -29,7 +29,7 @@ WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.c
 
 
 @dataclass(slots=True, eq=False)
-class Layer:
+class WatchedLayer:
     """One weight, with the module that owns it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Layer:
             return self.held[0]
         if self.attribute is None:
             return None
-        return whole(looked_up(self.module, self.attribute).detach())
+        return whole_tensor(looked_up(self.module, self.attribute).detach())
 
     @property
     def form(self) -> Normalizer:
@@ -79,7 +79,7 @@ class Layer:
         gamma = self.form.gamma
         if gamma is None or self.held is not None or gamma is self.parameter:
             return self.weight
-        return whole(gamma.detach())
+        return whole_tensor(gamma.detach())
 
     @property
     def gradient(self) -> Tensor | None:
@@ -90,7 +90,7 @@ class Layer:
         gradient = None if parameter is None else parameter.grad
         if gradient is None:
             return None
-        return gradient.detach().to_dense() if gradient.is_sparse else whole(gradient.detach())
+        return gradient.detach().to_dense() if gradient.is_sparse else whole_tensor(gradient.detach())
 
     @property
     def bias_gradient(self) -> Tensor | None:
@@ -138,10 +138,10 @@ class Inventory:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self.exchanged: list[Layer] = []
+        self.exchanged: list[WatchedLayer] = []
         self._take()
 
-    def fresh(self, known: Sequence[Layer]) -> list[Layer]:
+    def fresh(self, known: Sequence[WatchedLayer]) -> list[WatchedLayer]:
         """Layers that were not there at the last look, nor under another name.
 
         Args:
@@ -195,7 +195,7 @@ def is_sharded(tensor: Tensor) -> bool:
     return getattr(tensor, "full_tensor", None) is not None
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole_tensor(tensor: Tensor) -> Tensor:
     """A sharded tensor put together from all processes; any other as it is."""
     if type(tensor) is Tensor:
         return tensor
@@ -204,9 +204,9 @@ def whole(tensor: Tensor) -> Tensor:
     return gathered
 
 
-def find_layers(model: nn.Module) -> list[Layer]:
+def find_layers(model: nn.Module) -> list[WatchedLayer]:
     """Every weight of the model in the order of its modules; a weight met again is marked as tied."""
-    layers: list[Layer] = []
+    layers: list[WatchedLayer] = []
     seen: dict[int, str] = {}
     for path, module in model.named_modules():
         for layer in _of_module(plain_name(path), module):
@@ -240,12 +240,12 @@ def plain_name(path: str) -> str:
     return ".".join(part for part in parts if f"{part}." not in WRAPPERS or len(parts) == 1)
 
 
-def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
+def _of_module(path: str, module: nn.Module) -> Iterator[WatchedLayer]:
     if is_norm(module):
         gamma = of_module(module).gamma  # type: ignore[union-attr]
         gains = [name for name, parameter in module.named_parameters(recurse=False) if parameter is gamma]
         named = "weight" if isinstance(getattr(module, "weight", None), Tensor) else next(iter(gains), None)
-        yield Layer(path, module, named, "norm")
+        yield WatchedLayer(path, module, named, "norm")
         return
     if isinstance(module, parametrize.ParametrizationList):
         return  # its parameters are those of the owner's weight
@@ -259,7 +259,7 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Layer]:
         role = _role(module, name, weight)
         if role == "vector" and name == "bias" and "weight" in names:
             continue  # goes with its weight
-        yield Layer(path if name == "weight" else f"{path}.{name}".lstrip("."), module, name, role)
+        yield WatchedLayer(path if name == "weight" else f"{path}.{name}".lstrip("."), module, name, role)
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -282,20 +282,20 @@ def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
     return "matrix" if weight.ndim == 2 and (name in WEIGHTS or "weight" in name) else "vector"
 
 
-def unheard_sentence(model: nn.Module, silent: Sequence[Layer]) -> str:
+def unheard_sentence(model: nn.Module, silent: Sequence[WatchedLayer]) -> str:
     """Which σ are not those of the step, which operator norms are not known, and why."""
     norms = [layer for layer in silent if layer.role == "norm"]
     kept = [layer.name for layer in norms if layer.form.running is not None]
     lacking = [layer.name for layer in norms if layer.form.running is None]
     convs = [layer.name for layer in silent if layer.role == "conv"]
-    parts = [f"no σ of {listed(lacking, SHOWN)}"] if lacking else []
-    parts += [f"no operator norm of {listed(convs, SHOWN)}, whose input was not seen"] if convs else []
-    parts += [f"σ of {listed(kept, SHOWN)} from running statistics"] if kept else []
+    parts = [f"no σ of {shortened_names(lacking, SHOWN)}"] if lacking else []
+    parts += [f"no operator norm of {shortened_names(convs, SHOWN)}, whose input was not seen"] if convs else []
+    parts += [f"σ of {shortened_names(kept, SHOWN)} from running statistics"] if kept else []
     why = "the model is compiled, and its layers do not run as modules" if _compiled(model) else "they did not run"
     return f"{' and '.join(parts)}: {why} in the steps that are read."
 
 
-def _fits(old: Layer, new: Layer) -> bool:
+def _fits(old: WatchedLayer, new: WatchedLayer) -> bool:
     return old.attribute == new.attribute and old.role == new.role and old.shape == new.shape
 
 

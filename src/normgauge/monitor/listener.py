@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from normgauge.instrument.rules.normalizer import of_torch
 from normgauge.instrument.rules.tried import of_module
-from normgauge.monitor.layers import Layer, by_channel
+from normgauge.monitor.layers import WatchedLayer, by_channel
 
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 """Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
@@ -28,7 +28,7 @@ MOST_HOPS = 6
 
 
 @dataclass(slots=True)
-class Spread:
+class ObservedSigma:
     """What was seen of one normalizer's σ in one step, over all passes of that step.
 
     Attributes:
@@ -61,7 +61,7 @@ class Listener:
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
         self.seconds = 0.0
-        self.spreads: dict[nn.Module, Spread] = {}
+        self.spreads: dict[nn.Module, ObservedSigma] = {}
         self.frozen: dict[nn.Module, Tensor] = {}
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}
         self.given: Tensor | None = None
@@ -90,7 +90,7 @@ class Listener:
         elif not value and not _compiles():  # a change of hooks would compile everything anew
             self._take_off()
 
-    def attach(self, layers: Sequence[Layer]) -> None:
+    def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
         for layer in layers:
             if layer.role == "norm":
@@ -167,7 +167,7 @@ class Listener:
         self.sizes[module] = tuple(map(max, known, size))
 
     def _hear(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
-        spread = self.spreads.setdefault(module, Spread())
+        spread = self.spreads.setdefault(module, ObservedSigma())
         with torch.no_grad():
             spread.inverse.append(inverse_sigma(module, given, output))
             if not module.training and by_channel(module):

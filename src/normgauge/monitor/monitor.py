@@ -17,12 +17,12 @@ from normgauge.core.errors import InputError
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
-from normgauge.monitor.layers import Inventory, Layer, complex_weights, find_layers, unheard_sentence
+from normgauge.monitor.layers import Inventory, WatchedLayer, complex_weights, find_layers, unheard_sentence
 from normgauge.monitor.optimizer import first_rate
 from normgauge.monitor.schedule import Schedule
-from normgauge.monitor.sheet import Pending, Sheet, fetch, recorded
+from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
-from normgauge.monitor.watch import Watch
+from normgauge.monitor.watch import AlarmWatch
 
 PATIENCE = 3
 """Failures of the instrument itself after which it stops measuring."""
@@ -35,7 +35,7 @@ class Monitor:
     """Watches a network while it trains, for a share of the time that is set beforehand.
 
     >>> import torch, tempfile, normgauge
-    >>> from normgauge import store
+    >>> from normgauge.core import store
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
     >>> monitor = normgauge.Monitor(model, tempfile.mkdtemp(), every=1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -103,7 +103,7 @@ class Monitor:
         self._inventory = Inventory(model)
         self._team.hold(self._layers)
         self._instruments = Instruments(model, self._team.measured(self._layers), optimizer, self._trouble)
-        self._watch = Watch(_places(self._instruments.layers))
+        self._watch = AlarmWatch(_places(self._instruments.layers))
         config = {"budget": budget, "every": every, "readings": readings, "user": dict(note or {})}
         header = header_of(model, self._layers, str(self._instruments.device), self._team.world, config)
         known = None if isinstance(resume, bool) else resume
@@ -211,7 +211,7 @@ class Monitor:
             self._guarded(self._collect, True)  # what was agreed at the reading before
             if self._team.stopped:
                 return
-        event = recorded(self._instruments.device)
+        event = recorded_event(self._instruments.device)
         fresh = self._guarded(self._inventory.fresh, self._layers) or []
         self._layers += fresh
         self._guarded(self._team.hold, self._layers, True)
@@ -226,7 +226,7 @@ class Monitor:
         self._guarded(self._team.exchange, told, layers, losses, self._number, wish, self._failures)
         self._guarded(self._send, told, event, lr, sheet is not None and self._failures == before)
 
-    def _read(self, fresh: list[Layer], heard: bool) -> Sheet:
+    def _read(self, fresh: list[WatchedLayer], heard: bool) -> Sheet:
         if fresh:
             self._add(fresh)
         if self._inventory.exchanged:
@@ -247,12 +247,12 @@ class Monitor:
             if complete and self._team.rank == 0:
                 self._finish(step, when, lr, sheet)
 
-        self._pending.append(fetch(sheet, then, event))
+        self._pending.append(fetch_numbers(sheet, then, event))
 
-    def _add(self, fresh: list[Layer]) -> None:
+    def _add(self, fresh: list[WatchedLayer]) -> None:
         """Watch parameters that came since the last reading."""
         self._instruments.add(self._team.measured(fresh))
-        self._watch = Watch(_places(self._instruments.layers))
+        self._watch = AlarmWatch(_places(self._instruments.layers))
         described = [layer.described() for layer in fresh]
         self._journal.append({"kind": "layers", "step": self._number, "layers": described})
 
@@ -350,7 +350,7 @@ def _check(model: nn.Module, budget: float, every: int | None, readings: int | N
         raise InputError("full readings need a batch and a number of steps between them: batch=..., readings=1000.")
 
 
-def _places(layers: Sequence[Layer]) -> list[Place]:
+def _places(layers: Sequence[WatchedLayer]) -> list[Place]:
     return [Place(layer.name, layer.role, layer.shape, layer.size()) for layer in layers]
 
 

@@ -167,7 +167,7 @@ class Pending:
         self.then(self.sheet, self.begun.elapsed_time(self.event) / 1000.0 if timed else 0.0)
 
 
-def fetch(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
+def fetch_numbers(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
     """Start bringing the numbers of a sheet to main memory.
 
     Args:
@@ -185,10 +185,10 @@ def fetch(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
         return Pending(sheet, packed.cpu(), None, then, None)
     buffer = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
     buffer.copy_(packed, non_blocking=True)
-    return Pending(sheet, buffer, recorded(packed.device), then, begun)
+    return Pending(sheet, buffer, recorded_event(packed.device), then, begun)
 
 
-def recorded(device: torch.device) -> Any:
+def recorded_event(device: torch.device) -> Any:
     """An event of a CUDA device, recorded now; None for any other device."""
     if device.type != "cuda":
         return None
@@ -197,12 +197,12 @@ def recorded(device: torch.device) -> Any:
     return event
 
 
-def described(table: Mapping[Key, tuple[str, str]]) -> dict[Key, Any]:
+def header_table(table: Mapping[Key, tuple[str, str]]) -> dict[Key, Any]:
     """A table as the header of a run file has it."""
     return {name: {"evidence": evidence, "what": what} for name, (evidence, what) in table.items()}
 
 
-def totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int], lone: Sequence[int]) -> Totals:
+def product_totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int], lone: Sequence[int]) -> Totals:
     """Products over the layers, as decimal logs; None where there is nothing to multiply or a factor is missing.
 
     Args:

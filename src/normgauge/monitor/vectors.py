@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from normgauge.instrument.rules.normalizer import Normalizer
-from normgauge.monitor.layers import Layer
-from normgauge.monitor.listener import Listener, Spread
+from normgauge.monitor.layers import WatchedLayer
+from normgauge.monitor.listener import Listener, ObservedSigma
 from normgauge.monitor.sheet import Sheet
 
 LONG = 4096
@@ -125,7 +125,7 @@ class Normalizers:
     def __init__(self) -> None:
         self._segments = Segments()
 
-    def read(self, layers: Mapping[int, Layer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
+    def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
         """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
 
         Args:
@@ -143,7 +143,7 @@ class Normalizers:
                 sheet.put(sheet.layers[row], "running", form.running[1].mean())
             if layer.module in listener.frozen:
                 sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
-        heard = {row: listener.spreads.get(layer.module) or running(forms[row]) for row, layer in layers.items()}
+        heard = {row: listener.spreads.get(layer.module) or running_sigmas(forms[row]) for row, layer in layers.items()}
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:
             return {}
@@ -165,12 +165,12 @@ class Normalizers:
         return scales
 
 
-def running(form: Normalizer) -> Spread | None:
+def running_sigmas(form: Normalizer) -> ObservedSigma | None:
     """The running statistics, where no pass was heard (a compiled model) and there are some."""
-    return None if form.running is None else Spread([form.below(form.running[1]).reciprocal()])
+    return None if form.running is None else ObservedSigma([form.below(form.running[1]).reciprocal()])
 
 
-def groups_of(layer: Layer) -> int:
+def groups_of(layer: WatchedLayer) -> int:
     """How many scale-free groups a normalizer makes of the rows in front of it."""
     form = layer.form
     if form.kind in ("batch", "instance"):
@@ -178,7 +178,7 @@ def groups_of(layer: Layer) -> int:
     return form.count
 
 
-def _one(spread: Spread | None) -> Tensor:
+def _one(spread: ObservedSigma | None) -> Tensor:
     assert spread is not None  # only those heard come here
     parts = [t.reshape(-1) for t in spread.inverse]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

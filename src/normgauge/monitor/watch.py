@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from normgauge.monitor.signs.broken import Broken
+from normgauge.monitor.signs.broken import BrokenNumbers
 from normgauge.monitor.signs.data import DataScale, LabelNoise
-from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, Sigma, StaleStatistics
+from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, SigmaShift, StaleStatistics
 from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, StandsStill
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign
 from normgauge.monitor.signs.weights import Capacity, Gradients, WeightScale
 from normgauge.monitor.thresholds import QUIET
 
 CAUSES: tuple[type[Sign], ...] = (
-    Broken, DataScale, Momentum, LearningRate, MissingNormalizer, WeightScale, Epsilon, Gains, StaleStatistics,
+    BrokenNumbers, DataScale, Momentum, LearningRate, MissingNormalizer, WeightScale, Epsilon, Gains, StaleStatistics,
     StandsStill,
 )  # fmt: skip
 
 LAST_CAUSES: tuple[type[Sign], ...] = (LabelNoise,)
 """Causes inferred from nothing else having happened."""
 
-SYMPTOMS: tuple[type[Sign], ...] = (Sigma, EffectiveRate, Gradients, Capacity)
+SYMPTOMS: tuple[type[Sign], ...] = (SigmaShift, EffectiveRate, Gradients, Capacity)
 
 
-class Watch:
+class AlarmWatch:
     """Looks at every reading and remembers what it needs of the past; plain numbers only.
 
     An alarm comes once for each kind and layer, and again only after its sign was absent for ``QUIET`` readings. While

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import svg
-from normgauge.render.levels import product
+from normgauge.render.levels import layer_product
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import decades, factor
+from normgauge.render.numbers import format_decades, format_factor
 from normgauge.render.svg import Axis, Shape
 
 THICK = 12.0
@@ -27,7 +27,7 @@ KEY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BracketRow:
     """One row: what is measured here, or a reference beside it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Row:
     @property
     def marks(self) -> Marks:
         """Found, balanced, folded and layer by layer, in decades."""
-        one_by_one = product(self.reading)
+        one_by_one = layer_product(self.reading)
         return (
             self.reading.log_lower / LN10,
             self.reading.log_upper / LN10,
@@ -54,11 +54,11 @@ class Row:
     @property
     def numbers(self) -> str:
         """From the slope found to the balanced bound, in full."""
-        found, most = factor(self.reading.log_lower), self.reading.log_upper
-        return f"{found}, no finite bound" if most == math.inf else f"{found} to {factor(most)}"
+        found, most = format_factor(self.reading.log_lower), self.reading.log_upper
+        return f"{found}, no finite bound" if most == math.inf else f"{found} to {format_factor(most)}"
 
 
-def bracket(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
+def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
     """Draw one horizontal bar a row, from the slope found to the balanced and folded bounds.
 
     A line marks the bound taken layer by layer. What is infinite runs off the right edge, nothing found off the left.
@@ -74,40 +74,41 @@ def bracket(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
     return svg.drawing(
         (shape.width, bottom + 40),
         shape.name,
-        describe(rows),
+        describe_bracket(rows),
         svg.uprights(axis.ticks(8 if shape.wide else 6), 4, bottom, shape.width),
-        svg.text((axis.start + axis.end) / 2, bottom + 32, "log10 of the factor", "soft", "middle"),
+        svg.text_line((axis.start + axis.end) / 2, bottom + 32, "log10 of the factor", "soft", "middle"),
         [_row(row, marks[index], axis, shape, 6 + height * index) for index, row in enumerate(rows)],
         key=[entry for entry in KEY if compared or entry[0] != "reference"],
     )
 
 
-def describe(rows: Sequence[Row]) -> str:
+def describe_bracket(rows: Sequence[BracketRow]) -> str:
     """The figure in words."""
     told = "; ".join(
         f"{row.label}: found {row.numbers}"
         if row.reading.log_upper == math.inf
-        else f"{row.label}: found {factor(row.reading.log_lower)}, at most {factor(row.reading.log_upper)}"
+        else f"{row.label}: found {format_factor(row.reading.log_lower)}, "
+        f"at most {format_factor(row.reading.log_upper)}"
         for row in rows
     )
     return f"Slopes found and bounds proved: {told}."
 
 
-def _row(row: Row, marks: Marks, axis: Axis, shape: Shape, y: float) -> Markup:
-    found, balanced, folded, _ = (None if mark is None else decades(mark * LN10) for mark in marks)
+def _row(row: BracketRow, marks: Marks, axis: Axis, shape: Shape, y: float) -> Markup:
+    found, balanced, folded, _ = (None if mark is None else format_decades(mark * LN10) for mark in marks)
     middle, baseline = (y + 14, y + 18) if shape.wide else (y + 29, y + 14)
     tone = "ink" if row.kind == "now" else "soft"
     room = 258 if shape.wide else shape.width - 16 - svg.text_width(row.numbers)
     return svg.group(
         f"{row.label}: found {found}, balanced {balanced}, folded {folded}",
-        svg.text(4, baseline, svg.fit(row.label, room), tone),
-        svg.text(shape.width - 4, baseline, row.numbers, tone, "end"),
+        svg.text_line(4, baseline, svg.fit(row.label, room), tone),
+        svg.text_line(shape.width - 4, baseline, row.numbers, tone, "end"),
         _bar(row, marks, axis, middle),
         class_=f"row {row.kind}",
     )
 
 
-def _bar(row: Row, marks: Marks, axis: Axis, middle: float) -> Content:
+def _bar(row: BracketRow, marks: Marks, axis: Axis, middle: float) -> Content:
     """The bar and its ticks; an arrow where there is no end to put a tick at."""
     found, balanced, folded, one_by_one = marks
     x, top = axis.at(found), axis.at(balanced)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from normgauge.core.certificate import NETWORK, Kind, Row
+from normgauge.core.certificate import NETWORK, Row, RowKind
 
 RANK = {
-    kind: rank for rank, kind in enumerate((Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE, Kind.SCORE, Kind.NOT_APPLICABLE))
+    kind: rank
+    for rank, kind in enumerate(
+        (RowKind.BOUND, RowKind.VACUOUS, RowKind.ESTIMATE, RowKind.SCORE, RowKind.NOT_APPLICABLE)
+    )
 }
 HOLDOUT = "hold-out"
 EXPLAINED = {
@@ -51,16 +54,16 @@ SPEAKING = (
 PLACE = {key: place for place, key in enumerate(SPEAKING)}
 
 
-def speaker(rows: Sequence[Row]) -> Row | None:
+def speaking_row(rows: Sequence[Row]) -> Row | None:
     """The first in the fixed order that applies, whatever it says; rows without a place there come last, as given.
 
     To pass over a row because it says little would be a choice made after looking.
     """
-    asked = [row for row in rows if row.kind in (Kind.BOUND, Kind.VACUOUS)]
+    asked = [row for row in rows if row.kind in (RowKind.BOUND, RowKind.VACUOUS)]
     return min(asked, key=lambda row: PLACE.get(row.key, len(PLACE)), default=None)
 
 
-def ordered(rows: Sequence[Row]) -> list[Row]:
+def ordered_rows(rows: Sequence[Row]) -> list[Row]:
     """Bounds first, those about this network before others, then vacuous rows, estimates, scores, what does not apply.
 
     Rows of one kind go by value, scores as they come.
@@ -69,25 +72,25 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 
 def _place(row: Row) -> tuple[int, bool, float]:
-    valued = row.value is not None and row.kind is not Kind.SCORE  # scores are on scales of their own
-    aside = row.kind is Kind.BOUND and row.about != NETWORK  # a small bound on something else is no better
+    valued = row.value is not None and row.kind is not RowKind.SCORE  # scores are on scales of their own
+    aside = row.kind is RowKind.BOUND and row.about != NETWORK  # a small bound on something else is no better
     return RANK[row.kind], aside, (row.value or 0.0) / row.limit if valued else math.inf
 
 
-def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def rows_by_family(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows by family, in the order in which families are explained; others after them."""
     found: dict[str, list[Row]] = {}
-    for row in ordered(rows):
+    for row in ordered_rows(rows):
         found.setdefault(row.family, []).append(row)
     places = {name: place for place, name in enumerate(EXPLAINED)}
     return dict(sorted(found.items(), key=lambda item: places.get(item[0], len(places))))
 
 
-def leading(rows: Sequence[Row]) -> list[Row]:
+def leading_rows(rows: Sequence[Row]) -> list[Row]:
     """The row that speaks for each family that has one."""
-    return [first for family in families(rows).values() if (first := speaker(family)) is not None]
+    return [first for family in rows_by_family(rows).values() if (first := speaking_row(family)) is not None]
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
     """All rows, family after family."""
-    return [row for family in families(rows).values() for row in family]
+    return [row for family in rows_by_family(rows).values() for row in family]

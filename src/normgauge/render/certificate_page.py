@@ -6,29 +6,29 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from normgauge.core.certificate import Certificate, Kind, Row
+from normgauge.core.certificate import Certificate, Row, RowKind
 from normgauge.render import svg
-from normgauge.render.certificate import by_class, face, listed, said
-from normgauge.render.certificate_families import EXPLAINED, RANK, families, in_order
-from normgauge.render.certificate_plot import overview, stack, stacked
+from normgauge.render.certificate import by_class, family_statement, family_summary, listed_conditions
+from normgauge.render.certificate_families import EXPLAINED, RANK, in_order, rows_by_family
+from normgauge.render.certificate_plot import certificate_overview, stackable_rows, term_stack
 from normgauge.render.certificate_words import (
     MEANINGS,
     adds_up,
-    conditions,
-    confidence,
-    enough,
-    head,
-    paid,
-    plain,
+    bare_number,
+    certificate_conditions,
+    certificate_head,
+    certificate_sentences,
+    enough_samples,
+    format_term,
     promises,
     remarks,
-    sentences,
-    shown,
-    term,
-    why,
+    row_confidence,
+    row_payment,
+    row_reason,
+    row_value,
 )
-from normgauge.render.document import document, facts, fragment, listing, paragraphs, section
-from normgauge.render.markup import Content, Markup, markup, tag, words
+from normgauge.render.document import document, fact_list, fragment, listing, paragraphs, section
+from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
 from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.table import Grid, bare_table, html_table
 from normgauge.render.theory_plots import curve_plot
@@ -45,11 +45,12 @@ STACKS = (
 )
 
 
-def html(c: Certificate, title: str = "Certificate") -> str:
+def certificate_html(c: Certificate, title: str = "Certificate") -> str:
     """The page as a string."""
     first, *rest = promises(c)
-    drawn = svg.figure(
-        "Every bound, as a share of the worst possible value", svg.both(lambda shape: overview(c.rows, shape))
+    drawn = svg.captioned_figure(
+        "Every bound, as a share of the worst possible value",
+        svg.both_shapes(lambda shape: certificate_overview(c.rows, shape)),
     )
     body = markup(
         paragraphs([first], "verdict"),
@@ -58,27 +59,31 @@ def html(c: Certificate, title: str = "Certificate") -> str:
         (drawn, tag("p", AXIS)) if drawn else None,
         paragraphs([" ".join(remarks(c))]),
         _tally(c.rows),
-        section("What the bounds rest on", listing(listed(c, every=True))),
-        section("Family by family", (_family(*item, conditions(c)) for item in families(c.rows).items())),
+        section("What the bounds rest on", listing(listed_conditions(c, every=True))),
+        section(
+            "Family by family", (_family(*item, certificate_conditions(c)) for item in rows_by_family(c.rows).items())
+        ),
         (section("By class", html_table(grid)) for grid in by_class(c)),
         _folded(c),
         section("Curves", _minis([curve_plot(curve) for curve in c.curves])),
         section("Measured on the way", _measured(c)),
     )
-    return document(title, head(c), body, ASSETS)
+    return document(title, certificate_head(c), body, ASSETS)
 
 
-def notebook(c: Certificate) -> Markup:
+def certificate_notebook(c: Certificate) -> Markup:
     """The certificate as HTML that may stand among other output."""
-    numbers, first = conditions(c), face(c)
-    every = tuple((r.name, str(r.kind), shown(r), r.about, why(r, numbers=numbers)) for r in in_order(c.rows))
+    numbers, first = certificate_conditions(c), family_summary(c)
+    every = tuple(
+        (r.name, str(r.kind), row_value(r), r.about, row_reason(r, numbers=numbers)) for r in in_order(c.rows)
+    )
     rows = Grid("", ("row", "kind", "value", "about", "why"), every)
     return fragment(
-        (tag("p", sentence) for sentence in sentences(c)),
+        (tag("p", sentence) for sentence in certificate_sentences(c)),
         (tag("p", tag("b", f"Warning: {warning}")) for warning in c.warnings),
         (tag("p", tag("b", first.title)), bare_table(first)),
-        (tag("p", sentence) for sentence in listed(c, every=True)),
-        overview(c.rows),
+        (tag("p", sentence) for sentence in listed_conditions(c, every=True)),
+        certificate_overview(c.rows),
         tag("details", tag("summary", f"All {len(c.rows)} rows"), bare_table(rows)),
     )
 
@@ -86,9 +91,9 @@ def notebook(c: Certificate) -> Markup:
 def _family(name: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Content:
     """A family: what it is, what it needs, and what it says here."""
     number, only_if, which = (
-        ("", "", plural(sum(row.kind is Kind.SCORE for row in rows), "score"))
+        ("", "", plural(sum(row.kind is RowKind.SCORE for row in rows), "score"))
         if name == "score"
-        else said(rows, numbers)
+        else family_statement(rows, numbers)
     )
     here = ": ".join(part for part in (number, which) if part and part != ABSENT) + (only_if and f", if {only_if}")
     return tag("h3", name[:1].upper() + name[1:]), paragraphs([EXPLAINED.get(name, ""), f"Here: {here}"])
@@ -99,8 +104,8 @@ def _folded(c: Certificate) -> Markup:
     if not c.rows:
         return tag("p", "There are no rows.")
     inside = (
-        table(c),
-        section("What they are made of", _minis([stack(row) for row in stacked(c.rows)], tag("p", STACKS))),
+        certificate_table(c),
+        section("What they are made of", _minis([term_stack(row) for row in stackable_rows(c.rows)], tag("p", STACKS))),
         section("Every row in full", map(details, in_order(c.rows))),
     )
     return section("All rows", tag("details", tag("summary", f"{len(c.rows)} rows"), inside, class_="all"))
@@ -110,14 +115,14 @@ def _tally(rows: Sequence[Row]) -> Markup:
     """Each kind with its count and what it means."""
     counts = Counter(row.kind for row in rows)
     items = [
-        tag("li", badge(kind), " ", tag("b", str(counts[kind])), " ", tag("span", meaning))
+        tag("li", kind_badge(kind), " ", tag("b", str(counts[kind])), " ", tag("span", meaning))
         for kind, meaning in MEANINGS.items()
         if counts[kind]
     ]
     return tag("ul", items, class_="tally") if items else Markup()
 
 
-def badge(kind: Kind, **more: int) -> Markup:
+def kind_badge(kind: RowKind, **more: int) -> Markup:
     """The kind as a coloured word."""
     return tag("span", str(kind), class_=f"badge k-{kind.name.lower()}", **more)
 
@@ -127,9 +132,9 @@ def anchor(row: Row) -> str:
     return "row-" + re.sub(r"[^\w.-]+", "-", row.key)
 
 
-def table(c: Certificate) -> Markup:
+def certificate_table(c: Certificate) -> Markup:
     """All rows; the script adds sorting and filters."""
-    numbers, rows = conditions(c), in_order(c.rows)
+    numbers, rows = certificate_conditions(c), in_order(c.rows)
     title = "By family, the best first; a name leads to the row in full"
     return html_table(
         Grid(title, COLUMNS, tuple(_line(row, numbers) for row in rows), frozenset({2, 3})),
@@ -143,13 +148,13 @@ def _line(row: Row, numbers: Mapping[str, int]) -> tuple[str, ...]:
     size = None if row.value is None else repr(row.value)
     return (
         tag("a", row.name, href=f"#{anchor(row)}"),
-        badge(row.kind, data_sort=RANK[row.kind]),
-        tag("span", words(shown(row)), data_sort=size),
-        confidence(row),
-        paid(row),
+        kind_badge(row.kind, data_sort=RANK[row.kind]),
+        tag("span", sentence_markup(row_value(row)), data_sort=size),
+        row_confidence(row),
+        row_payment(row),
         row.about,
         row.family,
-        why(row, numbers=numbers),
+        row_reason(row, numbers=numbers),
     )
 
 
@@ -159,14 +164,14 @@ def _minis(figures: Sequence[str], before: Content = None) -> Content:
 
 def details(row: Row) -> Markup:
     """One row: a line to see, the rest to open."""
-    terms = tuple((name, term(row, value)) for name, value in row.terms)
+    terms = tuple((name, format_term(row, value)) for name, value in row.terms)
     how = "they add up to the value" if adds_up(row) else "the formula puts them together"
     grid = Grid(f"Terms of {row.name}; {how}", ("term", "value"), terms, frozenset({1}))
-    said_short = tag("span", words(shown(row)), class_="said")
+    said_short = tag("span", sentence_markup(row_value(row)), class_="said")
     return tag(
         "details",
-        tag("summary", tag("h3", row.name), " ", badge(row.kind), " ", said_short),
-        tag("div", facts(_facts(row)), html_table(grid) if terms else None, class_="inside"),
+        tag("summary", tag("h3", row.name), " ", kind_badge(row.kind), " ", said_short),
+        tag("div", fact_list(_facts(row)), html_table(grid) if terms else None, class_="inside"),
         class_="row",
         id=anchor(row),
         data_kind=str(row.kind),
@@ -174,18 +179,21 @@ def details(row: Row) -> Markup:
 
 
 def _facts(row: Row) -> Iterator[tuple[str, str]]:
-    yield "what it bounds" if row.kind in (Kind.BOUND, Kind.VACUOUS) else "what it is", f"{row.quantity} of {row.about}"
-    absent = row.kind is Kind.NOT_APPLICABLE
-    yield "confidence", "" if row.confidence is None or absent else confidence(row)
+    yield (
+        "what it bounds" if row.kind in (RowKind.BOUND, RowKind.VACUOUS) else "what it is",
+        f"{row.quantity} of {row.about}",
+    )
+    absent = row.kind is RowKind.NOT_APPLICABLE
+    yield "confidence", "" if row.confidence is None or absent else row_confidence(row)
     yield "would be paid with" if absent else "paid with", ", ".join(row.consumed)
     yield "holds only if", row.condition
     yield "why", row.reason
-    yield "samples needed", "" if row.needed is None else enough(row.needed)
-    yield "formula", tag("span", words(row.formula), class_="formula") if row.formula else ""
+    yield "samples needed", "" if row.needed is None else enough_samples(row.needed)
+    yield "formula", tag("span", sentence_markup(row.formula), class_="formula") if row.formula else ""
     yield "source", row.source
     yield "key", row.key
 
 
 def _measured(c: Certificate) -> Content:
-    rows = tuple((name, value if isinstance(value, str) else plain(value)) for name, value in c.facts.items())
+    rows = tuple((name, value if isinstance(value, str) else bare_number(value)) for name, value in c.facts.items())
     return html_table(Grid("Facts", ("fact", "value"), rows, frozenset({1}))) if rows else None, listing(c.notes)

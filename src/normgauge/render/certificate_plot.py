@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from normgauge.core.certificate import NETWORK, Kind, Row
+from normgauge.core.certificate import NETWORK, Row, RowKind
 from normgauge.render import svg
-from normgauge.render.certificate_families import ordered
-from normgauge.render.certificate_words import adds_up, called, confidence, shown, term, worst
-from normgauge.render.markup import Content, Markup, words
+from normgauge.render.certificate_families import ordered_rows
+from normgauge.render.certificate_words import adds_up, format_term, row_confidence, row_limit, row_name, row_value
+from normgauge.render.markup import Content, Markup, sentence_markup
 from normgauge.render.numbers import plural
 from normgauge.render.svg import Axis, Shape
 
@@ -31,7 +31,7 @@ TOTAL = "total"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TermBar:
     """One bar, in shares of the limit: from 1 on a row says nothing.
 
     Attributes:
@@ -49,10 +49,10 @@ class Step:
     culprit: bool = False
 
 
-def stacked(rows: Sequence[Row]) -> list[Row]:
+def stackable_rows(rows: Sequence[Row]) -> list[Row]:
     """Rows whose terms add up to them, best first."""
-    told = (Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE)
-    return ordered([row for row in rows if row.kind in told and len(row.terms) > 1 and adds_up(row)])
+    told = (RowKind.BOUND, RowKind.VACUOUS, RowKind.ESTIMATE)
+    return ordered_rows([row for row in rows if row.kind in told and len(row.terms) > 1 and adds_up(row)])
 
 
 def is_even(row: Row) -> bool:
@@ -61,27 +61,27 @@ def is_even(row: Row) -> bool:
     return math.isfinite(size) and size <= EVEN * row.limit
 
 
-def steps(row: Row) -> list[Step]:
+def term_bars(row: Row) -> list[TermBar]:
     """The terms on top of each other, or each from the start where they span decades; the last bar is the total."""
     even, level = is_even(row), 0.0
     found = []
     for name, value in row.terms:
-        culprit = value >= row.limit or (row.kind is Kind.VACUOUS and name == row.heaviest)
+        culprit = value >= row.limit or (row.kind is RowKind.VACUOUS and name == row.heaviest)
         start = level if even else 0.0
-        found.append(Step(name, value, start / row.limit, (start + value) / row.limit, culprit))
+        found.append(TermBar(name, value, start / row.limit, (start + value) / row.limit, culprit))
         level += value
     total = level if row.value is None else row.value
-    return [*found, Step(TOTAL, total, 0.0, total / row.limit)]
+    return [*found, TermBar(TOTAL, total, 0.0, total / row.limit)]
 
 
-def limited(row: Row) -> bool:
+def shows_limit(row: Row) -> bool:
     """Whether the limit has a place on the axis of a row's bars: not where they would be hairs beside it."""
     return not (is_even(row) and 0 < max(_ends(row)) < FAR)
 
 
-def track(row: Row) -> Axis:
+def term_axis(row: Row) -> Axis:
     """The axis of a row's bars, shares of the limit to places between 0 and 1."""
-    ends = [*_ends(row), 1.0] if limited(row) else _ends(row)
+    ends = [*_ends(row), 1.0] if shows_limit(row) else _ends(row)
     if is_even(row):
         return Axis(((min(0.0, *ends), 0.0), (1.04 * max(ends), 1.0)))
     logs = [math.log10(share) for share in ends if share > FAINTEST]
@@ -89,20 +89,20 @@ def track(row: Row) -> Axis:
 
 
 def _ends(row: Row) -> list[float]:
-    return [place for step in steps(row) for place in (step.start, step.end) if math.isfinite(place)]
+    return [place for step in term_bars(row) for place in (step.start, step.end) if math.isfinite(place)]
 
 
-def value(row: Row, step: Step) -> str:
+def bar_value(row: Row, step: TermBar) -> str:
     """The number of a bar."""
-    return shown(row) if step.name == TOTAL else term(row, step.value)
+    return row_value(row) if step.name == TOTAL else format_term(row, step.value)
 
 
 def drawn_rows(rows: Sequence[Row]) -> list[Row]:
     """Those with a place on the axis: bounds, and vacuous ones, the smallest share of the limit first."""
-    return ordered([row for row in rows if row.kind in (Kind.BOUND, Kind.VACUOUS)])
+    return ordered_rows([row for row in rows if row.kind in (RowKind.BOUND, RowKind.VACUOUS)])
 
 
-def overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
+def certificate_overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
     """Every bound and vacuous row as a bar: the truth may be anywhere in it. Empty without rows."""
     shown_rows = drawn_rows(rows)
     if not shown_rows:
@@ -111,24 +111,24 @@ def overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup:
     left, right = (NAMES, shape.width - VALUES) if shape.wide else (EDGE, shape.width - EDGE)
     axis = sides([_share(row) for row in shown_rows], left, right)
     floor = TOP + height * len(shown_rows)
-    used = {tone(row) for row in shown_rows} | {"line balanced"}
+    used = {row_tone(row) for row in shown_rows} | {"line balanced"}
     limit = axis.at(1.0)
     return svg.drawing(
         (shape.width, floor + FOOT),
         shape.name,
-        described(shown_rows),
+        describe_overview(shown_rows),
         svg.uprights(share_ticks(axis), TOP, floor, shape.width - 2),
         svg.line(limit, TOP - 16, limit, floor, "balanced"),
-        svg.text(limit - 6, TOP - 8, "← says something", "tiny", "end"),
-        svg.text(limit + 6, TOP - 8, "says nothing →", "tiny"),
+        svg.text_line(limit - 6, TOP - 8, "← says something", "tiny", "end"),
+        svg.text_line(limit + 6, TOP - 8, "says nothing →", "tiny"),
         [_bar(row, axis, TOP + height * index, shape) for index, row in enumerate(shown_rows)],
         key=[entry for entry in KEY if entry[0] in used],
     )
 
 
-def described(rows: Sequence[Row]) -> str:
+def describe_overview(rows: Sequence[Row]) -> str:
     """The picture in one sentence."""
-    bounds = sum(row.kind is Kind.BOUND for row in rows)
+    bounds = sum(row.kind is RowKind.BOUND for row in rows)
     return f"{plural(bounds, 'bound')} and {len(rows) - bounds} vacuous rows on a logarithmic axis."
 
 
@@ -152,9 +152,9 @@ def share_ticks(axis: Axis) -> list[tuple[float, str]]:
     return [(axis.pixel(power), words) for power, words in [*shares, *limits]]
 
 
-def tone(row: Row) -> str:
+def row_tone(row: Row) -> str:
     """The class of a row's bar."""
-    if row.kind is Kind.VACUOUS:
+    if row.kind is RowKind.VACUOUS:
         return "other"
     return "norm" if row.about == NETWORK else "mixed"
 
@@ -166,63 +166,65 @@ def _share(row: Row) -> float:
 def _bar(row: Row, axis: Axis, top: float, shape: Shape) -> Markup:
     start, end = axis.start, axis.at(_share(row))
     middle, baseline = (top + 11, top + 15) if shape.wide else (top + 26, top + 15)
-    room = NAMES - 2 * EDGE if shape.wide else shape.width - 2 * EDGE - svg.text_width(shown(row)) - 12
-    name = called(row) if svg.text_width(called(row)) <= room else svg.fit(row.name, room)
+    room = NAMES - 2 * EDGE if shape.wide else shape.width - 2 * EDGE - svg.text_width(row_value(row)) - 12
+    name = row_name(row) if svg.text_width(row_name(row)) <= room else svg.fit(row.name, room)
     return svg.group(
-        told(row),
+        describe_row_bar(row),
         svg.box(0, top, shape.width, 22 if shape.wide else ROW, "hit"),
-        svg.box(start, middle - THICK / 2, end - start, THICK, tone(row)),
+        svg.box(start, middle - THICK / 2, end - start, THICK, row_tone(row)),
         svg.arrow(end, middle, 1, 0, "other") if _share(row) == math.inf else None,
-        svg.text(EDGE, baseline, name, "tiny halo"),
-        svg.text(shape.width - EDGE, baseline, shown(row), "ink halo" if row.kind is Kind.BOUND else "halo", "end"),
+        svg.text_line(EDGE, baseline, name, "tiny halo"),
+        svg.text_line(
+            shape.width - EDGE, baseline, row_value(row), "ink halo" if row.kind is RowKind.BOUND else "halo", "end"
+        ),
         class_="bar",
     )
 
 
-def told(row: Row) -> str:
+def describe_row_bar(row: Row) -> str:
     """A bar in words."""
-    sure = f", confidence {confidence(row)}" if row.confidence is not None else ""
-    return f"{called(row)}: {row.kind}, {row.quantity} of {row.about} at most {shown(row)}{sure}"
+    sure = f", confidence {row_confidence(row)}" if row.confidence is not None else ""
+    return f"{row_name(row)}: {row.kind}, {row.quantity} of {row.about} at most {row_value(row)}{sure}"
 
 
-def stack(row: Row) -> Markup:
+def term_stack(row: Row) -> Markup:
     """The terms of a row, one bar each, then their sum; the limit is a dashed line."""
-    axis, found = track(row), steps(row)
+    axis, found = term_axis(row), term_bars(row)
     floor = TOP + ROW * len(found)
     aside = "" if row.about == NETWORK else ", not about this network"
     scale = ", logarithmic, each term from the left" if axis.logarithmic else ""
     drawn = svg.drawing(
         (MINI, floor + 6),
         "mini",
-        f"Terms of {row.name}: " + ", ".join(f"{step.name} {value(row, step)}" for step in found),
+        f"Terms of {row.name}: " + ", ".join(f"{step.name} {bar_value(row, step)}" for step in found),
         _limit(row, axis, floor),
         [_step(row, step, axis, TOP + ROW * index) for index, step in enumerate(found)],
     )
-    return svg.figure(words(f"{called(row)}: {shown(row)}{aside}{scale}"), drawn)
+    return svg.captioned_figure(sentence_markup(f"{row_name(row)}: {row_value(row)}{aside}{scale}"), drawn)
 
 
 def _limit(row: Row, axis: Axis, floor: float) -> Content:
-    if not limited(row):
-        return svg.text(EDGE, 14, f"far from {worst(row)}, the worst possible", "tiny")
-    x = place(axis, 1.0)
+    if not shows_limit(row):
+        return svg.text_line(EDGE, 14, f"far from {row_limit(row)}, the worst possible", "tiny")
+    x = share_pixel(axis, 1.0)
     anchor, shift = ("end", -5.0) if x > MINI / 2 else (None, 5.0)
-    told = svg.text(x + shift, 14, f"says nothing from {worst(row)} on", "tiny", anchor)
+    told = svg.text_line(x + shift, 14, f"says nothing from {row_limit(row)} on", "tiny", anchor)
     return svg.line(x, TOP - 16, x, floor, "balanced"), told
 
 
-def place(axis: Axis, share: float) -> float:
+def share_pixel(axis: Axis, share: float) -> float:
     """The pixel of a share in a small picture."""
     return EDGE + (MINI - VALUES - 2 * EDGE) * axis.at(share)
 
 
-def _step(row: Row, step: Step, axis: Axis, top: float) -> Content:
-    low, high = sorted((place(axis, step.start), place(axis, step.end)))
+def _step(row: Row, step: TermBar, axis: Axis, top: float) -> Content:
+    low, high = sorted((share_pixel(axis, step.start), share_pixel(axis, step.end)))
     kind = "other" if step.name == TOTAL else "weight" if step.culprit else "norm"
-    number = value(row, step)
+    number = bar_value(row, step)
     name = svg.fit(step.name, MINI - 4 * EDGE - svg.text_width(number))
     return (
         svg.box(low, top + 20, high - low, THICK, kind),
         svg.arrow(high, top + 20 + THICK / 2, 1, 0, kind) if math.isinf(step.end) else None,
-        svg.text(EDGE, top + 15, name, "tiny halo"),
-        svg.text(MINI - EDGE, top + 15, number, "ink halo" if step.culprit else "halo", "end"),
+        svg.text_line(EDGE, top + 15, name, "tiny halo"),
+        svg.text_line(MINI - EDGE, top + 15, number, "ink halo" if step.culprit else "halo", "end"),
     )

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
 
-from normgauge.core.certificate import GROUPS, GUESSING, NETWORK, Certificate, Consumed, Kind, Row
-from normgauge.render.certificate_families import in_order, leading, speaker
+from normgauge.core.certificate import GROUPS, GUESSING, NETWORK, Certificate, Consumed, Row, RowKind
+from normgauge.render.certificate_families import in_order, leading_rows, speaking_row
 from normgauge.render.numbers import ABSENT, plural
 
 MEANINGS = {
-    Kind.BOUND: "At most this on unseen data, with the confidence beside it, for the predictor it is about.",
-    Kind.VACUOUS: "A true bound that says nothing: no smaller than the worst possible value.",
-    Kind.ESTIMATE: "A part was estimated, so the number may be too small: nothing is promised.",
-    Kind.SCORE: "For comparing networks: larger predicts worse. Its size says nothing by itself.",
-    Kind.NOT_APPLICABLE: "Its conditions do not hold here; the reason says which, and what to do.",
+    RowKind.BOUND: "At most this on unseen data, with the confidence beside it, for the predictor it is about.",
+    RowKind.VACUOUS: "A true bound that says nothing: no smaller than the worst possible value.",
+    RowKind.ESTIMATE: "A part was estimated, so the number may be too small: nothing is promised.",
+    RowKind.SCORE: "For comparing networks: larger predicts worse. Its size says nothing by itself.",
+    RowKind.NOT_APPLICABLE: "Its conditions do not hold here; the reason says which, and what to do.",
 }
 PLAIN = 10.0  # from here on an error is a power of ten, not a percentage
 DIGITS = 3
@@ -30,7 +30,7 @@ ONE_AT_A_TIME = (
 )
 
 
-def amount(value: float | None, quantity: str = "error", *, up: bool = False) -> str:
+def format_amount(value: float | None, quantity: str = "error", *, up: bool = False) -> str:
     """A value as people read it: an error in percent, large ones as powers of ten.
 
     Args:
@@ -38,16 +38,18 @@ def amount(value: float | None, quantity: str = "error", *, up: bool = False) ->
         quantity: what it is a number of.
         up: round upwards, so that what is printed is a bound as well.
 
-    >>> amount(0.02241, up=True), amount(0.02241), amount(1.38), amount(6e5, up=True), amount(0.5, "loss")
-    ('2.25 %', '2.24 %', '138 %', '10^5.78', '0.5')
+    >>> format_amount(0.02241, up=True), format_amount(0.02241), format_amount(1.38)
+    ('2.25 %', '2.24 %', '138 %')
+    >>> format_amount(6e5, up=True), format_amount(0.5, "loss")
+    ('10^5.78', '0.5')
     """
     if value is None or not math.isfinite(value):
-        return plain(value)
+        return bare_number(value)
     if value >= PLAIN:
         log = 100 * math.log10(value)
         return f"10^{(math.ceil(log) if up else round(log)) / 100:.2f}"
     mode = ROUND_CEILING if up else ROUND_HALF_EVEN
-    share = is_share(quantity)
+    share = quantity_is_share(quantity)
     exact = Decimal(repr(value)) * (100 if share else 1)
     rounded = Context(prec=DIGITS, rounding=mode).plus(exact)
     if up and share and exact < ALL <= rounded:  # 99.97 % says something, 100 % does not
@@ -58,21 +60,21 @@ def amount(value: float | None, quantity: str = "error", *, up: bool = False) ->
     return told + (" %" if share else "")
 
 
-def is_share(quantity: str) -> bool:
+def quantity_is_share(quantity: str) -> bool:
     """Whether a quantity is a share of all inputs, told in percent: an error of any kind."""
     return "error" in quantity.split()
 
 
-def shown(row: Row) -> str:
+def row_value(row: Row) -> str:
     """The value of a row; bounds are rounded upwards."""
-    if row.kind is Kind.SCORE:
-        return plain(row.value)
-    return amount(row.value, row.quantity, up=row.kind in (Kind.BOUND, Kind.VACUOUS))
+    if row.kind is RowKind.SCORE:
+        return bare_number(row.value)
+    return format_amount(row.value, row.quantity, up=row.kind in (RowKind.BOUND, RowKind.VACUOUS))
 
 
-def term(row: Row, value: float) -> str:
+def format_term(row: Row, value: float) -> str:
     """One of the terms: in the unit of the value where the terms add up to it, a bare number otherwise."""
-    return amount(value, row.quantity) if adds_up(row) else plain(value)
+    return format_amount(value, row.quantity) if adds_up(row) else bare_number(value)
 
 
 def adds_up(row: Row) -> bool:
@@ -81,43 +83,43 @@ def adds_up(row: Row) -> bool:
     return bool(row.terms) and (row.additive or (row.value is not None and math.isclose(total, row.value)))
 
 
-def worst(row: Row) -> str:
+def row_limit(row: Row) -> str:
     """The limit of a row: the worst its quantity can be."""
-    return amount(row.limit) if is_share(row.quantity) else f"{row.limit:g}"
+    return format_amount(row.limit) if quantity_is_share(row.quantity) else f"{row.limit:g}"
 
 
-def plain(value: float | None) -> str:
+def bare_number(value: float | None) -> str:
     """A bare number."""
     if value is None or math.isnan(value):
         return ABSENT
     return f"{value:.4g}" if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
 
 
-def confidence(row: Row) -> str:
+def row_confidence(row: Row) -> str:
     """How sure a row is.
 
-    >>> from normgauge.core.certificate import Kind, Row
+    >>> from normgauge.core.certificate import Row, RowKind
     >>> shares = (0.95, 1 - 0.07, 1 - 1e-12, None)
-    >>> [confidence(Row("k", "n", "f", Kind.BOUND, 0.1, share, condition="it is true")) for share in shares]
+    >>> [row_confidence(Row("k", "n", "f", RowKind.BOUND, 0.1, share, condition="it is true")) for share in shares]
     ['95 %', '93 %', 'above 99.999 %', '·']
     """
-    if row.confidence is None or row.kind is Kind.NOT_APPLICABLE:
+    if row.confidence is None or row.kind is RowKind.NOT_APPLICABLE:
         return ABSENT
     told = f"{100 * row.confidence:.6g}"
     return "above 99.999 %" if told == "100" and row.confidence < 1 else f"{told} %"
 
 
-def paid(row: Row) -> str:
+def row_payment(row: Row) -> str:
     """What a row was paid with."""
-    return ABSENT if row.kind is Kind.NOT_APPLICABLE else ", ".join(row.consumed) or ABSENT
+    return ABSENT if row.kind is RowKind.NOT_APPLICABLE else ", ".join(row.consumed) or ABSENT
 
 
-def called(row: Row) -> str:
+def row_name(row: Row) -> str:
     """Name of a row with its family, where the name does not say it."""
     return row.name if row.family.lower() in row.name.lower() else f"{row.family}, {row.name}"
 
 
-def why(row: Row, every: bool = False, numbers: Mapping[str, int] | None = None) -> str:
+def row_reason(row: Row, every: bool = False, numbers: Mapping[str, int] | None = None) -> str:
     """What a reader asks next: the largest term where terms add up, else the reason.
 
     Args:
@@ -129,17 +131,17 @@ def why(row: Row, every: bool = False, numbers: Mapping[str, int] | None = None)
         The words, parts of them divided by semicolons.
     """
     told = []
-    if row.quantity != "error" and row.kind in (Kind.BOUND, Kind.VACUOUS, Kind.ESTIMATE):
-        told.append(f"of the {row.quantity}, which is at most {worst(row)}")
-    parts = adds_up(row) and row.kind in (Kind.BOUND, Kind.VACUOUS)
+    if row.quantity != "error" and row.kind in (RowKind.BOUND, RowKind.VACUOUS, RowKind.ESTIMATE):
+        told.append(f"of the {row.quantity}, which is at most {row_limit(row)}")
+    parts = adds_up(row) and row.kind in (RowKind.BOUND, RowKind.VACUOUS)
     if parts:
-        told.append(f"largest term: {row.heaviest}, {term(row, dict(row.terms)[row.heaviest])}")
-    if row.condition and row.kind is Kind.BOUND:
-        told.append(f"holds only if {row.condition if numbers is None else marks(row, numbers)}")
+        told.append(f"largest term: {row.heaviest}, {format_term(row, dict(row.terms)[row.heaviest])}")
+    if row.condition and row.kind is RowKind.BOUND:
+        told.append(f"holds only if {row.condition if numbers is None else condition_marks(row, numbers)}")
     if row.reason and (every or not parts):
         told.append(row.reason)
     if row.needed is not None:
-        told.append(enough(row.needed))
+        told.append(enough_samples(row.needed))
     return "; ".join(told)
 
 
@@ -148,33 +150,33 @@ def clauses(row: Row) -> list[str]:
     return [clause for clause in row.condition.split("; ") if clause]
 
 
-def numbered(rows: Sequence[Row]) -> dict[str, int]:
+def numbered_conditions(rows: Sequence[Row]) -> dict[str, int]:
     """Every condition the bounds among these rows rest on, each once, with a number; those of the first rows first."""
-    told = dict.fromkeys(clause for row in rows if row.kind is Kind.BOUND for clause in clauses(row))
+    told = dict.fromkeys(clause for row in rows if row.kind is RowKind.BOUND for clause in clauses(row))
     return {clause: number for number, clause in enumerate(told, 1)}
 
 
-def marks(row: Row, numbers: Mapping[str, int]) -> str:
+def condition_marks(row: Row, numbers: Mapping[str, int]) -> str:
     """The numbers of a row's conditions.
 
     >>> from normgauge.core.certificate import Row
-    >>> marks(Row("k", "n", "f", Kind.SCORE, 1.0, condition="a; b"), {"a": 1, "c": 2, "b": 3})
+    >>> condition_marks(Row("k", "n", "f", RowKind.SCORE, 1.0, condition="a; b"), {"a": 1, "c": 2, "b": 3})
     '(1), (3)'
     """
     return ", ".join(f"({number})" for number in sorted(numbers[clause] for clause in clauses(row)))
 
 
-def enough(needed: int) -> str:
+def enough_samples(needed: int) -> str:
     """From how many samples on a row would say something.
 
-    >>> enough(12_000_000), enough(6_338_499_313_664)
+    >>> enough_samples(12_000_000), enough_samples(6_338_499_313_664)
     ('says something from 12,000,000 samples on', 'says something from 10^12.81 samples on')
     """
-    size = f"{needed:,}" if needed < MANY else amount(needed, "samples", up=True)
+    size = f"{needed:,}" if needed < MANY else format_amount(needed, "samples", up=True)
     return f"says something from {size} samples on"
 
 
-def head(c: Certificate) -> str:
+def certificate_head(c: Certificate) -> str:
     """What was looked at."""
     groups = c.facts.get(GROUPS)
     held = f"{c.holdout:,} hold-out samples" if c.holdout else "no hold-out"
@@ -184,7 +186,7 @@ def head(c: Certificate) -> str:
     return f"{c.model}, {c.samples:,} training samples, {held}{free}, {c.classes} classes, delta {c.delta:g}{tried}"
 
 
-def sentences(c: Certificate) -> list[str]:
+def certificate_sentences(c: Certificate) -> list[str]:
     """What can be promised about this network, in words a newcomer understands, and what cannot."""
     return [*promises(c), *remarks(c)]
 
@@ -194,36 +196,39 @@ def promises(c: Certificate) -> list[str]:
     return [*_opening(c), *_without(c)]
 
 
-def quoted(c: Certificate) -> tuple[Row | None, Row | None, Row | None]:
+def quoted_rows(c: Certificate) -> tuple[Row | None, Row | None, Row | None]:
     """The row that speaks about this network; the one without hold-out labels; the one from training data alone."""
     mine = [row for row in c.rows if row.about == NETWORK and row.quantity == "error"]
     free = [row for row in mine if Consumed.HOLDOUT_LABELS not in row.consumed]
-    return speaker(mine), speaker(free), speaker([row for row in free if OWN.issuperset(row.consumed)])
+    return speaking_row(mine), speaking_row(free), speaking_row([row for row in free if OWN.issuperset(row.consumed)])
 
 
-def conditions(c: Certificate) -> dict[str, int]:
+def certificate_conditions(c: Certificate) -> dict[str, int]:
     """What the bounds rest on, each condition once, with a number; those of the rows quoted and leading first."""
-    return numbered([*(row for row in quoted(c) if row is not None), *leading(c.rows), *in_order(c.rows)])
+    return numbered_conditions(
+        [*(row for row in quoted_rows(c) if row is not None), *leading_rows(c.rows), *in_order(c.rows)]
+    )
 
 
 def _opening(c: Certificate) -> Iterator[str]:
     """What the row that speaks says; which row that is was fixed before the data were seen."""
-    first, _, _ = quoted(c)
+    first, _, _ = quoted_rows(c)
     if first is None:
         yield "Nothing can be promised: no row bounds the error of this network on unseen data."
-    elif first.kind is not Kind.BOUND:
-        yield f"Nothing can be promised: {called(first)}, the row that speaks here, is vacuous."
+    elif first.kind is not RowKind.BOUND:
+        yield f"Nothing can be promised: {row_name(first)}, the row that speaks here, is vacuous."
     else:
-        numbers = conditions(c)
+        numbers = certificate_conditions(c)
         told = "; ".join(f"({numbers[clause]}) {clause}" for clause in clauses(first))
         provided = f", provided {told}; this cannot be checked here" if told else ""
         yield (
-            f"Promise: on unseen data from the same source this network errs at most {shown(first)} of the time, "
-            f"with {confidence(first)} confidence: {called(first)}{provided}."
+            f"Promise: on unseen data from the same source this network errs at most {row_value(first)} of the time, "
+            f"with {row_confidence(first)} confidence: {row_name(first)}{provided}."
         )
         guessing = c.facts.get(GUESSING)
         if isinstance(guessing, float) and (first.value or 0.0) >= guessing:
-            yield f"That is no better than guessing: always naming the most frequent class errs {amount(guessing)}."
+            always = f"always naming the most frequent class errs {format_amount(guessing)}"
+            yield f"That is no better than guessing: {always}."
         if c.warnings:
             yield "The warnings below may take that promise away: read them first."
     if not c.holdout:
@@ -232,25 +237,26 @@ def _opening(c: Certificate) -> Iterator[str]:
 
 def _without(c: Certificate) -> Iterator[str]:
     """What is left without hold-out labels, and from the training data alone."""
-    _, free, alone = quoted(c)
-    numbers = conditions(c)
-    if free is not None and free is not alone and free.kind is Kind.BOUND:
+    _, free, alone = quoted_rows(c)
+    numbers = certificate_conditions(c)
+    if free is not None and free is not alone and free.kind is RowKind.BOUND:
         yield f"Without hold-out labels: {_said(free, numbers)}."
-    if alone is None or alone.kind is not Kind.BOUND:
+    if alone is None or alone.kind is not RowKind.BOUND:
         yield "From the training data alone: no promise about this network."
     else:
         yield f"From the training data alone: {_said(alone, numbers)}."
 
 
 def _said(row: Row, numbers: Mapping[str, int]) -> str:
-    provided = f", provided {marks(row, numbers)}" if row.condition else ""
+    provided = f", provided {condition_marks(row, numbers)}" if row.condition else ""
     paid_with = " and ".join(row.consumed) or "nothing"
-    return f"at most {shown(row)}, with {confidence(row)} confidence: {called(row)}, paid with {paid_with}{provided}"
+    promise = f"at most {row_value(row)}, with {row_confidence(row)} confidence"
+    return f"{promise}: {row_name(row)}, paid with {paid_with}{provided}"
 
 
 def remarks(c: Certificate) -> Iterator[str]:
     """Bounds about something else, and the price of choosing among several."""
-    bounds = [row for row in c.rows if row.kind is Kind.BOUND]
+    bounds = [row for row in c.rows if row.kind is RowKind.BOUND]
     aside = sum(row.about != NETWORK for row in bounds)
     if aside:
         verb = "speaks" if aside == 1 else "speak"

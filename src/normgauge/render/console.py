@@ -6,12 +6,12 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from normgauge.core.fields import declared
+from normgauge.core.fields import declared_fields
 from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
-from normgauge.render.layertable import layers
+from normgauge.render.layertable import reading_layers
 from normgauge.render.markup import clean
-from normgauge.render.numbers import ABSENT, factor, plural, power, where
+from normgauge.render.numbers import ABSENT, format_factor, format_power, plural, scope_words
 from normgauge.render.table import Grid
 
 if TYPE_CHECKING:
@@ -22,28 +22,28 @@ NAME_WIDTH, KIND_WIDTH = 24, 12  # where a narrow terminal begins to fold text
 GAP = 3  # characters between columns
 Block = str | Grid
 PRODUCTS = {  # under names people know; the keys of the JSON form stay as they are
-    **{field.key.removeprefix("log10_"): field.told.sentence for field in declared(Published)},
-    **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared(InverseSigma)},
+    **{field.key.removeprefix("log10_"): field.told.sentence for field in declared_fields(Published)},
+    **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared_fields(InverseSigma)},
 }
 
 
-def text(reading: Reading, every: bool = False) -> str:
+def reading_text(reading: Reading, every: bool = False) -> str:
     """One reading as the text that ``print(reading)`` shows."""
-    return as_text(blocks([reading], every))
+    return as_text(reading_blocks([reading], every))
 
 
-def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
+def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     """Head, totals, layers of the first reading, then a paragraph for each scope and the published products."""
     first = readings[0]
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
-    alarms = [verdict.alarm(reading) for reading in readings if reading.log_refuted is not None]
-    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", totals(readings)]
+    alarms = [verdict.refutation_sentence(reading) for reading in readings if reading.log_refuted is not None]
+    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", reading_totals(readings)]
     if first.layers:
-        parts += [layers(first, every), ""]
+        parts += [reading_layers(first, every), ""]
     told = set(alarms)  # scopes share most of their notes
     for reading in readings:
-        sentences = [sentence for sentence in verdict.verdict(reading) if sentence not in told]
+        sentences = [sentence for sentence in verdict.reading_verdict(reading) if sentence not in told]
         told.update(sentences)
         parts.append(f"{reading.scope}: {verdict.gap_line(reading)}")
         parts.extend(f"  {sentence}" for sentence in sentences)
@@ -51,23 +51,31 @@ def blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     if first.gauges:
         parts.append("Minimised over: " + "; ".join(first.gauges) + ".")
     if first.published:
-        parts.append(published(first))
+        parts.append(printed_products(first))
     return parts
 
 
-def totals(readings: Sequence[Reading]) -> Grid:
+def reading_totals(readings: Sequence[Reading]) -> Grid:
     """One labelled upper bound for each scope beside the slope found there, and the largest slope found."""
     rows = [
-        (f"at most, {where(r.scope)}", str(r.scope), power(r.log_upper), verdict.known(r), factor(r.log_lower))
+        (
+            f"at most, {scope_words(r.scope)}",
+            str(r.scope),
+            format_power(r.log_upper),
+            verdict.evidence_words(r),
+            format_factor(r.log_lower),
+        )
         for r in readings
     ]
     found = max(readings, key=lambda r: r.log_lower)
-    rows.append(("at least, the largest slope found", str(found.scope), power(found.log_lower), "observed", ABSENT))
+    rows.append(
+        ("at least, the largest slope found", str(found.scope), format_power(found.log_lower), "observed", ABSENT)
+    )
     headers = ("", "scope", "factor", "evidence", "found there")
     return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))
 
 
-def published(reading: Reading) -> Grid:
+def printed_products(reading: Reading) -> Grid:
     """The papers' products, labelled as what they are, in decades; those without a name here are shown as they are."""
     title = "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them"
     found = reading.products.items()
@@ -78,11 +86,11 @@ def published(reading: Reading) -> Grid:
 def as_text(parts: Sequence[Block]) -> str:
     """Blocks as plain text, as wide as usual."""
     stream = io.StringIO()
-    draw(parts, stream, WIDTH)
+    draw_blocks(parts, stream, WIDTH)
     return stream.getvalue().rstrip("\n")
 
 
-def draw(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> None:
+def draw_blocks(parts: Sequence[Block], stream: TextIO, width: int | None = None) -> None:
     """Draw blocks on a stream; nothing in them can steer the terminal.
 
     Args:

@@ -9,7 +9,7 @@ from normgauge.render import svg
 from normgauge.render.console import Block, as_text
 from normgauge.render.document import document, paragraphs, section
 from normgauge.render.markup import Content, Markup, markup, tag
-from normgauge.render.numbers import ABSENT, number, plural
+from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.svg import Axis, Shape
 from normgauge.render.table import Grid, html_table
 
@@ -22,28 +22,28 @@ DECADES = 7.0  # shown below the peak of the density
 WIDTH = 0.006  # of a Gaussian, as a share of the axis
 
 
-def text(found: Curvature) -> str:
+def curvature_text(found: Curvature) -> str:
     """What ``print`` shows."""
-    return as_text(blocks(found))
+    return as_text(curvature_blocks(found))
 
 
-def blocks(found: Curvature) -> list[Block]:
+def curvature_blocks(found: Curvature) -> list[Block]:
     """Head, eigenvalues, totals, layers and notes."""
-    parts: list[Block] = [head(found), eigenvalue_grid(found), total_grid(found)]
+    parts: list[Block] = [curvature_head(found), eigenvalue_grid(found), total_grid(found)]
     if found.layers:
         parts += [layer_grid(found), ""]
-    parts += sentences(found)
+    parts += curvature_sentences(found)
     parts.append(f"{plural(sum(found.products.values()), 'Hessian-vector product')}: " + _spent(found) + ".")
     return parts
 
 
-def head(found: Curvature) -> str:
+def curvature_head(found: Curvature) -> str:
     """What was measured."""
     data = f"{plural(found.samples, 'sample')} in {plural(found.batches, 'batche' if found.batches != 1 else 'batch')}"
     return f"{found.model}, mode {found.mode}, {plural(found.parameters, 'parameter')}, {data}, {found.precision}"
 
 
-def sentences(found: Curvature) -> list[str]:
+def curvature_sentences(found: Curvature) -> list[str]:
     """What the numbers say, and what a reader must know."""
     said = []
     if found.smallest.value + found.smallest.residual < 0:
@@ -87,9 +87,13 @@ def layer_grid(found: Curvature) -> Grid:
         (
             layer.name,
             str(layer.parameters),
-            number(layer.trace.value),
-            number(layer.trace.standard_error, 2),
-            *((ABSENT, ABSENT) if layer.top is None else (number(layer.top.value), number(layer.top.residual, 2))),
+            format_number(layer.trace.value),
+            format_number(layer.trace.standard_error, 2),
+            *(
+                (ABSENT, ABSENT)
+                if layer.top is None
+                else (format_number(layer.top.value), format_number(layer.top.residual, 2))
+            ),
         )
         for layer in found.layers
     )
@@ -97,13 +101,13 @@ def layer_grid(found: Curvature) -> Grid:
     return Grid("Layers", headers, rows, frozenset(range(1, 6)), BLOCKS)
 
 
-def html(found: Curvature) -> str:
+def curvature_html(found: Curvature) -> str:
     """The page as a string."""
     body = markup(
-        paragraphs(sentences(found), "verdict"),
+        paragraphs(curvature_sentences(found), "verdict"),
         section(
             "Spectrum",
-            svg.figure(CAPTION, svg.both(lambda shape: spectrum(found, shape))),
+            svg.captioned_figure(CAPTION, svg.both_shapes(lambda shape: spectrum(found, shape))),
             html_table(eigenvalue_grid(found)),
             tag("p", f"{MEANING}."),
         ),
@@ -111,7 +115,7 @@ def html(found: Curvature) -> str:
         section("Layers", html_table(layer_grid(found)) if found.layers else None),
         section("Cost", tag("p", f"Hessian-vector products: {_spent(found)}.")),
     )
-    return document("Curvature of the loss", head(found), body)
+    return document("Curvature of the loss", curvature_head(found), body)
 
 
 def spectrum(found: Curvature, shape: Shape = svg.WIDE) -> Markup:
@@ -149,11 +153,11 @@ def _density(found: Curvature, across: Axis, floor: float) -> Content:
     heights = [math.log10(max(y * (high - low), 1e-300)) for y in found.density.curve(at, WIDTH * (high - low))]
     up = Axis(((max(heights) - DECADES, floor), (max(heights), TOP + 4)))
     places = ((across.at(x), up.at(y)) for x, y in zip(at, heights, strict=True))
-    return svg.path(places, "reached"), svg.text(across.start - 4, TOP + 8, "log10", "tiny", "end")
+    return svg.path(places, "reached"), svg.text_line(across.start - 4, TOP + 8, "log10", "tiny", "end")
 
 
 def _cells(value: Eigenvalue) -> tuple[str, str, str]:
-    return number(value.value, 8), number(value.residual, 2), number(value.error, 2)
+    return format_number(value.value, 8), format_number(value.residual, 2), format_number(value.error, 2)
 
 
 def _spent(found: Curvature) -> str:

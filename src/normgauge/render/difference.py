@@ -10,21 +10,21 @@ from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Differenc
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import PRODUCTS, Block
-from normgauge.render.numbers import ABSENT, decades, factor, power, where
+from normgauge.render.numbers import ABSENT, format_decades, format_factor, format_power, scope_words
 from normgauge.render.table import Grid
-from normgauge.render.verdict import alarm, known
+from normgauge.render.verdict import evidence_words, refutation_sentence
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
 
 
-def verdict(difference: Difference) -> list[str]:
+def difference_verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
     sides = [(name, r) for name, r in (("A", difference.a), ("B", difference.b)) if r.log_refuted is not None]
-    sentences = [f"{name}: {alarm(r)}" for name, r in sides]
+    sentences = [f"{name}: {refutation_sentence(r)}" for name, r in sides]
     sentences += [_growth(difference), _cause(difference), _certain(difference)]
     if difference.weaker:
-        sentences.append(f"B's bound is {known(difference.b)}, A's was {known(difference.a)}.")
+        sentences.append(f"B's bound is {evidence_words(difference.b)}, A's was {evidence_words(difference.a)}.")
     a, b = difference.a, difference.b
     if (a.mode, a.input_name) != (b.mode, b.input_name):
         sentences.append(f"A was read in mode {a.mode} ({a.input_name}), B in mode {b.mode} ({b.input_name}).")
@@ -32,70 +32,77 @@ def verdict(difference: Difference) -> list[str]:
 
 
 def _growth(difference: Difference) -> str:
-    place, growth = where(difference.a.scope), difference.growth
+    place, growth = scope_words(difference.a.scope), difference.growth
     if abs(growth) < SAME:
         if math.isinf(difference.b.log_upper) and difference.b.log_upper > 0:
             return f"Neither A nor B has a finite bound {place}."
-        return f"The bound {place} is the same in A and B, {factor(difference.b.log_upper)}."
+        return f"The bound {place} is the same in A and B, {format_factor(difference.b.log_upper)}."
     if growth == math.inf:
-        return f"B has no finite bound {place}; A's is {factor(difference.a.log_upper)}."
+        return f"B has no finite bound {place}; A's is {format_factor(difference.a.log_upper)}."
     if growth == -math.inf:
-        return f"B's bound {place} is {factor(difference.b.log_upper)}; A has no finite one."
+        return f"B's bound {place} is {format_factor(difference.b.log_upper)}; A has no finite one."
     larger = "larger" if growth > 0 else "smaller"
-    return f"B's bound {place} is {factor(abs(growth))} times {larger} than A's ({signed(growth)} decades)."
+    return (
+        f"B's bound {place} is {format_factor(abs(growth))} times {larger} than A's ({signed_decades(growth)} decades)."
+    )
 
 
 def _certain(difference: Difference) -> str:
     """Bounds do not tell which of two networks is steeper; a slope found in one above a proved bound does."""
     a, b = difference.a, difference.b
     if b.log_lower > a.log_upper and a.certain:
-        return f"B is steeper for certain: its slope found, {factor(b.log_lower)}, lies above A's bound."
+        return f"B is steeper for certain: its slope found, {format_factor(b.log_lower)}, lies above A's bound."
     if a.log_lower > b.log_upper and b.certain:
-        return f"A is steeper for certain: its slope found, {factor(a.log_lower)}, lies above B's bound."
-    return f"The slopes found are {factor(a.log_lower)} in A and {factor(b.log_lower)} in B."
+        return f"A is steeper for certain: its slope found, {format_factor(a.log_lower)}, lies above B's bound."
+    return f"The slopes found are {format_factor(a.log_lower)} in A and {format_factor(b.log_lower)} in B."
 
 
 def _cause(difference: Difference) -> str:
     if difference.other_gauge:
         moved = ((name, difference.published[name].by) for name in ("P_w", "prod_inv_sigma, rms"))
-        told = " and ".join(f"{name} by {signed(by)}" for name, by in moved if by)
+        told = " and ".join(f"{name} by {signed_decades(by)}" for name, by in moved if by)
         return f"The same capacity in another gauge: the products of norms moved ({told} decades), the bound did not."
     if abs(difference.growth) < SAME:
         return "Nothing that counts has changed."
     if difference.rest is None:
         return "It cannot be divided among the layers: the networks are wired differently, or a gain is infinite."
     largest = [(name, share) for name, share in difference.parts if abs(share) >= SAME][:NAMED] or difference.parts[:1]
-    told = ", ".join(f"{name} ({signed(share)})" for name, share in largest)
+    told = ", ".join(f"{name} ({signed_decades(share)})" for name, share in largest)
     one_way = all(share * difference.growth > 0 for _, share in largest)
     half = math.fsum(share for _, share in largest) / difference.growth > 0.5
     return f"{'Most of it comes' if one_way and half else 'Its largest parts come'} from {told}."
 
 
-def signed(log_value: float | None) -> str:
+def signed_decades(log_value: float | None) -> str:
     """A change in decades with its sign; "·" where there is none."""
     if log_value is None:
         return ABSENT
-    shown = decades(log_value)
+    shown = format_decades(log_value)
     return shown if shown.startswith("-") else f"+{shown}"
 
 
-def blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
+def difference_blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
     """The verdict in each scope, the totals, then the layers and products of the first scope."""
     first = differences[0]
     parts: list[Block] = [f"A: {names[0]} ({first.a.model})", f"B: {names[1]} ({first.b.model})", ""]
     for difference in differences:
-        head, *others = verdict(difference)
+        head, *others = difference_verdict(difference)
         parts += [f"{difference.a.scope}: {head}", *(f"  {sentence}" for sentence in others)]
-    return [*parts, totals(differences), layers(first, every), published(first)]
+    return [*parts, difference_totals(differences), layer_changes(first, every), product_changes(first)]
 
 
-def totals(differences: Sequence[Difference]) -> Grid:
+def difference_totals(differences: Sequence[Difference]) -> Grid:
     """Upper, folded, lower and gap of both, one row a scope and quantity."""
     rows = []
     for d in differences:
         for name, change in (("upper", d.upper), ("folded", d.folded), ("lower (found)", d.lower)):
             rows.append(
-                (str(d.a.scope), name, *_cells(change), f"{known(d.a)}, {known(d.b)}" if name == "upper" else "")
+                (
+                    str(d.a.scope),
+                    name,
+                    *_cells(change),
+                    f"{evidence_words(d.a)}, {evidence_words(d.b)}" if name == "upper" else "",
+                )
             )
         gaps = Change(d.a.gap * LN10, d.b.gap * LN10)
         rows.append((str(d.a.scope), "gap", *_cells(gaps), ""))
@@ -103,7 +110,7 @@ def totals(differences: Sequence[Difference]) -> Grid:
     return Grid("Totals", headers, tuple(rows), frozenset({2, 3, 4}))
 
 
-def layers(difference: Difference, every: bool = False) -> Grid:
+def layer_changes(difference: Difference, every: bool = False) -> Grid:
     """What each layer's numbers did, the largest change first."""
     moved = [layer for layer in difference.layers if layer.size > 0 or layer.status != KEPT]
     shown = moved if every else moved[:ROWS]
@@ -111,7 +118,7 @@ def layers(difference: Difference, every: bool = False) -> Grid:
     rest = (
         ""
         if difference.rest is None
-        else f"; the shares add up to the change of the bound ({signed(difference.growth)})"
+        else f"; the shares add up to the change of the bound ({signed_decades(difference.growth)})"
     )
     return Grid(
         f"Layers, scope {difference.a.scope}: change in decades from A to B",
@@ -128,25 +135,25 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
     kind = layer.kinds[0] if layer.kinds[0] == layer.kinds[1] else " → ".join(k for k in layer.kinds if k)
     alone = layer.status in (ADDED, REMOVED)
     cells = [
-        _lone(change, layer.status) if alone else signed(change.by)
+        _lone(change, layer.status) if alone else signed_decades(change.by)
         for change in (layer.gain, layer.folded, layer.balanced)
     ]
     return (
         layer.name,
         kind,
         "" if layer.status == KEPT else layer.status,
-        signed(layer.share),
+        signed_decades(layer.share),
         *cells,
-        signed(layer.sigma.by),
+        signed_decades(layer.sigma.by),
     )
 
 
 def _lone(change: Change, status: str) -> str:
     """The number itself, where the other side has none."""
-    return decades(change.b if status == ADDED else change.a)
+    return format_decades(change.b if status == ADDED else change.a)
 
 
-def published(difference: Difference) -> Grid:
+def product_changes(difference: Difference) -> Grid:
     """The gauge-dependent products of both."""
     rows = tuple((PRODUCTS.get(name, name), *_cells(change)) for name, change in difference.published.items())
     title = f"Published quantities, scope {difference.a.scope}: gauge-dependent"
@@ -154,16 +161,16 @@ def published(difference: Difference) -> Grid:
 
 
 def _cells(change: Change) -> tuple[str, str, str]:
-    return decades(change.a), decades(change.b), signed(change.by)
+    return format_decades(change.a), format_decades(change.b), signed_decades(change.by)
 
 
-def beside(readings: Sequence[Reading], others: Sequence[tuple[str, Sequence[Reading]]]) -> Grid:
+def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Sequence[Reading]]]) -> Grid:
     """What is normal elsewhere: the totals of other networks beside these, scope by scope."""
     rows = []
     for reading in readings:
         matches = [next((r for r in other if r.scope == reading.scope), None) for _, other in others]
         for name, shown in (("at most, ", attrgetter("log_upper")), ("found ", attrgetter("log_lower"))):
-            cells = [ABSENT if match is None else power(shown(match)) for match in (reading, *matches)]
-            rows.append((name + where(reading.scope), *cells))
+            cells = [ABSENT if match is None else format_power(shown(match)) for match in (reading, *matches)]
+            rows.append((name + scope_words(reading.scope), *cells))
     headers = ("", "this network", *(name for name, _ in others))
     return Grid("What is normal elsewhere", headers, tuple(rows), frozenset(range(1, len(headers))))

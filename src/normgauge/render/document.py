@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from normgauge.core.errors import InputError
-from normgauge.render.markup import Content, Markup, markup, tag, words
+from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
 
 LIGHT = {
     "bg": "#ffffff",
@@ -146,16 +146,20 @@ def section(title: str, *content: Content, **attributes: str | None) -> Markup:
 
 def paragraphs(sentences: Iterable[str], kind: str | None = None) -> Markup:
     """One paragraph a sentence."""
-    return markup(tag("p", words(sentence), class_=kind) for sentence in sentences)
+    return markup(tag("p", sentence_markup(sentence), class_=kind) for sentence in sentences)
 
 
 def listing(sentences: Sequence[str]) -> Markup:
     """A list, or nothing."""
-    return tag("ul", (tag("li", words(sentence)) for sentence in sentences)) if sentences else Markup()
+    return tag("ul", (tag("li", sentence_markup(sentence)) for sentence in sentences)) if sentences else Markup()
 
 
-def facts(pairs: Iterable[tuple[str, str | Sequence[str]]]) -> Markup:
+def fact_list(pairs: Iterable[tuple[str, str | Sequence[str]]]) -> Markup:
     """Terms, each with what is said of it in one or more sentences; terms with nothing to say are left out."""
     rows = ((term, [told] if isinstance(told, str) else told) for term, told in pairs)
-    shown = (tag("div", tag("dt", term), (tag("dd", words(one)) for one in told)) for term, told in rows if any(told))
+    shown = (
+        tag("div", tag("dt", term), (tag("dd", sentence_markup(one)) for one in told))
+        for term, told in rows
+        if any(told)
+    )
     return tag("dl", shown, class_="facts")

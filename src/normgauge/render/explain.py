@@ -10,8 +10,8 @@ from normgauge.core.errors import ReadingError
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.markup import clean
-from normgauge.render.numbers import factor, power, where
-from normgauge.render.verdict import alarm
+from normgauge.render.numbers import format_factor, format_power, scope_words
+from normgauge.render.verdict import refutation_sentence
 
 WIDTH = 96
 MARGIN = 11  # the column the texts begin in
@@ -24,19 +24,19 @@ def explain(reading: Reading, name: str) -> str:
     Raises:
         ReadingError: when there is no such layer; the nearest names are suggested.
     """
-    record = find(reading, name)
-    told = (_item(label, text) for label, text in items(reading, record))
+    record = find_layer(reading, name)
+    told = (_item(label, text) for label, text in explanation_items(reading, record))
     return clean("\n".join([f"{_titled(record)}: {_grounds(record)}", *told]))
 
 
-def items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
+def explanation_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     """The explanation as sentences, each under a label."""
-    refuted = ("refuted", "" if reading.log_refuted is None else alarm(reading))
+    refuted = ("refuted", "" if reading.log_refuted is None else refutation_sentence(reading))
     told = [refuted, *_rule_items(reading, record), *_numbers(reading, record), ("to do", _advice(reading, record))]
     return [(label, text) for label, text in told if text]
 
 
-def find(reading: Reading, name: str) -> LayerRecord:
+def find_layer(reading: Reading, name: str) -> LayerRecord:
     """The record called ``name``.
 
     Raises:
@@ -97,7 +97,7 @@ def _rule_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
         ("here", record.worked),
         ("holds", texts.get("holds", "")),
         ("source", texts.get("source", "")),
-        ("measured", f"{where(reading.scope)}, {mode}."),
+        ("measured", f"{scope_words(reading.scope)}, {mode}."),
         ("also", f"the same name runs {len(twins) + 1} times: see {_some(twins)}." if twins else ""),
     ]
 
@@ -112,7 +112,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     return [
         ("alone", _alone(reading, record)),
         *(
-            (label, f"it counts {power(share)} of the {label} bound, {power(total)}.")
+            (label, f"it counts {format_power(share)} of the {label} bound, {format_power(total)}.")
             for label, share, total in shares
             if share is not None and share < math.inf
         ),
@@ -125,7 +125,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
 
 
 def _most(log: float) -> str:
-    return "without a finite bound" if log == math.inf else f"by at most {power(log)}"
+    return "without a finite bound" if log == math.inf else f"by at most {format_power(log)}"
 
 
 def _alone(reading: Reading, record: LayerRecord) -> str:
@@ -133,7 +133,7 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
     if gain.hi == math.inf and not _provably(reading, record):
         return "no bound is known for what it does to a small change."
     surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and gain.hi - gain.lo > 0.01 * LN10
-    somewhere = f", and somewhere by {power(gain.lo)} or more" if surely else ""
+    somewhere = f", and somewhere by {format_power(gain.lo)} or more" if surely else ""
     several = any(len(s.inputs) > 1 for s in reading.proof.steps if s.layer == record.name) if reading.proof else False
     what = "a small change of one of its inputs" if several else "a small change"
     return f"it stretches {what} {_most(gain.hi)}{somewhere}."
@@ -143,13 +143,13 @@ def _seen(reading: Reading, record: LayerRecord) -> str:
     """What became of the steepest direction found, and how much more the bound allows."""
     parts = []
     if record.log_reached is not None:
-        grown = f"{factor(record.log_reached)} times as long as at the input"
+        grown = f"{format_factor(record.log_reached)} times as long as at the input"
         before = _before(reading, record)
         if before is not None and record.log_reached > -math.inf:
-            grown += f", and {factor(record.log_reached - before[1])} times as long as behind {before[0]}"
+            grown += f", and {format_factor(record.log_reached - before[1])} times as long as behind {before[0]}"
         parts.append(f"the steepest direction found at a sample is here {grown}")
     if record.log_slack is not None and record.gain.hi < math.inf:
-        more = f"{factor(record.log_slack)} times" if record.log_slack > 0.005 else "just"
+        more = f"{format_factor(record.log_slack)} times" if record.log_slack > 0.005 else "just"
         parts.append(f"in the weights of the balanced bound, its share allows {more} what was seen")
     return f"{'; '.join(parts)}." if parts else ""
 

@@ -15,10 +15,10 @@ from types import ModuleType
 
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
-from normgauge.render.bracket import Row, bracket
+from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import LIGHT, figure_css
 from normgauge.render.markup import tag
-from normgauge.render.numbers import told_apart, where
+from normgauge.render.numbers import scope_words, told_apart
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
 from normgauge.render.waterfall import waterfall
@@ -51,7 +51,7 @@ def save(
         ReadingError: for no reading at all, or labels that differ in number.
     """
     items = [readings] if isinstance(readings, Reading) else list(readings)
-    names = [where(item.scope) for item in items] if labels is None else list(labels)
+    names = [scope_words(item.scope) for item in items] if labels is None else list(labels)
     if not items or len(names) != len(items):
         raise ReadingError(f"figures: expected readings and a label for each, got {len(items)} and {len(names)} labels")
     wrong = [name for name in formats if name not in FORMATS]
@@ -71,7 +71,7 @@ def save(
         raise InputError(f"cannot write figures to {target}: {error.strerror}; give another folder") from None
 
 
-def available() -> tuple[str, ...]:
+def figure_formats() -> tuple[str, ...]:
     """The formats that can be written here: PNG only with the converter."""
     return FORMATS if find_spec("vl_convert") else ("svg",)
 
@@ -86,7 +86,7 @@ def standalone(drawing: str) -> str:
 
 
 def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str, str]]:
-    drawn = [("bracket", bracket([Row(name, item) for name, item in zip(names, items, strict=True)], WIDE))]
+    drawn = [("bracket", bracket([BracketRow(name, item) for name, item in zip(names, items, strict=True)], WIDE))]
     for name, item in zip(_stems(names), items, strict=True):
         end = f"-{name}" if len(items) > 1 else ""
         drawn += [(f"waterfall{end}", waterfall(item)), (f"sigma{end}", sigma_ranges(item))]

@@ -9,9 +9,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from normgauge.core.reading import LayerRecord, Reading
-from normgauge.render.levels import tone
+from normgauge.render.levels import layer_tone
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import decades, plural, sigma_range
+from normgauge.render.numbers import format_decades, plural, sigma_range
 from normgauge.render.table import Attributes, Grid, html_table
 
 LOGS: dict[str, tuple[str, Callable[[LayerRecord], float | None]]] = {
@@ -34,7 +34,7 @@ LONGEST = 40  # layers in a repeated stretch of an unstructured network
 LONG, TAIL = 36, 16  # a name longer than this is cut on the screen, its last parts are kept
 
 
-def layers(reading: Reading, every: bool = False) -> Grid:
+def reading_layers(reading: Reading, every: bool = False) -> Grid:
     """One row a layer, in the order of execution; the most active ones of a long network unless ``every``."""
     shown = reading.layers if every else _most_active(reading.layers)
     rows = tuple((r.name, r.kind, *_numbers(r)[:SHORT], sigma_range(r.sigma), r.note) for r in shown)
@@ -46,7 +46,7 @@ def layers(reading: Reading, every: bool = False) -> Grid:
 
 
 def _numbers(record: LayerRecord) -> list[str]:
-    return [decades(log(record)) for _, log in LOGS.values()]
+    return [format_decades(log(record)) for _, log in LOGS.values()]
 
 
 def _most_active(records: Sequence[LayerRecord]) -> Sequence[LayerRecord]:
@@ -58,7 +58,7 @@ def _most_active(records: Sequence[LayerRecord]) -> Sequence[LayerRecord]:
     return [r for r in records if id(r) in kept]
 
 
-def layer_table(reading: Reading, key: str) -> Markup:
+def reading_layer_table(reading: Reading, key: str) -> Markup:
     """The table as HTML; the page's script makes it sortable, filterable and foldable.
 
     Args:
@@ -94,7 +94,7 @@ def _rows(records: Sequence[LayerRecord], key: str) -> Iterator[tuple[tuple[str,
             inside, stop = str(index), fold.stop
             yield _summary(records, fold), {"class": "fold", "data-fold": inside}
         cells = (str(place + 1), _name(record.name), record.kind, *_numbers(record), sigma_range(record.sigma))
-        told = {"class": tone(record), "data-rule": record.rule, "data-tip": tip(record)}
+        told = {"class": layer_tone(record), "data-rule": record.rule, "data-tip": tip(record)}
         yield (*cells, record.note), {"id": f"{key}{place}", **told, "data-in": inside if place < stop else None}
 
 
@@ -124,7 +124,7 @@ def _summary(records: Sequence[LayerRecord], fold: Fold) -> tuple[str, ...]:
 
 def _sum(logs: Sequence[float | None]) -> str:
     known = [log for log in logs if log is not None]
-    return decades(math.inf if math.inf in known else sum(known) if known else None)
+    return format_decades(math.inf if math.inf in known else sum(known) if known else None)
 
 
 @dataclass(frozen=True, slots=True)

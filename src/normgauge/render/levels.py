@@ -30,14 +30,14 @@ class Bar:
 
     @property
     def tone(self) -> str:
-        """What kind of layer it is, as `tone` says; ``mixed`` where layers of several kinds share the bar."""
-        tones = {tone(record) for record in self.records if abs(record.gain.hi) > STILL} or {"other"}
+        """What kind of layer it is, as `layer_tone` says; ``mixed`` where layers of several kinds share the bar."""
+        tones = {layer_tone(record) for record in self.records if abs(record.gain.hi) > STILL} or {"other"}
         if len(self.records) == 1:
-            return tone(self.records[0])
+            return layer_tone(self.records[0])
         return "open" if "open" in tones else tones.pop() if len(tones) == 1 else "mixed"
 
 
-def tone(record: LayerRecord) -> str:
+def layer_tone(record: LayerRecord) -> str:
     """What kind of layer: ``weight``, ``norm``, ``other``, or ``open`` without a finite gain."""
     if record.gain.hi == math.inf:
         return "open"
@@ -59,7 +59,7 @@ def bars(reading: Reading, most: int) -> list[Bar]:
     return [_merged(single[i : i + size]) for i in range(0, len(single), size)]
 
 
-def product(reading: Reading) -> float | None:
+def layer_product(reading: Reading) -> float | None:
     """Natural log of the bound layer by layer, nothing folded, at the output; None without layers."""
     if not reading.layers:
         return None

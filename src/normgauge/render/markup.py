@@ -22,7 +22,7 @@ EMPTY = frozenset({"br", "circle", "image", "img", "line", "meta", "path", "poly
 
 
 class Markup(str):
-    """Text that is markup already; made by `tag`, `markup` and `words`, and from files of the package."""
+    """Text that is markup already; made by `tag`, `markup` and `sentence_markup`, and from files of the package."""
 
     __slots__ = ()
 
@@ -104,10 +104,10 @@ def _spelled(key: str) -> str:
     return " " + key.rstrip("_").replace("_", "-")
 
 
-def words(sentence: str) -> Markup:
+def sentence_markup(sentence: str) -> Markup:
     """A sentence, with powers of ten raised; an element as it is.
 
-    >>> words("10^1.5 < 10^−2")
+    >>> sentence_markup("10^1.5 < 10^−2")
     '10<sup>1.5</sup> &lt; 10<sup>-2</sup>'
     """
     return Markup(_worded(sentence))

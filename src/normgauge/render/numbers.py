@@ -14,10 +14,10 @@ DIGITS = 3
 CENT = Decimal("0.01")
 
 
-def decades(log_value: float | None, digits: int = 2) -> str:
+def format_decades(log_value: float | None, digits: int = 2) -> str:
     """A natural logarithm as a decimal one; "·" where there is none.
 
-    >>> decades(6.907755), decades(float("inf")), decades(None)
+    >>> format_decades(6.907755), format_decades(float("inf")), format_decades(None)
     ('3.00', 'inf', '·')
     """
     if log_value is None:
@@ -28,30 +28,30 @@ def decades(log_value: float | None, digits: int = 2) -> str:
     return shown.lstrip("-") if float(shown) == 0 else shown
 
 
-def factor(log_value: float) -> str:
+def format_factor(log_value: float) -> str:
     """The factor itself, in full between 0.001 and a million and as a power of ten elsewhere.
 
-    >>> factor(0.0), factor(6.907755), factor(69.07755), factor(float("-inf"))
+    >>> format_factor(0.0), format_factor(6.907755), format_factor(69.07755), format_factor(float("-inf"))
     ('1', '1,000', '10^30.00', '0')
     """
     if math.isinf(log_value):
         return "infinite" if log_value > 0 else "0"
     if not -3 <= log_value / LN10 < 6:
-        return f"10^{decades(log_value)}"
+        return f"10^{format_decades(log_value)}"
     value = math.exp(log_value)
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def power(log_value: float) -> str:
+def format_power(log_value: float) -> str:
     """The factor as a power of ten, with its value in full where that is readable.
 
-    >>> power(6.907755)
+    >>> format_power(6.907755)
     '10^3.00 (1,000)'
     """
-    short = factor(log_value)
+    short = format_factor(log_value)
     if math.isinf(log_value) or short.startswith("10^"):
         return short
-    return f"10^{decades(log_value)} ({short})"
+    return f"10^{format_decades(log_value)} ({short})"
 
 
 def sigma_range(sigma: Mapping[str, float] | None) -> str:
@@ -62,7 +62,7 @@ def sigma_range(sigma: Mapping[str, float] | None) -> str:
     return "…".join(dict.fromkeys(ends)) or ABSENT
 
 
-def where(scope: Scope) -> str:
+def scope_words(scope: Scope) -> str:
     """A scope in words."""
     if scope.kind == "ball":
         return f"within {scope.radius:g} of the samples"
@@ -78,10 +78,10 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def shortened_names(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are.
 
-    >>> listed(["stem", "head"], 2), listed(["a", "b", "c", "d"], 2)
+    >>> shortened_names(["stem", "head"], 2), shortened_names(["a", "b", "c", "d"], 2)
     ('stem, head', 'a, b and 2 more')
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -124,11 +124,11 @@ def _joined(lower: float | None, upper: float | None, spell: Callable[[float, st
     return f"≥ {low}" if low else f"≤ {high}" if high else ABSENT
 
 
-def number(value: float | None, digits: int = 5) -> str:
+def format_number(value: float | None, digits: int = 5) -> str:
     """A number with so many digits at most; "·" where there is none.
 
-    >>> number(2.2912878), number(None), number(0.0), number(1e50), number(float("inf"))
-    ('2.2913', '·', '0', '1e+50', 'inf')
+    >>> [format_number(value) for value in (2.2912878, None, 0.0, 1e50, float("inf"))]
+    ['2.2913', '·', '0', '1e+50', 'inf']
     """
     return ABSENT if value is None else f"{value:.{digits}g}"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
-from normgauge.render.bracket import Row, bracket
-from normgauge.render.document import document, facts, paragraphs, section, write_file
+from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.document import document, fact_list, paragraphs, section, write_file
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import decades, factor, plural, power, told_apart, where
-from normgauge.render.panel import panel, rules
-from normgauge.render.svg import both, figure
+from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words, told_apart
+from normgauge.render.panel import panel, used_rules
+from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, html_table
-from normgauge.render.verdict import alarm, known
+from normgauge.render.verdict import evidence_words, refutation_sentence
 
 TERMS = (
     ("at most, upper", "A factor no slope in the scope exceeds. The number to quote is the balanced bound."),
@@ -63,7 +63,7 @@ class Group:
     readings: tuple[Reading, ...]
 
 
-def grouped(readings: Sequence[Reading], labels: Sequence[str] | None = None) -> list[Group]:
+def grouped_readings(readings: Sequence[Reading], labels: Sequence[str] | None = None) -> list[Group]:
     """Neighbours that are the same network in another scope form one group.
 
     With labels, the same network is what has the same label up to the scope at its end ("a: point", "a: global");
@@ -129,10 +129,10 @@ def report(
         raise ReadingError("a report needs at least one reading, got none")
     if labels is not None and len(labels) != len(items):
         raise ReadingError(f"expected one label for each of {len(items)} readings, got {len(labels)}")
-    return write_file(html(grouped(items, labels), title, lead, beside), path)
+    return write_file(report_html(grouped_readings(items, labels), title, lead, beside), path)
 
 
-def html(
+def report_html(
     groups: Sequence[Group], title: str, lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()
 ) -> str:
     """The page as a string."""
@@ -141,11 +141,11 @@ def html(
 
 def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()) -> Markup:
     """Everything between heading and end."""
-    extra = [Row(label, reading, "beside") for label, reading in beside]
-    used = rules([reading for group in groups for reading in group.readings])
+    extra = [BracketRow(label, reading, "beside") for label, reading in beside]
+    used = used_rules([reading for group in groups for reading in group.readings])
     back = (
         tag("details", tag("summary", tag("h2", "Rules used")), used, class_="part") if used else None,
-        section("Glossary", facts(TERMS)),
+        section("Glossary", fact_list(TERMS)),
     )
     if len(groups) == 1:
         opening = paragraphs([" ".join(lead)] if lead else [], "verdict")
@@ -154,7 +154,7 @@ def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tup
         section(group.label, _group(group, f"g{i}", [], 3, opened=False), class_="network", id=f"g{i}")
         for i, group in enumerate(groups)
     )
-    return markup(overview(groups, extra, lead), networks, back)
+    return markup(network_overview(groups, extra, lead), networks, back)
 
 
 def _subtitle(groups: Sequence[Group]) -> str:
@@ -166,11 +166,11 @@ def _subtitle(groups: Sequence[Group]) -> str:
     return f"{name}, mode {first.mode}, {plural(len(first.layers), 'layer')}, {plural(len(first.samples), 'sample')}"
 
 
-def _group(group: Group, key: str, extra: Sequence[Row], level: int, *, opened: bool) -> Markup:
+def _group(group: Group, key: str, extra: Sequence[BracketRow], level: int, *, opened: bool) -> Markup:
     several = len(group.readings) > 1
 
-    def rows(shown: Reading) -> list[Row]:
-        own = [Row(where(r.scope), r, "now" if several and r is shown else "") for r in group.readings]
+    def rows(shown: Reading) -> list[BracketRow]:
+        own = [BracketRow(scope_words(r.scope), r, "now" if several and r is shown else "") for r in group.readings]
         return [*own, *extra]
 
     panels = (
@@ -180,13 +180,13 @@ def _group(group: Group, key: str, extra: Sequence[Row], level: int, *, opened: 
     return tag("div", panels, class_="group")
 
 
-def overview(groups: Sequence[Group], extra: Sequence[Row], lead: Sequence[str] = ()) -> Markup:
+def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead: Sequence[str] = ()) -> Markup:
     """Several networks side by side: what sets them apart in two sentences, one bracket, one table.
 
     Args:
         groups: the networks; the section of the i-th has the id ``g{i}``.
         extra: rows of the bracket beside theirs.
-        lead: what to say first, in place of `compared`.
+        lead: what to say first, in place of `compared_networks`.
     """
     named = [
         (f"{group.label}, {reading.scope}" if len(group.readings) > 1 else group.label, reading, i)
@@ -194,29 +194,32 @@ def overview(groups: Sequence[Group], extra: Sequence[Row], lead: Sequence[str] 
         for reading in group.readings
     ]
     firsts = {id(group.readings[0]) for group in groups if len(group.readings) > 1}
-    rows = [*(Row(name, reading, "now" if id(reading) in firsts else "") for name, reading, _ in named), *extra]
-    refuted = [f"{name}: {alarm(reading)}" for name, reading, _ in named if reading.log_refuted is not None]
+    rows = [*(BracketRow(name, reading, "now" if id(reading) in firsts else "") for name, reading, _ in named), *extra]
+    refuted = [
+        f"{name}: {refutation_sentence(reading)}" for name, reading, _ in named if reading.log_refuted is not None
+    ]
     return tag(
         "section",
         tag("h2", "Side by side", class_="first"),
         paragraphs(refuted, "warn"),
-        paragraphs([" ".join(lead) or compared(groups)], "verdict"),
-        figure("Where the truth lies", both(lambda shape: bracket(rows, shape))),
+        paragraphs([" ".join(lead) or compared_networks(groups)], "verdict"),
+        captioned_figure("Where the truth lies", both_shapes(lambda shape: bracket(rows, shape))),
         html_table(_totals(named)),
     )
 
 
-def compared(groups: Sequence[Group]) -> str:
+def compared_networks(groups: Sequence[Group]) -> str:
     """Which network is held tightest, which loosest, and where the steepest slope was found."""
     scopes = {group.readings[0].scope for group in groups}
     found = max(((g, r) for g in groups for r in g.readings), key=lambda pair: pair[1].log_lower)
-    steepest = f"The steepest slope found is {factor(found[1].log_lower)}, in {found[0].label} {where(found[1].scope)}."
+    where = f"{found[0].label} {scope_words(found[1].scope)}"
+    steepest = f"The steepest slope found is {format_factor(found[1].log_lower)}, in {where}."
     if len(scopes) > 1:
         return f"{plural(len(groups), 'network')}, measured in different scopes. {steepest}"
     ranked = sorted(groups, key=lambda group: group.readings[0].log_upper)
     low, high = ranked[0], ranked[-1]
-    place = where(low.readings[0].scope)
-    bounds = [factor(group.readings[0].log_upper) for group in (low, high)]
+    place = scope_words(low.readings[0].scope)
+    bounds = [format_factor(group.readings[0].log_upper) for group in (low, high)]
     if math.isinf(high.readings[0].log_upper):
         bounds[1] = "no finite bound"
     return (
@@ -231,11 +234,11 @@ def _totals(named: Sequence[tuple[str, Reading, int]]) -> Grid:
             tag("a", name, href=f"#g{i}"),
             reading.mode,
             str(reading.scope),
-            power(reading.log_lower),
-            power(reading.log_upper),
-            decades(reading.log_folded),
+            format_power(reading.log_lower),
+            format_power(reading.log_upper),
+            format_decades(reading.log_folded),
             "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}",
-            known(reading),
+            evidence_words(reading),
         )
         for name, reading, i in named
     )

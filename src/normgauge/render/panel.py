@@ -10,14 +10,14 @@ from normgauge.core.bound import Evidence
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import verdict
-from normgauge.render.bracket import Row, bracket
-from normgauge.render.console import published
-from normgauge.render.document import facts, fragment, paragraphs
-from normgauge.render.layertable import layer_table, layers
-from normgauge.render.markup import Content, Markup, markup, tag, words
-from normgauge.render.numbers import decades, factor, plural, power, where
+from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.console import printed_products
+from normgauge.render.document import fact_list, fragment, paragraphs
+from normgauge.render.layertable import reading_layer_table, reading_layers
+from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
+from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
 from normgauge.render.sigma import sigma_ranges
-from normgauge.render.svg import both, figure
+from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, bare_table, html_table
 from normgauge.render.waterfall import waterfall
 
@@ -34,7 +34,7 @@ EVIDENCE = {
 MODES = {"eval": "eval: as it predicts", "train": "train: the map of the whole batch, with the batch's own statistics"}
 
 
-def panel(reading: Reading, rows: Sequence[Row], key: str, level: int, *, opened: bool, heading: bool) -> Markup:
+def panel(reading: Reading, rows: Sequence[BracketRow], key: str, level: int, *, opened: bool, heading: bool) -> Markup:
     """A reading in full.
 
     Args:
@@ -52,8 +52,8 @@ def panel(reading: Reading, rows: Sequence[Row], key: str, level: int, *, opened
         if content
     )
     drawn = (
-        figure("Gain by depth", both(lambda shape: waterfall(reading, shape, f"{key}-"))),
-        figure("Where the truth lies", both(lambda shape: bracket(rows, shape))) if rows else None,
+        captioned_figure("Gain by depth", both_shapes(lambda shape: waterfall(reading, shape, f"{key}-"))),
+        captioned_figure("Where the truth lies", both_shapes(lambda shape: bracket(rows, shape))) if rows else None,
     )
     return tag(
         "section",
@@ -68,7 +68,7 @@ def panel(reading: Reading, rows: Sequence[Row], key: str, level: int, *, opened
 
 def _title(reading: Reading, key: str, level: int) -> Markup:
     """The scope in words, and in fewer words for its tab."""
-    full = where(reading.scope).capitalize()
+    full = scope_words(reading.scope).capitalize()
     short = full.removesuffix(" of the samples")
     return tag(f"h{level}", full, class_="scope", id=key, data_tab=short, data_scope=str(reading.scope))
 
@@ -76,13 +76,17 @@ def _title(reading: Reading, key: str, level: int) -> Markup:
 def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
     told = f"{verdict.upper_sentence(reading)} {verdict.bracket_sentence(reading)}"
-    return paragraphs(verdict.opening(reading), "warn"), paragraphs([told], "verdict"), paragraphs(troubles, "warn")
+    return (
+        paragraphs(verdict.opening_sentences(reading), "warn"),
+        paragraphs([told], "verdict"),
+        paragraphs(troubles, "warn"),
+    )
 
 
-def notebook(reading: Reading) -> Markup:
+def reading_notebook(reading: Reading) -> Markup:
     """The reading as HTML that may stand among other output: verdict, waterfall and the most active layers."""
-    told = [*verdict.opening(reading), verdict.upper_sentence(reading), verdict.bracket_sentence(reading)]
-    grid = layers(reading)
+    told = [*verdict.opening_sentences(reading), verdict.upper_sentence(reading), verdict.bracket_sentence(reading)]
+    grid = reading_layers(reading)
     table = tag("details", tag("summary", grid.title), bare_table(grid), tag("p", grid.footer))
     head = f", mode {reading.mode}, scope {reading.scope}. {' '.join(told)}"
     return fragment(
@@ -95,16 +99,16 @@ def notebook(reading: Reading) -> Markup:
 
 def _parts(reading: Reading, key: str) -> Iterator[tuple[str, Markup]]:
     yield "Notes", paragraphs([*reading.notes, *filter(None, [verdict.balance_sentence(reading)])])
-    yield "Layers", layer_table(reading, key) if reading.layers else Markup()
-    yield "σ by layer", figure("", both(lambda shape: sigma_ranges(reading, shape, key)))
-    yield "Most sensitive samples", samples(reading)
-    yield "Losses", losses(reading)
-    products = html_table(published(reading)) if reading.published else Markup()
+    yield "Layers", reading_layer_table(reading, key) if reading.layers else Markup()
+    yield "σ by layer", captioned_figure("", both_shapes(lambda shape: sigma_ranges(reading, shape, key)))
+    yield "Most sensitive samples", sensitive_samples(reading)
+    yield "Losses", loss_section(reading)
+    products = html_table(printed_products(reading)) if reading.published else Markup()
     yield "Published products: they depend on the gauge", products
-    yield "What was assumed", facts(_facts(reading))
+    yield "What was assumed", fact_list(_facts(reading))
 
 
-def samples(reading: Reading) -> Markup:
+def sensitive_samples(reading: Reading) -> Markup:
     """The most sensitive samples, with their pictures where there are any."""
     ranked = sorted(reading.samples, key=lambda s: -float(s.get("log10_lower") or 0.0))[:SHOWN]
     if not ranked:
@@ -120,21 +124,21 @@ def _card(sample: Mapping[str, Any]) -> Markup:
     name, picture = f"sample {sample.get('index', '')}", sample.get("picture")
     shown = isinstance(picture, str) and PICTURE.fullmatch(picture)
     bounds = [
-        (tag("br"), f"{end} ", words(factor(float(sample[key]) * LN10)))
+        (tag("br"), f"{end} ", sentence_markup(format_factor(float(sample[key]) * LN10)))
         for end, key in (("found", "log10_lower"), ("at most", "log10_upper"))
         if sample.get(key) is not None
     ]
     return tag("li", tag("img", src=picture, alt=name) if shown else None, tag("b", name), bounds)
 
 
-def losses(reading: Reading) -> Markup:
+def loss_section(reading: Reading) -> Markup:
     """Constants of usual losses in the input."""
-    rows = tuple((name, decades(value * LN10)) for name, value in reading.loss.items())
+    rows = tuple((name, format_decades(value * LN10)) for name, value in reading.loss.items())
     title = "How fast a loss of one sample can change with the input: upper bound times the loss's own constant"
     return html_table(Grid(title, ("loss", "log10"), rows, frozenset({1}))) if rows else Markup()
 
 
-def rules(readings: Sequence[Reading]) -> Markup:
+def used_rules(readings: Sequence[Reading]) -> Markup:
     """Formula, validity and source of every rule used."""
     texts = {name: text for reading in readings for name, text in reading.rules.items()}
     items = [
@@ -153,12 +157,15 @@ def rules(readings: Sequence[Reading]) -> Markup:
 def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "network", [reading.model]
     yield "mode", [MODES.get(reading.mode, reading.mode)]
-    yield "scope", [f"{reading.scope}: {where(reading.scope)}"]
+    yield "scope", [f"{reading.scope}: {scope_words(reading.scope)}"]
     yield "measured", [f"from {reading.input_name} to the output, {plural(len(reading.samples), 'sample')}"]
-    yield "upper bound", [EVIDENCE[reading.evidence], *verdict.conditions(reading)]
+    yield "upper bound", [EVIDENCE[reading.evidence], *verdict.bound_conditions(reading)]
     yield "found slope", _witness(reading)
     moved = reading.displacement
-    yield "output moves by", [] if moved is None else [f"at most {power(moved)} while the input stays in the ball"]
+    yield (
+        "output moves by",
+        [] if moved is None else [f"at most {format_power(moved)} while the input stays in the ball"],
+    )
     yield "minimised over", reading.gauges
     yield "unknown", _named(reading.unknown)
     yield "unbounded", _named(reading.unbounded)

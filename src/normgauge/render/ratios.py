@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from normgauge.core.ratios import LAWS, LayerRatio, Ratios
 from normgauge.render.console import Block
-from normgauge.render.difference import signed
-from normgauge.render.numbers import decades, factor, plural
+from normgauge.render.difference import signed_decades
+from normgauge.render.numbers import format_decades, format_factor, plural
 from normgauge.render.table import Grid
 
 MEANING = (
@@ -18,15 +18,15 @@ SCALE = (
 )
 
 
-def blocks(found: Ratios) -> list[Block]:
+def ratio_blocks(found: Ratios) -> list[Block]:
     """The verdict, the table, the laws, and what all of it does not say."""
-    parts: list[Block] = [f"A: {found.a}", f"B: {found.b}", "", *verdict(found), table(found), laws()]
+    parts: list[Block] = [f"A: {found.a}", f"B: {found.b}", "", *ratio_verdict(found), ratio_grid(found), laws()]
     if any(layer.scale_free for layer in found.layers):
         parts.append(SCALE)
     return [*parts, MEANING, *found.notes]
 
 
-def verdict(found: Ratios) -> list[str]:
+def ratio_verdict(found: Ratios) -> list[str]:
     """The layer with the smallest ratio and that with the largest; how many say nothing."""
     known = [(layer.log_ratio, layer) for layer in found.layers if layer.log_ratio is not None]
     silent = len(found.layers) - len(known)
@@ -34,15 +34,15 @@ def verdict(found: Ratios) -> list[str]:
     if known:
         (low, least), (high, most) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
         told.append(
-            f"A's constants in the weights are {factor(low)} ({least.name}) to {factor(high)} ({most.name}) times B's, "
-            f"scope {found.scope}."
+            f"A's constants in the weights are {format_factor(low)} ({least.name}) to {format_factor(high)} "
+            f"({most.name}) times B's, scope {found.scope}."
         )
     if silent:
         told.append(f"No statement for {plural(silent, 'layer')} of {len(found.layers)}.")
     return told
 
 
-def table(found: Ratios) -> Grid:
+def ratio_grid(found: Ratios) -> Grid:
     """One row a layer."""
     return Grid(
         "Constant of the output in each layer's weights, log10",
@@ -56,9 +56,9 @@ def table(found: Ratios) -> Grid:
 def _row(layer: LayerRatio) -> tuple[str, ...]:
     ratio = layer.log_ratio
     note = f"no statement: {layer.why}" if layer.why else "scale-free" if layer.scale_free else ""
-    powers = (signed(ratio), signed(None if ratio is None else 2 * ratio))
+    powers = (signed_decades(ratio), signed_decades(None if ratio is None else 2 * ratio))
     count = str(layer.normalizers[0] - layer.normalizers[1])
-    return (layer.name, layer.kind, decades(layer.log_a), decades(layer.log_b), *powers, count, note)
+    return (layer.name, layer.kind, format_decades(layer.log_a), format_decades(layer.log_b), *powers, count, note)
 
 
 def laws() -> Grid:

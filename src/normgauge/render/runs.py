@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from normgauge.render.document import document, facts, listing
-from normgauge.render.markup import Content, Markup, markup, tag, words
+from normgauge.render.document import document, fact_list, listing
+from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
 from normgauge.render.numbers import plural
 from normgauge.render.runs_curves import COLOURS, curves
-from normgauge.render.runs_data import Labelled, called, healthy, noted, sentences, span, warned
+from normgauge.render.runs_data import (
+    LabelledRun,
+    healthy,
+    layer_phrase,
+    run_alarms,
+    run_notes,
+    run_sentences,
+    step_span,
+)
 from normgauge.render.runs_heat import heat_maps
-from normgauge.render.runs_table import layer_table
+from normgauge.render.runs_table import run_layer_table
 from normgauge.render.table import Grid, html_table
 
 LISTED = 60
@@ -36,7 +44,7 @@ TERMS = (
 )  # fmt: skip
 
 
-def html(items: Sequence[Labelled], title: str, after: Content = None) -> str:
+def runs_html(items: Sequence[LabelledRun], title: str, after: Content = None) -> str:
     """The page as a string.
 
     Args:
@@ -44,7 +52,7 @@ def html(items: Sequence[Labelled], title: str, after: Content = None) -> str:
         title: heading of the page.
         after: what follows, such as readings.
     """
-    return document(title, subtitle(items), markup(_sections(pieces(items)), after), ("page", "runs"))
+    return document(title, subtitle(items), markup(_sections(page_sections(items)), after), ("page", "runs"))
 
 
 def live_page(shown: Mapping[str, str], beside: str, version: str, state: str) -> str:
@@ -57,7 +65,7 @@ def _sections(shown: Mapping[str, str]) -> Markup:
     return markup(tag("section", content, id=key, data_piece=True) for key, content in shown.items())
 
 
-def subtitle(items: Sequence[Labelled]) -> str:
+def subtitle(items: Sequence[LabelledRun]) -> str:
     """What is shown, in a few words."""
     if not items:
         return "no run yet"
@@ -69,7 +77,7 @@ def subtitle(items: Sequence[Labelled]) -> str:
     return f"{items[0].label}: {name}, {plural(len(header['layers']), 'layer')}, {header.get('device', '')}"
 
 
-def pieces(items: Sequence[Labelled], waiting: str = "") -> dict[str, Markup]:
+def page_sections(items: Sequence[LabelledRun], waiting: str = "") -> dict[str, Markup]:
     """The sections by their ids, all of them at any time, so that a page opened early can be filled later.
 
     Args:
@@ -89,21 +97,21 @@ def _swatch(index: int) -> Markup:
     return tag("span", class_=f"swatch c{index % COLOURS}", aria_hidden="true")
 
 
-def _verdict(items: Sequence[Labelled]) -> Markup:
+def _verdict(items: Sequence[LabelledRun]) -> Markup:
     several = len(items) > 1
     told = []
     for i, item in enumerate(items):
         name = (_swatch(i), tag("b", item.label), ": ") if several else None
         badge = ("no alarm", "badge good") if healthy(item) else ("look here", "badge bad")
         state = tag("span", badge[0], class_=badge[1])
-        told.append(tag("p", state, " ", name, words(" ".join(sentences(item))), class_="verdict"))
+        told.append(tag("p", state, " ", name, sentence_markup(" ".join(run_sentences(item))), class_="verdict"))
         told.append(_noted(item, 1 if several else NOTED))
     return markup(told, _alarms(items))
 
 
-def _noted(item: Labelled, most: int) -> Markup:
+def _noted(item: LabelledRun, most: int) -> Markup:
     """The latest notes, where nobody has to look for them."""
-    found = noted(item.run)
+    found = run_notes(item.run)
     if not found:
         return Markup()
     link = tag("a", f"{len(found) - most} more below", href="#piece-notes")
@@ -111,13 +119,21 @@ def _noted(item: Labelled, most: int) -> Markup:
     return tag("p", tag("span", "note", class_="badge note"), " ", " ".join(found[-most:]), more, class_="noted")
 
 
-def _alarms(items: Sequence[Labelled]) -> Markup:
-    found = [(item.label, group) for item in items for group in warned(item.run)]
+def _alarms(items: Sequence[LabelledRun]) -> Markup:
+    found = [(item.label, group) for item in items for group in run_alarms(item.run)]
     found.sort(key=lambda pair: pair[1].first)
     if not found:
         return Markup()
     rows = tuple(
-        (f"{w.first:,}", called(w.layer) or "the network", w.alarm, w.sentence, str(w.times), f"{w.last:,}", label)
+        (
+            f"{w.first:,}",
+            layer_phrase(w.layer) or "the network",
+            w.alarm,
+            w.sentence,
+            str(w.times),
+            f"{w.last:,}",
+            label,
+        )
         for label, w in found[:LISTED]
     )
     more = f", the first {LISTED} of {len(found)}" if len(found) > LISTED else ""
@@ -126,17 +142,17 @@ def _alarms(items: Sequence[Labelled]) -> Markup:
     return tag("div", html_table(grid if len(items) > 1 else grid.without("run")), class_="alarms")
 
 
-def _maps(items: Sequence[Labelled]) -> Markup:
+def _maps(items: Sequence[LabelledRun]) -> Markup:
     drawn = [
         tag("div", tag("h3", title), figures, class_="choice", data_name=title)
-        for title, figures in heat_maps(items, span(items))
+        for title, figures in heat_maps(items, step_span(items))
     ]
     return markup(tag("h2", "Layers over time"), tag("div", drawn, class_="choices", id="maps")) if drawn else Markup()
 
 
-def _layers(items: Sequence[Labelled]) -> Markup:
+def _layers(items: Sequence[LabelledRun]) -> Markup:
     several = len(items) > 1
-    tables = [layer_table(item, f"r{i}-", len(items)) for i, item in enumerate(items)]
+    tables = [run_layer_table(item, f"r{i}-", len(items)) for i, item in enumerate(items)]
     return markup(
         (tag("h2", (_swatch(i), f"Layers of {items[i].label}") if several else "Layers"), table)
         for i, table in enumerate(tables)
@@ -144,12 +160,12 @@ def _layers(items: Sequence[Labelled]) -> Markup:
     )
 
 
-def _notes(items: Sequence[Labelled]) -> Markup:
+def _notes(items: Sequence[LabelledRun]) -> Markup:
     told = []
     for item in items:
         name = f"{item.label}: " if len(items) > 1 else ""
         told += [f"{name}resumed at step {r.get('step')}." for r in item.run.resumes[-LISTED:]]
-        found = noted(item.run)
+        found = run_notes(item.run)
         told += [f"{name}{plural(len(found) - LISTED, 'earlier note')} left out."] if len(found) > LISTED else []
         told += [f"{name}{sentence}" for sentence in found[-LISTED:]]
-    return markup((tag("h2", "Notes"), listing(told)) if told else None, tag("h2", "Words"), facts(TERMS))
+    return markup((tag("h2", "Notes"), listing(told)) if told else None, tag("h2", "Words"), fact_list(TERMS))

@@ -6,21 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from normgauge.core.store.numbers import number
+from normgauge.core.store.numbers import read_number
 from normgauge.render.console import Block
 from normgauge.render.numbers import log_enclosure, plural
 from normgauge.render.runs_data import (
-    Labelled,
+    LabelledRun,
     Pairs,
-    called,
     healthy,
-    losses,
-    noted,
-    sentences,
+    layer_phrase,
+    loss_series,
+    run_alarms,
+    run_notes,
+    run_sentences,
     total_evidence,
-    warned,
 )
-from normgauge.render.runs_table import COLUMNS, rows, spelled, trend, worst
+from normgauge.render.runs_table import COLUMNS, row_cells, run_layer_rows, trend, worst_layers
 from normgauge.render.table import Grid
 
 FLAT = 1e-9
@@ -36,22 +36,22 @@ TOTALS = (
 UPPER = {"log10_P_w_lower": "log10_P_w"}  # the other end of a total
 
 
-def blocks(items: Sequence[Labelled]) -> list[Block]:
-    """All of it, as what `normgauge.render.console.draw` draws."""
+def run_blocks(items: Sequence[LabelledRun]) -> list[Block]:
+    """All of it, as what `normgauge.render.console.draw_blocks` draws."""
     several = len(items) > 1
     told: list[Block] = []
     for item in items:
         mark = "ok" if healthy(item) else "LOOK"
-        told.append(f"[{mark}] {item.label}: {' '.join(sentences(item))}")
+        told.append(f"[{mark}] {item.label}: {' '.join(run_sentences(item))}")
     told += [line for item in items for line in _notes(item, several, max(NOTES // len(items), 1))]
     grids = [_totals(items), _layers(items)]
     grids = [*(grids if several else [grid.without("run") for grid in grids]), _alarms(items)]
     return [*told, *(grid for grid in grids if grid.rows)]
 
 
-def _notes(item: Labelled, several: bool, most: int) -> list[str]:
+def _notes(item: LabelledRun, several: bool, most: int) -> list[str]:
     """The latest notes and problems of a run; newest last, as in a log."""
-    found = noted(item.run)
+    found = run_notes(item.run)
     if not found:
         return []
     of = f" of {item.label}" if several else ""
@@ -77,11 +77,11 @@ def small_line(pairs: Pairs, width: int = WIDTH) -> str:
     return "".join(BARS[round((m - low) / height * top)] if math.isfinite(m) else "!" for m in means)
 
 
-def _totals(items: Sequence[Labelled]) -> Grid:
+def _totals(items: Sequence[LabelledRun]) -> Grid:
     lines = []
     for name, words in TOTALS:
         for item in items:
-            pairs = losses(item.run) if name == "loss" else item.run.total(name)
+            pairs = loss_series(item.run) if name == "loss" else item.run.total(name)
             if pairs:
                 upper = dict(item.run.total(UPPER.get(name, "")))
                 ends = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
@@ -96,27 +96,28 @@ def _spelled(name: str, value: float, upper: float | None) -> str:
     return f"{value:.2f}" if name.startswith("log10") else f"{value:.3g}"
 
 
-def _layers(items: Sequence[Labelled]) -> Grid:
+def _layers(items: Sequence[LabelledRun]) -> Grid:
     lines = []
     for item in items:
-        for row in worst(rows(item), max(WORST // len(items), 3)):
-            lines.append((row.name, item.label, *spelled(row), trend(row), small_line(row.trend, 12), row.alarms))
+        for row in worst_layers(run_layer_rows(item), max(WORST // len(items), 3)):
+            lines.append((row.name, item.label, *row_cells(row), trend(row), small_line(row.trend, 12), row.alarms))
     headers = ("layer", "run", *(name for _, name in COLUMNS), "decades", "trend", "alarms")
     foot = "trend: of σ for a normalizer, of the norm's lower end for the others"
     title = "Layers: those with alarms first, then those that changed most"
     return Grid(title, headers, tuple(lines), frozenset(range(2, len(COLUMNS) + 3)), foot)
 
 
-def _alarms(items: Sequence[Labelled]) -> Grid:
-    found = sorted(((group, item.label) for item in items for group in warned(item.run)), key=lambda p: -p[0].last)
+def _alarms(items: Sequence[LabelledRun]) -> Grid:
+    found = sorted(((group, item.label) for item in items for group in run_alarms(item.run)), key=lambda p: -p[0].last)
     lines = tuple(
-        (called(w.layer) or "the network", f"{w.first:,}", f"{w.times}", w.sentence, run) for w, run in found[:ALARMS]
+        (layer_phrase(w.layer) or "the network", f"{w.first:,}", f"{w.times}", w.sentence, run)
+        for w, run in found[:ALARMS]
     )
     title = f"Alarms: the latest {ALARMS} of {len(found)}" if len(found) > ALARMS else "Alarms"
     return Grid(title, ("layer", "step", "times", "what", "run"), lines, frozenset({1, 2}))
 
 
-def snapshot(item: Labelled) -> dict[str, Any]:
+def run_snapshot(item: LabelledRun) -> dict[str, Any]:
     """A run as it stands, for a script: the last line by layer, alarms, notes and problems."""
     run = item.run
     last: dict[str, Any] = dict(run.steps[-1]) if run.steps else {}
@@ -128,16 +129,16 @@ def snapshot(item: Labelled) -> dict[str, Any]:
     return {
         "run": item.label, "path": str(run.path), "model": run.header.get("model"), "step": item.last,
         "time": last.get("time"), "loss": last.get("loss"), "lr": last.get("lr"), "ended": run.end is not None,
-        "healthy": healthy(item), "sentences": sentences(item), "lines": len(run.steps),
+        "healthy": healthy(item), "sentences": run_sentences(item), "lines": len(run.steps),
         "totals": last.get("totals", {}), "alarms": list(run.alarms), "notes": list(run.notes),
         "problems": list(run.problems), "layers": layers,
     }  # fmt: skip
 
 
-def headline(items: Sequence[Labelled]) -> str:
+def headline(items: Sequence[LabelledRun]) -> str:
     """What is being followed, in a few words."""
     steps = [item.last for item in items if item.last is not None]
     alarms = sum(len(item.run.alarms) for item in items)
-    times = [number(item.run.steps[-1].get("time")) or 0.0 for item in items if item.run.steps]
+    times = [read_number(item.run.steps[-1].get("time")) or 0.0 for item in items if item.run.steps]
     at = f", up to step {max(steps):,} after {max(times):,.0f} s" if steps else ""
     return f"{plural(len(items), 'run')}{at}, {plural(alarms, 'alarm')}"

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 from normgauge.render import svg
 from normgauge.render.markup import Content, Markup, tag
-from normgauge.render.runs_data import Band, Labelled, Pairs, both_ends, losses, span, thin, thin_band, total_evidence
+from normgauge.render.runs_data import (
+    Band,
+    LabelledRun,
+    Pairs,
+    both_ends,
+    loss_series,
+    step_span,
+    thin_band,
+    thin_series,
+    total_evidence,
+)
 from normgauge.render.svg import Axis, Shape
 
 WIDE = Shape("wide", 640, 200, 54, 14)
@@ -24,7 +34,7 @@ FREE = "free of the scale in front of normalizers"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class RunCurve:
     """One quantity of one run.
 
     Attributes:
@@ -57,36 +67,45 @@ class Plot:
 
     caption: str
     unit: str
-    curves: Sequence[Curve]
+    curves: Sequence[RunCurve]
     span: tuple[int, int]
     marks: Sequence[tuple[int, int]] = ()
     legend: Sequence[tuple[str, str]] = ()
     decades: bool = False
 
 
-def curves(items: Sequence[Labelled]) -> Markup:
+def curves(items: Sequence[LabelledRun]) -> Markup:
     """Loss, products and gradient over the steps, all runs in each figure."""
-    reach = span(items)
+    reach = step_span(items)
     marks = [(w["step"], i) for i, item in enumerate(items) for w in item.run.alarms if isinstance(w.get("step"), int)]
     alarm = [("tick alarm", "alarm")] if marks else []
 
     def plot(
-        caption: str, unit: str, curve: Callable[[int, Labelled], list[Curve]], more: Sequence[tuple[str, str]] = ()
+        caption: str,
+        unit: str,
+        curve: Callable[[int, LabelledRun], list[RunCurve]],
+        more: Sequence[tuple[str, str]] = (),
     ) -> Markup:
         lines = [c for i, item in enumerate(items) for c in curve(i, item) if c.pairs]
         drawn = sorted({c.colour for c in lines}) if len(items) > 1 else []
         key = [(f"line curve c{i % COLOURS}", items[i].label) for i in drawn]
-        return figure(Plot(caption, unit, lines, reach, marks, [*key, *more, *alarm], not unit.startswith("log10")))
+        return plot_figure(
+            Plot(caption, unit, lines, reach, marks, [*key, *more, *alarm], not unit.startswith("log10"))
+        )
 
-    def total(name: str) -> Callable[[int, Labelled], list[Curve]]:
-        return lambda i, item: [Curve(f"{item.label} {name}", i, thin(item.run.total(name)))]
+    def total(name: str) -> Callable[[int, LabelledRun], list[RunCurve]]:
+        return lambda i, item: [RunCurve(f"{item.label} {name}", i, thin_series(item.run.total(name)))]
 
     first = items[0].run
     folded = f"Product of folded gains ({total_evidence(first, 'log10_folded')}); {FREE}"
     caption, kinds = _named(items)
     return tag(
         "div",
-        plot("Loss (observed)", "loss", lambda i, item: [Curve(f"{item.label} loss", i, thin(losses(item.run)))]),
+        plot(
+            "Loss (observed)",
+            "loss",
+            lambda i, item: [RunCurve(f"{item.label} loss", i, thin_series(loss_series(item.run)))],
+        ),
         plot(folded, "log10", total("log10_folded")),
         plot(caption, "log10", _products, kinds),
         plot(f"Gradient norm ({total_evidence(first, 'gradient')})", "‖∇‖", total("gradient")),
@@ -94,7 +113,7 @@ def curves(items: Sequence[Labelled]) -> Markup:
     )
 
 
-def _named(items: Sequence[Labelled]) -> tuple[str, list[tuple[str, str]]]:
+def _named(items: Sequence[LabelledRun]) -> tuple[str, list[tuple[str, str]]]:
     """Caption and legend of the products: only those that any run has."""
     kinds = (
         ("P_w", f"{WEIGHTS}_lower", "line curve plain", "P_w, lower end; band up to the upper end"),
@@ -106,27 +125,27 @@ def _named(items: Sequence[Labelled]) -> tuple[str, list[tuple[str, str]]]:
     return f"{told}: depend{'s' if len(found) == 1 else ''} on the gauge", [kind[2:] for kind in found]
 
 
-def _products(index: int, item: Labelled) -> list[Curve]:
+def _products(index: int, item: LabelledRun) -> list[RunCurve]:
     """The line of P_w is its lower end: the upper one shows the slack between two proofs, not the training."""
     total = item.run.total
     lower = total(f"{WEIGHTS}_lower")
     ends = both_ends(total(f"{SIGMA}_max"), total(f"{SIGMA}_min"))
     return [
-        Curve(f"{item.label} P_w", index, thin(lower), both_ends(lower, total(WEIGHTS))),
-        Curve(f"{item.label} Π1/σ", index, thin(total(f"{SIGMA}_rms")), ends, "dashed"),
+        RunCurve(f"{item.label} P_w", index, thin_series(lower), both_ends(lower, total(WEIGHTS))),
+        RunCurve(f"{item.label} Π1/σ", index, thin_series(total(f"{SIGMA}_rms")), ends, "dashed"),
     ]
 
 
-def figure(plot: Plot) -> Markup:
+def plot_figure(plot: Plot) -> Markup:
     """The figure in both shapes, with the numbers its tooltip tells."""
     if not any(curve.pairs or curve.band for curve in plot.curves):
         return Markup()
     told = json.dumps([_told(curve) for curve in plot.curves], separators=(",", ":"), ensure_ascii=False)
     drawn = (_drawing(plot, shape) for shape in (WIDE, NARROW))
-    return svg.figure(plot.caption, *drawn, class_="plot", data_curves=told)
+    return svg.captioned_figure(plot.caption, *drawn, class_="plot", data_curves=told)
 
 
-def _told(curve: Curve) -> dict[str, object]:
+def _told(curve: RunCurve) -> dict[str, object]:
     known = {step for step, _ in curve.pairs}
     ends = {step: (low, high) for step, low, high in curve.band if step in known}
     return {
@@ -153,7 +172,7 @@ def upright(values: Sequence[float], bottom: float, top: float, may_be_logarithm
 def steps_axis(span: tuple[int, int], shape: Shape) -> tuple[Axis, list[tuple[float, str]]]:
     """The axis of the steps, with ticks at whole ones."""
     across = Axis(((span[0], shape.left), (span[1], shape.width - shape.right)))
-    ticks = [value for value in svg.steps(*span, 7 if shape.wide else 4) if value == round(value)]
+    ticks = [value for value in svg.round_ticks(*span, 7 if shape.wide else 4) if value == round(value)]
     return across, [(across.at(value), f"{value:,.0f}") for value in ticks]
 
 
@@ -170,8 +189,8 @@ def _drawing(plot: Plot, shape: Shape) -> Markup:
         svg.levels(up.ticks(6 if shape.wide else 5), across.start, across.end),
         svg.uprights(ticks, floor, floor, shape.width),
         svg.line(across.start, floor, across.end, floor, "zero"),
-        svg.text(2, 12, f"{plot.unit}, logarithmic" if up.logarithmic else plot.unit, "tiny"),
-        svg.text(across.end, 12, "step →", "tiny", "end"),
+        svg.text_line(2, 12, f"{plot.unit}, logarithmic" if up.logarithmic else plot.unit, "tiny"),
+        svg.text_line(across.end, 12, "step →", "tiny", "end"),
         _marks(plot.marks, across, floor),
         [_curve(curve, across, up) for curve in plot.curves],
         _gone(gone, across),
@@ -182,7 +201,7 @@ def _drawing(plot: Plot, shape: Shape) -> Markup:
     )
 
 
-def _values(curves: Sequence[Curve]) -> list[float]:
+def _values(curves: Sequence[RunCurve]) -> list[float]:
     return [v for c in curves for v in (*(v for _, v in c.pairs), *(end for _, *ends in c.band for end in ends))]
 
 
@@ -194,7 +213,7 @@ def _marks(marks: Sequence[tuple[int, int]], across: Axis, floor: float) -> Cont
     ]
 
 
-def _curve(curve: Curve, across: Axis, up: Axis) -> Content:
+def _curve(curve: RunCurve, across: Axis, up: Axis) -> Content:
     colour, band = f"c{curve.colour % COLOURS}", thin_band(curve.band) if curve.band else []
     there = [(across.at(step), up.at(high)) for step, _, high in band]
     back = [(across.at(step), up.at(low)) for step, low, _ in reversed(band)]
@@ -210,5 +229,5 @@ def _gone(steps: Sequence[int], across: Axis) -> Content:
     first = across.at(min(steps))
     shift, anchor = (-8, "end") if first > across.end - 90 else (8, None)
     places = dict.fromkeys(round(across.at(step)) for step in steps)
-    told = svg.text(first + shift, TOP + 15, "not finite", "tiny halo", anchor)
+    told = svg.text_line(first + shift, TOP + 15, "not finite", "tiny halo", anchor)
     return [svg.arrow(x, TOP + 13, 0, -1, "alarmed") for x in places], told

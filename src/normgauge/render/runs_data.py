@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from normgauge.core.store import Run
 from normgauge.core.store.lines import Record
-from normgauge.core.store.numbers import number
+from normgauge.core.store.numbers import read_number
 from normgauge.render.numbers import log_enclosure, plural
 
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
@@ -24,7 +24,7 @@ Point = TypeVar("Point", tuple[int, float], tuple[int, float, float])
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledRun:
     """A run with the name it goes by on the page."""
 
     label: str
@@ -57,14 +57,14 @@ class Warned:
     sentence: str
 
 
-def labelled(runs: Sequence[Run]) -> list[Labelled]:
+def labelled_runs(runs: Sequence[Run]) -> list[LabelledRun]:
     """Each run with the shortest end of its path that no other run has."""
     parts = [_parts(run) for run in runs]
     labels = []
     for own in parts:
         size = next((n for n in range(1, len(own)) if sum(p[-n:] == own[-n:] for p in parts) == 1), len(own))
         labels.append("/".join(own[-size:]))
-    return [Labelled(label, run) for label, run in zip(labels, runs, strict=True)]
+    return [LabelledRun(label, run) for label, run in zip(labels, runs, strict=True)]
 
 
 def _parts(run: Run) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _parts(run: Run) -> tuple[str, ...]:
     return path.parent.parts[1:] if path.stem == "run" else (*path.parent.parts[1:], path.stem)
 
 
-def evidence(run: Run, name: str, tables: Sequence[str] = ("columns", "totals")) -> str:
+def column_evidence(run: Run, name: str, tables: Sequence[str] = ("columns", "totals")) -> str:
     """How a column or total is known: as the header says, or as such a quantity is known at best."""
     for table in tables:
         known = run.header.get(table)
@@ -84,30 +84,30 @@ def evidence(run: Run, name: str, tables: Sequence[str] = ("columns", "totals"))
 
 def total_evidence(run: Run, name: str) -> str:
     """How a total is known; ``gradient`` is the name of a column, too."""
-    return evidence(run, name, ("totals", "columns"))
+    return column_evidence(run, name, ("totals", "columns"))
 
 
-def called(layer: str) -> str:
+def layer_phrase(layer: str) -> str:
     """A layer in a sentence: one that is only a number, as in ``nn.Sequential``, needs a word in front.
 
-    >>> called("3"), called("blocks.3")
+    >>> layer_phrase("3"), layer_phrase("blocks.3")
     ('layer 3', 'blocks.3')
     """
     return f"layer {layer}" if layer.isdecimal() else layer
 
 
-def noted(run: Run) -> list[str]:
+def run_notes(run: Run) -> list[str]:
     """What the run and its reader have to say about it, once each, newest last."""
     told = [f"step {note.get('step')}: {note.get('sentence', '')}".rstrip(".") + "." for note in run.notes]
     return list(dict.fromkeys([*told, *(f"{problem}." for problem in run.problems)]))
 
 
-def losses(run: Run) -> Pairs:
+def loss_series(run: Run) -> Pairs:
     """The loss, as the mean over the steps since the line before where a run has it."""
     return run.total("loss_mean") or run.total("loss")
 
 
-def thin(pairs: Pairs, most: int = POINTS) -> list[tuple[int, float]]:
+def thin_series(pairs: Pairs, most: int = POINTS) -> list[tuple[int, float]]:
     """The series at no more than four points a bucket of steps; no peak and no hole is lost."""
     if len(pairs) <= 4 * most:
         return list(pairs)
@@ -146,16 +146,16 @@ def _buckets(points: Sequence[Point], most: int) -> list[list[Point]]:
     return [bucket for bucket in cut if bucket]
 
 
-def cells(record: Record, column: str, count: int) -> list[float | None]:
+def layer_cells(record: Record, column: str, count: int) -> list[float | None]:
     """One quantity of every layer at one step line; ``update_ratio`` is the update over the weight's norm."""
     if column == "update_ratio":
-        pairs = zip(cells(record, "update", count), cells(record, "frobenius", count), strict=True)
+        pairs = zip(layer_cells(record, "update", count), layer_cells(record, "frobenius", count), strict=True)
         return [None if a is None or not b else a / b for a, b in pairs]
-    found = [number(cell) for cell in record["columns"].get(column, ())[:count]]
+    found = [read_number(cell) for cell in record["columns"].get(column, ())[:count]]
     return found + [None] * (count - len(found))
 
 
-def chosen(steps: Sequence[Record], first: int, last: int, most: int) -> list[Record | None]:
+def sampled_steps(steps: Sequence[Record], first: int, last: int, most: int) -> list[Record | None]:
     """For each of ``most`` equal parts of the range of steps the last line up to its end; None outside the run."""
     width = max(last - first, 1)
     picked: list[Record | None] = [None] * most
@@ -167,7 +167,7 @@ def chosen(steps: Sequence[Record], first: int, last: int, most: int) -> list[Re
     return picked
 
 
-def warned(run: Run) -> list[Warned]:
+def run_alarms(run: Run) -> list[Warned]:
     """The alarms, those of one kind at one layer together, in the order in which they began."""
     together: dict[tuple[str, str], Warned] = {}
     for record in run.alarms:
@@ -184,19 +184,19 @@ def warned(run: Run) -> list[Warned]:
     return sorted(together.values(), key=lambda w: w.first)
 
 
-def span(runs: Sequence[Labelled]) -> tuple[int, int]:
+def step_span(runs: Sequence[LabelledRun]) -> tuple[int, int]:
     """The first and the last step of all runs; (0, 1) before the first line."""
     ends = [end["step"] for item in runs if item.run.steps for end in (item.run.steps[0], item.run.steps[-1])]
     low, high = min(ends, default=0), max(ends, default=1)
     return (low, high) if high > low else (low, low + 1)
 
 
-def healthy(item: Labelled) -> bool:
+def healthy(item: LabelledRun) -> bool:
     """No alarm, and the last loss is a number."""
-    return not item.run.alarms and all(math.isfinite(value) for _, value in losses(item.run)[-1:])
+    return not item.run.alarms and all(math.isfinite(value) for _, value in loss_series(item.run)[-1:])
 
 
-def sentences(item: Labelled) -> list[str]:
+def run_sentences(item: LabelledRun) -> list[str]:
     """The state of a run: alarms first, then loss, then the products, then whether it goes on."""
     if not item.run.steps:
         return ["The run has a header and no step yet."]
@@ -205,24 +205,24 @@ def sentences(item: Labelled) -> list[str]:
     ]
 
 
-def _alarms(item: Labelled) -> str:
-    groups = warned(item.run)
+def _alarms(item: LabelledRun) -> str:
+    groups = run_alarms(item.run)
     if not groups:
         return f"No alarm up to step {item.last:,}."
     first = groups[0]
-    where = f" in {called(first.layer)}" if first.layer else ""
+    where = f" in {layer_phrase(first.layer)}" if first.layer else ""
     said = f"{plural(len(item.run.alarms), 'alarm')}, the first at step {first.first:,}{where}: {first.sentence}"
     layers = dict.fromkeys(group.layer for group in groups[1:] if group.layer and group.layer != first.layer)
     more = (
-        f" Later also {', '.join(map(called, list(layers)[:3]))}{' and others' if len(layers) > 3 else ''}."
+        f" Later also {', '.join(map(layer_phrase, list(layers)[:3]))}{' and others' if len(layers) > 3 else ''}."
         if layers
         else ""
     )
     return said.rstrip(". ") + "." + more
 
 
-def _loss(item: Labelled) -> str:
-    series = losses(item.run)
+def _loss(item: LabelledRun) -> str:
+    series = loss_series(item.run)
     if not series:
         return "No loss was given."
     gone = next((step for step, value in series if not math.isfinite(value)), None)
@@ -234,7 +234,7 @@ def _loss(item: Labelled) -> str:
     return f"The loss {'fell' if now < start else 'rose'} from {start:.3g} at step {first:,} to {now:.3g}."
 
 
-def _folded(item: Labelled) -> str:
+def _folded(item: LabelledRun) -> str:
     folded = [(step, value) for step, value in item.run.total("log10_folded") if math.isfinite(value)]
     if not folded:
         return ""
@@ -245,17 +245,17 @@ def _folded(item: Labelled) -> str:
     return f"The folded product {'grew' if now > start else 'fell'} from 10^{start:.2f} to 10^{now:.2f} ({known})."
 
 
-def _norms(item: Labelled) -> str:
+def _norms(item: LabelledRun) -> str:
     """The product of the layers' norms with both its ends: the upper one has slack between two proofs."""
     last = item.run.steps[-1]["totals"]
-    ends = [number(last.get(name)) for name in ("log10_P_w_lower", "log10_P_w")]
+    ends = [read_number(last.get(name)) for name in ("log10_P_w_lower", "log10_P_w")]
     if not any(end is not None and math.isfinite(end) for end in ends):
         return ""
     known = total_evidence(item.run, "log10_P_w")
     return f"The log10 of P_w is {log_enclosure(*ends)} ({known}; depends on the gauge)."
 
 
-def _state(item: Labelled) -> str:
+def _state(item: LabelledRun) -> str:
     end = item.run.end
     if end is None:
         return "The run has no end yet: it is still being written, or it was killed."

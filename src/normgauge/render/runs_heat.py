@@ -15,7 +15,14 @@ from normgauge.render import svg
 from normgauge.render.markup import Content, Markup, markup, tag
 from normgauge.render.png import INDEXED, png_address
 from normgauge.render.runs_curves import steps_axis
-from normgauge.render.runs_data import Labelled, called, cells, chosen, evidence, warned
+from normgauge.render.runs_data import (
+    LabelledRun,
+    column_evidence,
+    layer_cells,
+    layer_phrase,
+    run_alarms,
+    sampled_steps,
+)
 from normgauge.render.svg import Axis, Shape
 
 QUANTITIES = (
@@ -34,24 +41,24 @@ RAMP = ((38, 38, 94), (33, 102, 136), (52, 158, 133), (160, 200, 90), (250, 230,
 WARNING = (220, 40, 120)
 
 
-def heat_maps(runs: Sequence[Labelled], span: tuple[int, int]) -> Iterator[tuple[str, Markup]]:
+def heat_maps(runs: Sequence[LabelledRun], span: tuple[int, int]) -> Iterator[tuple[str, Markup]]:
     """Title and figures of each quantity that any run has: one map a run, on one scale."""
     for column, title in QUANTITIES:
         values = [(item, _values(item, column, span)) for item in runs]
         logs = [math.log10(v) for _, rows in values for _, row in rows for v in row if v and math.isfinite(v) and v > 0]
         if logs:
             ends = (min(logs), max(logs)) if max(logs) > min(logs) else (min(logs) - 0.5, max(logs) + 0.5)
-            known = f"{title} ({evidence(runs[0].run, column.replace('update_ratio', 'update'))})"
+            known = f"{title} ({column_evidence(runs[0].run, column.replace('update_ratio', 'update'))})"
             yield known, markup((_figure(item, rows, ends, span, known) for item, rows in values if rows), _key(ends))
 
 
-def _values(item: Labelled, column: str, span: tuple[int, int]) -> list[tuple[str, list[float | None]]]:
+def _values(item: LabelledRun, column: str, span: tuple[int, int]) -> list[tuple[str, list[float | None]]]:
     """Name and values of every layer that has the quantity; beyond ``ROWS`` layers neighbours share a row."""
     names = item.run.layers
     bins = max(min(BINS, CELLS // max(min(len(names), ROWS), 1)), 24)
-    picked = chosen(item.run.steps, *span, bins)
+    picked = sampled_steps(item.run.steps, *span, bins)
     records = {id(record): record for record in picked if record is not None}  # those that fill several cells once
-    taken = {key: cells(record, column, len(names)) for key, record in records.items()}
+    taken = {key: layer_cells(record, column, len(names)) for key, record in records.items()}
     columns = [taken.get(id(record), [None] * len(names)) for record in picked]
     rows = [(name, [line[i] for line in columns]) for i, name in enumerate(names)]
     return _shared([(name, row) for name, row in rows if any(v is not None for v in row)])
@@ -75,7 +82,7 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 
 def _figure(
-    item: Labelled,
+    item: LabelledRun,
     rows: Sequence[tuple[str, list[float | None]]],
     ends: tuple[float, float],
     span: tuple[int, int],
@@ -89,10 +96,10 @@ def _figure(
 
     pixels = [bytes(map(level, row)) for _, row in rows]
     place = {name: i for i, name in enumerate(names)}
-    alarms = [(w.first, place.get(w.layer)) for w in warned(item.run)]
+    alarms = [(w.first, place.get(w.layer)) for w in run_alarms(item.run)]
     scale = {"low": round(ends[0], 4), "high": round(ends[1], 4), "first": span[0], "last": span[1]}
-    data = {"names": list(map(called, names)), "bins": len(pixels[0]), **scale}
-    address = picture(pixels)
+    data = {"names": list(map(layer_phrase, names)), "bins": len(pixels[0]), **scale}
+    address = heat_picture(pixels)
 
     def drawing(shape: Shape) -> Markup:
         height = min(max(420 / len(names), 2.0), 15.0)
@@ -105,7 +112,9 @@ def _figure(
             f"{title}, {item.label}: {len(names)} layers over steps {span[0]} to {span[1]}.",
             tag("image", class_="cells", href=address, x=shape.left, y=TOP, preserveAspectRatio="none", **size),
             (
-                svg.text(shape.left - 5, TOP + height * (i + 0.5) + 4, svg.fit(names[i], shape.left - 8), "tiny", "end")
+                svg.text_line(
+                    shape.left - 5, TOP + height * (i + 0.5) + 4, svg.fit(names[i], shape.left - 8), "tiny", "end"
+                )
                 for i in range(0, len(names), math.ceil(13 / height))
             ),
             (_alarm(across.at(step), row, height, low) for step, row in alarms),
@@ -114,7 +123,9 @@ def _figure(
 
     packed = base64.b64encode(b"".join(pixels)).decode()
     told = json.dumps(data, ensure_ascii=False)
-    return svg.figure(item.label, drawing(WIDE), drawing(NARROW), class_="heat", data_map=told, data_cells=packed)
+    return svg.captioned_figure(
+        item.label, drawing(WIDE), drawing(NARROW), class_="heat", data_map=told, data_cells=packed
+    )
 
 
 def _alarm(x: float, row: int | None, height: float, low: float) -> Content:
@@ -125,7 +136,7 @@ def _alarm(x: float, row: int | None, height: float, low: float) -> Content:
 
 def _key(ends: tuple[float, float]) -> Markup:
     """The scale of colours with its two ends."""
-    ramp = tag("img", src=picture([bytes(range(1, LEVELS + 1))]), alt="from dark to light")
+    ramp = tag("img", src=heat_picture([bytes(range(1, LEVELS + 1))]), alt="from dark to light")
     low, high = (f"{10**end:.3g}" for end in ends)
     told = "logarithmic; pink is not finite, empty was not measured; ▸ marks an alarm."
     return tag("p", f"{low} ", ramp, f" {high}, {told}", class_="ramp")
@@ -140,6 +151,6 @@ def palette() -> bytes:
     return bytes((128, 128, 128, *ramp, *WARNING))
 
 
-def picture(rows: Sequence[bytes]) -> str:
+def heat_picture(rows: Sequence[bytes]) -> str:
     """The rows, each a byte a cell, as a ``data:`` address."""
     return png_address(rows, len(rows[0]), INDEXED, (b"PLTE", palette()), (b"tRNS", b"\0"))

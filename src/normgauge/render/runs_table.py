@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import ABSENT, enclosure, number, plural
-from normgauge.render.runs_data import Labelled, Pairs, cells, evidence, warned
+from normgauge.render.numbers import ABSENT, enclosure, format_number, plural
+from normgauge.render.runs_data import LabelledRun, Pairs, column_evidence, layer_cells, run_alarms
 from normgauge.render.svg import Axis
 from normgauge.render.table import Grid, html_table
 
@@ -27,7 +27,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 88.0, 18.0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LayerRow:
     """One layer.
 
     Attributes:
@@ -51,7 +51,7 @@ class Row:
     alarms: str
 
 
-def rows(item: Labelled, points: int = POINTS) -> list[Row]:
+def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
     """Every layer of a run, in the header's order."""
     run, names = item.run, item.run.layers
     if not run.steps:
@@ -59,16 +59,16 @@ def rows(item: Labelled, points: int = POINTS) -> list[Row]:
     stride = max(len(run.steps) // points, 1)
     sampled = [*run.steps[:-1:stride], run.steps[-1]]
     needed = {"norm_lower", "sigma_rms", "frobenius"}
-    lines = {name: [(s["step"], cells(s, name, len(names))) for s in sampled] for name in needed}
-    now = {name: cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
-    said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(warned(run))}
+    lines = {name: [(s["step"], layer_cells(s, name, len(names))) for s in sampled] for name in needed}
+    now = {name: layer_cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
+    said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(run_alarms(run))}
     found = []
     for place, layer in enumerate(run.header["layers"]):
         role = str(layer.get("role", ""))
         trend = [(s, row[place]) for s, row in lines[MAIN.get(role, "norm_lower")] if row[place] is not None]
         known = [(s, v) for s, v in trend if v is not None]
         found.append(
-            Row(
+            LayerRow(
                 place, names[place], str(layer.get("type", "")), role, now["norm_upper"][place],
                 tuple(now[name][place] for name, _ in COLUMNS), known, _change(known), said.get(names[place], ""),
             )
@@ -81,27 +81,27 @@ def _change(pairs: Pairs) -> float | None:
     return math.log10(fine[-1] / fine[0]) if len(fine) > 1 else None
 
 
-def worst(found: Sequence[Row], most: int) -> list[Row]:
+def worst_layers(found: Sequence[LayerRow], most: int) -> list[LayerRow]:
     """The layers with alarms, then those that changed most."""
     return sorted(found, key=lambda row: (not row.alarms, -abs(row.change or 0.0), row.place))[:most]
 
 
-def decades(change: float) -> str:
+def signed_change(change: float) -> str:
     """A change with its sign; a change of nothing has none.
 
-    >>> decades(0.284), decades(-0.001)
+    >>> signed_change(0.284), signed_change(-0.001)
     ('+0.28', '0.00')
     """
     shown = f"{change:+.2f}"
     return shown[1:] if float(shown) == 0 else shown
 
 
-def spelled(row: Row) -> list[str]:
+def row_cells(row: LayerRow) -> list[str]:
     """The values of a row; the norm with both its ends."""
-    return [enclosure(row.values[0], row.norm_upper), *(number(value, 3) for value in row.values[1:])]
+    return [enclosure(row.values[0], row.norm_upper), *(format_number(value, 3) for value in row.values[1:])]
 
 
-def layer_table(item: Labelled, key: str, crowd: int = 1) -> Markup:
+def run_layer_table(item: LabelledRun, key: str, crowd: int = 1) -> Markup:
     """The table as HTML; the page's script makes it sortable.
 
     Args:
@@ -110,11 +110,11 @@ def layer_table(item: Labelled, key: str, crowd: int = 1) -> Markup:
         crowd: runs on the page; the lines are drawn with fewer points where there are many layers in all.
     """
     count = len(item.run.layers)
-    found = rows(item, POINTS if count * crowd < 800 else FEWER)
+    found = run_layer_rows(item, POINTS if count * crowd < 800 else FEWER)
     if not found:
         return Markup()
-    shown = found if count <= MOST else sorted(worst(found, MOST), key=lambda row: row.place)
-    known = (evidence(item.run, "update" if column == "update_ratio" else column) for column, _ in COLUMNS)
+    shown = found if count <= MOST else sorted(worst_layers(found, MOST), key=lambda row: row.place)
+    known = (column_evidence(item.run, "update" if column == "update_ratio" else column) for column, _ in COLUMNS)
     measured = [markup(name, " ", tag("small", told)) for (_, name), told in zip(COLUMNS, known, strict=True)]
     heads = ("#", "layer", "kind", *measured, "trend, decades", "alarms")
     cut = f"; the {MOST} with alarms or the largest changes are shown" if count > MOST else ""
@@ -123,7 +123,7 @@ def layer_table(item: Labelled, key: str, crowd: int = 1) -> Markup:
             str(row.place + 1),
             markup(row.name),
             row.kind,
-            *spelled(row),
+            *row_cells(row),
             markup(f"{trend(row)} ", spark(row.trend)),
             row.alarms,
         )
@@ -142,9 +142,9 @@ def layer_table(item: Labelled, key: str, crowd: int = 1) -> Markup:
     )
 
 
-def trend(row: Row) -> str:
+def trend(row: LayerRow) -> str:
     """By how many decades a layer's main quantity changed."""
-    return ABSENT if row.change is None else decades(row.change)
+    return ABSENT if row.change is None else signed_change(row.change)
 
 
 def spark(pairs: Pairs) -> Markup:

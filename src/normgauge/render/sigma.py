@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.render import svg
 from normgauge.render.markup import Markup
-from normgauge.render.numbers import plural, where
+from normgauge.render.numbers import plural, scope_words
 from normgauge.render.svg import Axis, Shape
 
 TOP, ROW, WIDEST = 24.0, 22.0, 18.0
@@ -42,9 +42,9 @@ def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Ma
     return svg.drawing(
         (shape.width, bottom + 4),
         shape.name,
-        f"σ of {plural(len(found), 'normalizer')} by depth, {where(reading.scope)}.",
+        f"σ of {plural(len(found), 'normalizer')} by depth, {scope_words(reading.scope)}.",
         svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - 8, "soft"),
-        svg.text(2, 12, "log10 σ", "soft"),
+        svg.text_line(2, 12, "log10 σ", "soft"),
         _bars(found, up, left, room, key),
         svg.uprights(
             ((left + room * (i + 0.5), r.name) for i, (_, r, _) in enumerate(found)), bottom, bottom, edge, -6

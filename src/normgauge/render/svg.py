@@ -98,15 +98,15 @@ class Axis:
         if self.logarithmic:
             return [
                 *zero,
-                *((self.pixel(log), power_words(log, abs(log) <= PLAIN)) for log in decades(low, high, most)),
+                *((self.pixel(log), power_words(log, abs(log) <= PLAIN)) for log in decade_ticks(low, high, most)),
             ]
-        return [(self.pixel(value), spell(value)) for value in steps(low, high, most)]
+        return [(self.pixel(value), spell(value)) for value in round_ticks(low, high, most)]
 
 
-def steps(low: float, high: float, most: int) -> list[float]:
+def round_ticks(low: float, high: float, most: int) -> list[float]:
     """Round values between two ends, at most ``most`` and one.
 
-    >>> steps(0, 100, 5), steps(-1.2, 0.9, 5)
+    >>> round_ticks(0, 100, 5), round_ticks(-1.2, 0.9, 5)
     ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [-1.0, -0.5, 0.0, 0.5])
     """
     unit = 10 ** math.floor(math.log10(high - low))
@@ -115,19 +115,19 @@ def steps(low: float, high: float, most: int) -> list[float]:
     return [float(f"{k * step:.12g}") for k in inside]
 
 
-def decades(low: float, high: float, most: int) -> list[float]:
+def decade_ticks(low: float, high: float, most: int) -> list[float]:
     """Ticks of a logarithmic axis between two decimal logs: round numbers, 1, 2 and 5, or decades, as it widens.
 
-    >>> decades(-3.2, 12, 5), [round(10**k) for k in decades(1.9, 2.9, 5)]
+    >>> decade_ticks(-3.2, 12, 5), [round(10**k) for k in decade_ticks(1.9, 2.9, 5)]
     ([0.0, 5.0, 10.0], [100, 200, 500])
-    >>> [round(10**k, 1) for k in decades(-0.1, 0.15, 5)]
+    >>> [round(10**k, 1) for k in decade_ticks(-0.1, 0.15, 5)]
     [0.8, 1.0, 1.2, 1.4]
     """
     if high - low >= FEW:
-        return [value for value in steps(low, high, most) if value == round(value)]
+        return [value for value in round_ticks(low, high, most) if value == round(value)]
     if high - low < 0.5:
         whole = math.floor(low)  # what is far from 1 is no float of its own
-        return [whole + math.log10(value) for value in steps(10 ** (low - whole), 10 ** (high - whole), most)]
+        return [whole + math.log10(value) for value in round_ticks(10 ** (low - whole), 10 ** (high - whole), most)]
     fine = (k + math.log10(m) for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5))
     return [value for value in fine if low <= value <= high]
 
@@ -168,7 +168,8 @@ def level_axis(values: Sequence[float], start: float, end: float) -> Axis:
 def levels(ticks: Iterable[tuple[float, str]], left: float, right: float, kind: str = "tiny") -> list[Markup]:
     """Level lines across a plot, with their words left of it."""
     return [
-        markup(line(left, y, right, y, _ground(told)), text(left - 5, y + 4, told, kind, "end")) for y, told in ticks
+        markup(line(left, y, right, y, _ground(told)), text_line(left - 5, y + 4, told, kind, "end"))
+        for y, told in ticks
     ]
 
 
@@ -182,7 +183,7 @@ def uprights(
         half = text_width(told, TINY) / 2
         middle = max(min(x, edge - half), half)
         if middle - half >= free and middle + half <= edge:
-            parts.append(text(middle, floor + below, told, "tiny", "middle"))
+            parts.append(text_line(middle, floor + below, told, "tiny", "middle"))
             free = middle + half + 6
     return parts
 
@@ -210,18 +211,18 @@ def drawing(
     return tag("svg", parts, swatches, xmlns="http://www.w3.org/2000/svg", class_=f"fig {kind}", **view)
 
 
-def figure(caption: str, *drawings: str, **attributes: str | float | None) -> Markup:
+def captioned_figure(caption: str, *drawings: str, **attributes: str | float | None) -> Markup:
     """Drawings of one thing, of which the style sheet shows the one that fits; nothing where there are none."""
     head = tag("figcaption", caption) if caption else None
     return tag("figure", head, drawings, **attributes) if any(drawings) else Markup()
 
 
-def both(draw: Callable[[Shape], str]) -> Markup:
+def both_shapes(draw: Callable[[Shape], str]) -> Markup:
     """A drawing wide and narrow."""
     return markup(draw(WIDE), draw(NARROW))
 
 
-def text(x: float, y: float, content: str, kind: str = "soft", anchor: str | None = None) -> Markup:
+def text_line(x: float, y: float, content: str, kind: str = "soft", anchor: str | None = None) -> Markup:
     """A line of text, with powers of ten raised as on the page; ``baseline-shift`` is not drawn by every browser."""
     first, raised = powers(content)
     spans = [
@@ -242,7 +243,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, **more: str 
     return tag("rect", class_=kind, x=float(x), y=float(y), **size, **more)
 
 
-def dot(x: float, y: float, kind: str, radius: float = 2.5, told: str | None = None, **more: str) -> Markup:
+def point_mark(x: float, y: float, kind: str, radius: float = 2.5, told: str | None = None, **more: str) -> Markup:
     """A point; ``told`` where it is hovered."""
     title = tag("title", told) if told else None
     return tag("circle", title, class_=kind, cx=float(x), cy=float(y), r=radius, **more)
@@ -283,7 +284,9 @@ def curve(points: Sequence[Point], at: tuple[Axis, Axis], style: str, dotted: in
     return markup(
         (
             path(piece, f"curve {style}", told=told),
-            [dot(*place, f"dot {colour}") for place in piece] if len(points) < dotted or len(piece) == 1 else None,
+            [point_mark(*place, f"dot {colour}") for place in piece]
+            if len(points) < dotted or len(piece) == 1
+            else None,
         )
         for piece in pieces
     )
@@ -306,7 +309,7 @@ def fit(content: str, width: float) -> str:
     return shown
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread_places(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places at least ``gap`` apart between ``low`` and ``high``, in order, close to the sorted places wanted."""
     places: list[float] = []
     for place in wanted:
@@ -335,6 +338,6 @@ def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: flo
             parts.append(line(x + 6.5, middle - 7, x + 6.5, middle + 7, kind.removeprefix("tick ")))
         else:
             parts.append(box(x, middle - 5, 13, 10, kind))
-        parts.append(text(x + 18, middle + 4, told, "key"))
+        parts.append(text_line(x + 18, middle + 4, told, "key"))
         x += needed
     return parts, 20.0 * (row + 1)

@@ -19,7 +19,7 @@ ENDS = {"upper": "at most", "lower": "found"}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """One trial.
 
     Attributes:
@@ -46,11 +46,11 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """Trials that differ in their seed only."""
 
     settings: Mapping[str, Any]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TrialOutcome, ...]
 
     @property
     def done(self) -> int:
@@ -78,24 +78,24 @@ def average(values: Sequence[float]) -> float | None:
     return mean(values) if all(map(math.isfinite, values)) else sum(values)
 
 
-def points(outcomes: Iterable[Outcome]) -> list[Point]:
+def sweep_points(outcomes: Iterable[TrialOutcome]) -> list[SweepPoint]:
     """The outcomes by point, in the order in which points first come."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[TrialOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(json.dumps(outcome.point, sort_keys=True, default=str), []).append(outcome)
-    return [Point(group[0].point, tuple(group)) for group in groups.values()]
+    return [SweepPoint(group[0].point, tuple(group)) for group in groups.values()]
 
 
-def measures(outcomes: Iterable[Outcome]) -> list[str]:
+def measures(outcomes: Iterable[TrialOutcome]) -> list[str]:
     """The names of everything measured, in the order in which they first come."""
     return list(dict.fromkeys(name for outcome in outcomes for name in outcome.values))
 
 
-def ranked(found: Sequence[Point], measure: str) -> list[Point]:
+def ranked(found: Sequence[SweepPoint], measure: str) -> list[SweepPoint]:
     """Points with the best first: the largest accuracy, the smallest of anything else; those without a value last."""
     sign = -1.0 if measure.endswith("accuracy") else 1.0
 
-    def place(point: Point) -> tuple[bool, float]:
+    def place(point: SweepPoint) -> tuple[bool, float]:
         value = point.mean(measure)
         absent = value is None or math.isnan(value)
         return absent, 0.0 if value is None or absent else sign * value
@@ -103,20 +103,20 @@ def ranked(found: Sequence[Point], measure: str) -> list[Point]:
     return sorted(found, key=place)
 
 
-def labels(keys: Sequence[str]) -> list[str]:
+def key_labels(keys: Sequence[str]) -> list[str]:
     """Keys without their tables where no two are alike then, whole ones elsewhere.
 
-    >>> labels(["network.options.norm", "training.lr", "other.lr"])
+    >>> key_labels(["network.options.norm", "training.lr", "other.lr"])
     ['norm', 'training.lr', 'other.lr']
     """
     shorts = [key.rpartition(".")[2] for key in keys]
     return [name if shorts.count(name) == 1 else key for name, key in zip(shorts, keys, strict=True)]
 
 
-def spell(value: Any) -> str:
+def spelled_setting(value: Any) -> str:
     """A setting as people write it.
 
-    >>> spell(0.001), spell([64, 10]), spell("batch"), spell(True)
+    >>> spelled_setting(0.001), spelled_setting([64, 10]), spelled_setting("batch"), spelled_setting(True)
     ('0.001', '64-10', 'batch', 'true')
     """
     if isinstance(value, bool):
@@ -124,11 +124,11 @@ def spell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return "-".join(spell(item) for item in value)
+        return "-".join(spelled_setting(item) for item in value)
     return str(value)
 
 
-def title(measure: str) -> str:
+def measure_title(measure: str) -> str:
     """A measure as a heading."""
     if measure in SHORT:
         return SHORT[measure]
@@ -136,32 +136,32 @@ def title(measure: str) -> str:
     return f"log10 {ENDS.get(end, end)}, {scope}" if scope else measure.replace("_", " ")
 
 
-def is_share(measure: str) -> bool:
+def measure_is_share(measure: str) -> bool:
     """Whether a measure is told in percent."""
     return measure.endswith("accuracy") or measure == "gap"
 
 
-def figure(value: float | None, measure: str) -> str:
+def format_measure(value: float | None, measure: str) -> str:
     """A number in the units of its measure."""
     if value is None:
         return ABSENT
     if not math.isfinite(value):
         return str(value)
-    if is_share(measure):
+    if measure_is_share(measure):
         return f"{value:.1%}"
     return f"{value:.3g}" if measure.endswith("loss") or "log10" not in measure else f"{value:.2f}"
 
 
-def cell(point: Point, measure: str) -> str:
+def cell(point: SweepPoint, measure: str) -> str:
     """Mean ± standard deviation; how many seeds have the number where not all that are done do."""
     found = point.values(measure)
-    shown, spread = figure(point.mean(measure), measure), point.std(measure)
+    shown, spread = format_measure(point.mean(measure), measure), point.std(measure)
     if spread is not None:
-        shown = f"{shown.removesuffix('%')} ± {figure(spread, measure)}"
+        shown = f"{shown.removesuffix('%')} ± {format_measure(spread, measure)}"
     return f"{shown} ({len(found)})" if found and len(found) < point.done else shown
 
 
-def main_measures(outcomes: Sequence[Outcome]) -> list[str]:
+def main_measures(outcomes: Sequence[TrialOutcome]) -> list[str]:
     """The measures of the table: accuracy, gap, and the bound and slope of each scope beside the published ones."""
     chosen = ("test_accuracy", "gap", "log10_P_w", "log10_prod_inv_sigma_rms", "alarms")
     known = measures(outcomes)
@@ -169,25 +169,25 @@ def main_measures(outcomes: Sequence[Outcome]) -> list[str]:
     return [name for name in (*chosen[:2], *scoped, *chosen[2:]) if name in known]
 
 
-def result_grid(found: Sequence[Point], keys: Sequence[str], sort: str, name: str) -> Grid:
+def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, name: str) -> Grid:
     """The table; the best point first."""
     columns = main_measures([outcome for point in found for outcome in point.outcomes])
     if sort not in columns and any(sort in outcome.values for point in found for outcome in point.outcomes):
         columns.insert(0, sort)
     rows = tuple(
         (
-            *(spell(point.settings[key]) for key in keys),
+            *(spelled_setting(point.settings[key]) for key in keys),
             f"{point.done}/{len(point.outcomes)}",
             *(cell(point, measure) for measure in columns),
         )
         for point in ranked(found, sort)
     )
-    headers = (*labels(keys), "seeds", *map(title, columns))
-    footer = f"mean ± standard deviation over seeds; sorted by {title(sort)}"
+    headers = (*key_labels(keys), "seeds", *map(measure_title, columns))
+    footer = f"mean ± standard deviation over seeds; sorted by {measure_title(sort)}"
     return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer)
 
 
-def failures(outcomes: Sequence[Outcome]) -> list[str]:
+def trial_failures(outcomes: Sequence[TrialOutcome]) -> list[str]:
     """A sentence for each failed trial, with the last line of its error."""
     return [
         f"failed: {outcome.id} ({settings_words(outcome)}), {outcome.attempts} attempts: "
@@ -197,13 +197,13 @@ def failures(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def settings_words(outcome: Outcome) -> str:
+def settings_words(outcome: TrialOutcome) -> str:
     """The varied settings and the seed on one line."""
-    named = zip(labels(list(outcome.point)), outcome.point.values(), strict=True)
-    return ", ".join([*(f"{key} {spell(value)}" for key, value in named), f"seed {outcome.seed}"])
+    named = zip(key_labels(list(outcome.point)), outcome.point.values(), strict=True)
+    return ", ".join([*(f"{key} {spelled_setting(value)}" for key, value in named), f"seed {outcome.seed}"])
 
 
-def csv_text(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
+def csv_text(outcomes: Sequence[TrialOutcome], keys: Sequence[str]) -> str:
     """One row a trial: id, status, varied settings, seed, every measure."""
     stream = io.StringIO()
     columns = measures(outcomes)
@@ -211,6 +211,6 @@ def csv_text(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
     writer.writerow(["id", "status", *keys, "seed", "attempts", "seconds", *columns, "error"])
     for o in outcomes:
         numbers = [o.values.get(name, "") for name in columns]
-        settings = [spell(o.point[key]) for key in keys]
+        settings = [spelled_setting(o.point[key]) for key in keys]
         writer.writerow([o.id, o.status, *settings, o.seed, o.attempts, o.seconds, *numbers, o.error])
     return stream.getvalue()

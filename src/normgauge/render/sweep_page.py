@@ -17,16 +17,16 @@ from normgauge.render.markup import Markup, markup
 from normgauge.render.numbers import plural
 from normgauge.render.svg import WIDE, Axis, Shape
 from normgauge.render.sweep import (
-    Outcome,
+    TrialOutcome,
     average,
-    failures,
-    figure,
-    is_share,
-    points,
+    format_measure,
+    measure_is_share,
+    measure_title,
     result_grid,
     settings_words,
-    spell,
-    title,
+    spelled_setting,
+    sweep_points,
+    trial_failures,
 )
 from normgauge.render.table import html_table
 
@@ -38,7 +38,7 @@ ROW = 34.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SweepView:
     """What of a sweep is shown.
 
     Attributes:
@@ -60,22 +60,22 @@ class View:
     told: tuple[str, ...] = ()
 
 
-def sweep_page(outcomes: Sequence[Outcome], view: View) -> str:
+def sweep_page(outcomes: Sequence[TrialOutcome], view: SweepView) -> str:
     """The page as a string."""
-    found = points(outcomes)
+    found = sweep_points(outcomes)
     table = html_table(result_grid(found, view.keys, view.sort, view.name)) if found else Markup()
     body = markup(
         paragraphs(view.told, "verdict"),
         section("Results", table),
         section("Plots", (_figure(outcomes, view, axes, measure) for measure in view.shown for axes in _wanted(view))),
-        section("Failed trials", listing(failures(outcomes))),
+        section("Failed trials", listing(trial_failures(outcomes))),
         section("Notes", listing([f"{o.id}: {note}" for o in outcomes for note in o.notes])),
     )
     subtitle = f"{plural(len(found), 'point')}, {plural(len(outcomes), 'trial')}"
     return document(f"Sweep {view.name}", subtitle, body)
 
 
-def _wanted(view: View) -> list[tuple[str, ...]]:
+def _wanted(view: SweepView) -> list[tuple[str, ...]]:
     """The settings of each plot: those asked for, or each alone and the first two that were not drawn at random."""
     if view.axes:
         return [view.axes]
@@ -83,7 +83,7 @@ def _wanted(view: View) -> list[tuple[str, ...]]:
     return [*((key,) for key in view.keys[:MOST_PLOTS]), *pairs[:1]]
 
 
-def _figure(outcomes: Sequence[Outcome], view: View, axes: tuple[str, ...], measure: str) -> Markup:
+def _figure(outcomes: Sequence[TrialOutcome], view: SweepView, axes: tuple[str, ...], measure: str) -> Markup:
     def draw(shape: Shape) -> Markup:
         if len(axes) == 2:
             return heat_map(outcomes, (axes[0], axes[1]), measure, shape)
@@ -95,31 +95,35 @@ def _figure(outcomes: Sequence[Outcome], view: View, axes: tuple[str, ...], meas
     left_out = (
         f"; {plural(absent, 'value')} that {'is' if absent == 1 else 'are'} not finite left out" if absent else ""
     )
-    return svg.figure(f"{title(measure)} by {' and '.join(axes)}; a mean is over seeds{over}{left_out}", svg.both(draw))
+    return svg.captioned_figure(
+        f"{measure_title(measure)} by {' and '.join(axes)}; a mean is over seeds{over}{left_out}", svg.both_shapes(draw)
+    )
 
 
 def setting_places(values: Sequence[Any], start: float, end: float) -> dict[str, float]:
     """The pixel of each value of a setting as it is spelled: numbers by their size, anything else side by side."""
-    distinct = list({spell(value): value for value in values}.values())
+    distinct = list({spelled_setting(value): value for value in values}.values())
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numeric or len(distinct) < 2:
         step = (end - start) / len(distinct)
-        return {spell(value): start + step * (i + 0.5) for i, value in enumerate(distinct)}
+        return {spelled_setting(value): start + step * (i + 0.5) for i, value in enumerate(distinct)}
     ordered = sorted(distinct)
     logarithmic = ordered[0] > 0 and ordered[-1] / ordered[0] >= LOG_FROM
     low, high = (math.log10(value) if logarithmic else value for value in (ordered[0], ordered[-1]))
     along = Axis(((low, start + 24), (high, end - 24)), logarithmic)
-    return {spell(value): along.at(value) for value in ordered}
+    return {spelled_setting(value): along.at(value) for value in ordered}
 
 
-def plottable(outcomes: Sequence[Outcome], keys: Sequence[str], measure: str) -> list[Outcome]:
+def plottable(outcomes: Sequence[TrialOutcome], keys: Sequence[str], measure: str) -> list[TrialOutcome]:
     """The outcomes that have the settings and a finite measure."""
     return [
         o for o in outcomes if math.isfinite(o.values.get(measure, math.nan)) and all(key in o.point for key in keys)
     ]
 
 
-def chart(outcomes: Sequence[Outcome], key: str, measure: str, shape: Shape = WIDE, *, joined: bool = True) -> Markup:
+def chart(
+    outcomes: Sequence[TrialOutcome], key: str, measure: str, shape: Shape = WIDE, *, joined: bool = True
+) -> Markup:
     """A measure against one setting; "" where there is nothing to draw.
 
     Args:
@@ -138,10 +142,10 @@ def chart(outcomes: Sequence[Outcome], key: str, measure: str, shape: Shape = WI
     left, right, floor = shape.left + 26, shape.width - 12, TOP + shape.height
     across = setting_places([o.point[key] for o in shown], left, right)
     up = svg.axis([o.values[measure] for o in shown], floor, TOP)
-    ticks = up.ticks(6, lambda value: f"{100 * value:.6g}%" if is_share(measure) else f"{value:.6g}")
-    seeds = [(across[spell(o.point[key])], o.values[measure], settings_words(o)) for o in shown]
+    ticks = up.ticks(6, lambda value: f"{100 * value:.6g}%" if measure_is_share(measure) else f"{value:.6g}")
+    seeds = [(across[spelled_setting(o.point[key])], o.values[measure], settings_words(o)) for o in shown]
     means = {x: average([value for at, value, _ in seeds if at == x]) for x in across.values()}
-    named = f"{title(measure)} against {key}, {len(shown)} trials"
+    named = f"{measure_title(measure)} against {key}, {len(shown)} trials"
     room = (right - left) / min(len(across), 4)
     return svg.drawing(
         (shape.width, floor + BOTTOM),
@@ -151,14 +155,21 @@ def chart(outcomes: Sequence[Outcome], key: str, measure: str, shape: Shape = WI
         svg.uprights([(x, svg.fit(name, room)) for name, x in across.items()], floor, floor, shape.width, 20),
         svg.path([(x, up.at(mean)) for x, mean in means.items() if mean is not None], "reached") if joined else None,
         [
-            svg.dot(x, up.at(y), "norm", 4.0, f"{told}: {title(measure)} {figure(y, measure)}", fill_opacity=".6")
+            svg.point_mark(
+                x,
+                up.at(y),
+                "norm",
+                4.0,
+                f"{told}: {measure_title(measure)} {format_measure(y, measure)}",
+                fill_opacity=".6",
+            )
             for x, y, told in seeds
         ],
-        svg.text((left + right) / 2, floor + 38, svg.fit(key, right - left), "soft", "middle"),
+        svg.text_line((left + right) / 2, floor + 38, svg.fit(key, right - left), "soft", "middle"),
     )
 
 
-def heat_map(outcomes: Sequence[Outcome], keys: tuple[str, str], measure: str, shape: Shape = WIDE) -> Markup:
+def heat_map(outcomes: Sequence[TrialOutcome], keys: tuple[str, str], measure: str, shape: Shape = WIDE) -> Markup:
     """The mean of a measure for every pair of two settings; "" where there are too many values or none."""
     shown = plottable(outcomes, keys, measure)
     columns, rows = (_distinct([o.point[key] for o in shown]) for key in keys)
@@ -166,7 +177,7 @@ def heat_map(outcomes: Sequence[Outcome], keys: tuple[str, str], measure: str, s
         return Markup()
     cells: dict[tuple[str, ...], list[float]] = {}
     for o in shown:
-        cells.setdefault(tuple(spell(o.point[key]) for key in keys), []).append(o.values[measure])
+        cells.setdefault(tuple(spelled_setting(o.point[key]) for key in keys), []).append(o.values[measure])
     means = {place: average(values) or 0.0 for place, values in cells.items()}
     low, high = min(means.values()), max(means.values())
     left = min(max(svg.text_width(r, svg.TINY) for r in rows) + 16, shape.width / 3)
@@ -176,8 +187,8 @@ def heat_map(outcomes: Sequence[Outcome], keys: tuple[str, str], measure: str, s
     def cell(column: str, row: str) -> Markup:
         mean, x, y = means[column, row], left + size * columns.index(column), top + ROW * rows.index(row)
         share = (mean - low) / (high - low) if high > low else 0.5
-        told = figure(mean, measure)
-        number = svg.text(x + size / 2, y + ROW / 2 + 4, told, "ink tiny", "middle")
+        told = format_measure(mean, measure)
+        number = svg.text_line(x + size / 2, y + ROW / 2 + 4, told, "ink tiny", "middle")
         # at most half opaque: the number on it must stay readable in light and dark
         ground = svg.box(x + 1, y + 1, size - 2, ROW - 2, "norm", fill_opacity=f"{0.06 + 0.44 * share:.2f}")
         return markup(ground, number if svg.text_width(told, svg.TINY) < size else None)
@@ -185,21 +196,21 @@ def heat_map(outcomes: Sequence[Outcome], keys: tuple[str, str], measure: str, s
     return svg.drawing(
         (shape.width, top + ROW * len(rows) + 8),
         shape.name,
-        f"{title(measure)} by {keys[0]} and {keys[1]}",
-        svg.text(4, TOP, svg.fit(f"{keys[1]} ↓   {keys[0]} →", shape.width - 8), "tiny"),
+        f"{measure_title(measure)} by {keys[0]} and {keys[1]}",
+        svg.text_line(4, TOP, svg.fit(f"{keys[1]} ↓   {keys[0]} →", shape.width - 8), "tiny"),
         [
-            svg.text(left - 6, top + ROW * (j + 0.5) + 4, svg.fit(r, left - 8), "tiny", "end")
+            svg.text_line(left - 6, top + ROW * (j + 0.5) + 4, svg.fit(r, left - 8), "tiny", "end")
             for j, r in enumerate(rows)
         ],
         [cell(column, row) for row in rows for column in columns if (column, row) in means],
         [
-            svg.text(left + size * (i + 0.5), TOP + 22, svg.fit(c, size), "tiny", "middle")
+            svg.text_line(left + size * (i + 0.5), TOP + 22, svg.fit(c, size), "tiny", "middle")
             for i, c in enumerate(columns)
         ],
     )
 
 
 def _distinct(values: Sequence[Any]) -> list[str]:
-    found = {spell(value): value for value in values}
+    found = {spelled_setting(value): value for value in values}
     numeric = all(isinstance(value, int | float) for value in found.values())
     return sorted(found, key=lambda name: found[name]) if numeric else list(found)

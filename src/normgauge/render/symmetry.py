@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from normgauge.core.symmetry import Symmetries, Symmetry, size
+from normgauge.core.symmetry import Symmetries, Symmetry, defect_size
 from normgauge.render.console import Block, as_text
-from normgauge.render.numbers import listed
+from normgauge.render.numbers import shortened_names
 from normgauge.render.table import Grid
 
 MEANING = {
@@ -33,10 +33,16 @@ def _grid(title: str, groups: tuple[Symmetry, ...]) -> Grid:
     headers = ["what", "weights", "directions", "exact", "with ε", *(["eval", "eval alone"] if evaluated else [])]
     rows = []
     for group in groups:
-        cells = [group.what, listed(group.parameters, 3), str(group.count), size(group.exact), size(group.defect)]
+        cells = [
+            group.what,
+            shortened_names(group.parameters, 3),
+            str(group.count),
+            defect_size(group.exact),
+            defect_size(group.defect),
+        ]
         if evaluated:
-            alone = "broken" if (group.eval_alone or 0.0) > BROKEN else size(group.eval_alone)
-            cells += [size(group.eval_defect), alone]
+            alone = "broken" if (group.eval_alone or 0.0) > BROKEN else defect_size(group.eval_alone)
+            cells += [defect_size(group.eval_defect), alone]
         rows.append(tuple(cells))
     return Grid(title, tuple(headers), tuple(rows), frozenset(range(2, len(headers))))
 
@@ -47,7 +53,7 @@ def _notes(found: Symmetries) -> list[str]:
         notes.append("eval: running statistics moved along; eval alone: left as they are, so that eval mode sees it")
     notes += [f"no statement on {name}: what it touches was left out" for name in found.unknown]
     if found.unused:
-        notes.append(f"the output does not depend on {listed(found.unused, 5)}")
+        notes.append(f"the output does not depend on {shortened_names(found.unused, 5)}")
     notes += [f"given by the equations, refused by the model: {text}" for text in found.rejected]
     notes += [f"not looked for: {text}" for text in found.not_looked_for]
     return notes + list(found.notes)

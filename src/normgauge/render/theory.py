@@ -8,9 +8,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from normgauge.core.claim import OWN, Entry, Finding, Kind, Ledger, Outcome, Verdict
+from normgauge.core.claim import OWN, Comparison, ComparisonKind, Entry, Ledger, Outcome, Verdict
 from normgauge.render.console import Block
-from normgauge.render.numbers import ABSENT, number, plural
+from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
@@ -34,11 +34,11 @@ WORDS = {
     Verdict.WITHDRAWN: ("is withdrawn by the author", "are withdrawn by the author"),
 }
 CAME_OUT = {
-    Kind.EQUAL: ("equal", "NOT EQUAL"),
-    Kind.BELOW: ("below", "ABOVE"),
-    Kind.REFUTES: ("refuted", "NOT REFUTED"),
-    Kind.MOVES: ("moves", "DOES NOT MOVE"),
-    Kind.SHOWN: ("seen", "NOT SEEN"),
+    ComparisonKind.EQUAL: ("equal", "NOT EQUAL"),
+    ComparisonKind.BELOW: ("below", "ABOVE"),
+    ComparisonKind.REFUTES: ("refuted", "NOT REFUTED"),
+    ComparisonKind.MOVES: ("moves", "DOES NOT MOVE"),
+    ComparisonKind.SHOWN: ("seen", "NOT SEEN"),
 }
 
 
@@ -50,14 +50,14 @@ def by_source(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     return found
 
 
-def heading(source: str, count: int) -> str:
+def source_heading(source: str, count: int) -> str:
     """A source and how many claims are shown of it; our own results are no claims."""
     if source == OWN:
         return f"Our own results: {count}"
     return f"{source[:1].upper()}{source[1:]}: {plural(count, 'claim')}"
 
 
-def published(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def published_claims(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Claims of the sources, without our own results."""
     return [outcome for outcome in outcomes if outcome.claim.source != OWN]
 
@@ -65,13 +65,15 @@ def published(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def corrected(outcome: Outcome) -> float | None:
     """What the true form says of the number in the headline: its own prediction, or one made of the same number."""
     first = outcome.headline
-    if first is None or first.kind is Kind.SHOWN:
+    if first is None or first.kind is ComparisonKind.SHOWN:
         return None
-    same = [f.predicted for f in outcome.findings if f.measured == first.measured and f.kind is not Kind.SHOWN]
+    same = [
+        f.predicted for f in outcome.findings if f.measured == first.measured and f.kind is not ComparisonKind.SHOWN
+    ]
     return next((value for value in (first.predicted, *same) if value is not None), None)
 
 
-def state(outcome: Outcome) -> str:
+def check_state(outcome: Outcome) -> str:
     """Whether the check came out, or why it was not run."""
     return (
         f"not run: {outcome.absent}"
@@ -82,9 +84,9 @@ def state(outcome: Outcome) -> str:
     )
 
 
-def counted(ledger: Ledger) -> str:
+def verdict_summary(ledger: Ledger) -> str:
     """The verdicts in words a newcomer understands: errors by their roots, our own results apart."""
-    outcomes = published(ledger.outcomes)
+    outcomes = published_claims(ledger.outcomes)
     own = len(ledger.outcomes) - len(outcomes)
     if len(ledger.outcomes) == 1:
         return f"This {'result' if own else 'claim'} {WORDS[ledger.outcomes[0].claim.verdict][0]}."
@@ -96,7 +98,7 @@ def counted(ledger: Ledger) -> str:
     return " ".join(filter(None, [head, f"Counted apart: {plural(own, 'result')} of our own." if own else ""]))
 
 
-def checked(ledger: Ledger) -> str:
+def check_summary(ledger: Ledger) -> str:
     """How many checks were run and came out; what was not run never counts as passed."""
     ran = [outcome for outcome in ledger.outcomes if outcome.ran]
     seeds = ", ".join(map(str, sorted({outcome.seed for outcome in ran})))
@@ -106,7 +108,7 @@ def checked(ledger: Ledger) -> str:
     return " ".join([*told, *(f"Read, not run: {count} ({words})." for words, count in why.items())])
 
 
-def failures(ledger: Ledger) -> list[str]:
+def check_failures(ledger: Ledger) -> list[str]:
     """A line for each check that failed: what came out otherwise, or why it broke off."""
     lines = []
     for outcome in ledger.failed:
@@ -116,17 +118,17 @@ def failures(ledger: Ledger) -> list[str]:
     return lines
 
 
-def _sides(finding: Finding) -> str:
+def _sides(finding: Comparison) -> str:
     named = (("measured", finding.measured), ("predicted", finding.predicted), ("published", finding.published))
-    return ", ".join(f"{name} {number(value)}" for name, value in named if value is not None)
+    return ", ".join(f"{name} {format_number(value)}" for name, value in named if value is not None)
 
 
-def foremost(ledger: Ledger) -> list[Entry]:
+def foremost_errors(ledger: Ledger) -> list[Entry]:
     """The errors to open with, in their order, each by its first entry."""
     return [ledger.errors[root][0] for root in FOREMOST if root in ledger.errors]
 
 
-def sentence(entry: Entry) -> str:
+def error_sentence(entry: Entry) -> str:
     """An error in short: the place, the words, a counterexample and what first of all survives."""
     survives = re.split(r"; |\. (?=[A-Z])", entry.survives)[0]
     parts = (
@@ -137,18 +139,18 @@ def sentence(entry: Entry) -> str:
     return " ".join(f"{part.rstrip('.')}." for part in parts)
 
 
-def opening(ledger: Ledger) -> list[Block]:
+def theory_opening(ledger: Ledger) -> list[Block]:
     """The first screen: the errors that matter, then what holds, by source."""
-    told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published(ledger.outcomes))} published claims. "
-            "Those that reach furthest:"] if foremost(ledger) else []  # fmt: skip
-    for entry in foremost(ledger):
-        told += textwrap.wrap(f"{entry.id}: {sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
+    told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published_claims(ledger.outcomes))} published "
+            "claims. Those that reach furthest:"] if foremost_errors(ledger) else []  # fmt: skip
+    for entry in foremost_errors(ledger):
+        told += textwrap.wrap(f"{entry.id}: {error_sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
     return [*told, counts_grid(ledger), *textwrap.wrap(f"{'; '.join(ledger.sources)}." if ledger.sources else "", WIDE)]
 
 
 def counts_grid(ledger: Ledger) -> Grid:
     """How many published claims of each source have which verdict, and how many errors that is."""
-    groups = by_source(published(ledger.outcomes))
+    groups = by_source(published_claims(ledger.outcomes))
     counts = {name: Counter(o.claim.verdict for o in group) for name, group in groups.items()}
     roots = Counter(entries[0].source for entries in ledger.errors.values())
     rows = {WORDS[v][1]: [counts[name][v] for name in groups] for v in Verdict if any(c[v] for c in counts.values())}
@@ -169,16 +171,16 @@ def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
     claim, first = outcome.claim, outcome.headline
-    first = first if first and first.kind is not Kind.SHOWN else None
+    first = first if first and first.kind is not ComparisonKind.SHOWN else None
     words = f"{claim.at.partition(';')[0]}: {claim.reading}"
     return (
         claim.id,
         SHORT.get(claim.verdict, str(claim.verdict)),
         words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …",
-        number(first.published if first else None, 4),
-        number(corrected(outcome), 4),
-        number(first.measured if first else None, 4),
-        f"✓ {1000 * outcome.seconds:.0f} ms" if outcome.passed else state(outcome).partition(":")[0],
+        format_number(first.published if first else None, 4),
+        format_number(corrected(outcome), 4),
+        format_number(first.measured if first else None, 4),
+        f"✓ {1000 * outcome.seconds:.0f} ms" if outcome.passed else check_state(outcome).partition(":")[0],
     )
 
 
@@ -193,10 +195,10 @@ def findings_grid(outcome: Outcome) -> Grid:
     rows = tuple(
         (
             f.what,
-            ABSENT if f.kind is Kind.SHOWN else number(f.published),
-            ABSENT if f.kind is Kind.SHOWN else number(f.predicted),
-            ABSENT if f.kind is Kind.SHOWN else number(f.measured),
-            ABSENT if f.kind is Kind.SHOWN or math.isnan(f.error) else f"{f.error:.1e}",
+            ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.published),
+            ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.predicted),
+            ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.measured),
+            ABSENT if f.kind is ComparisonKind.SHOWN or math.isnan(f.error) else f"{f.error:.1e}",
             CAME_OUT[f.kind][not f.passed],
         )
         for f in outcome.findings
@@ -226,7 +228,7 @@ def error_facts(claim: Entry) -> list[tuple[str, str]]:
     return [(name, words) for name, words in told if words]
 
 
-def facts(outcome: Outcome) -> list[tuple[str, str]]:
+def claim_facts(outcome: Outcome) -> list[tuple[str, str]]:
     """Everything about one claim, and how it was checked."""
     claim, spent = outcome.claim, f", seed {outcome.seed}, {1000 * outcome.seconds:.0f} ms" if outcome.ran else ""
     told = (
@@ -235,7 +237,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("counted as", claim.error),
         ("our rules for it", ", ".join(claim.backs)),
         ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
-        ("check", f"{state(outcome)}{spent}"),
+        ("check", f"{check_state(outcome)}{spent}"),
         ("problem", outcome.problem),
     )
     return [(name, words) for name, words in told if words]
@@ -244,24 +246,24 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
 def in_full(outcome: Outcome) -> list[Block]:
     """Everything about one claim."""
     claim, plots = outcome.claim, "; ".join(curve.title for curve in outcome.curves)
-    rows = [*facts(outcome), *([("plots", f"{plots} (--html)")] if plots else [])]
+    rows = [*claim_facts(outcome), *([("plots", f"{plots} (--html)")] if plots else [])]
     told = Grid(f"{claim.id}: {claim.source}, {claim.at}", rows[0], tuple(rows[1:]))
     return [told, findings_grid(outcome)] if outcome.findings else [told]
 
 
-def blocks(ledger: Ledger, every: bool = True) -> list[Block]:
+def theory_blocks(ledger: Ledger, every: bool = True) -> list[Block]:
     """What the terminal shows: a few claims in full; many as the opening, with ``every`` also as one table a source."""
     if len(ledger.outcomes) <= IN_FULL:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
-        return [*body, "", counted(ledger), checked(ledger)]
+        return [*body, "", verdict_summary(ledger), check_summary(ledger)]
     groups = by_source(ledger.outcomes).items() if every else ()
-    tables = [claims_grid(heading(name, len(group)), group) for name, group in groups]
-    own = len(ledger.outcomes) - len(published(ledger.outcomes))
+    tables = [claims_grid(source_heading(name, len(group)), group) for name, group in groups]
+    own = len(ledger.outcomes) - len(published_claims(ledger.outcomes))
     apart = f"Counted apart: {plural(own, 'result')} of our own. " if own else ""
-    return [*opening(ledger), *tables, f"{apart}{checked(ledger)}"]
+    return [*theory_opening(ledger), *tables, f"{apart}{check_summary(ledger)}"]
 
 
-def markdown(ledger: Ledger) -> str:
+def theory_markdown(ledger: Ledger) -> str:
     """The claims as a page of the documentation: no measured numbers, so that it changes only with the claims."""
     lines = [
         "# Claims of the theory",
@@ -270,7 +272,7 @@ def markdown(ledger: Ledger) -> str:
         "results, `--claim T.L1` shows one in full, `--html theory.html` writes a page with all comparisons and plots.",
         "[Section by section](sources.md) says what was run for each part of the sources.",
         "",
-        counted(ledger),
+        verdict_summary(ledger),
         "",
         *markdown_table(counts_grid(ledger)),
         "",
@@ -278,7 +280,7 @@ def markdown(ledger: Ledger) -> str:
         "",
         "## Errors that reach furthest",
         "",
-        *(f"* **{entry.id}** {markdown_words(sentence(entry))}" for entry in foremost(ledger)),
+        *(f"* **{entry.id}** {markdown_words(error_sentence(entry))}" for entry in foremost_errors(ledger)),
         "",
         "## Every independent error",
         "",
@@ -286,7 +288,7 @@ def markdown(ledger: Ledger) -> str:
     for entries in ledger.errors.values():
         lines += _error(entries)
     for name, group in by_source(ledger.outcomes).items():
-        grid = claims_list(heading(name, len(group)), group)
+        grid = claims_list(source_heading(name, len(group)), group)
         folded = ["<details><summary>All of them</summary>", "", *markdown_table(grid), "", "</details>"]
         lines += [f"## {grid.title}", "", *folded, ""]
     return "\n".join(lines)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from normgauge.core.claim import Entry, Ledger, Outcome, Verdict
 from normgauge.render import theory
-from normgauge.render.document import document, facts, section
-from normgauge.render.markup import Markup, markup, tag, words
+from normgauge.render.document import document, fact_list, section
+from normgauge.render.markup import Markup, markup, sentence_markup, tag
 from normgauge.render.numbers import plural
 from normgauge.render.table import html_table
 from normgauge.render.theory_plots import curve_plot
@@ -27,13 +27,13 @@ TERMS = (
 def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
     """The page as a string."""
     body = markup(
-        tag("p", words(theory.counted(ledger)), class_="verdict"),
-        tag("p", words(theory.checked(ledger))),
-        (tag("p", line, class_="warn") for line in theory.failures(ledger)),
+        tag("p", sentence_markup(theory.verdict_summary(ledger)), class_="verdict"),
+        tag("p", sentence_markup(theory.check_summary(ledger))),
+        (tag("p", line, class_="warn") for line in theory.check_failures(ledger)),
         (_tally(ledger), _errors(ledger)) if len(ledger.outcomes) > 1 else None,
         tag("div", _sources(ledger), id="claims"),
         section("Claims by source and verdict", html_table(theory.counts_grid(ledger))),
-        section("Words", facts(TERMS)),
+        section("Words", fact_list(TERMS)),
     )
     seconds = sum(outcome.seconds for outcome in ledger.outcomes)
     return document(title, f"checked in {seconds:.3g} CPU seconds", body, ASSETS)
@@ -41,12 +41,14 @@ def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
 
 def _tally(ledger: Ledger) -> Markup:
     """Each verdict with its count."""
-    counts = Counter(outcome.claim.verdict for outcome in theory.published(ledger.outcomes))
-    items = (tag("li", badge(verdict), " ", tag("b", str(counts[verdict]))) for verdict in Verdict if counts[verdict])
+    counts = Counter(outcome.claim.verdict for outcome in theory.published_claims(ledger.outcomes))
+    items = (
+        tag("li", verdict_badge(verdict), " ", tag("b", str(counts[verdict]))) for verdict in Verdict if counts[verdict]
+    )
     return tag("ul", items, class_="tally")
 
 
-def badge(verdict: Verdict) -> Markup:
+def verdict_badge(verdict: Verdict) -> Markup:
     """The verdict as a coloured word."""
     return tag("span", str(verdict), class_=f"badge v-{verdict.name.lower()}")
 
@@ -55,12 +57,19 @@ def _errors(ledger: Ledger) -> Markup:
     """Those that matter in a sentence each, then every root in full."""
     if not ledger.errors:
         return Markup()
-    first = (tag("li", _link(entry), " ", words(theory.sentence(entry))) for entry in theory.foremost(ledger))
+    first = (
+        tag("li", _link(entry), " ", sentence_markup(theory.error_sentence(entry)))
+        for entry in theory.foremost_errors(ledger)
+    )
     rest = (
         tag(
             "article",
-            tag("h3", ((_link(entry), " ") for entry in entries), words(f"{entries[0].source}, {entries[0].at}")),
-            facts(theory.error_facts(entries[0])),
+            tag(
+                "h3",
+                ((_link(entry), " ") for entry in entries),
+                sentence_markup(f"{entries[0].source}, {entries[0].at}"),
+            ),
+            fact_list(theory.error_facts(entries[0])),
         )
         for entries in ledger.errors.values()
     )
@@ -79,7 +88,7 @@ def _sources(ledger: Ledger) -> Iterator[Markup]:
     """Folded, since hundreds of claims are no page to read; a single claim is open."""
     opened = len(ledger.outcomes) == 1
     for name, group in theory.by_source(ledger.outcomes).items():
-        head = tag("summary", tag("h2", theory.heading(name, len(group))))
+        head = tag("summary", tag("h2", theory.source_heading(name, len(group))))
         yield tag("details", head, (claim(outcome, opened) for outcome in group), class_="paper", open=opened)
 
 
@@ -88,14 +97,21 @@ def claim(outcome: Outcome, opened: bool = False) -> Markup:
     entry, kind = outcome.claim, "good" if outcome.passed else "bad" if outcome.ran else "read"
     plots = markup(curve_plot(curve) for curve in outcome.curves)
     inside = (
-        facts([("source", f"{entry.source}, {entry.at}"), *theory.facts(outcome)]),
+        fact_list([("source", f"{entry.source}, {entry.at}"), *theory.claim_facts(outcome)]),
         tag("div", plots, class_="minis") if plots else None,
         html_table(theory.findings_grid(outcome)) if outcome.findings else None,
     )
     summary = tag(
         "summary",
-        (tag("h3", entry.id), " ", badge(entry.verdict), " ", tag("span", words(entry.reading), class_="said"), " "),
-        tag("span", theory.state(outcome).partition(":")[0], class_=f"state {kind}"),
+        (
+            tag("h3", entry.id),
+            " ",
+            verdict_badge(entry.verdict),
+            " ",
+            tag("span", sentence_markup(entry.reading), class_="said"),
+            " ",
+        ),
+        tag("span", theory.check_state(outcome).partition(":")[0], class_=f"state {kind}"),
     )
     told = {"id": _anchor(entry), "data-verdict": str(entry.verdict), "data-paper": entry.source}
     return tag("details", summary, tag("div", inside, class_="inside"), class_="claim", **told, open=opened)

@@ -35,9 +35,9 @@ def curve_plot(curve: Curve) -> Markup:
             svg.curve(list(zip(curve.x, line, strict=False)), (across, up), style, DOTTED, name)
             for style, name, line in named
         ],
-        svg.text(2, 14, svg.fit(curve.y_label, WIDTH - 4), "tiny"),
-        svg.text(WIDTH - RIGHT, floor + 34, svg.fit(f"{curve.x_label} →", WIDTH - LEFT), "tiny", "end"),
+        svg.text_line(2, 14, svg.fit(curve.y_label, WIDTH - 4), "tiny"),
+        svg.text_line(WIDTH - RIGHT, floor + 34, svg.fit(f"{curve.x_label} →", WIDTH - LEFT), "tiny", "end"),
         key=[(f"line curve {style}", svg.fit(name, WIDTH - LEFT - 60)) for style, name, _ in named],
         left=EDGE,
     )
-    return svg.figure(curve.title, drawn)
+    return svg.captioned_figure(curve.title, drawn)

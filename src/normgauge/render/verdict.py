@@ -8,45 +8,52 @@ from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
 from normgauge.core.refute import contradictions
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import decades, factor, plural, power, where
+from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
 
 LISTED = 4
 
 
-def verdict(reading: Reading) -> list[str]:
+def reading_verdict(reading: Reading) -> list[str]:
     """The reading in a few sentences: the bound, the bracket, then whatever a reader must not miss.
 
     A refuted bound is said before anything else.
     """
-    return [*opening(reading), upper_sentence(reading), bracket_sentence(reading), *trouble_sentences(reading)]
+    return [
+        *opening_sentences(reading),
+        upper_sentence(reading),
+        bracket_sentence(reading),
+        *trouble_sentences(reading),
+    ]
 
 
-def opening(reading: Reading) -> list[str]:
+def opening_sentences(reading: Reading) -> list[str]:
     """What must be said before anything else: that the bound is refuted, where it is."""
-    return [] if reading.log_refuted is None else [alarm(reading)]
+    return [] if reading.log_refuted is None else [refutation_sentence(reading)]
 
 
-def alarm(reading: Reading) -> str:
+def refutation_sentence(reading: Reading) -> str:
     """What refutes a bound, in a sentence."""
     seen = next(contradictions(reading), None)
     if seen is None:  # a file that says no more
-        return f"REFUTED {where(reading.scope)}: a slope was found above the bound, which is wrong and taken back."
+        return (
+            f"REFUTED {scope_words(reading.scope)}: a slope was found above the bound, which is wrong and taken back."
+        )
     at = f" at {seen.where}" if seen.where else ""
     doubt = "another path of the data is steeper, or a rule is wrong" if reading.path_dependent else "a rule is wrong"
     return (
-        f"REFUTED {where(reading.scope)}: a slope of {factor(seen.slope)} was found{at}, where at most "
-        f"{factor(seen.bound)} had been computed. No bound is left: {doubt}; please report this network."
+        f"REFUTED {scope_words(reading.scope)}: a slope of {format_factor(seen.slope)} was found{at}, where at most "
+        f"{format_factor(seen.bound)} had been computed. No bound is left: {doubt}; please report this network."
     )
 
 
-def known(reading: Reading) -> str:
+def evidence_words(reading: Reading) -> str:
     """The evidence in a few words, with what it is subject to."""
     path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
     chance = reading.failure_probability
     return f"{reading.evidence}{path}" + (f", fails with p ≤ {chance:.1g}" if chance else "")
 
 
-def conditions(reading: Reading) -> list[str]:
+def bound_conditions(reading: Reading) -> list[str]:
     """What the upper bound is subject to."""
     told = []
     if reading.path_dependent and math.isfinite(reading.log_upper):
@@ -60,7 +67,7 @@ def conditions(reading: Reading) -> list[str]:
 
 def upper_sentence(reading: Reading) -> str:
     """What the upper bound says."""
-    place = where(reading.scope)
+    place = scope_words(reading.scope)
     if reading.evidence is Evidence.REFUTED:
         return f"No upper bound holds {place} any more."
     if reading.unknown:
@@ -71,8 +78,8 @@ def upper_sentence(reading: Reading) -> str:
         return f"No finite bound holds {place}."
     subject = "the whole batch" if reading.mode == "train" else "the input"
     return (
-        f"A small change of {subject} changes the output by at most {factor(reading.log_upper)} times as much "
-        f"{place} ({known(reading)})."
+        f"A small change of {subject} changes the output by at most {format_factor(reading.log_upper)} times as much "
+        f"{place} ({evidence_words(reading)})."
     )
 
 
@@ -82,7 +89,7 @@ def bracket_sentence(reading: Reading) -> str:
         return "No slope above zero was found."
     at_point = reading.scope.kind == "point"
     kind = "The largest Jacobian norm found there is" if at_point else "The largest slope found is"
-    found = f"{kind} {factor(reading.log_lower)}"
+    found = f"{kind} {format_factor(reading.log_lower)}"
     if math.isinf(reading.gap):
         return f"{found}; above it nothing is ruled out."
     owner = reading.gap_owner()
@@ -106,7 +113,7 @@ def trouble_sentences(reading: Reading) -> list[str]:
             sentences.append(f"{what}: {named}{rest}.".replace("..", "."))
     if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
         sentences.append(f"The upper number is {reading.evidence}, not proved.")
-    sentences += conditions(reading)
+    sentences += bound_conditions(reading)
     if reading.edited:
         sentences.append("The file this reading came from was edited after it was written.")
     return sentences + list(reading.notes)
@@ -119,9 +126,9 @@ def balance_sentence(reading: Reading) -> str | None:
     if not norms or any(math.isinf(g) for g in norms + rest):
         return None
     return (
-        f"Multiplied one by one, branches or not, the other layers' gains give {power(sum(rest))} and those of "
-        f"{plural(len(norms), 'normalizer')} {power(sum(norms))}; folded, balanced and with branches added, the bound "
-        f"is {power(reading.log_upper)}."
+        f"Multiplied one by one, branches or not, the other layers' gains give {format_power(sum(rest))} and those of "
+        f"{plural(len(norms), 'normalizer')} {format_power(sum(norms))}; folded, balanced and with branches added, the "
+        f"bound is {format_power(reading.log_upper)}."
     )
 
 
@@ -129,6 +136,6 @@ def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
     gap = "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}"
     return (
-        f"log10 upper {decades(reading.log_upper)} (folded {decades(reading.log_folded)}), "
-        f"lower {decades(reading.log_lower)}, gap {gap} decades"
+        f"log10 upper {format_decades(reading.log_upper)} (folded {format_decades(reading.log_folded)}), "
+        f"lower {format_decades(reading.log_lower)}, gap {gap} decades"
     )

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import svg
-from normgauge.render.levels import Bar, bars, product
+from normgauge.render.levels import Bar, bars, layer_product
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import decades, plural, where
+from normgauge.render.numbers import format_decades, plural, scope_words
 from normgauge.render.svg import Axis, Shape
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
@@ -71,10 +71,10 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     return svg.drawing(
         (shape.width, bottom + 4),
         shape.name,
-        describe(reading, marks),
+        describe_waterfall(reading, marks),
         _ground(reading, up, shape),
         svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - shape.right, "soft"),
-        svg.text(2, 12, "log10 of the growth since the input", "soft"),
+        svg.text_line(2, 12, "log10 of the growth since the input", "soft"),
         [_bar(bar, (across, up), shape, key) for bar in drawn],
         _reached(reached, across, up),
         _levels(marks, up, shape),
@@ -84,21 +84,21 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     )
 
 
-def describe(reading: Reading, marks: Sequence[Mark]) -> str:
+def describe_waterfall(reading: Reading, marks: Sequence[Mark]) -> str:
     """The figure in one sentence."""
     levels = ", ".join(mark.words for mark in marks)
-    return f"Log10 gain by depth, {where(reading.scope)}: {plural(len(reading.layers), 'layer')}; {levels}."
+    return f"Log10 gain by depth, {scope_words(reading.scope)}: {plural(len(reading.layers), 'layer')}; {levels}."
 
 
 def _marks(reading: Reading) -> list[Mark]:
     """The levels named at the right. An infinite product is left out: the balanced bound says as much."""
-    one_by_one = product(reading)
+    one_by_one = layer_product(reading)
     upper = "bound" if reading.log_upper == math.inf else "balanced"
     known = [(upper, reading.log_upper, "balanced"), ("found", reading.log_lower, "found")]
     if one_by_one is not None and one_by_one < math.inf:
         known.insert(0, ("layer by layer", one_by_one, "product"))
     return [
-        Mark(name, "no finite" if log == math.inf else decades(log), log / LN10, kind)
+        Mark(name, "no finite" if log == math.inf else format_decades(log), log / LN10, kind)
         for name, log, kind in known
         if log > -math.inf
     ]
@@ -124,7 +124,7 @@ def _bar(bar: Bar, at: tuple[Axis, Axis], shape: Shape, key: str) -> Markup:
     elif room > SEEN:  # the end of a bar, drawn on to the next: a fall and a rise must not look alike
         end = svg.line(x, up.at(bar.end), min(x + room, across.end), up.at(bar.end), "step")
     return svg.group(
-        told(bar),
+        describe_layer_bar(bar),
         svg.box(left, TOP, room, shape.height, "hit"),
         svg.box(x, top, thick, bottom - top, bar.tone),
         end,
@@ -133,12 +133,12 @@ def _bar(bar: Bar, at: tuple[Axis, Axis], shape: Shape, key: str) -> Markup:
     )
 
 
-def told(bar: Bar) -> str:
+def describe_layer_bar(bar: Bar) -> str:
     """A bar in words."""
     first, last = bar.records[0], bar.records[-1]
-    levels = f"level {bar.start:.2f} to {decades(bar.end * LN10)}"
+    levels = f"level {bar.start:.2f} to {format_decades(bar.end * LN10)}"
     if first is last:
-        return f"{first.name} ({first.kind}): log10 gain {decades(first.gain.hi)}, {levels}"
+        return f"{first.name} ({first.kind}): log10 gain {format_decades(first.gain.hi)}, {levels}"
     return f"{len(bar.records)} layers, {first.name} to {last.name}: {levels}"
 
 
@@ -153,7 +153,7 @@ def _levels(marks: Sequence[Mark], up: Axis, shape: Shape) -> Iterator[Content]:
     ordered = sorted(marks, key=lambda mark: -mark.level)
     gap, edge = (17.0 if shape.wide else 31.0), shape.width - shape.right
     low = TOP + shape.height - (0 if shape.wide else 14)
-    places = svg.spread([up.at(mark.level) for mark in ordered], gap, TOP + 2, low)
+    places = svg.spread_places([up.at(mark.level) for mark in ordered], gap, TOP + 2, low)
     for mark, y in zip(ordered, places, strict=True):
         level = up.at(mark.level)
         if mark.level == math.inf:  # an arrow off the top: a line would look like a bound
@@ -163,9 +163,12 @@ def _levels(marks: Sequence[Mark], up: Axis, shape: Shape) -> Iterator[Content]:
             yield svg.line(shape.left, level, edge, level, mark.kind) if mark.kind != "product" else None
             yield svg.line(edge + 1, level, edge + 9, y, f"{mark.kind} lead")
         if shape.wide:
-            yield svg.text(edge + 13, y + 4, mark.words, "ink" if mark.kind == "balanced" else "soft")
+            yield svg.text_line(edge + 13, y + 4, mark.words, "ink" if mark.kind == "balanced" else "soft")
         else:
-            yield svg.text(edge + 11, y + 2, mark.number, "ink"), svg.text(edge + 11, y + 15, mark.name, "tiny")
+            yield (
+                svg.text_line(edge + 11, y + 2, mark.number, "ink"),
+                svg.text_line(edge + 11, y + 15, mark.name, "tiny"),
+            )
 
 
 def _names(records: Sequence[LayerRecord], across: Axis, y: float) -> Iterator[Markup]:
@@ -178,7 +181,7 @@ def _names(records: Sequence[LayerRecord], across: Axis, y: float) -> Iterator[M
             yield svg.line(left, y - 14, left, y - 10, "zero")
         for words in _called(records[run[0]], modules[run[0]] if len(run) > 1 else ""):
             if svg.text_width(words, svg.TINY) + 8 <= right - left:
-                yield svg.text((left + right) / 2, y, words, "tiny", "middle")
+                yield svg.text_line((left + right) / 2, y, words, "tiny", "middle")
                 taken.append((left, right))
                 break
     yield from _ends(_outer(records, runs, modules), taken, across, y)
@@ -205,7 +208,7 @@ def _ends(names: Sequence[str], taken: Sequence[tuple[float, float]], across: Ax
     for name, room, x, anchor in zip(names, rooms, (left, right), (None, "end"), strict=False):
         shown = svg.fit(name, room - 6)
         if room > LEAST_NAME and (shown == name or len(shown) >= 5):
-            yield svg.text(x, y, shown, "tiny", anchor)
+            yield svg.text_line(x, y, shown, "tiny", anchor)
 
 
 def _runs(records: Sequence[LayerRecord]) -> tuple[list[list[int]], list[str]]:

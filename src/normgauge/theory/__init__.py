@@ -21,7 +21,7 @@ from normgauge.theory.claim import Claim
 SOURCES = ("than2025", "slides", "summary", "akbar", "own")
 
 
-def load(name: str) -> tuple[dict[str, str], list[Claim]]:
+def load_claims(name: str) -> tuple[dict[str, str], list[Claim]]:
     """A source and its claims in its order; what a rule says by itself stands with the rule alone."""
     text = resources.files(__package__).joinpath("claims", f"{name}.toml").read_text(encoding="utf-8")
     told = tomllib.loads(text)
@@ -44,12 +44,12 @@ def _claim(name: str, source: str, given: dict[str, Any]) -> Claim:
     return Claim(Entry(name, source, verdict=verdict, published=published, backs=backs, **given), check)
 
 
-_LOADED = [load(source) for source in SOURCES]
+_LOADED = [load_claims(source) for source in SOURCES]
 CLAIMS: dict[str, Claim] = {claim.id: claim for _, claims in _LOADED for claim in claims}
 ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if "about" in source)
 
 
-def find(names: Sequence[str]) -> list[Claim]:
+def find_claims(names: Sequence[str]) -> list[Claim]:
     """The claims called by ``names``: an id (``T.L1``) or the start of several (``T``, ``A.P4``); all where none is.
 
     Raises:
@@ -68,11 +68,13 @@ def find(names: Sequence[str]) -> list[Claim]:
     return list(chosen.values())
 
 
-def check(claims: Sequence[Claim], seed: int = 0, progress: Callable[[str, float], None] | None = None) -> Ledger:
+def check_claims(
+    claims: Sequence[Claim], seed: int = 0, progress: Callable[[str, float], None] | None = None
+) -> Ledger:
     """Run the checks of ``claims`` on instances drawn from ``seed``.
 
     Args:
-        claims: which ones; `find` finds them.
+        claims: which ones; `find_claims` finds them.
         seed: another seed, other instances.
         progress: called with the id of each claim before it, and how far all have come.
 

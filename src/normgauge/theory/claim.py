@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from normgauge.core.claim import Curve, Entry, Finding, Kind, Outcome
-from normgauge.theory.draw import Draw
+from normgauge.core.claim import Comparison, ComparisonKind, Curve, Entry, Outcome
+from normgauge.theory.draw import RandomDraw
 
-Found = Iterator[Finding | Curve]
-Check = Callable[[Draw], Found]
+Found = Iterator[Comparison | Curve]
+Check = Callable[[RandomDraw], Found]
 Number = float | Tensor  # a tensor of one entry
 
 
@@ -50,9 +50,9 @@ class Claim:
         """Check this claim on instances drawn from ``seed``; an exception becomes the outcome's problem."""
         if self.check is None:
             return Outcome(self.entry, seed, absent="against the text, or the work it cites")
-        start, found, problem, absent = time.process_time(), list[Finding | Curve](), "", ""
+        start, found, problem, absent = time.process_time(), list[Comparison | Curve](), "", ""
         try:
-            found = list(self.check(Draw(seed, self.id)))
+            found = list(self.check(RandomDraw(seed, self.id)))
         except Absent as error:
             absent = str(error)
         except Exception as error:
@@ -60,7 +60,7 @@ class Claim:
         return Outcome(
             self.entry,
             seed,
-            findings=tuple(f for f in found if isinstance(f, Finding)),
+            findings=tuple(f for f in found if isinstance(f, Comparison)),
             curves=tuple(c for c in found if isinstance(c, Curve)),
             seconds=time.process_time() - start,
             problem=problem,
@@ -68,7 +68,7 @@ class Claim:
         )
 
 
-def equal(
+def expect_equal(
     what: str,
     measured: Number,
     *,
@@ -77,7 +77,7 @@ def equal(
     rel: float = 1e-9,
     scale: Number | None = None,
     along: Tensor | None = None,
-) -> Finding:
+) -> Comparison:
     """Measured equals predicted within ``rel``, relative to the larger of both (or to ``scale``, for zeros).
 
     Of two tensors, all entries at once: what counts is their product with a random one of the same shape, ``along``.
@@ -87,43 +87,43 @@ def equal(
     measured, predicted = float(measured), float(predicted)
     size = float(scale) if scale is not None else max(abs(measured), abs(predicted))
     error = 0.0 if measured == predicted else abs(measured - predicted) / size
-    return Finding(Kind.EQUAL, what, measured, predicted, _float(published), error <= rel, error)
+    return Comparison(ComparisonKind.EQUAL, what, measured, predicted, _float(published), error <= rel, error)
 
 
-def below(
+def expect_below(
     what: str, measured: Number, *, predicted: Number, published: Number | None = None, rel: float = 1e-9
-) -> Finding:
+) -> Comparison:
     """Measured is at most predicted, with ``rel`` for rounding; ``error`` is the excess, negative with room."""
     measured, predicted = float(measured), float(predicted)
     error = _apart(measured, predicted)
-    return Finding(Kind.BELOW, what, measured, predicted, _float(published), error <= rel, error)
+    return Comparison(ComparisonKind.BELOW, what, measured, predicted, _float(published), error <= rel, error)
 
 
-def refutes(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Finding:
+def expect_refuted(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Comparison:
     """The printed number differs from the measured one by more than ``by``, relative to the larger of both."""
     measured, published = float(measured), float(published)
     error = abs(_apart(measured, published))
     passed = error > by or math.isnan(published)
-    return Finding(Kind.REFUTES, what, measured, None, published, passed, error)
+    return Comparison(ComparisonKind.REFUTES, what, measured, None, published, passed, error)
 
 
-def exceeds(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Finding:
+def expect_exceeded(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Comparison:
     """The measured number is above a printed upper bound by more than ``by``, relatively: the bound is no bound."""
     measured, published = float(measured), float(published)
     error = _apart(measured, published)
-    return Finding(Kind.REFUTES, what, measured, None, published, error > by, error)
+    return Comparison(ComparisonKind.REFUTES, what, measured, None, published, error > by, error)
 
 
-def moves(what: str, before: Number, after: Number, *, by: float = 0.1) -> Finding:
+def expect_change(what: str, before: Number, after: Number, *, by: float = 0.1) -> Comparison:
     """The printed number changes by more than ``by``, relatively, under a change that leaves the function alone."""
     before, after = float(before), float(after)
     error = abs(_apart(after, before))
-    return Finding(Kind.MOVES, what, after, None, before, error > by, error)
+    return Comparison(ComparisonKind.MOVES, what, after, None, before, error > by, error)
 
 
-def shown(what: str, fact: bool) -> Finding:
+def expect_fact(what: str, fact: bool) -> Comparison:
     """A fact that was observed on this instance."""
-    return Finding(Kind.SHOWN, what, 1.0 if fact else 0.0, 1.0, None, bool(fact), 0.0 if fact else 1.0)
+    return Comparison(ComparisonKind.SHOWN, what, 1.0 if fact else 0.0, 1.0, None, bool(fact), 0.0 if fact else 1.0)
 
 
 def _apart(a: float, b: float) -> float:

@@ -21,11 +21,11 @@ def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return dense_jacobian(function(point), point).detach()
 
 
-def slope(function: Callable[[Tensor], Tensor], x: Tensor) -> float:
+def jacobian_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """‖J(x)‖, the norm of the Jacobian at ``x``."""
-    return norm(jacobian(function, x))
+    return spectral_norm(jacobian(function, x))
 
 
-def norm(matrix: Tensor) -> float:
+def spectral_norm(matrix: Tensor) -> float:
     """The spectral norm of ``matrix``, its largest singular value; of a vector its length."""
     return float(torch.linalg.matrix_norm(matrix.detach().double().reshape(matrix.shape[0], -1), 2))

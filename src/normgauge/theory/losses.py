@@ -10,52 +10,52 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.theory.draw import Draw
+from normgauge.theory.draw import RandomDraw
 from normgauge.theory.jacobians import jacobian
 
 Loss = Callable[[Tensor], Tensor]
 
 
-def standardize(z: Tensor, eps: float = 0.0, dim: int = 0) -> Tensor:
+def standardize_values(z: Tensor, eps: float = 0.0, dim: int = 0) -> Tensor:
     """``z`` less its mean over √(biased variance + ε), along ``dim``: 0 a batch (BN), 1 the units of a layer (LN)."""
     centred = z - z.mean(dim, keepdim=True)
     return centred / (centred.square().mean(dim, keepdim=True) + eps).sqrt()
 
 
-def project(tensor: Tensor, probe: Tensor) -> float:
+def probe_product(tensor: Tensor, probe: Tensor) -> float:
     """All entries of ``tensor`` at once: their product with ``probe``, a random tensor of the same shape."""
     return float((tensor * probe).sum())
 
 
-def size(tensor: Tensor) -> float:
+def vector_length(tensor: Tensor) -> float:
     """The Euclidean length of all entries."""
     return float(tensor.detach().reshape(-1).norm())
 
 
-def angle(a: Tensor, b: Tensor) -> float:
+def vector_angle(a: Tensor, b: Tensor) -> float:
     """The angle between two vectors, exact for small ones too."""
     u, v = a.detach() / a.norm(), b.detach() / b.norm()
     return 2.0 * math.atan2(float((u - v).norm()), float((u + v).norm()))
 
 
-def flatten(*tensors: Tensor) -> Tensor:
+def flatten_tensors(*tensors: Tensor) -> Tensor:
     """Several tensors as one vector."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """A vector as tensors of the shapes of ``like``; undoes `flatten`."""
+def split_vector(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """A vector as tensors of the shapes of ``like``; undoes `flatten_tensors`."""
     pieces = flat.split([tensor.numel() for tensor in like])
     return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
 
 
-def gradient(loss: Loss, at: Tensor) -> Tensor:
+def loss_gradient(loss: Loss, at: Tensor) -> Tensor:
     """The gradient of ``loss`` by autograd."""
     point = at.detach().clone().requires_grad_()
     return torch.autograd.grad(loss(point), point, materialize_grads=True)[0]
 
 
-def hessian(loss: Loss, at: Tensor) -> Tensor:
+def loss_hessian(loss: Loss, at: Tensor) -> Tensor:
     """The dense Hessian of ``loss`` at a vector by double backward, which is right on every normalizer."""
     point = at.detach().clone().requires_grad_()
     (first,) = torch.autograd.grad(loss(point), point, create_graph=True)
@@ -63,27 +63,34 @@ def hessian(loss: Loss, at: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def flow(loss: Loss, start: Tensor, time: float, steps: int) -> Tensor:
+def gradient_flow(loss: Loss, start: Tensor, time: float, steps: int) -> Tensor:
     """Where gradient flow from ``start`` is after ``time``: Runge-Kutta of order four."""
     w, h = start.detach().clone(), time / steps
     for _ in range(steps):
-        a = gradient(loss, w)
-        b = gradient(loss, w - h / 2 * a)
-        c = gradient(loss, w - h / 2 * b)
-        w = w - h / 6 * (a + 2 * b + 2 * c + gradient(loss, w - h * c))
+        a = loss_gradient(loss, w)
+        b = loss_gradient(loss, w - h / 2 * a)
+        c = loss_gradient(loss, w - h / 2 * b)
+        w = w - h / 6 * (a + 2 * b + 2 * c + loss_gradient(loss, w - h * c))
     return w
 
 
-def descend(loss: Loss, start: Tensor, rate: float, steps: int) -> Tensor:
+def gradient_descent(loss: Loss, start: Tensor, rate: float, steps: int) -> Tensor:
     """All points of plain gradient descent, (steps + 1, n)."""
     path = [start.detach().clone()]
     for _ in range(steps):
-        path.append(path[-1] - rate * gradient(loss, path[-1]))
+        path.append(path[-1] - rate * loss_gradient(loss, path[-1]))
     return torch.stack(path)
 
 
-def wander(
-    draw: Draw, start: Tensor, strength: float, steps: int, *, rate: float, decay: float = 0.0, momentum: float = 0.0
+def noise_walk(
+    draw: RandomDraw,
+    start: Tensor,
+    strength: float,
+    steps: int,
+    *,
+    rate: float,
+    decay: float = 0.0,
+    momentum: float = 0.0,
 ) -> Tensor:
     """All points of a scale-invariant weight driven by noise: gradients of length strength/‖w‖ orthogonal to it.
 
@@ -126,7 +133,7 @@ class Unit:
 
     def outputs(self, w: Tensor) -> Tensor:
         """What the unit says about each sample."""
-        return self.gamma * standardize(self.x @ w, self.eps)
+        return self.gamma * standardize_values(self.x @ w, self.eps)
 
     def loss(self, w: Tensor) -> Tensor:
         """Half the mean squared error."""
@@ -138,14 +145,14 @@ class Unit:
 
     def bend(self, u: Tensor, e: Tensor, r: float = 1.0) -> float:
         """The second derivative of the loss at r·u along the great circle towards r·e, by the angle."""
-        return float(hessian(lambda t: self.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(u[:1])))
+        return float(loss_hessian(lambda t: self.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(u[:1])))
 
     def solved(self, w: Tensor) -> Unit:
         """The same unit with targets that ``w`` meets exactly."""
         return replace(self, target=self.outputs(w))
 
 
-def unit(draw: Draw, *, n: int = 0, eps: float = 0.0) -> tuple[Unit, Tensor]:
+def random_unit(draw: RandomDraw, *, n: int = 0, eps: float = 0.0) -> tuple[Unit, Tensor]:
     """A unit on correlated inputs, and weights for it."""
     n = n or draw.integer(3, 7)
     m = draw.integer(3 * n, 5 * n)
@@ -155,7 +162,7 @@ def unit(draw: Draw, *, n: int = 0, eps: float = 0.0) -> tuple[Unit, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class NormalizedLayer:
     """One hidden layer: tanh(γ·standardize(x Wᵀ + b) + β), a linear head, and half the mean squared error."""
 
     x: Tensor  # (samples, inputs)
@@ -168,28 +175,28 @@ class Layer:
     eps: float = 0.0
     dim: int = 0
 
-    def using(self, **changes: Any) -> Layer:
+    def using(self, **changes: Any) -> NormalizedLayer:
         """The same layer with other tensors."""
         return replace(self, **changes)
 
-    def scaled(self, factor: Tensor | float) -> Layer:
+    def scaled(self, factor: Tensor | float) -> NormalizedLayer:
         """With the weights and bias of each unit multiplied."""
         factor = factor * torch.ones_like(self.bias)
         return self.using(weight=factor[:, None] * self.weight, bias=factor * self.bias)
 
-    def twinned(self) -> Layer:
+    def twinned(self) -> NormalizedLayer:
         """With the first unit in place of the second too."""
         twin = torch.tensor([0, 0, *range(2, len(self.bias))])
         rows = {name: getattr(self, name)[twin] for name in ("weight", "bias", "gamma", "beta")}
         return self.using(**rows, head=self.head[:, twin])
 
-    def batch(self, rows: Tensor) -> Layer:
+    def batch(self, rows: Tensor) -> NormalizedLayer:
         """On some of its samples."""
         return self.using(x=self.x[rows], target=self.target[rows])
 
     def normalized(self) -> Tensor:
         """(samples, units)."""
-        return standardize(self.x @ self.weight.T + self.bias, self.eps, self.dim)
+        return standardize_values(self.x @ self.weight.T + self.bias, self.eps, self.dim)
 
     def outputs(self) -> Tensor:
         """(samples, outputs)."""
@@ -204,17 +211,17 @@ class Layer:
         points = {name: getattr(self, name).detach().clone().requires_grad_() for name in names}
         return list(torch.autograd.grad(self.using(**points).loss(), list(points.values())))
 
-    def vary(self, flat: Tensor) -> Layer:
+    def vary(self, flat: Tensor) -> NormalizedLayer:
         """With weight and bias out of one vector, rows first."""
-        weight, bias = split(flat, (self.weight, self.bias))
+        weight, bias = split_vector(flat, (self.weight, self.bias))
         return self.using(weight=weight, bias=bias)
 
 
-def layer(draw: Draw, *, dim: int = 0, eps: float = 0.0) -> Layer:
+def random_layer(draw: RandomDraw, *, dim: int = 0, eps: float = 0.0) -> NormalizedLayer:
     """A random layer; ``dim`` 0 is batch norm, 1 layer norm."""
     d, h, k = draw.integer(2, 5), draw.integer(3, 6), draw.integer(1, 4)
     m, rows = draw.integer(12, 20), draw.normal(h, d)
-    return Layer(
+    return NormalizedLayer(
         x=draw.normal(m, d) + draw.normal(d),
         # rows of moderate length: the gradient of a short one is stiff
         weight=rows / rows.norm(dim=1, keepdim=True) * draw.uniform(h, 1, low=0.8, high=2.0),
@@ -228,6 +235,6 @@ def layer(draw: Draw, *, dim: int = 0, eps: float = 0.0) -> Layer:
     )
 
 
-def idle(net: Layer) -> int:
+def idle_directions(net: NormalizedLayer) -> int:
     """Directions of (W, b) that leave the normalized values alone."""
-    return nullity(lambda flat: net.vary(flat).using(eps=0.0).normalized(), flatten(net.weight, net.bias))
+    return nullity(lambda flat: net.vary(flat).using(eps=0.0).normalized(), flatten_tensors(net.weight, net.bias))

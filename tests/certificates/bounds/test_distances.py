@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from normgauge.certificates.bounds.distances import from_holdout, paired
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.bounds.distances import from_holdout, paired_distance
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.facts.spread import spread_of
 
 
 def test_by_hand() -> None:
     log = math.log(2 / 0.1)
     root = math.sqrt(2 * log) + math.sqrt(2 * log + 30.0)
-    assert paired(50.0, 30.0, 7, 1000, 0.1) == pytest.approx((57 + root * math.sqrt(2 * log) + log) / 1000)
-    assert paired(5000.0, 5000.0, 0, 1000, 0.1) == 1.0
+    assert paired_distance(50.0, 30.0, 7, 1000, 0.1) == pytest.approx((57 + root * math.sqrt(2 * log) + log) / 1000)
+    assert paired_distance(5000.0, 5000.0, 0, 1000, 0.1) == 1.0
 
 
 def test_slack_against_mcdiarmid() -> None:
     """m = 50,000: pairs and Bernstein cost about a tenth of 3R√(ln(1/δ)/2m)."""
     m, distance = 50_000, 0.05
-    slack = paired(m * distance, 2 * m * distance**2, 0, m, 0.025) - distance
+    slack = paired_distance(m * distance, 2 * m * distance**2, 0, m, 0.025) - distance
     plain = 3 * 2.0 * math.sqrt(math.log(1 / 0.025) / (2 * m))  # McDiarmid, R = 2
     assert plain == pytest.approx(0.036, abs=1e-3)
     assert slack < plain / 10
@@ -39,7 +39,7 @@ def test_the_true_term_is_rarely_above(seed: int) -> None:
     broken = 0
     for trial in range(trials):
         picks = rng.choice(40, size=m, p=p)
-        points = Sample(torch.tensor(atoms[picks])[:, None], torch.zeros(m, dtype=torch.long))
+        points = DataSample(torch.tensor(atoms[picks])[:, None], torch.zeros(m, dtype=torch.long))
         found = spread_of(points, torch.tensor(cell[picks]), seed=trial)
         true = psi[picks].mean()
         broken += true > found.upper(steep, delta)
@@ -58,7 +58,7 @@ def test_the_bare_mean_is_often_too_small() -> None:
     broken = 0
     for trial in range(300):
         x = rng.random(20)
-        found = spread_of(Sample(torch.tensor(x)[:, None], None), torch.zeros(20, dtype=torch.long), seed=trial)
+        found = spread_of(DataSample(torch.tensor(x)[:, None], None), torch.zeros(20, dtype=torch.long), seed=trial)
         true = np.mean((x**2 + (1 - x) ** 2) / 2)  # E|x − s| for x uniform
         broken += true > found.mean()
     assert 90 < broken < 210

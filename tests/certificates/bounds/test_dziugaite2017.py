@@ -5,7 +5,7 @@ import math
 import pytest
 
 from normgauge.certificates.bounds import dziugaite2017 as dr
-from normgauge.certificates.bounds.maurer2004 import exponent as maurer
+from normgauge.certificates.bounds.maurer2004 import maurer_exponent as maurer
 
 
 def test_the_grid_shares_all_of_delta() -> None:
@@ -27,23 +27,23 @@ def test_a_variance_finds_its_step(step: int) -> None:
 def test_the_exponent_is_never_below_maurers(n: int) -> None:
     exact = math.fsum(math.comb(n, k) * (k / n) ** k * (1 - k / n) ** (n - k) for k in range(n + 1)) if n < 99 else 0
     xi = exact or 2 * math.sqrt(n)
-    assert dr.exponent(3.0, 1, n, 0.05) >= (3.0 + math.log(xi / 0.05)) / n
-    assert dr.exponent(3.0, 5, 55_000, 0.05) > maurer(3.0, 55_000, 0.05)
+    assert dr.grid_exponent(3.0, 1, n, 0.05) >= (3.0 + math.log(xi / 0.05)) / n
+    assert dr.grid_exponent(3.0, 5, 55_000, 0.05) > maurer(3.0, 55_000, 0.05)
 
 
 def test_the_exponent_as_published() -> None:
     step, m, kl, delta = 300, 55_000, 5000.0, 0.025
     variance = dr.prior_variance(step)
     published = (kl + 2 * math.log(100 * math.log(0.1 / variance)) + math.log(math.pi**2 * m / (6 * delta))) / (m - 1)
-    assert dr.exponent(kl, step, m, delta) == pytest.approx(published, rel=1e-12)
+    assert dr.grid_exponent(kl, step, m, delta) == pytest.approx(published, rel=1e-12)
 
 
 def test_bound_names_what_the_choice_costs() -> None:
-    found = dr.bound(0.03, 150_000, 5000.0, 300, 55_000, 0.025, 0.01)
+    found = dr.grid_prior_bound(0.03, 150_000, 5000.0, 300, 55_000, 0.025, 0.01)
     assert 0.1 < found.value < 0.2  # T-600 of the paper reports .161 at such figures
     assert sum(term for _, term in found.terms) == pytest.approx(found.value)
     assert dict(found.terms)["choice of prior variance"] > 0
-    assert dr.bound(0.03, 150_000, 5000.0, 301, 55_000, 0.025, 0.01).value > found.value
-    assert dr.bound(0.03, 150_000, 5001.0, 300, 55_000, 0.025, 0.01).value > found.value
-    assert dr.bound(0.03, 150_000, 5000.0, 300, 55_001, 0.025, 0.01).value < found.value
-    assert dr.bound(0.03, 150_000, 5000.0, 300, 55_000, 0.025, 0.02).value < found.value
+    assert dr.grid_prior_bound(0.03, 150_000, 5000.0, 301, 55_000, 0.025, 0.01).value > found.value
+    assert dr.grid_prior_bound(0.03, 150_000, 5001.0, 300, 55_000, 0.025, 0.01).value > found.value
+    assert dr.grid_prior_bound(0.03, 150_000, 5000.0, 300, 55_001, 0.025, 0.01).value < found.value
+    assert dr.grid_prior_bound(0.03, 150_000, 5000.0, 300, 55_000, 0.025, 0.02).value < found.value

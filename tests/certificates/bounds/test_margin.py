@@ -52,7 +52,9 @@ def test_vc_slack() -> None:
     )
     assert bartlett2019.slack(100.0, 100, 0.05) == math.inf
     assert bartlett2019.slack(100.0, 10, 0.05) == math.inf  # 2em/VC < 1 would give a negative number
-    assert bartlett2019.bound(0.1, 100.0, 1_000_000, 0.05).value > 0.1 + bartlett2019.slack(100.0, 1_100_000, 0.05)
+    assert bartlett2019.vc_dimension_bound(0.1, 100.0, 1_000_000, 0.05).value > 0.1 + bartlett2019.slack(
+        100.0, 1_100_000, 0.05
+    )
 
 
 @pytest.mark.parametrize("vc", [1.0, 5.0, 100.0])
@@ -77,7 +79,7 @@ def test_frobenius_by_hand() -> None:
 
 def test_spectral_by_hand() -> None:
     logs = [math.log(4.0), math.log(8.0)]
-    found = bartlett2017.bound(0.02, math.log(2.0), logs, math.log(100.0), 64, 1000, 0.05)
+    found = bartlett2017.spectral_margin_bound(0.02, math.log(2.0), logs, math.log(100.0), 64, 1000, 0.05)
     whole = 2 * (4 ** (2 / 3) + 8 ** (2 / 3)) ** 1.5
     capacity = 72 * math.sqrt(2) * 100 * math.sqrt(math.log(2 * 64**2)) * math.log(1000) / 1000 * whole
     assert dict(found.terms)["capacity"] == pytest.approx(capacity, rel=1e-9)
@@ -91,7 +93,7 @@ def test_pac_bayes_spectral_by_hand() -> None:
     logs = [math.log(2.0), math.log(3.0), math.log(1.0)]
     divergence = 42**2 * math.e**2 * 9 * 50 * math.log(600) * (8.0 * 4.0) ** 2 * 14 / 2
     assert neyshabur2018.log_divergence(math.log(32.0), logs, width) == pytest.approx(math.log(divergence), rel=1e-12)
-    found = neyshabur2018.bound(0.02, math.log(4.0), math.log(8.0), logs, width, m, 0.05)
+    found = neyshabur2018.spectral_pac_bayes_bound(0.02, math.log(4.0), math.log(8.0), logs, width, m, 0.05)
     rest = math.log(depth * m ** (1 / 6)) + math.log(6 * m / 0.025) + math.log(1.5 * 25 * 26)
     assert found.value == pytest.approx(0.02 + 4 * math.sqrt((divergence + rest) / (m - 1)) + math.log(40) / m)
     assert dict(found.terms)["slack"] == pytest.approx(4 * math.sqrt(rest / (m - 1)))
@@ -107,9 +109,9 @@ def test_norms_beyond_floats_are_infinite_not_wrong(rows: str) -> None:
     if rows == "golowich":
         value = rademacher_bound(0.0, 0.0, 2000.0, 10, 1000, 0.05).value
     elif rows == "bartlett":
-        value = bartlett2017.bound(0.0, 2000.0, [1.0, 1.0], 1.0, 10, 1000, 0.05).value
+        value = bartlett2017.spectral_margin_bound(0.0, 2000.0, [1.0, 1.0], 1.0, 10, 1000, 0.05).value
     else:
-        value = neyshabur2018.bound(0.0, 2000.0, 0.0, [1.0, 1.0], 10, 1000, 0.05).value
+        value = neyshabur2018.spectral_pac_bayes_bound(0.0, 2000.0, 0.0, [1.0, 1.0], 10, 1000, 0.05).value
     assert value == math.inf
     assert bartlett2017.log_sum([0.0, math.inf]) == math.inf
 
@@ -118,14 +120,14 @@ def test_all_grow_the_way_they_must() -> None:
     def spectral(**changes: float) -> float:
         plain = {"size": 1.0, "ratio": 1.0, "data": 1.0, "width": 64, "m": 1000, "delta": 0.05, **changes}
         logs = [plain["ratio"], 1.0]
-        return bartlett2017.bound(
+        return bartlett2017.spectral_margin_bound(
             0.0, plain["size"], logs, plain["data"], int(plain["width"]), int(plain["m"]), plain["delta"]
         ).value
 
     def noisy(**changes: float) -> float:
         plain = {"size": 1.0, "ratio": 1.0, "data": 1.0, "width": 64, "m": 1000, "delta": 0.05, **changes}
         logs = [plain["ratio"], 1.0]
-        return neyshabur2018.bound(
+        return neyshabur2018.spectral_pac_bayes_bound(
             0.0, plain["size"], plain["data"], logs, int(plain["width"]), int(plain["m"]), plain["delta"]
         ).value
 

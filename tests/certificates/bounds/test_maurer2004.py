@@ -7,8 +7,8 @@ from scipy.optimize import brentq
 from scipy.special import rel_entr
 
 from normgauge.certificates.bounds.kl import kl_inverse
-from normgauge.certificates.bounds.maurer2004 import exponent
-from normgauge.certificates.bounds.perez_ortiz2021 import bound, monte_carlo
+from normgauge.certificates.bounds.maurer2004 import maurer_exponent
+from normgauge.certificates.bounds.perez_ortiz2021 import monte_carlo, pac_bayes_kl_bound
 
 
 def inverse(q: float, c: float) -> float:
@@ -28,14 +28,14 @@ def test_the_constant_covers_every_sample_size(n: int) -> None:
 
 
 def gibbs(loss: float, kl: float, n: int, delta: float) -> float:
-    return kl_inverse(loss, exponent(kl, n, delta))
+    return kl_inverse(loss, maurer_exponent(kl, n, delta))
 
 
 @pytest.mark.parametrize(("loss", "kl", "n"), [(0.03, 5000.0, 60_000), (0.3, 10.0, 500), (0.0, 100.0, 10_000)])
 def test_kl_form_against_a_root_finder(loss: float, kl: float, n: int) -> None:
     exact = (kl + math.log(2 * math.sqrt(n) / 0.05)) / n
     assert gibbs(loss, kl, n, 0.05) == pytest.approx(inverse(loss, exact), rel=1e-9)
-    assert gibbs(loss, kl, n, 0.05) <= loss + math.sqrt(exponent(kl, n, 0.05) / 2)  # Pinsker
+    assert gibbs(loss, kl, n, 0.05) <= loss + math.sqrt(maurer_exponent(kl, n, 0.05) / 2)  # Pinsker
 
 
 def test_grows_the_way_it_must() -> None:
@@ -50,10 +50,10 @@ def test_grows_the_way_it_must() -> None:
 
 def test_monte_carlo_has_its_own_share() -> None:
     assert monte_carlo(0.02, 1000, 0.01) == pytest.approx(inverse(0.02, math.log(200) / 1000), rel=1e-9)
-    whole = bound(0.02, 1000, 50.0, 10_000, 0.025, 0.01)
+    whole = pac_bayes_kl_bound(0.02, 1000, 50.0, 10_000, 0.025, 0.01)
     assert whole.value == pytest.approx(
         inverse(inverse(0.02, math.log(200) / 1000), (50 + math.log(200 / 0.025)) / 10_000), rel=1e-9
     )
     assert [name for name, _ in whole.terms] == ["sampled Gibbs loss on D", "Monte Carlo", "slack", "divergence"]
     assert sum(term for _, term in whole.terms) == pytest.approx(whole.value)
-    assert bound(0.02, 2000, 50.0, 10_000, 0.025, 0.01).value < whole.value
+    assert pac_bayes_kl_bound(0.02, 2000, 50.0, 10_000, 0.025, 0.01).value < whole.value

@@ -6,15 +6,15 @@ import pytest
 
 from normgauge.certificates.bounds.cells import tau_published, tau_xu_mannor
 from normgauge.certificates.bounds.parts import Parts
-from normgauge.certificates.bounds.xu_mannor2012 import robust
+from normgauge.certificates.bounds.xu_mannor2012 import robust_bound
 
 
 def xu_mannor(loss: float, change: float, cells: int, m: int, delta: float, limit: float = 1.0) -> Parts:
-    return robust(loss, change, tau_xu_mannor(cells, m, delta), limit)
+    return robust_bound(loss, change, tau_xu_mannor(cells, m, delta), limit)
 
 
 def kawaguchi(loss: float, change: float, met: int, cells: int, m: int, delta: float, limit: float = 1.0) -> Parts:
-    return robust(loss, change, tau_published(met, cells, m, delta), limit)
+    return robust_bound(loss, change, tau_published(met, cells, m, delta), limit)
 
 
 def test_xu_mannor_by_hand() -> None:

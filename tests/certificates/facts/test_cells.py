@@ -3,8 +3,8 @@ import time
 import pytest
 import torch
 
-from normgauge.certificates.facts.cells import assign_all, k_means, nearest, one_cell, voronoi
-from normgauge.certificates.facts.sample import Sample, fingerprints
+from normgauge.certificates.facts.cells import assign_all, k_means, nearest_centres, one_cell, voronoi
+from normgauge.certificates.facts.sample import DataSample, fingerprints
 from normgauge.core.errors import InputError
 
 
@@ -14,7 +14,7 @@ def points(n: int, d: int = 5, seed: int = 0) -> torch.Tensor:
 
 def test_nearest_is_the_nearest() -> None:
     x, centres = points(3000) + 100.0, points(40, seed=1) + 100.0  # far from 0: the naive expansion cancels
-    found, squares = nearest(x, centres)
+    found, squares = nearest_centres(x, centres)
     apart = torch.cdist(x.double(), centres.double(), compute_mode="donot_use_mm_for_euclid_dist")
     chosen = apart.gather(1, found[:, None]).squeeze(1)
     torch.testing.assert_close(chosen, apart.amin(1), rtol=1e-4, atol=1e-4)
@@ -39,7 +39,7 @@ def test_cells_of_every_kind() -> None:
     cells = balls.assign(x)
     far = torch.cdist(x, balls.centres).amin(1) > 1.5
     assert torch.equal(cells == 6, far)
-    assert torch.equal(assign_all(balls, Sample(x, None)), cells)
+    assert torch.equal(assign_all(balls, DataSample(x, None)), cells)
 
 
 def test_the_same_partition_every_time() -> None:
@@ -53,7 +53,7 @@ def test_a_partition_that_saw_the_sample_is_refused() -> None:
     train, others = points(50), points(30, seed=1)
     k_means(others, 4).check_unseen(fingerprints(train))
     with pytest.raises(InputError, match="made from 12 of the training samples"):
-        k_means(torch.cat([others, train[:12]]), 4).check_unseen(frozenset(Sample(train, None).marks))
+        k_means(torch.cat([others, train[:12]]), 4).check_unseen(frozenset(DataSample(train, None).marks))
     with pytest.raises(InputError, match="at least 40 points"):
         k_means(others, 40)
 

@@ -17,7 +17,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from normgauge.certificates.facts.sample import Sample, outputs
+from normgauge.certificates.facts.sample import DataSample, model_outputs
 from normgauge.core.errors import InputError
 from normgauge.lab.zoo.split import Split
 
@@ -45,12 +45,12 @@ class Items(Dataset[Any]):
         Items(),
         DataLoader(Items(), batch_size=4, shuffle=True),
         Split(X, Y),
-        Sample(X, Y),
+        DataSample(X, Y),
     ],
     ids=["pair", "list", "tensors", "loader", "items", "items loader", "split", "sample"],
 )
 def test_every_form_gives_the_same_samples_in_order(data: Any) -> None:
-    found = Sample.of(data, "train")
+    found = DataSample.of(data, "train")
     assert len(found) == 10
     assert torch.equal(torch.cat(list(found.batches(4))), X)
     assert torch.equal(torch.cat([y for _, y in found.pairs(3)]), Y)
@@ -60,9 +60,9 @@ def test_every_form_gives_the_same_samples_in_order(data: Any) -> None:
 
 
 def test_unlabeled() -> None:
-    found = Sample.of(X, "unlabeled", labelled=False)
+    found = DataSample.of(X, "unlabeled", labelled=False)
     assert found.labels is None and len(found) == 10
-    assert Sample.of(Items(), "unlabeled", labelled=False).labels is None
+    assert DataSample.of(Items(), "unlabeled", labelled=False).labels is None
     with pytest.raises(InputError, match="no labels"):
         list(found.pairs())
 
@@ -85,14 +85,14 @@ def test_samples_that_change_are_refused(data: Any, name: str) -> None:
     for seed in range(20):
         torch.manual_seed(seed)
         with pytest.raises(InputError, match=rf"{name}: \d+ of its 10 samples changed .* without random transforms"):
-            Sample.of(data, name)
+            DataSample.of(data, name)
 
 
 def test_only_inputs_count_without_labels() -> None:
     torch.manual_seed(0)
-    assert len(Sample.of(Sometimes(relabel=1.0), "unlabeled", labelled=False)) == 10
+    assert len(DataSample.of(Sometimes(relabel=1.0), "unlabeled", labelled=False)) == 10
     with pytest.raises(InputError, match=r"unlabeled: .* changed"):
-        Sample.of(Sometimes(flip=0.5), "unlabeled", labelled=False)
+        DataSample.of(Sometimes(flip=0.5), "unlabeled", labelled=False)
 
 
 class Turned(TensorDataset):
@@ -105,7 +105,7 @@ class Turned(TensorDataset):
 
 
 def test_what_a_data_set_gives_counts_not_what_it_holds() -> None:
-    found = Sample.of(Turned(X, Y), "train")
+    found = DataSample.of(Turned(X, Y), "train")
     assert torch.equal(next(found.batches()), -X)
 
 
@@ -133,7 +133,7 @@ ITEMS, TENSORS = Items(), TensorDataset(X, Y)
     ids=["subset", "subset of items", "list", "no batches", "dropped", "own batches", "batch sampler"],
 )
 def test_a_loader_gives_what_its_sampler_chooses(loader: Any, places: list[int]) -> None:
-    found = Sample.of(loader, "holdout")
+    found = DataSample.of(loader, "holdout")
     assert torch.equal(next(found.batches()), X[places])
     assert found.labels is not None and torch.equal(found.labels, Y[places])
 
@@ -158,7 +158,7 @@ def test_a_loader_gives_what_its_sampler_chooses(loader: Any, places: list[int])
 def test_a_loader_that_draws_again_or_changes_samples_is_refused(loader: Any, words: str) -> None:
     torch.manual_seed(0)
     with pytest.raises(InputError, match=words):
-        Sample.of(loader, "holdout")
+        DataSample.of(loader, "holdout")
 
 
 class Stream(IterableDataset[Any]):
@@ -205,7 +205,7 @@ class Bare(Words):
         (Stream(), "length and an order"),
         (DataLoader(Stream()), "length and an order"),
         (Endless(), "length and an order"),
-        (Sample(X, None), "with labels"),
+        (DataSample(X, None), "with labels"),
         ((X / 0, Y), "train: 10 of 10 inputs hold numbers that are not finite"),
         (Broken(), "train: 1 of 2 inputs hold numbers that are not finite"),
         (Bare(), r"data set of \(tensor, label\)"),
@@ -233,16 +233,16 @@ class Bare(Words):
 )
 def test_what_cannot_be_read_is_refused(data: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Sample.of(data, "train")
+        DataSample.of(data, "train")
 
 
 def test_outputs_are_finite_numbers_one_a_class() -> None:
     model = nn.Linear(3, 4)
-    found = outputs(model, Sample(X, Y), size=3)
+    found = model_outputs(model, DataSample(X, Y), size=3)
     torch.testing.assert_close(found, model(X).detach())
     order = torch.tensor([7, 0, 3])
-    torch.testing.assert_close(outputs(model, Sample(X, Y), 2, order), found[order])
+    torch.testing.assert_close(model_outputs(model, DataSample(X, Y), 2, order), found[order])
     with pytest.raises(InputError, match="one number a class"):
-        outputs(nn.Flatten(0), Sample(X, Y))
+        model_outputs(nn.Flatten(0), DataSample(X, Y))
     with pytest.raises(InputError, match="not finite"):
-        outputs(nn.Threshold(1e9, float("nan")), Sample(X, Y))
+        model_outputs(nn.Threshold(1e9, float("nan")), DataSample(X, Y))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample, outputs
-from normgauge.certificates.rows.holdout import rows as holdout_rows
+from normgauge.certificates.facts.sample import DataSample, model_outputs
+from normgauge.certificates.rows.holdout import holdout_rows
 from normgauge.core.certificate import Row
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split, mlp
@@ -35,8 +35,8 @@ def small(norm: str | None = "batch", seed: int = 0) -> nn.Module:
 
 def case_of(model: nn.Module, train_data: tuple[Tensor, Tensor], **options: object) -> Case:
     """The case of a network and its training points."""
-    sample = Sample.of(train_data, "train")
-    return Case(model.eval(), sample, outputs(model.eval(), sample), **options)  # type: ignore[arg-type]
+    sample = DataSample.of(train_data, "train")
+    return Case(model.eval(), sample, model_outputs(model.eval(), sample), **options)  # type: ignore[arg-type]
 
 
 def cut(scale: float = 1.0) -> nn.Module:
@@ -51,8 +51,8 @@ def cut(scale: float = 1.0) -> nn.Module:
 
 def held_out(model: nn.Module, holdout: tuple[Tensor, Tensor], **options: object) -> tuple[Case, Row]:
     """The case of a network with these hold-out points, and its row by Clopper and Pearson."""
-    fresh = Sample.of(holdout, "holdout")
-    case = case_of(model, points(20, 10_000), holdout=fresh, holdout_logits=outputs(model, fresh), **options)
+    fresh = DataSample.of(holdout, "holdout")
+    case = case_of(model, points(20, 10_000), holdout=fresh, holdout_logits=model_outputs(model, fresh), **options)
     return case, next(iter(holdout_rows(case)))
 
 

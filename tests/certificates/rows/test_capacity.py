@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from normgauge.certificates.bounds.grid import round_up
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample, outputs
-from normgauge.certificates.rows.capacity import data_norms, rows
-from normgauge.core.certificate import Kind, Row
+from normgauge.certificates.facts.sample import DataSample, model_outputs
+from normgauge.certificates.rows.capacity import capacity_rows, data_norms
+from normgauge.core.certificate import Row, RowKind
 from normgauge.lab.zoo import mlp
 
 KEYS = [
@@ -24,12 +24,12 @@ KEYS = [
 
 
 def case_of(net: nn.Module, inputs: Tensor, labels: Tensor, delta: float = 0.05) -> Case:
-    sample = Sample(inputs, labels)
-    return Case(net.eval(), sample, outputs(net, sample), delta)
+    sample = DataSample(inputs, labels)
+    return Case(net.eval(), sample, model_outputs(net, sample), delta)
 
 
 def computed(case: Case) -> dict[str, Row]:
-    return {row.key: row for row in rows(case)}
+    return {row.key: row for row in capacity_rows(case)}
 
 
 def two_points(m: int, seed: int = 0) -> tuple[nn.Linear, Tensor, Tensor]:
@@ -49,7 +49,7 @@ def test_a_separated_problem_gets_bounds() -> None:
     assert list(found) == KEYS
     for key in ("capacity.vc", "capacity.golowich", "capacity.neyshabur2015"):
         row = found[key]
-        assert row.kind is Kind.BOUND and row.reason == "" and row.needed is None
+        assert row.kind is RowKind.BOUND and row.reason == "" and row.needed is None
         assert sum(term for _, term in row.terms) == pytest.approx(row.value)
         assert row.confidence == 0.95
 
@@ -110,18 +110,18 @@ def test_vacuous_rows_say_why_and_how_many_samples() -> None:
     found = computed(case_of(net, inputs, net(inputs).argmax(1)))
     for key in KEYS[:-1]:
         row = found[key]
-        assert row.kind is Kind.VACUOUS
+        assert row.kind is RowKind.VACUOUS
         assert row.needed is not None and row.needed > 300
         assert "layers multiply" in row.reason or "VC dimension" in row.reason
-    assert found["capacity.cisneros2025"].kind is Kind.NOT_APPLICABLE
+    assert found["capacity.cisneros2025"].kind is RowKind.NOT_APPLICABLE
 
 
 def test_the_size_that_is_named_suffices() -> None:
     net, inputs, labels = two_points(60)
     short = computed(case_of(net, inputs, labels))["capacity.golowich"]
-    assert short.kind is Kind.VACUOUS and short.needed is not None
+    assert short.kind is RowKind.VACUOUS and short.needed is not None
     net, inputs, labels = two_points(int(1.3 * short.needed))
-    assert computed(case_of(net, inputs, labels))["capacity.golowich"].kind is Kind.BOUND
+    assert computed(case_of(net, inputs, labels))["capacity.golowich"].kind is RowKind.BOUND
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -131,7 +131,7 @@ def test_other_normalizers_do_not_apply(norm: str) -> None:
     found = computed(case_of(net, torch.randn(50, 8), torch.zeros(50, dtype=torch.long)))
     assert list(found) == KEYS
     for row in found.values():
-        assert row.kind is Kind.NOT_APPLICABLE
+        assert row.kind is RowKind.NOT_APPLICABLE
     assert "layers.0.norm" in found["capacity.golowich"].reason
 
 
@@ -140,16 +140,16 @@ def test_max_pooling_keeps_all_but_the_frobenius_rows() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 2)).eval()
     inputs = torch.randn(60, 1, 6, 6)
     found = computed(case_of(net, inputs, net(inputs).argmax(1)))
-    assert found["capacity.neyshabur2015"].kind is found["capacity.golowich"].kind is Kind.NOT_APPLICABLE
+    assert found["capacity.neyshabur2015"].kind is found["capacity.golowich"].kind is RowKind.NOT_APPLICABLE
     assert "max pooling" in found["capacity.golowich"].reason
-    assert found["capacity.bartlett2017"].kind is found["capacity.vc"].kind is Kind.VACUOUS
+    assert found["capacity.bartlett2017"].kind is found["capacity.vc"].kind is RowKind.VACUOUS
 
 
 def test_no_margin_no_row() -> None:
     net, inputs, labels = two_points(100)
     found = computed(case_of(net, inputs, 1 - labels))
     assert "no margin" in found["capacity.bartlett2017"].reason
-    assert found["capacity.vc"].kind is Kind.VACUOUS
+    assert found["capacity.vc"].kind is RowKind.VACUOUS
     assert dict(found["capacity.vc"].terms)["training error"] == 1.0
 
 
@@ -179,7 +179,7 @@ def test_scaling_the_outputs_changes_nothing() -> None:
 
 def test_data_norms_with_the_constant() -> None:
     inputs = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    log_data, log_norm = data_norms(Sample(inputs, None), constant=True)
+    log_data, log_norm = data_norms(DataSample(inputs, None), constant=True)
     assert math.exp(2 * log_data) == pytest.approx(27)
     assert math.exp(2 * log_norm) == pytest.approx(26)
-    assert data_norms(Sample(torch.zeros(2, 2), None), constant=False) == (-math.inf, -math.inf)
+    assert data_norms(DataSample(torch.zeros(2, 2), None), constant=False) == (-math.inf, -math.inf)

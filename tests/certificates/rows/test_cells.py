@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.certificates.bounds.cells import kl_cells, tau_published, tau_variation
-from normgauge.certificates.bounds.distances import paired
+from normgauge.certificates.bounds.distances import paired_distance
 from normgauge.certificates.facts.cells import assign_all, k_means, one_cell, voronoi
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.facts.slopes import Slopes
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.facts.slopes import MarginSlopes
 from normgauge.certificates.facts.space import (
     STEEPNESS,
-    Space,
+    CellSpace,
     fixed_loss,
     in_cells,
     linear_margins,
@@ -22,29 +22,29 @@ from normgauge.certificates.facts.space import (
 from normgauge.certificates.rows import local, related
 from normgauge.certificates.rows.cells import sample_size, theorem20
 from normgauge.certificates.rows.local import LocalCells
-from normgauge.core.certificate import Kind, Row
+from normgauge.core.certificate import Row, RowKind
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import LayerRecord
 
 DELTA = 0.05
 
 
-def blobs(m: int, seed: int = 0, width: float = 0.02) -> Sample:
+def blobs(m: int, seed: int = 0, width: float = 0.02) -> DataSample:
     """Two tight clusters at ±1 on a line in the plane, one a class."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(m) % 2
     centres = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
-    return Sample(centres[labels] + width * torch.randn(m, 2, generator=generator), labels)
+    return DataSample(centres[labels] + width * torch.randn(m, 2, generator=generator), labels)
 
 
-def space_of(sample: Sample, *, slope: float = 1.0, name: str = "inputs", cells: int = 1) -> Space:
+def space_of(sample: DataSample, *, slope: float = 1.0, name: str = "inputs", cells: int = 1) -> CellSpace:
     assert sample.labels is not None and sample.inputs is not None
     partition = one_cell() if cells == 1 else k_means(blobs(400, seed=9).take(range(400)), cells)
     crossed, spread = in_cells(sample, 2, partition)
     margins = sample.inputs[:, 0].double() * torch.where(
         sample.labels == 1, 1.0, -1.0
     )  # distance to the boundary x = 0
-    return Space(
+    return CellSpace(
         name,
         sample,
         2,
@@ -60,14 +60,14 @@ def space_of(sample: Sample, *, slope: float = 1.0, name: str = "inputs", cells:
     )
 
 
-def rows_of(space: Space) -> dict[str, Row]:
+def rows_of(space: CellSpace) -> dict[str, Row]:
     return {row.key: row for row in theorem20(space, DELTA)}
 
 
 def test_collapsed_features_are_certified() -> None:
     space = space_of(blobs(4000))
     found = rows_of(space)
-    assert {row.kind for row in found.values()} == {Kind.BOUND}
+    assert {row.kind for row in found.values()} == {RowKind.BOUND}
     for row in found.values():
         assert row.value == pytest.approx(sum(v for _, v in row.terms), rel=1e-12)
         assert row.confidence == 0.95 and row.formula and row.source
@@ -94,7 +94,7 @@ def test_more_cells_cost_slack_and_save_distance() -> None:
 
 def test_a_steep_network_is_vacuous_and_the_row_says_why() -> None:
     row = rows_of(space_of(blobs(4000), slope=1e5))["theorem20.variation"]
-    assert row.kind is Kind.VACUOUS and row.needed is None
+    assert row.kind is RowKind.VACUOUS and row.needed is None
     assert row.heaviest == "Lipschitz term" and row.value > 1000
     assert "no sample size would help" in row.reason
 
@@ -102,12 +102,12 @@ def test_a_steep_network_is_vacuous_and_the_row_says_why() -> None:
 def test_too_few_points_name_the_size_that_would_do() -> None:
     space = space_of(blobs(12))
     row = rows_of(space)["theorem20.published"]
-    assert row.kind is Kind.VACUOUS and row.needed is not None and f"some {row.needed:,} would be" in row.reason
+    assert row.kind is RowKind.VACUOUS and row.needed is not None and f"some {row.needed:,} would be" in row.reason
     assert 12 < row.needed < 1000
     enough = rows_of(space_of(blobs(row.needed + row.needed // 10)))["theorem20.published"]
-    assert enough.kind is Kind.BOUND
+    assert enough.kind is RowKind.BOUND
     few = rows_of(space_of(blobs(row.needed - row.needed // 5)))["theorem20.published"]
-    assert few.kind is Kind.VACUOUS
+    assert few.kind is RowKind.VACUOUS
 
 
 def test_sample_size_is_the_first_that_does() -> None:
@@ -118,7 +118,7 @@ def test_sample_size_is_the_first_that_does() -> None:
     def whole(m: int) -> float:
         grown, share = m / 12, DELTA / len(STEEPNESS)
         sums = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
-        return min(loss + paired(grown * s, grown * q, 0, m, share) for loss, s, q in sums) + 30 / m
+        return min(loss + paired_distance(grown * s, grown * q, 0, m, share) for loss, s, q in sums) + 30 / m
 
     assert whole(needed) < 1 <= whole(needed - 1)
     assert sample_size(space, lambda m: 2.0, DELTA) is None
@@ -126,18 +126,21 @@ def test_sample_size_is_the_first_that_does() -> None:
 
 def test_an_infinite_slope_is_vacuous_not_an_error() -> None:
     for row in rows_of(space_of(blobs(100), slope=math.inf)).values():
-        assert row.kind is Kind.VACUOUS
+        assert row.kind is RowKind.VACUOUS
 
 
 def test_refusals() -> None:
     space = space_of(blobs(100))
     for changed, words in (({"gap": "no rule for X"}, "no rule for X"), ({"problem": "no upper end"}, "no upper end")):
         other = dataclasses.replace(space, **changed)
-        found = [*theorem20(other, DELTA), *related.rows(other, DELTA, blobs(50, 1), torch.zeros(50, dtype=torch.bool))]
+        found = [
+            *theorem20(other, DELTA),
+            *related.related_rows(other, DELTA, blobs(50, 1), torch.zeros(50, dtype=torch.bool)),
+        ]
         assert any(words in row.reason for row in found)
         for row in found:
             if row.key not in ("equation66", "than_phan"):
-                assert row.kind is Kind.NOT_APPLICABLE and words in row.reason
+                assert row.kind is RowKind.NOT_APPLICABLE and words in row.reason
 
 
 def test_ramps_bound_the_error_for_every_gamma() -> None:
@@ -160,7 +163,7 @@ def test_linear_margins_are_distances() -> None:
     head = nn.Linear(3, 4)
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(50) % 4
-    found = linear_margins(head, Sample(points, labels))
+    found = linear_margins(head, DataSample(points, labels))
     weight, bias = head.weight.detach().double(), head.bias.detach().double()
     for x, y, margin in zip(points.double(), labels.tolist(), found.tolist(), strict=True):
         scores = weight @ x + bias
@@ -180,7 +183,7 @@ def test_classes_with_the_same_weights_share_no_boundary() -> None:
     with torch.no_grad():
         head.weight.zero_()
         head.bias.copy_(torch.tensor([1.0, 0.0]))
-    assert linear_margins(head, Sample(torch.zeros(2, 2), torch.tensor([0, 1]))).tolist() == [math.inf, -math.inf]
+    assert linear_margins(head, DataSample(torch.zeros(2, 2), torch.tensor([0, 1]))).tolist() == [math.inf, -math.inf]
 
 
 def test_margins_count_ties_as_errors() -> None:
@@ -191,17 +194,17 @@ def test_margins_count_ties_as_errors() -> None:
 def test_distances_from_fresh_points() -> None:
     space = space_of(blobs(2000))
     row = related.lambda_row(space, DELTA, blobs(1000, seed=5))
-    assert row.kind is Kind.BOUND
+    assert row.kind is RowKind.BOUND
     exact = rows_of(space)["theorem20.variation"]
     assert row.value == pytest.approx(exact.value, abs=0.08)
-    assert related.lambda_row(space, DELTA, None).kind is Kind.NOT_APPLICABLE
+    assert related.lambda_row(space, DELTA, None).kind is RowKind.NOT_APPLICABLE
 
 
 def test_points_the_cells_were_made_from_are_not_fresh() -> None:
     space = space_of(blobs(2000), cells=5)  # made from blobs(400, seed=9)
     refused = related.lambda_row(space, DELTA, blobs(400, seed=9))
-    assert refused.kind is Kind.NOT_APPLICABLE and "made from the hold-out" in refused.reason
-    assert related.lambda_row(space, DELTA, blobs(400, seed=5)).kind is Kind.BOUND
+    assert refused.kind is RowKind.NOT_APPLICABLE and "made from the hold-out" in refused.reason
+    assert related.lambda_row(space, DELTA, blobs(400, seed=5)).kind is RowKind.BOUND
 
 
 def test_fresh_points_in_cells_nobody_met_count_in_full() -> None:
@@ -216,7 +219,7 @@ def test_fresh_points_in_cells_nobody_met_count_in_full() -> None:
 def test_robustness_needs_a_diameter() -> None:
     space = space_of(blobs(500))
     for row in related.robustness(space, DELTA):
-        assert row.kind is Kind.VACUOUS and "diameter" in row.reason
+        assert row.kind is RowKind.VACUOUS and "diameter" in row.reason
     centres = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
     tight = blobs(20_000)
     partition = voronoi(centres, 0.15)
@@ -224,7 +227,7 @@ def test_robustness_needs_a_diameter() -> None:
     balls = dataclasses.replace(space_of(tight), partition=partition, cells=cells, spread=spread)
     assert not bool(balls.partition.far(balls.cells // 2).any())
     first, second = related.robustness(balls, DELTA)
-    assert first.kind is second.kind is Kind.BOUND
+    assert first.kind is second.kind is RowKind.BOUND
     assert dict(first.terms)["change in a cell"] == pytest.approx(0.3, abs=0.15)
 
 
@@ -234,22 +237,22 @@ def test_equation66_is_an_estimate_and_circular() -> None:
     wrong = torch.zeros(500, dtype=torch.bool)
     wrong[:50] = True
     row = related.direct(space, DELTA, fresh, wrong)
-    assert row.kind is Kind.ESTIMATE and "circular" in row.reason
+    assert row.kind is RowKind.ESTIMATE and "circular" in row.reason
     assert dict(row.terms)["change inside cells"] == pytest.approx(0.1, abs=1e-9)
-    assert related.direct(space, DELTA, None, None).kind is Kind.NOT_APPLICABLE
+    assert related.direct(space, DELTA, None, None).kind is RowKind.NOT_APPLICABLE
 
 
 def test_scores_and_what_is_no_bound() -> None:
     space = space_of(blobs(1000), slope=2.0)
     row = related.hou(space, DELTA)
-    assert row.kind is Kind.SCORE and row.confidence is None
+    assert row.kind is RowKind.SCORE and row.confidence is None
     assert dict(row.terms)["cells"] == pytest.approx(math.sqrt(2 / 1000))
-    assert related.hou(space_of(blobs(100), slope=math.inf), DELTA).kind is Kind.NOT_APPLICABLE
+    assert related.hou(space_of(blobs(100), slope=math.inf), DELTA).kind is RowKind.NOT_APPLICABLE
     row = related.than_phan(space)
-    assert row.kind is Kind.NOT_APPLICABLE and row.value is None and "table of the training samples" in row.reason
+    assert row.kind is RowKind.NOT_APPLICABLE and row.value is None and "table of the training samples" in row.reason
 
 
-def balls_of(sample: Sample, radius: float, slopes: float, leads: float) -> tuple[Space, LocalCells]:
+def balls_of(sample: DataSample, radius: float, slopes: float, leads: float) -> tuple[CellSpace, LocalCells]:
     centres = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
     space = space_of(sample)
     partition = voronoi(centres, radius)
@@ -260,12 +263,12 @@ def balls_of(sample: Sample, radius: float, slopes: float, leads: float) -> tupl
 def test_corollary21_counts_cells_a_boundary_may_cross() -> None:
     space, cells = balls_of(blobs(5000), 0.3, 1.0, 1.0)
     row = local.corollary21(cells, space, DELTA)
-    assert row.kind is Kind.BOUND and row.value < 0.05
+    assert row.kind is RowKind.BOUND and row.value < 0.05
     crossed = local.corollary21(balls_of(blobs(5000), 0.3, 1.0, 0.29)[1], space, DELTA)
-    assert crossed.kind is Kind.VACUOUS and dict(crossed.terms)["cells a boundary may cross"] == pytest.approx(1.0)
+    assert crossed.kind is RowKind.VACUOUS and dict(crossed.terms)["cells a boundary may cross"] == pytest.approx(1.0)
     small = local.corollary21(balls_of(blobs(5000), 0.02, 1.0, 1.0)[1], space, DELTA)
     assert 0.3 < dict(small.terms)["far from every cell"] < 0.9
-    assert local.corollary21(None, space, DELTA).kind is Kind.NOT_APPLICABLE
+    assert local.corollary21(None, space, DELTA).kind is RowKind.NOT_APPLICABLE
     gap = dataclasses.replace(cells, gap="no rule")
     assert local.corollary21(gap, space, DELTA).reason == "no rule"
 
@@ -273,16 +276,16 @@ def test_corollary21_counts_cells_a_boundary_may_cross() -> None:
 def test_corollary22_local_uses_the_diameter() -> None:
     space, cells = balls_of(blobs(5000), 0.1, 1.0, 1.0)
     row = local.corollary22_local(cells, space, DELTA)
-    assert row.kind is Kind.BOUND
+    assert row.kind is RowKind.BOUND
     assert dict(row.terms)["Lipschitz term"] == pytest.approx(0.2, abs=0.03)
-    assert local.corollary22_local(None, space, DELTA).kind is Kind.NOT_APPLICABLE
+    assert local.corollary22_local(None, space, DELTA).kind is RowKind.NOT_APPLICABLE
     other = dataclasses.replace(space, quantity="clipped cross-entropy")
-    assert local.corollary22_local(cells, other, DELTA).kind is Kind.NOT_APPLICABLE
+    assert local.corollary22_local(cells, other, DELTA).kind is RowKind.NOT_APPLICABLE
     wrong = dataclasses.replace(space, margins=-space.margins)
-    assert local.corollary22_local(cells, wrong, DELTA).kind is Kind.VACUOUS
+    assert local.corollary22_local(cells, wrong, DELTA).kind is RowKind.VACUOUS
 
 
-def kinds(slopes: Slopes, space: Space) -> dict[str, Row]:
+def kinds(slopes: MarginSlopes, space: CellSpace) -> dict[str, Row]:
     return {row.key: row for row in local.corollary22(space, slopes, DELTA)}
 
 
@@ -294,19 +297,19 @@ def normalizer(kind: str, rule: str) -> LayerRecord:
 
 def test_corollary22_by_normalizer() -> None:
     space = space_of(blobs(4000))
-    batch = Slopes(1.0, 1.2, {"log10_corollary10_2": 40.0}, (normalizer("BatchNorm1d", "norm_batch.batch_norm"),))
+    batch = MarginSlopes(1.0, 1.2, {"log10_corollary10_2": 40.0}, (normalizer("BatchNorm1d", "norm_batch.batch_norm"),))
     found = kinds(batch, space)
-    assert found["corollary22.batch"].kind is Kind.BOUND
-    assert found["corollary22.none"].kind is found["corollary22.global"].kind is Kind.NOT_APPLICABLE
-    assert found["corollary22.published"].kind is Kind.VACUOUS  # looser than the folded constant, but a constant
-    plain = kinds(Slopes(1.0, 1.0, {"log10_P_w": 1.0}), space)
-    assert plain["corollary22.none"].kind is plain["corollary22.published"].kind is Kind.BOUND
+    assert found["corollary22.batch"].kind is RowKind.BOUND
+    assert found["corollary22.none"].kind is found["corollary22.global"].kind is RowKind.NOT_APPLICABLE
+    assert found["corollary22.published"].kind is RowKind.VACUOUS  # looser than the folded constant, but a constant
+    plain = kinds(MarginSlopes(1.0, 1.0, {"log10_P_w": 1.0}), space)
+    assert plain["corollary22.none"].kind is plain["corollary22.published"].kind is RowKind.BOUND
     layer = kinds(
-        Slopes(1e6, 1e6, {"log10_corollary11": 0.5}, (normalizer("LayerNorm", "norm_layer.layer_norm"),)), space
+        MarginSlopes(1e6, 1e6, {"log10_corollary11": 0.5}, (normalizer("LayerNorm", "norm_layer.layer_norm"),)), space
     )
-    assert layer["corollary22.global"].kind is Kind.VACUOUS
+    assert layer["corollary22.global"].kind is RowKind.VACUOUS
     below = layer["corollary22.published"]
-    assert below.kind is Kind.ESTIMATE and "below the proved one" in below.reason
+    assert below.kind is RowKind.ESTIMATE and "below the proved one" in below.reason
 
 
 def test_keys_of_features_differ() -> None:
@@ -328,10 +331,10 @@ def test_coverage_of_the_whole_row() -> None:
         margin = _bump(atoms, atoms[picks.unique()], steep)
         true = float((mass * (margin <= 0)).sum() / mass.sum())
         wrong += true
-        sample = Sample(atoms[picks], torch.zeros(m, dtype=torch.long))
+        sample = DataSample(atoms[picks], torch.zeros(m, dtype=torch.long))
         cells, spread = in_cells(sample, 1, one_cell())
         margins = margin[picks].double()
-        space = Space(
+        space = CellSpace(
             "inputs",
             sample,
             1,
@@ -347,7 +350,7 @@ def test_coverage_of_the_whole_row() -> None:
         )
         for key, row in rows_of(space).items():
             assert row.value is not None
-            bounds += row.kind is Kind.BOUND
+            bounds += row.kind is RowKind.BOUND
             broken[key] += row.value < true
     assert max(broken.values()) <= 10  # 99.9 % quantile of Binomial(60, 0.05)
     assert bounds > 60 and wrong > 0.005 * 60

@@ -11,19 +11,19 @@ from torch.nn.utils import parametrizations
 
 from normgauge.certificates import surrogate
 from normgauge.certificates.bounds.holdout import clopper_pearson
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.rows.disagreement import rows
-from normgauge.certificates.surrogate import fresh, half
-from normgauge.core.certificate import NETWORK, Consumed, Kind, Row
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.rows.disagreement import disagreement_rows
+from normgauge.certificates.surrogate import reinitialized_copy, train_half
+from normgauge.core.certificate import NETWORK, Consumed, Row, RowKind
 from normgauge.core.errors import InputError
 from tests.certificates.rows.made import case_of, points, small, trained
 
 TRAIN = points(600, 0)
-UNLABELED = Sample.of(points(500, 1)[0], "unlabeled", labelled=False)
+UNLABELED = DataSample.of(points(500, 1)[0], "unlabeled", labelled=False)
 
 
 def one(*args: object, **options: object) -> Row:
-    (row,) = rows(*args, **options)  # type: ignore[arg-type]
+    (row,) = disagreement_rows(*args, **options)  # type: ignore[arg-type]
     return row
 
 
@@ -42,15 +42,15 @@ def test_both_terms_are_clopper_pearson_with_half_of_delta() -> None:
     same, other = Says(1.0), Says(-1.0)
     inputs = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
     labels = (inputs[:, 0] > 0).long()
-    sample = Sample.of((inputs, labels), "sample")
-    case = case_of(same, (inputs, labels), unlabeled=Sample.of(torch.randn(50, 2), "u", labelled=False))
+    sample = DataSample.of((inputs, labels), "sample")
+    case = case_of(same, (inputs, labels), unlabeled=DataSample.of(torch.randn(50, 2), "u", labelled=False))
     agreeing, opposed = one(case, surrogate=(same, sample)), one(case, surrogate=(other, sample))
     spent = math.log(0.025)
-    assert agreeing.kind is Kind.BOUND
+    assert agreeing.kind is RowKind.BOUND
     assert agreeing.value == pytest.approx(clopper_pearson(0, 100, spent) + clopper_pearson(0, 50, spent))
     assert agreeing.about == NETWORK
     assert agreeing.consumed == (Consumed.SURROGATE_LABELS, Consumed.UNLABELED)
-    assert opposed.kind is Kind.VACUOUS
+    assert opposed.kind is RowKind.VACUOUS
     assert dict(opposed.terms)["disagreement"] == 1.0
     assert opposed.needed is None, "no number of samples helps"
 
@@ -58,9 +58,9 @@ def test_both_terms_are_clopper_pearson_with_half_of_delta() -> None:
 def test_too_few_samples_are_told_how_many_more_it_takes() -> None:
     inputs = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
     labels = (inputs[:, 0] > 0).long()
-    few = Sample.of((inputs, labels), "few")
+    few = DataSample.of((inputs, labels), "few")
     row = one(case_of(Says(1.0), (inputs, labels), unlabeled=few), surrogate=(Says(1.0), few))
-    assert row.kind is Kind.VACUOUS
+    assert row.kind is RowKind.VACUOUS
     assert row.needed is not None
     assert 2 * clopper_pearson(0, row.needed, math.log(0.025)) < 1 <= 2 * clopper_pearson(0, 5, math.log(0.025))
 
@@ -70,7 +70,7 @@ def test_the_bound_holds_and_says_what_it_trained() -> None:
     row = one(case)
     inputs, labels = points(20_000, 2)
     truth = float((case.model(inputs).argmax(1) != labels).float().mean())
-    assert row.kind is Kind.BOUND
+    assert row.kind is RowKind.BOUND
     assert row.value is not None
     assert truth < row.value < truth + 0.35
     assert Consumed.TRAINING in row.consumed
@@ -78,10 +78,10 @@ def test_the_bound_holds_and_says_what_it_trained() -> None:
 
 
 def test_hold_out_inputs_serve_where_nothing_else_is_there() -> None:
-    holdout = Sample.of(points(300, 3), "holdout")
+    holdout = DataSample.of(points(300, 3), "holdout")
     case = case_of(trained(TRAIN), TRAIN, holdout=holdout, epochs=8)
     row = one(case)
-    assert row.kind is Kind.BOUND
+    assert row.kind is RowKind.BOUND
     assert Consumed.HOLDOUT_LABELS not in row.consumed
     assert Consumed.UNLABELED in row.consumed
 
@@ -90,7 +90,7 @@ def test_what_is_missing_is_named() -> None:
     model = trained(TRAIN)
     without = one(case_of(model, TRAIN))
     still = one(case_of(model, TRAIN, unlabeled=UNLABELED, epochs=0))
-    assert without.kind is still.kind is Kind.NOT_APPLICABLE
+    assert without.kind is still.kind is RowKind.NOT_APPLICABLE
     assert "unlabeled=" in without.reason
     assert "epochs is 0" in still.reason
     assert "surrogate=" in still.reason
@@ -98,7 +98,7 @@ def test_what_is_missing_is_named() -> None:
 
 def test_a_surrogate_needs_labels_to_be_certified() -> None:
     row = one(case_of(small(), TRAIN, unlabeled=UNLABELED), surrogate=(small(), UNLABELED))
-    assert row.kind is Kind.NOT_APPLICABLE
+    assert row.kind is RowKind.NOT_APPLICABLE
     assert "no labels" in row.reason
 
 
@@ -142,14 +142,14 @@ class OwnStatistics(nn.Module):
 def test_what_stays_as_trained_is_refused_by_name(model: nn.Module, what: str) -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     row = one(case_of(model, TRAIN, unlabeled=UNLABELED))
-    assert row.kind is Kind.NOT_APPLICABLE
+    assert row.kind is RowKind.NOT_APPLICABLE
     assert what in row.reason
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_fresh_weights_forget_the_trained_ones() -> None:
     one_net, other = trained(TRAIN, seed=0), trained(points(600, 9), seed=5)
-    pair = fresh(one_net, 3), fresh(other, 3)
+    pair = reinitialized_copy(one_net, 3), reinitialized_copy(other, 3)
     states = [net.state_dict() for net in pair]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0] if "batches" not in name)
     assert not torch.equal(states[0]["head.weight"], one_net.state_dict()["head.weight"])
@@ -160,7 +160,7 @@ def test_the_random_state_and_the_network_are_left_alone() -> None:
     case = case_of(model, TRAIN, epochs=1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     torch.manual_seed(5)
-    half(case)
+    train_half(case)
     drawn = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(1))
@@ -172,13 +172,13 @@ def test_the_halves_are_disjoint_and_cover_d(monkeypatch: pytest.MonkeyPatch) ->
     seen: list[Tensor] = []
     monkeypatch.setattr(surrogate, "train", lambda model, data, **_: seen.append(data.inputs))
     case = case_of(small(), TRAIN, epochs=1)
-    other = half(case)
+    other = train_half(case)
     learnt, rest = (
         {tuple(row) for row in inputs.tolist()} for inputs in (seen[0], other.unseen.take(range(len(other.unseen))))
     )
     assert len(learnt) == len(rest) == 300
     assert learnt | rest == {tuple(row) for row in TRAIN[0].tolist()}
-    again = half(case_of(small(), TRAIN, epochs=1, seed=1))
+    again = train_half(case_of(small(), TRAIN, epochs=1, seed=1))
     assert {tuple(row) for row in again.unseen.take(range(300)).tolist()} != rest, "the halves are random"
 
 
@@ -189,4 +189,4 @@ def test_too_few_samples_and_uncopyable_networks_are_refused() -> None:
     stuck = Says(1.0)
     stuck.kept = torch.zeros(1, requires_grad=True) * 2  # not a leaf: no deep copy
     with pytest.raises(InputError, match="cannot be copied"):
-        fresh(stuck, 0)
+        reinitialized_copy(stuck, 0)

@@ -15,24 +15,24 @@ from torch.distributions import Normal, kl_divergence
 
 from normgauge.certificates.bounds.kl import kl_inverse
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.gibbs.descent import to_fixed_prior, to_shared_prior
-from normgauge.certificates.gibbs.posterior import GRID, Gaussian, distance, divergence, proportional
+from normgauge.certificates.gibbs.posterior import GRID, Gaussian, divergence, grid_divergence, proportional
 from normgauge.certificates.gibbs.risk import Effort, drawn_error
-from normgauge.certificates.gibbs.space import Space, space
+from normgauge.certificates.gibbs.space import WeightSpace, weight_space
 from normgauge.certificates.rows import gibbs
-from normgauge.certificates.surrogate import half
-from normgauge.core.certificate import NETWORK, Consumed, Kind, Row
+from normgauge.certificates.surrogate import train_half
+from normgauge.core.certificate import NETWORK, Consumed, Row, RowKind
 from normgauge.core.errors import InputError
 from tests.certificates.rows.made import case_of, points, small, trained
 
 KEYS = ["gibbs.maurer", "gibbs.dziugaite", "gibbs.data_dependent_prior", "score.lla"]
 TRAIN = points(2000, 0)
-FRESH = Sample.of(points(20_000, 1), "fresh")
+FRESH = DataSample.of(points(20_000, 1), "fresh")
 
 
 def asked(case: Case, **options: object) -> dict[str, Row]:
-    return {row.key: row for row in gibbs.rows(case, **options)}  # type: ignore[arg-type]
+    return {row.key: row for row in gibbs.gibbs_rows(case, **options)}  # type: ignore[arg-type]
 
 
 CHANNELS = tuple(10.0 ** (k / 3.5 - 1) for k in range(8))
@@ -61,21 +61,21 @@ class Run:
     """All rows, and the posterior each of them is about."""
 
     rows: dict[str, Row]
-    posteriors: dict[str, tuple[Space, Gaussian]]
+    posteriors: dict[str, tuple[WeightSpace, Gaussian]]
 
 
 @pytest.fixture(scope="module")
 def run(bn_case: Case) -> Run:
     found = Run({}, {})
-    last: list[tuple[Space, Gaussian]] = []
+    last: list[tuple[WeightSpace, Gaussian]] = []
 
-    def watched(where: Space, posterior: Gaussian, *args: Any, **options: Any) -> float:
+    def watched(where: WeightSpace, posterior: Gaussian, *args: Any, **options: Any) -> float:
         last[:] = [(where, posterior)]
         return drawn_error(where, posterior, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gibbs, "drawn_error", watched)
-        for row in gibbs.rows(bn_case, draws=300):
+        for row in gibbs.gibbs_rows(bn_case, draws=300):
             found.rows[row.key], found.posteriors[row.key] = row, last[0]
     return found
 
@@ -88,7 +88,7 @@ def bn_rows(run: Run) -> dict[str, Row]:
 def test_every_row_is_there_and_none_is_about_this_network(bn_rows: dict[str, Row]) -> None:
     assert list(bn_rows) == KEYS
     for row in bn_rows.values():
-        assert row.kind in (Kind.BOUND, Kind.SCORE)
+        assert row.kind in (RowKind.BOUND, RowKind.SCORE)
         assert row.about != NETWORK
         assert sum(value for _, value in row.terms) == pytest.approx(row.value)
         assert row.source
@@ -99,12 +99,12 @@ def test_every_row_is_there_and_none_is_about_this_network(bn_rows: dict[str, Ro
 
 def test_maurer_pays_for_divergence_grid_and_draws(bn_case: Case, bn_rows: dict[str, Row]) -> None:
     row = bn_rows["gibbs.maurer"]
-    where = space(bn_case.model, TRAIN[0][:1])
+    where = weight_space(bn_case.model, TRAIN[0][:1])
     seen, m = dict(row.terms)["sampled Gibbs loss on D"], bn_case.m
     drawn = kl_inverse(seen, math.log(2 / 0.005) / 300)
     values = []
     for share in gibbs.SHARES:
-        far = distance(proportional(where.mean, share), {})
+        far = grid_divergence(proportional(where.mean, share), {})
         values.append(kl_inverse(drawn, (far + math.log(2 * math.sqrt(m) / 0.045)) / m))
     assert row.value is not None
     assert min(abs(row.value - value) for value in values) < 1e-9
@@ -116,7 +116,7 @@ def test_the_bounds_hold_for_the_gibbs_error(key: str, run: Run) -> None:
     truth = drawn_error(where, posterior, FRESH, 500, seed=77)
     assert row.value is not None
     assert truth < row.value < 0.8
-    assert row.kind is Kind.BOUND
+    assert row.kind is RowKind.BOUND
 
 
 @pytest.mark.parametrize("factors", [(10.0,) * 8, (0.1,) * 8, CHANNELS], ids=["up", "down", "each channel"])
@@ -131,9 +131,9 @@ def test_a_rescaled_batch_norm_network_gets_the_same_row(
 
 def test_without_canonical_scales_the_divergence_would_move(bn_case: Case) -> None:
     plain, moved = (
-        space(net, TRAIN[0][:1], settle=False) for net in (bn_case.model, scaled(bn_case.model, (10.0,) * 8))
+        weight_space(net, TRAIN[0][:1], settle=False) for net in (bn_case.model, scaled(bn_case.model, (10.0,) * 8))
     )
-    settled = [space(net, TRAIN[0][:1]) for net in (bn_case.model, scaled(bn_case.model, (10.0,) * 8))]
+    settled = [weight_space(net, TRAIN[0][:1]) for net in (bn_case.model, scaled(bn_case.model, (10.0,) * 8))]
     name = "layers.0.linear.weight"
     assert torch.allclose(moved.mean[name], 10 * plain.mean[name])
     assert torch.allclose(settled[0].mean[name], settled[1].mean[name], atol=1e-4)
@@ -145,7 +145,7 @@ def test_a_layer_norm_network_scaled_by_ten_pays_the_same() -> None:
     with torch.no_grad():
         twin.layers[0].linear.weight.mul_(10)  # type: ignore[union-attr, index]
         twin.layers[0].linear.bias.mul_(10)  # type: ignore[union-attr, index]
-    costs = [distance(proportional(space(net, TRAIN[0][:1]).mean, 0.3), {}) for net in (model, twin)]
+    costs = [grid_divergence(proportional(weight_space(net, TRAIN[0][:1]).mean, 0.3), {}) for net in (model, twin)]
     assert costs[0] == pytest.approx(costs[1], rel=1e-4)
 
 
@@ -153,15 +153,15 @@ def test_a_layer_norm_network_scaled_by_ten_pays_the_same() -> None:
 def test_other_networks_get_all_rows_too(norm: str | None) -> None:
     found = asked(case_of(trained(TRAIN, norm), TRAIN, epochs=1), draws=100)
     assert list(found) == KEYS
-    assert all(found[key].kind in (Kind.BOUND, Kind.VACUOUS) for key in KEYS[:3])
-    assert found["score.lla"].kind is (Kind.NOT_APPLICABLE if norm is None else Kind.SCORE)
+    assert all(found[key].kind in (RowKind.BOUND, RowKind.VACUOUS) for key in KEYS[:3])
+    assert found["score.lla"].kind is (RowKind.NOT_APPLICABLE if norm is None else RowKind.SCORE)
 
 
 def test_no_training_allowed_leaves_the_rows_that_train_out(bn_case: Case) -> None:
     found = asked(case_of(bn_case.model, TRAIN, epochs=0), draws=50)
-    assert found["gibbs.maurer"].kind is Kind.BOUND
+    assert found["gibbs.maurer"].kind is RowKind.BOUND
     for key in KEYS[1:3]:
-        assert found[key].kind is Kind.NOT_APPLICABLE
+        assert found[key].kind is RowKind.NOT_APPLICABLE
         assert "epochs" in found[key].reason
 
 
@@ -172,7 +172,7 @@ def test_the_initial_weights_as_centre_are_nearer(bn_case: Case, bn_rows: dict[s
 
 def test_initial_weights_of_another_network_are_named(bn_case: Case) -> None:
     row = asked(bn_case, draws=10, initial={"strange": torch.zeros(1)})["gibbs.maurer"]
-    assert row.kind is Kind.NOT_APPLICABLE
+    assert row.kind is RowKind.NOT_APPLICABLE
     assert "strange" in row.reason
 
 
@@ -181,7 +181,7 @@ def test_a_half_at_hand_is_used(bn_case: Case, bn_rows: dict[str, Row]) -> None:
 
     def prepared() -> object:
         asked_for.append(1)
-        return half(bn_case)
+        return train_half(bn_case)
 
     shared = asked(bn_case, draws=300, prepared=prepared)["gibbs.data_dependent_prior"]
     assert asked_for == [1]
@@ -192,7 +192,7 @@ def test_batch_statistics_in_eval_mode_are_no_function_of_an_input() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.ReLU(), nn.Linear(8, 2))
     found = asked(case_of(model, points(100, 0)), draws=10)
     assert list(found) == KEYS
-    assert all(found[key].kind is Kind.NOT_APPLICABLE for key in KEYS[:2])
+    assert all(found[key].kind is RowKind.NOT_APPLICABLE for key in KEYS[:2])
     assert "no function of a single input" in found["gibbs.maurer"].reason
 
 
@@ -205,7 +205,7 @@ class Constant(nn.Module):
 
 def test_a_network_without_weights_has_no_rows() -> None:
     found = asked(case_of(Constant(), points(50, 0)), draws=10)
-    assert all(row.kind is Kind.NOT_APPLICABLE for row in found.values())
+    assert all(row.kind is RowKind.NOT_APPLICABLE for row in found.values())
     assert "no weights" in found["gibbs.maurer"].reason
 
 
@@ -229,9 +229,9 @@ class Buffered(nn.Module):
 
 
 def test_buffers_get_noise_saved_or_not_unless_they_are_declared() -> None:
-    where = space(Buffered(), TRAIN[0][:1])
+    where = weight_space(Buffered(), TRAIN[0][:1])
     assert {"shift", "mask", "computed"} <= set(where.mean) and "never" not in where.mean
-    assert "computed" not in space(Buffered(), TRAIN[0][:1], data_free=("computed",)).mean
+    assert "computed" not in weight_space(Buffered(), TRAIN[0][:1], data_free=("computed",)).mean
     moved = {**where.mean, "shift": where.mean["shift"] + 1}
     assert not torch.equal(where(where.mean, TRAIN[0][:5]), where(moved, TRAIN[0][:5]))
 
@@ -242,7 +242,7 @@ def test_running_statistics_become_weights(affine: bool) -> None:
     norm = nn.BatchNorm1d(8, affine=affine)
     norm.running_mean, norm.running_var = torch.randn(8), torch.rand(8) + 0.1
     model = nn.Sequential(nn.Linear(6, 8), norm, nn.ReLU(), nn.Linear(8, 2)).eval()
-    where = space(model, TRAIN[0][:1])
+    where = weight_space(model, TRAIN[0][:1])
     assert torch.allclose(where(where.mean, TRAIN[0][:50]), model(TRAIN[0][:50]), atol=1e-5)
     assert not [name for name in where.mean if "running" in name]
     assert {"1.weight", "1.bias"} <= set(where.mean)
@@ -259,13 +259,13 @@ class Odd(nn.BatchNorm1d):
 def test_a_normalizer_that_cannot_be_taken_into_the_weights_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(6, 8), Odd(8), nn.Linear(8, 2)).eval()
     model[1].running_var.fill_(3.0)
-    where = space(model, TRAIN[0][:1])
+    where = weight_space(model, TRAIN[0][:1])
     assert torch.allclose(where(where.mean, TRAIN[0][:50]), model(TRAIN[0][:50]), atol=1e-5)
     assert "would change what Sequential computes" in where.notes[0]
     other = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))
     monkeypatch.setattr("normgauge.certificates.gibbs.space._absorb", lambda twin: other)
     with pytest.raises(InputError, match="changes the output"):
-        space(model, TRAIN[0][:1])
+        weight_space(model, TRAIN[0][:1])
 
 
 def test_a_network_without_canonical_scales_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_whole_numbers_as_inputs_are_run_too() -> None:
     model = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 2)).eval()
     inputs = torch.randint(5, (40, 3), generator=torch.Generator().manual_seed(0))
     found = asked(case_of(model, (inputs, inputs[:, 0] % 2), epochs=0), draws=20)
-    assert found["gibbs.maurer"].kind in (Kind.BOUND, Kind.VACUOUS)
+    assert found["gibbs.maurer"].kind in (RowKind.BOUND, RowKind.VACUOUS)
 
 
 def test_the_model_and_the_random_state_are_left_alone(bn_case: Case) -> None:
@@ -322,7 +322,7 @@ def test_the_divergence_is_that_of_torch() -> None:
 
 def test_the_best_width_of_the_grid_is_taken_and_paid_for() -> None:
     posterior, prior = gaussians()
-    found = distance(posterior, prior.mean)
+    found = grid_divergence(posterior, prior.mean)
     best = 0.0
     for name in posterior.mean:
         one = Gaussian({name: posterior.mean[name]}, posterior.width)
@@ -344,18 +344,18 @@ def test_the_shared_prior_is_at_its_best_variance() -> None:
 
 
 def test_without_noise_the_drawn_error_is_the_training_error(bn_case: Case) -> None:
-    where = space(bn_case.model, TRAIN[0][:1])
+    where = weight_space(bn_case.model, TRAIN[0][:1])
     still = Gaussian(where.mean, {name: torch.zeros(()) for name in where.mean})
     truth = float((bn_case.logits.argmax(1) != TRAIN[1]).float().mean())
     assert drawn_error(where, still, bn_case.train, 2000) == pytest.approx(truth, abs=0.005)
     with pytest.raises(InputError, match="labels"):
-        drawn_error(where, still, Sample.of(TRAIN[0], "u", labelled=False), 1)
+        drawn_error(where, still, DataSample.of(TRAIN[0], "u", labelled=False), 1)
 
 
 def test_the_sharpness_score_does_not_see_the_scale(bn_case: Case, bn_rows: dict[str, Row]) -> None:
     case = case_of(scaled(bn_case.model, CHANNELS), TRAIN, epochs=0)
     row = asked(case, draws=10)["score.lla"]
-    assert row.kind is Kind.SCORE
+    assert row.kind is RowKind.SCORE
     assert row.confidence is None
     assert row.value == pytest.approx(bn_rows["score.lla"].value, rel=0.02)
 
@@ -371,10 +371,10 @@ def test_a_divergence_that_says_it_all_needs_no_draws(monkeypatch: pytest.Monkey
         raise AssertionError("networks were drawn")
 
     monkeypatch.setattr(gibbs, "drawn_error", drawn)
-    found = list(itertools.islice(gibbs.rows(case_of(wide(), points(60, 0), epochs=1)), 2))
+    found = list(itertools.islice(gibbs.gibbs_rows(case_of(wide(), points(60, 0), epochs=1)), 2))
     assert [row.key for row in found] == KEYS[:2]
     for row in found:
-        assert row.kind is Kind.VACUOUS
+        assert row.kind is RowKind.VACUOUS
         assert row.value is not None
         assert 0.5 <= row.value <= 1
         assert row.reason.startswith("at least this")
@@ -385,11 +385,11 @@ def test_what_is_said_without_draws_is_below_what_draws_would_say(
     size: int, epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = case_of(wide(), points(size, 0), epochs=epochs)
-    least = list(itertools.islice(gibbs.rows(case), 2))
+    least = list(itertools.islice(gibbs.gibbs_rows(case), 2))
     monkeypatch.setattr(gibbs.Work, "hopeless", lambda work, exponent: None)
-    drawn = list(itertools.islice(gibbs.rows(case, draws=50), 2))
+    drawn = list(itertools.islice(gibbs.gibbs_rows(case, draws=50), 2))
     for few, many in zip(least, drawn, strict=True):
-        assert few.kind is Kind.VACUOUS
+        assert few.kind is RowKind.VACUOUS
         assert few.value is not None and many.value is not None
         assert few.value <= many.value
         assert dict(many.terms)["sampled Gibbs loss on D"] > 0
@@ -398,7 +398,7 @@ def test_what_is_said_without_draws_is_below_what_draws_would_say(
 def test_pilots_are_spared_where_no_error_could_make_them_best(bn_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def pilot(work: gibbs.Work, where: Space, posterior: Gaussian, *rest: Any) -> float:
+    def pilot(work: gibbs.Work, where: WeightSpace, posterior: Gaussian, *rest: Any) -> float:
         tried.append(posterior)
         return 0.0
 
@@ -414,5 +414,5 @@ def test_draws_and_samples_go_down_with_the_cost_of_a_pass() -> None:
         "wide": (nn.Sequential(nn.Linear(1000, 1000, bias=False)), torch.zeros(1, 1000)),
         "filters": (filters, torch.zeros(1, 3, 64, 64)),
     }
-    found = {name: Effort.of(space(net, like, settle=False), like) for name, (net, like) in networks.items()}
+    found = {name: Effort.of(weight_space(net, like, settle=False), like) for name, (net, like) in networks.items()}
     assert found == {"small": Effort(4000, 64, 128), "wide": Effort(304, 64, 128), "filters": Effort(458, 8, 30)}

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.certificates.bounds.holdout import clopper_pearson, kl_holdout
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.rows.holdout import rows
-from normgauge.core.certificate import Certificate, Kind
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.rows.holdout import holdout_rows
+from normgauge.core.certificate import Certificate, RowKind
 from normgauge.core.errors import InputError
 from tests.certificates.rows.made import case_of, points
 
@@ -44,7 +44,7 @@ def certified(groups: Any, given: Any = None) -> Certificate:
 )
 def test_groups_count_once_whatever_their_size(groups: Any) -> None:
     found = certified(groups)
-    assert found.row("holdout.clopper_pearson").kind is Kind.NOT_APPLICABLE
+    assert found.row("holdout.clopper_pearson").kind is RowKind.NOT_APPLICABLE
     assert "come in groups" in found.row("holdout.clopper_pearson").reason
     row = found.row("holdout.kl")
     assert row.value == pytest.approx(kl_holdout((1 / 3 + 1 + 0) / 3, 3, 0.05))
@@ -59,7 +59,7 @@ def test_without_groups_samples_count() -> None:
 
 
 def test_other_rows_take_one_sample_of_each_group() -> None:
-    fresh = Sample.of(holdout([1, 0, 1, 0, 1, 1]), "holdout")
+    fresh = DataSample.of(holdout([1, 0, 1, 0, 1, 1]), "holdout")
     case = case_of(
         Positive(), points(60, 0), holdout=fresh, holdout_logits=torch.eye(6, 2), groups=torch.tensor(GROUPS)
     )
@@ -111,7 +111,7 @@ def test_the_promise_holds_for_dependent_samples_in_groups(world: Any) -> None:
     inputs = torch.ones(600, 6)
     for seed in range(draws):
         wrong, groups = world(torch.Generator().manual_seed(seed))
-        fresh = Sample(inputs, (~wrong).long())
+        fresh = DataSample(inputs, (~wrong).long())
         case = case_of(Positive(), train, holdout=fresh, holdout_logits=Positive()(inputs), delta=0.05)
         broken += _value(case, groups) < 0.2
         careless += _value(case, None) < 0.2
@@ -120,6 +120,6 @@ def test_the_promise_holds_for_dependent_samples_in_groups(world: Any) -> None:
 
 
 def _value(case: Case, groups: Tensor | None) -> float:
-    row = {row.key: row for row in rows(dataclasses.replace(case, groups=groups))}["holdout.kl"]
+    row = {row.key: row for row in holdout_rows(dataclasses.replace(case, groups=groups))}["holdout.kl"]
     assert row.value is not None
     return row.value

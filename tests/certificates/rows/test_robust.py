@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.certificates.bounds.holdout import clopper_pearson
 from normgauge.certificates.facts.slopes import slopes_of
-from normgauge.certificates.rows.robust import rows
-from normgauge.core.certificate import Kind, Row
+from normgauge.certificates.rows.robust import robust_rows
+from normgauge.core.certificate import Row, RowKind
 from tests.certificates.rows.made import WIDTH, cut, held_out, points
 
 RADIUS, NOISE = 0.25, 0.1
@@ -20,7 +20,7 @@ RADIUS, NOISE = 0.25, 0.1
 
 def robust(model: nn.Module, radius: float | None = RADIUS, *, seed: int = 0, n: int = 400) -> Row:
     case, plain = held_out(model, points(n, seed, noise=NOISE), radius=radius)
-    (row,) = rows(case, slopes_of(model, points(8, 1)[0]), plain)
+    (row,) = robust_rows(case, slopes_of(model, points(8, 1)[0]), plain)
     return row
 
 
@@ -30,7 +30,7 @@ def test_the_count_is_exact_where_the_slope_is() -> None:
     lead = (x[:, 0] + x[:, 1]) / math.sqrt(2)
     bad = int((((lead > 0).long() != y) | (lead.abs() <= RADIUS)).sum())
     row = ng.certify(cut(3.0), points(60, 1), (x, y), epochs=0, radius=RADIUS).row("robust.holdout")
-    assert row.kind is Kind.BOUND and row.quantity == "robust error" and row.family == "robust"
+    assert row.kind is RowKind.BOUND and row.quantity == "robust error" and row.family == "robust"
     assert row.value == pytest.approx(clopper_pearson(bad, 400, math.log(0.05)))
     wrong, unproved, _ = (share for _, share in row.terms)
     assert wrong + unproved == pytest.approx(bad / 400) and wrong == pytest.approx(NOISE, abs=0.05)
@@ -46,7 +46,7 @@ def test_a_larger_radius_costs_more_and_in_the_end_everything() -> None:
     assert values == sorted(values) and values[0] < values[1] < values[2] < 1
     assert values[0] == held_out(cut(), points(400, 0, noise=NOISE))[1].value
     whole = robust(cut(), 50.0)
-    assert whole.kind is Kind.VACUOUS and "give a smaller radius" in whole.reason
+    assert whole.kind is RowKind.VACUOUS and "give a smaller radius" in whole.reason
 
 
 class Normalized(nn.Module):
@@ -63,7 +63,7 @@ class Normalized(nn.Module):
 def test_the_ball_around_a_sample_proves_what_the_slope_over_all_inputs_cannot() -> None:
     assert slopes_of(Normalized(), points(8, 1)[0]).balanced > 1e5
     row = robust(Normalized(), 0.01)
-    assert row.kind is Kind.BOUND and row.value < 0.5  # type: ignore[operator]
+    assert row.kind is RowKind.BOUND and row.value < 0.5  # type: ignore[operator]
 
 
 def test_no_sample_called_safe_can_be_moved_across_the_boundary() -> None:
@@ -92,12 +92,12 @@ class Odd(nn.Module):
 )
 def test_where_it_does_not_apply_it_says_why(model: nn.Module, radius: float | None, words: str) -> None:
     row = robust(model, radius)
-    assert row.kind is Kind.NOT_APPLICABLE and words in row.reason and row.value is None
+    assert row.kind is RowKind.NOT_APPLICABLE and words in row.reason and row.value is None
 
 
 def test_without_a_hold_out_it_does_not_apply() -> None:
     row = ng.certify(cut(), points(60, 1), epochs=0, radius=RADIUS).row("robust.holdout")
-    assert row.kind is Kind.NOT_APPLICABLE and "hold-out" in row.reason
+    assert row.kind is RowKind.NOT_APPLICABLE and "hold-out" in row.reason
 
 
 def test_it_holds_as_often_as_it_says() -> None:
@@ -107,6 +107,6 @@ def test_it_holds_as_often_as_it_says() -> None:
     values = []
     for seed in range(200):
         case, plain = held_out(cut(), points(100, seed, noise=NOISE), radius=RADIUS)
-        values += [row.value or 0.0 for row in rows(case, slopes, plain)]
+        values += [row.value or 0.0 for row in robust_rows(case, slopes, plain)]
     assert len(values) == 200 and max(values) < 0.6
     assert sum(value < truth for value in values) <= 18  # Bin(200, 0.05) is above 18 with a chance below 1 %

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample, outputs
-from normgauge.certificates.scores import rows
+from normgauge.certificates.facts.sample import DataSample, model_outputs
+from normgauge.certificates.scores import score_rows
 from normgauge.core.certificate import Row
 
 
@@ -24,20 +24,20 @@ def two_layers() -> nn.Sequential:
     return net.eval()
 
 
-def sample(count: int = 60, seed: int = 0) -> Sample:
+def sample(count: int = 60, seed: int = 0) -> DataSample:
     """Points of the plane in the positive quadrant, the larger coordinate is the class."""
     x = torch.rand(count, 2, generator=torch.Generator().manual_seed(seed)) + 0.1
-    return Sample(x, (x[:, 1] > x[:, 0]).long())
+    return DataSample(x, (x[:, 1] > x[:, 0]).long())
 
 
-def images(count: int = 80, seed: int = 0) -> Sample:
+def images(count: int = 80, seed: int = 0) -> DataSample:
     """6x6 images in three classes: where their brightest third is."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % 3
     x = torch.randn(count, 1, 6, 6, generator=generator)
     for k in range(3):
         x[labels == k, :, 2 * k : 2 * k + 2] += 1.5
-    return Sample(x, labels)
+    return DataSample(x, labels)
 
 
 def conv_net(norm: str | None = "batch") -> nn.Sequential:
@@ -56,7 +56,7 @@ def conv_net(norm: str | None = "batch") -> nn.Sequential:
     )
 
 
-def trained(net: nn.Module, data: Sample, steps: int = 60) -> nn.Module:
+def trained(net: nn.Module, data: DataSample, steps: int = 60) -> nn.Module:
     """A few steps on all samples."""
     assert data.inputs is not None and data.labels is not None
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -68,14 +68,14 @@ def trained(net: nn.Module, data: Sample, steps: int = 60) -> nn.Module:
     return net.eval()
 
 
-def case(net: nn.Module, data: Sample, **more: Any) -> Case:
+def case(net: nn.Module, data: DataSample, **more: Any) -> Case:
     """The case of a network and its data."""
-    return Case(net, data, outputs(net, data), **more)
+    return Case(net, data, model_outputs(net, data), **more)
 
 
-def scored(net: nn.Module, data: Sample, *, more: dict[str, Any] | None = None, **facts: Any) -> dict[str, Row]:
+def scored(net: nn.Module, data: DataSample, *, more: dict[str, Any] | None = None, **facts: Any) -> dict[str, Row]:
     """All rows by key without the prefix."""
-    return {row.key.removeprefix("score."): row for row in rows(case(net, data, **more or {}), **facts)}
+    return {row.key.removeprefix("score."): row for row in score_rows(case(net, data, **more or {}), **facts)}
 
 
 def rescaled(net: nn.Sequential, factors: Tensor) -> nn.Sequential:

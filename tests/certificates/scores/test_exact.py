@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import normgauge as ng
 from normgauge.certificates.facts.cells import one_cell, voronoi
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.scores import norms
 from normgauge.certificates.scores.flatness import score_pac_bayes, score_pac_bayes_aware
 from normgauge.certificates.scores.function import (
@@ -22,7 +22,7 @@ from normgauge.certificates.scores.function import (
     score_spherical_sharpness,
 )
 from normgauge.certificates.scores.norms import score_path_norm
-from normgauge.core.certificate import Consumed, Kind
+from normgauge.core.certificate import Consumed, RowKind
 from normgauge.core.errors import InputError
 from tests.certificates.scores.made import sample, scored, two_layers
 
@@ -76,7 +76,7 @@ def test_the_margin_is_the_tenth_percentile_and_divides_each_score(found):
     values = torch.where(data.labels == 0, 6 * x[:, 0] - 5 * x[:, 1], 5 * x[:, 1] - 6 * x[:, 0]).sort().values
     gamma = score_margin(two_layers()(x).detach(), data.labels) if values[5] > 0 else None
     if gamma is None:
-        assert rows["inverse-margin"].kind is Kind.NOT_APPLICABLE
+        assert rows["inverse-margin"].kind is RowKind.NOT_APPLICABLE
         return
     assert gamma == pytest.approx(float(values[5]), rel=1e-5)
     assert rows["inverse-margin"].value == pytest.approx(math.sqrt(gamma**-2 / M), rel=1e-5)
@@ -95,7 +95,7 @@ def test_margins_losses_and_errors_of_five_samples():
     logits = torch.tensor([[2.0, 0.0], [0.0, 3.0], [5.0, 1.0], [0.0, 9.0], [1.0, 1.0]])
     labels = torch.tensor([0, 1, 0, 1, 0])
     assert score_margin(logits[:4], labels[:4]) == 2.0
-    rows = scored(nn.Identity(), Sample(logits, labels))
+    rows = scored(nn.Identity(), DataSample(logits, labels))
     assert rows["train-error"].value == pytest.approx(-0.2)  # the tie is wrong
     expected = math.fsum(math.log1p(math.exp(-v)) for v in (2, 3, 4, 9, 0)) / 5
     assert rows["train-loss"].value == pytest.approx(-expected, rel=1e-6)
@@ -173,8 +173,8 @@ def test_pac_bayes_terms_add_up_to_the_published_formula():
 
 
 def test_cell_sensitivity_is_the_mean_over_pairs_of_one_cell_by_hand():
-    train = Sample(torch.tensor([[0.0], [0.1], [10.0]]), torch.tensor([0, 0, 1]))
-    fresh = Sample(torch.tensor([[0.2], [9.0]]), None)
+    train = DataSample(torch.tensor([[0.0], [0.1], [10.0]]), torch.tensor([0, 0, 1]))
+    fresh = DataSample(torch.tensor([[0.2], [9.0]]), None)
     sure, other = [50.0, 0.0], [0.0, 50.0]
     here, there = torch.tensor([sure, other, other]), torch.tensor([sure, other])
     cells = voronoi(torch.tensor([[0.0], [10.0]]))
@@ -186,12 +186,12 @@ def test_cell_sensitivity_is_the_mean_over_pairs_of_one_cell_by_hand():
 
 
 def test_cells_without_fresh_points_are_left_out_and_their_mass_said():
-    train = Sample(torch.tensor([[0.0], [10.0]]), torch.tensor([0, 1]))
-    fresh = Sample(torch.tensor([[0.2]]), None)
+    train = DataSample(torch.tensor([[0.0], [10.0]]), torch.tensor([0, 1]))
+    fresh = DataSample(torch.tensor([[0.2]]), None)
     said = torch.zeros(2, 2), torch.zeros(1, 2)
     cells = voronoi(torch.tensor([[0.0], [10.0]]))
     assert score_cell_sensitivity((train, said[0]), (fresh, said[1]), cells) == (0.0, 0.5)
-    far = Sample(torch.tensor([[10.0]]), torch.tensor([1]))
+    far = DataSample(torch.tensor([[10.0]]), torch.tensor([1]))
     with pytest.raises(InputError, match="more unlabeled data"):
         score_cell_sensitivity((far, said[0][:1]), (fresh, said[1]), cells)
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.certificates.scores.flatness import Search, score_noise
-from normgauge.certificates.scores.fold import folded
+from normgauge.certificates.scores.fold import folded_model
 from tests.certificates.scores.made import conv_net, images, rescaled, sample, scored, trained
 
 FREE = (
@@ -93,7 +93,7 @@ def test_the_folded_network_computes_the_same_and_the_model_is_untouched():
     data = images()
     net = trained(conv_net("batch"), data).train()
     before = {k: v.clone() for k, v in net.state_dict().items()}
-    twin = folded(net, data.inputs[:2])
+    twin = folded_model(net, data.inputs[:2])
     assert not [m for m in twin.modules() if isinstance(m, nn.BatchNorm2d)]
     assert net.training and all(torch.equal(v, net.state_dict()[k]) for k, v in before.items())
     assert torch.allclose(twin(data.inputs), net.eval()(data.inputs), atol=1e-5)
@@ -128,14 +128,14 @@ class Twice(nn.Module):
     ids=["shared", "twice", "no-statistics"],
 )
 def test_a_batch_norm_that_cannot_be_folded_stays(net):
-    twin = folded(net.eval(), sample(4).inputs)
+    twin = folded_model(net.eval(), sample(4).inputs)
     assert [m for m in twin.modules() if isinstance(m, nn.BatchNorm1d)]
     assert torch.equal(twin(sample(8).inputs), net(sample(8).inputs))
 
 
 def test_parametrized_weights_are_written_out():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)), nn.ReLU(), nn.Linear(3, 2)).eval()
-    twin = folded(net, sample(4).inputs)
+    twin = folded_model(net, sample(4).inputs)
     assert sorted(name for name, _ in twin.named_parameters()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
     assert torch.allclose(twin(sample(4).inputs), net(sample(4).inputs))
 

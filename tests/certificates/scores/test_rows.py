@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.scores import SCORES, Ground, rows, score_values
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.scores import SCORES, Ground, score_rows, score_values
 from normgauge.certificates.scores.flatness import score_noise
 from normgauge.certificates.scores.ground import ROUGH, SEARCH
-from normgauge.certificates.scores.norms import distances, multiplications
-from normgauge.core.certificate import Consumed, Kind, Row
+from normgauge.certificates.scores.norms import multiplications, weight_changes
+from normgauge.core.certificate import Consumed, Row, RowKind
 from normgauge.core.errors import InputError
 from tests.certificates.scores.made import case, conv_net, images, sample, scored, trained, two_layers
 
@@ -51,9 +51,9 @@ def test_every_row_is_there_and_says_what_it_is(net):
     for row in rows.values():
         assert row.family == "score" and row.confidence is None and row.source and row.formula
         assert "larger predicts worse" in row.quantity
-        assert row.kind in (Kind.SCORE, Kind.NOT_APPLICABLE)
-        assert bool(row.reason) is (row.kind is Kind.NOT_APPLICABLE)
-        assert (row.value is not None and bool(row.terms)) is (row.kind is Kind.SCORE)
+        assert row.kind in (RowKind.SCORE, RowKind.NOT_APPLICABLE)
+        assert bool(row.reason) is (row.kind is RowKind.NOT_APPLICABLE)
+        assert (row.value is not None and bool(row.terms)) is (row.kind is RowKind.SCORE)
         assert Row.from_json(json.loads(json.dumps(row.to_json(), allow_nan=False))) == row
 
 
@@ -74,12 +74,12 @@ def test_initial_weights_of_another_network_are_refused_in_the_row():
     net, data = two_layers(), sample()
     assert "do not fit" in scored(net, data, initial={"x": torch.zeros(1)})["fro-dist"].reason
     with pytest.raises(InputError, match="other names or shapes"):
-        distances({"0.weight": torch.zeros(2, 2)}, {"weight": torch.zeros(2, 2)})
+        weight_changes({"0.weight": torch.zeros(2, 2)}, {"weight": torch.zeros(2, 2)})
     assert scored(net, data, initial=copy.deepcopy(net.state_dict()))["fro-dist"].value == 0.0
     assert "ranks nothing" in scored(net, _right(data), initial=net.state_dict())["log-spec-init-main"].reason
 
 
-def _right(data: Sample) -> Sample:
+def _right(data: DataSample) -> DataSample:
     """Only what the network of two layers classifies with a margin."""
     x = data.inputs
     return data.part(torch.where(data.labels == 0, 6 * x[:, 0] - 5 * x[:, 1], 5 * x[:, 1] - 6 * x[:, 0]) > 0.1)
@@ -123,10 +123,10 @@ def test_word_numbers_have_no_slopes():
 
     torch.manual_seed(0)
     words = torch.randint(0, 5, (20, 3))
-    rows = scored(Words().eval(), Sample(words, words[:, 0] % 2))
+    rows = scored(Words().eval(), DataSample(words, words[:, 0] % 2))
     assert "whole numbers" in rows["input-gradient"].reason
     assert "whole numbers" in rows["noise-sensitivity"].reason
-    assert rows["l2"].kind is Kind.SCORE and "Embedding" in rows["path-norm"].reason
+    assert rows["l2"].kind is RowKind.SCORE and "Embedding" in rows["path-norm"].reason
 
 
 def test_the_model_and_the_random_state_are_left_as_they_are():
@@ -152,7 +152,7 @@ def test_cell_sensitivity_says_that_it_used_unlabeled_data():
 
 def test_progress_is_told():
     told: list[float] = []
-    list(rows(case(two_layers(), sample(), progress=lambda _, share: told.append(share))))
+    list(score_rows(case(two_layers(), sample(), progress=lambda _, share: told.append(share))))
     assert told == sorted(told) and told[-1] == 1.0
 
 
@@ -192,4 +192,4 @@ def test_padding_with_zeros_has_paths_and_padding_with_ones_has_not(value, fits)
             return self.head(nn.functional.pad(x, (1, 1), "constant", value))
 
     row = scored(Padded().eval(), sample(20))["path-norm"]
-    assert (row.kind is Kind.SCORE) is fits
+    assert (row.kind is RowKind.SCORE) is fits

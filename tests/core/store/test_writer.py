@@ -310,7 +310,7 @@ def test_a_name_that_was_snatched_is_left_and_no_name_is_said(tmp_path, monkeypa
     writer = store.create(tmp_path / "a", header())
     assert writer.path.name == "run-2.jsonl"
     writer.close()
-    monkeypatch.setattr(module, "names", lambda path: [path / "run.jsonl"])
+    monkeypatch.setattr(module, "candidate_paths", lambda path: [path / "run.jsonl"])
     with pytest.raises(store.StoreError, match="no free name"):
         store.create(tmp_path / "a", header())
 

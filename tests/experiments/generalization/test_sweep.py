@@ -14,7 +14,7 @@ import torch
 from experiments.generalization import sweep, sweep_net
 from experiments.generalization.sweep_net import Images
 from experiments.generalization.sweep_plan import GRIDS, Net, plan
-from normgauge.certificates.scores import Sample, cells_of
+from normgauge.certificates.scores import DataSample, cells_of
 
 NETS = (
     Net("mlp", "batch", 2, 16, 0.05, 32, 0.0, 0, "made"),
@@ -36,7 +36,7 @@ def made(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.fixture(scope="module")
 def shown() -> Images:
     train, fresh, test = made(200, 0), made(200, 1), made(200, 2)
-    return Images(*train, fresh[0], *test, cells_of(Sample(fresh[0], None)))
+    return Images(*train, fresh[0], *test, cells_of(DataSample(fresh[0], None)))
 
 
 def test_the_plan_has_more_than_300_networks_each_once_and_covers_both_kinds():

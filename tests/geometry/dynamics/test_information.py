@@ -3,7 +3,14 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.dynamics import ScaleFree, compare, fisher, radial_directions, scores, tangent_directions
+from normgauge.geometry.dynamics import (
+    ScaleFree,
+    compare_metrics,
+    fisher,
+    radial_directions,
+    scores,
+    tangent_directions,
+)
 from tests.geometry.dynamics.nets import batch_norm_net, data
 
 
@@ -39,7 +46,7 @@ def test_the_matrix_is_that_of_per_sample_gradients(training):
 def test_fisher_does_not_see_an_exact_symmetry_and_cho_lee_does(eps):
     net, groups = batch_norm_net(eps=eps)
     for group in groups:
-        found = compare(net, data()[0], group)
+        found = compare_metrics(net, data()[0], group)
         ones = torch.ones(group.rows, dtype=torch.float64)
         assert torch.allclose(found.cho_lee_radial, ones) and torch.allclose(found.cho_lee_tangent, ones)
         share = float((found.fisher_radial / found.fisher_tangent).median())
@@ -60,10 +67,10 @@ def test_layer_norm_shifts_are_invisible_too():
 def test_both_metrics_are_the_same_in_every_gauge():
     net, groups = batch_norm_net()
     x = data()[0]
-    before = compare(net, x, groups[0])
+    before = compare_metrics(net, x, groups[0])
     with torch.no_grad():
         net[0].weight *= 100
-    after = compare(net, x, groups[0])
+    after = compare_metrics(net, x, groups[0])
     assert torch.allclose(after.fisher_tangent, before.fisher_tangent, rtol=1e-9)
     euclidean = [{"0.weight": torch.eye(12, 8)}]
     large = float(fisher(net, x, euclidean))
@@ -77,7 +84,7 @@ def test_the_model_is_left_as_it_was():
     net[4].eval()
     net.requires_grad_(False)
     state = {name: value.clone() for name, value in net.state_dict().items()}
-    compare(net, data()[0], groups[0])
+    compare_metrics(net, data()[0], groups[0])
     assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
     assert net[1].training and not net[4].training
     assert not any(p.requires_grad or p.grad is not None for p in net.parameters())
@@ -86,8 +93,10 @@ def test_the_model_is_left_as_it_was():
 def test_a_frozen_layer_is_measured_frozen():
     net, groups = batch_norm_net()
     net[1].eval()
-    assert float(compare(net, data()[0], groups[0]).fisher_radial.min()) > 1e-6  # affine now, and not scale-free
-    assert float(compare(net, data()[0], groups[1]).fisher_radial.max()) < 1e-25
+    assert (
+        float(compare_metrics(net, data()[0], groups[0]).fisher_radial.min()) > 1e-6
+    )  # affine now, and not scale-free
+    assert float(compare_metrics(net, data()[0], groups[1]).fisher_radial.max()) < 1e-25
 
 
 def test_directions_are_of_one_row_each():
@@ -136,5 +145,5 @@ def test_an_output_that_is_no_logits_is_refused():
 
 def test_groups_of_several_parameters():
     net = nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6, eps=1e-30), nn.Tanh(), nn.Linear(6, 3)).double()
-    found = compare(net, torch.randn(8, 5, dtype=torch.float64), ScaleFree(("0.weight", "0.bias"), 1))
+    found = compare_metrics(net, torch.randn(8, 5, dtype=torch.float64), ScaleFree(("0.weight", "0.bias"), 1))
     assert float(found.fisher_radial) < 1e-25 < 1e-6 < float(found.fisher_tangent)

@@ -11,7 +11,7 @@ from normgauge.geometry.dynamics import (
     measure,
     norm_growth_residual,
     snapshot,
-    split,
+    split_gradient,
     vectors,
 )
 from tests.geometry.dynamics.nets import backward, batch_norm_net, data
@@ -29,7 +29,7 @@ def test_the_radial_gradient_is_zero_and_the_tangential_is_all_of_it():
 def test_split_is_an_orthogonal_sum():
     generator = torch.Generator().manual_seed(0)
     w, g = torch.randn(2, 5, 7, generator=generator, dtype=torch.float64)
-    radial, across = split(w, g)
+    radial, across = split_gradient(w, g)
     unit = w / w.norm(dim=1, keepdim=True)
     assert torch.allclose(radial[:, None] * unit + across, g, rtol=1e-12)
     assert torch.allclose((across * w).sum(1), torch.zeros(5, dtype=torch.float64), atol=1e-14)

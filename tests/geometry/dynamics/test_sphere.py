@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.dynamics.sphere import WALKS, angle, tangent, unit, walk
+from normgauge.geometry.dynamics.sphere import WALKS, angle, tangent, unit_weights, walk
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def drawn():
     """Points, velocities and something to carry, all tangent."""
     generator = torch.Generator().manual_seed(0)
     u, v, a = torch.randn(3, 6, 5, generator=generator, dtype=torch.float64)
-    u = unit(u)
+    u = unit_weights(u)
     return u, tangent(u, v), tangent(u, a)
 
 
@@ -68,4 +68,4 @@ def test_a_vector_without_direction_is_refused_by_row(bad):
     w = torch.ones(3, 2)
     w[1] = bad
     with pytest.raises(InputError, match=r"1 of 3 scale-free vectors .* rows \[1\]"):
-        unit(w)
+        unit_weights(w)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import Product, covariate_shift, eigenvalues, landscape, scale_free
-from normgauge.geometry.hessian.operator import dense
+from normgauge.geometry.hessian.operator import dense_matrix
 from normgauge.geometry.hessian.product import zero_tensors
 from tests.geometry.hessian.made import data, fitted, net
 
@@ -48,9 +48,9 @@ def test_scaling_single_channels_needs_channel_units():
 
 def test_the_scaled_matrix_is_dhd():
     product = Product(net(), F.cross_entropy, [data()], dtype=torch.float64)
-    whole = dense(product)
+    whole = dense_matrix(product)
     d = torch.cat([p.detach().double().norm().expand(p.numel()) for p in net().parameters()])
-    assert torch.allclose(dense(scale_free(product)), d[:, None] * whole * d[None], rtol=1e-6, atol=1e-12)
+    assert torch.allclose(dense_matrix(scale_free(product)), d[:, None] * whole * d[None], rtol=1e-6, atol=1e-12)
     assert zero_tensors(product) == ["1.bias"]
     with pytest.raises(InputError, match="tensor or channel"):
         scale_free(product, "row")

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from normgauge.geometry.hessian import Product, eigenvalues
-from normgauge.geometry.hessian.lanczos import Krylov, gaussian, length, solve
-from normgauge.geometry.hessian.operator import Mapped, dense, of_matrix
+from normgauge.geometry.hessian.lanczos import LanczosBasis, gaussian, length, solve
+from normgauge.geometry.hessian.operator import Mapped, dense_matrix, of_matrix
 from tests.geometry.hessian.made import benchmark, data, fitted, net
 
 
@@ -22,7 +22,7 @@ def spread(size: int = 300, seed: int = 0) -> tuple[Mapped, torch.Tensor]:
 
 def test_both_ends_of_a_network():
     product = Product(fitted(net()), F.cross_entropy, [data()], mode="train", dtype=torch.float64)
-    wanted = torch.linalg.eigvalsh(dense(product)).flip(0)
+    wanted = torch.linalg.eigvalsh(dense_matrix(product)).flip(0)
     found, _ = eigenvalues(product, 5, 2, tolerance=1e-8)
     assert found.converged
     assert torch.allclose(found.values, wanted[[0, 1, 2, 3, 4, -2, -1]], rtol=1e-7, atol=1e-9)
@@ -41,7 +41,7 @@ def test_residuals_and_errors_hold():
 def test_restarts_find_what_a_small_basis_cannot():
     matrix, wanted = spread()
     generator = torch.Generator().manual_seed(0)
-    krylov = Krylov(matrix, gaussian(matrix, generator), generator, 20)
+    krylov = LanczosBasis(matrix, gaussian(matrix, generator), generator, 20)
     found = solve(krylov, 3, 1, tolerance=1e-9, products=600)
     assert krylov.products > 60  # several restarts
     assert torch.allclose(found.values, wanted[[0, 1, 2, -1]], rtol=1e-8)
@@ -52,7 +52,7 @@ def test_restarts_find_what_a_small_basis_cannot():
 def test_the_basis_stays_orthogonal_where_eigenvalues_converge_early():
     values = torch.cat([torch.logspace(12, 0, 13), torch.linspace(0, 1, 187)]).double()
     matrix, generator = of_matrix(torch.diag(values)), torch.Generator().manual_seed(0)
-    krylov = Krylov(matrix, gaussian(matrix, generator), generator, 60)
+    krylov = LanczosBasis(matrix, gaussian(matrix, generator), generator, 60)
     for _ in range(60):
         krylov.grow()
     basis = krylov.vectors[:60]
@@ -84,7 +84,7 @@ def test_too_few_products_are_said():
 def test_scipy_agrees():
     linalg = pytest.importorskip("scipy.sparse.linalg")
     matrix, _ = spread(seed=3)
-    wanted = linalg.eigsh(dense(matrix).numpy(), 3, which="LA", return_eigenvectors=False)
+    wanted = linalg.eigsh(dense_matrix(matrix).numpy(), 3, which="LA", return_eigenvectors=False)
     found, _ = eigenvalues(matrix, 3, tolerance=1e-9)
     assert sorted(found.values.tolist()) == pytest.approx(sorted(wanted), 1e-8)
 
@@ -93,7 +93,7 @@ def test_float32_sums_keep_their_digits():
     vector = torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
     assert length(vector) == pytest.approx(float(vector.double().norm()), rel=1e-12)
     matrix, wanted = spread()
-    found, _ = eigenvalues(of_matrix(dense(matrix).float()), 3, tolerance=1e-6)
+    found, _ = eigenvalues(of_matrix(dense_matrix(matrix).float()), 3, tolerance=1e-6)
     assert torch.allclose(found.values, wanted[:3], rtol=3e-6)
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import Product, dense_hessian
 from normgauge.geometry.hessian.graph import ATTENTION_NOTE
-from normgauge.geometry.hessian.operator import dense
+from normgauge.geometry.hessian.operator import dense_matrix
 from normgauge.geometry.hessian.product import by_layer
 from tests.geometry.hessian.made import benchmark, data, fitted, net
 from tests.instrument.test_model_untouched import assert_untouched, prepared, snapshot
@@ -33,7 +33,7 @@ def test_the_hessian_is_that_of_differences_of_gradients(name):
     bench = benchmark()
     model, batch, mode = bench.case(name)
     wanted = bench.truth(*bench.flat_loss(model, batch))
-    found = dense(Product(model, F.cross_entropy, [batch], mode=mode), symmetric=False)
+    found = dense_matrix(Product(model, F.cross_entropy, [batch], mode=mode), symmetric=False)
     assert bench.off(found, wanted) < 1e-10
     assert bench.off(found, found.T) < 1e-12
 
@@ -107,12 +107,12 @@ def test_a_streamed_product_refuses_a_model_that_moved_on():
 
 def test_blocks_are_those_of_the_whole_matrix():
     product = Product(net().double(), F.cross_entropy, [data()], mode="train")
-    whole = dense(product)
+    whole = dense_matrix(product)
     groups = by_layer(product.names)
     assert list(groups) == ["0", "1", "3"]
     names = groups["1"]
     first, last = product.blocks[names[0]], product.blocks[names[-1]]
-    assert torch.allclose(dense(product.block(names)), whole[first.start : last.stop, first.start : last.stop])
+    assert torch.allclose(dense_matrix(product.block(names)), whole[first.start : last.stop, first.start : last.stop])
 
 
 def test_a_flat_vector_is_the_parameters_in_order():
@@ -155,7 +155,7 @@ class Recurrent(nn.Module):
 def test_recurrent_layers_differentiate_twice(dtype):
     torch.manual_seed(0)
     product = Product(Recurrent(), F.cross_entropy, [data()], dtype=dtype)
-    matrix = dense(product, symmetric=False)
+    matrix = dense_matrix(product, symmetric=False)
     assert torch.allclose(matrix, matrix.T, atol=1e-6)
     assert float(matrix[product.blocks["cells.weight_ih_l0"]].norm()) > 1e-3
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from normgauge.geometry.hessian import Product, eigenvalues, spectral_density
-from normgauge.geometry.hessian.lanczos import Krylov, gaussian
-from normgauge.geometry.hessian.operator import dense, of_matrix
+from normgauge.geometry.hessian.lanczos import LanczosBasis, gaussian
+from normgauge.geometry.hessian.operator import dense_matrix, of_matrix
 from normgauge.geometry.hessian.stochastic import _probe, exact_density
 from tests.geometry.hessian.made import benchmark, data, fitted, net
 
@@ -28,7 +28,7 @@ def test_outliers_are_counted_once(matrix):
 
 def test_plain_lanczos_makes_ghosts_and_ours_does_not(matrix):
     generator = torch.Generator().manual_seed(0)
-    krylov = Krylov(matrix, gaussian(matrix, generator), generator, 60)
+    krylov = LanczosBasis(matrix, gaussian(matrix, generator), generator, 60)
     for _ in range(60):
         krylov.grow()
     assert int((krylov.spectrum()[0] > 2).sum()) == 6
@@ -46,7 +46,7 @@ def test_weights_sum_to_one_and_give_the_moments(matrix):
     found = spectral_density(matrix, known, probes=6, steps=30)
     assert math.fsum(w for _, w in found.points()) == pytest.approx(1)
     for power in (1, 2):
-        wanted = float(torch.linalg.matrix_power(dense(matrix), power).trace()) / matrix.size
+        wanted = float(torch.linalg.matrix_power(dense_matrix(matrix), power).trace()) / matrix.size
         assert math.fsum(w * v**power for v, w in found.points()) == pytest.approx(wanted, 0.06)
     assert found.count(2.0) == pytest.approx(6)
 
@@ -56,13 +56,13 @@ def test_the_quadrature_is_exact_for_low_powers(matrix):
     values, shares, _ = _probe(matrix, start, torch.Generator(), 6)
     v = start / start.norm()
     for power in range(12):
-        wanted = float(v @ torch.linalg.matrix_power(dense(matrix), power) @ v)
+        wanted = float(v @ torch.linalg.matrix_power(dense_matrix(matrix), power) @ v)
         assert float((shares * values**power).sum()) == pytest.approx(wanted, 1e-9)
 
 
 def test_a_network_against_all_its_eigenvalues():
     product = Product(fitted(net(hidden=12), steps=150), F.cross_entropy, [data()], dtype=torch.float64)
-    values = torch.linalg.eigvalsh(dense(product)).flip(0)
+    values = torch.linalg.eigvalsh(dense_matrix(product)).flip(0)
     known, _ = eigenvalues(product, 4)
     found, exact = spectral_density(product, known, probes=8, steps=40), exact_density(values.tolist())
     assert found.outliers == exact.outliers > 0

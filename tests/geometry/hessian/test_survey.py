@@ -79,10 +79,10 @@ def test_the_model_is_untouched():
 
 
 def test_a_page_without_density_or_layers():
-    from normgauge.render.curvature import html
+    from normgauge.render.curvature import curvature_html
 
     found = ng.curvature(net(hidden=120), F.cross_entropy, data(), layers=False, top=1)
-    page = html(dataclasses.replace(found, layers=(), converged=False))
+    page = curvature_html(dataclasses.replace(found, layers=(), converged=False))
     assert found.density is None and "<polyline" not in page and "did not settle" in page
     assert "<h2>Layers</h2>" not in page
 

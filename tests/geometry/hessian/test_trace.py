@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import Product, eigenvalues, estimate_trace
-from normgauge.geometry.hessian.operator import dense, of_matrix
+from normgauge.geometry.hessian.operator import dense_matrix, of_matrix
 from tests.geometry.hessian.made import data, fitted, net
 
 
@@ -18,7 +18,7 @@ def product():
 
 
 def test_estimates_lie_within_their_errors(product):
-    wanted = float(dense(product).trace())
+    wanted = float(dense_matrix(product).trace())
     off = []
     for seed in range(40):
         found, _ = estimate_trace(product, 24, seed=seed)
@@ -29,7 +29,7 @@ def test_estimates_lie_within_their_errors(product):
 
 
 def test_parts_add_up_and_are_right(product):
-    whole = dense(product)
+    whole = dense_matrix(product)
     total, parts = estimate_trace(product, 400, parts=product.blocks)
     assert sum(part.value for part in parts.values()) == pytest.approx(total.value)
     for name, place in product.blocks.items():
@@ -38,7 +38,7 @@ def test_parts_add_up_and_are_right(product):
 
 
 def test_known_directions_take_the_error_out(product):
-    wanted = float(dense(product).trace())
+    wanted = float(dense_matrix(product).trace())
     _, krylov = eigenvalues(product, 10, tolerance=1e-8)
     plain, _ = estimate_trace(product, 16)
     better, _ = estimate_trace(product, 16, krylov=krylov)

@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks.null_space import Truth, truth
 from normgauge.core.symmetry import Symmetries
-from normgauge.geometry.symmetry.find import analysed, report
+from normgauge.geometry.symmetry.find import analysed, report_symmetries
 from normgauge.geometry.symmetry.generators import tangents
 
 
@@ -34,7 +34,7 @@ def checked(model: nn.Module, batches: Sequence[Any], mode: str = "train") -> tu
     """What is found, after every direction of it was seen to be in the null space; and the truth."""
     right = truth(model, batches, mode)
     with analysed(model, batches[0], mode) as found:
-        said = report(found, mode)
+        said = report_symmetries(found, mode)
         kept = {(g.what, g.parameters) for g in said.groups}
         for generator in found.generators:
             if (generator.what, generator.parameters) in kept:

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.symmetry.groups import ScaleFree, check_groups, spread, vectors
+from normgauge.geometry.symmetry.groups import ScaleFree, check_groups, spread_vectors, vectors
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_transposed_convolution_is_cut_along_its_second_dimension_and_its_bias
 @pytest.mark.parametrize(("prefix", "dim"), [("conv", 0), ("up", 1)], ids=["conv", "up"])
 def test_spread_is_the_way_back(named, prefix, dim, rows):
     group = ScaleFree((f"{prefix}.weight", f"{prefix}.bias"), rows, dim)
-    back = spread(group, vectors(group, named), named)
+    back = spread_vectors(group, vectors(group, named), named)
     assert all(torch.equal(back[name], named[name]) for name in group.parameters)
 
 
@@ -48,7 +48,7 @@ def test_the_function_does_not_change_when_a_row_is_scaled():
     x, named = torch.randn(5, 3, 4, 4, dtype=torch.float64), dict(net.named_parameters())
     group, before = ScaleFree(("0.weight",), 4, dim=1), net(x)
     factors = torch.tensor([[0.1], [3.0], [7.0], [100.0]], dtype=torch.float64)
-    scaled = spread(group, factors * vectors(group, named).detach(), named)
+    scaled = spread_vectors(group, factors * vectors(group, named).detach(), named)
     net[0].weight.data.copy_(scaled["0.weight"])
     assert torch.allclose(net(x), before, rtol=1e-12)
 
@@ -87,4 +87,4 @@ def test_a_parameter_belongs_to_one_group(named):
 
 def test_vectors_of_another_size_are_refused(named):
     with pytest.raises(InputError, match="expected vectors of shape"):
-        spread(ScaleFree(("conv.weight",), 6), torch.zeros(6, 3), named)
+        spread_vectors(ScaleFree(("conv.weight",), 6), torch.zeros(6, 3), named)

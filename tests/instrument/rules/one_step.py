@@ -13,7 +13,7 @@ from normgauge.core.bound import Scope
 from normgauge.instrument.compose import Composition, compose
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Context, Flow, Transfer
-from normgauge.instrument.trace import record
+from normgauge.instrument.trace import record_trace
 
 SLACK = 1e-6
 
@@ -32,7 +32,7 @@ def composed(function: Callable[[Tensor], Any], x: Tensor, scope: str = "global"
         return (out[0] if isinstance(out, tuple) else out), []
 
     model = Wrapped(function)
-    trace = record(model, (x,), {}, x, pick, REGISTRY.is_leaf, lambda target: None)
+    trace = record_trace(model, (x,), {}, x, pick, REGISTRY.is_leaf, lambda target: None)
     return compose(trace, REGISTRY, Context(Scope.parse(scope), samples))
 
 

@@ -13,7 +13,7 @@ from normgauge.instrument.compose import compose
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.expand import EXPANSIONS, expansion_of
 from normgauge.instrument.rules.flow import Context
-from normgauge.instrument.trace import record
+from normgauge.instrument.trace import record_trace
 from tests.instrument.rules.one_step import jacobian_norm
 
 PAD = torch.tensor([[False] * 4, [False, False, True, True]])
@@ -94,7 +94,7 @@ def test_the_equations_agree_and_bound_the_jacobian(name):
     model = Called(module.double().eval(), how)
     x = torch.randn(2, 4, 6).double()
     with sdpa_kernel(SDPBackend.MATH):
-        trace = record(model, (x,), {}, x, lambda out: (first(out), []), REGISTRY.is_leaf, expansion_of)
+        trace = record_trace(model, (x,), {}, x, lambda out: (first(out), []), REGISTRY.is_leaf, expansion_of)
         assert not any(step.trouble for step in trace.steps)
         found = jacobian_norm(lambda x: first(model(x)), x)
         uppers = []
@@ -121,6 +121,6 @@ def test_a_changed_forward_is_not_expanded():
 def test_equations_that_disagree_make_the_result_unknown(monkeypatch):
     monkeypatch.setitem(EXPANSIONS, nn.RNNCell, lambda module, input, hx=None: F.linear(input, module.weight_ih))
     cell, x = nn.RNNCell(2, 3).double(), torch.randn(2, 2).double()
-    trace = record(cell, (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
+    trace = record_trace(cell, (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
     assert any("disagree" in step.trouble for step in trace.steps)
     assert math.isinf(float(compose(trace, REGISTRY, Context(Scope.parse("point"), 1)).log_upper))

@@ -13,7 +13,7 @@ from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Context, SamplesMixed
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.instrument.rules.recognise import recognise, root_mean_square, smooth_gate, standardize
-from normgauge.instrument.trace import record
+from normgauge.instrument.trace import record_trace
 from tests.instrument.rules.one_step import Wrapped, composed, inside, jacobian_norm
 
 EPS = 1e-5
@@ -75,7 +75,7 @@ STANDARDS = [centred, by_variance, by_one_over, variance_and_mean, moments, in_p
 
 
 def traced(function, x: Tensor):
-    return record(Wrapped(function), (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, lambda target: None)
+    return record_trace(Wrapped(function), (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, lambda target: None)
 
 
 def measured(function, x: Tensor, scope: str, samples: int = 1):

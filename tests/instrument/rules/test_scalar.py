@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.instrument.rules.intervals import Box, Tail
-from normgauge.instrument.rules.scalar import Dual, bounds, computed, run, whole_line
+from normgauge.instrument.rules.scalar import Dual, computed, run, slope_bounds, whole_line
 
 
 class Does(nn.Module):
@@ -126,7 +126,7 @@ def test_boxes_and_tails_hold_what_they_enclose():
         check(run(tuple(program), Dual(tail, tail.number(float(sign)))), value, sign * slope, t, trial, program)
         x = torch.randn(30).double() * 2
         value, slope = truth(tuple(program), x)
-        steep, low, high, sure = bounds(tuple(program), x - 0.01, x + 0.01)
+        steep, low, high, sure = slope_bounds(tuple(program), x - 0.01, x + 0.01)
         good = value.isfinite() & slope.isfinite()
         slack = 1e-9 * (1 + value.abs())
         assert bool(((value >= low - slack) & (value <= high + slack))[good].all()), (trial, program)

@@ -16,13 +16,13 @@ from normgauge.core.bound import Scope
 from normgauge.core.interval import INF, LogInterval
 from normgauge.instrument.compose import Composition, compose, own_gain
 from normgauge.instrument.rules import REGISTRY
-from normgauge.instrument.rules.conv import Layer, layout
+from normgauge.instrument.rules.conv import ConvLayer, layout
 from normgauge.instrument.rules.flow import Context, Gain, SamplesMixed, Transfer
 from normgauge.instrument.rules.recognise import recognise
-from normgauge.instrument.rules.worked import result, stated, within, worst
+from normgauge.instrument.rules.worked import result, stated_gain, within, worst_sample
 from normgauge.instrument.spectral.conv import ConvSpec
 from normgauge.instrument.testing import check_rule, make_bench
-from normgauge.instrument.trace import record
+from normgauge.instrument.trace import record_trace
 from normgauge.instrument.trace.step import Trace
 from tests.cases import CASES, EVERYWHERE, RuleCase, statistics, weight
 from tests.instrument.rules.one_step import Wrapped
@@ -33,7 +33,7 @@ TELLS_NOTHING: dict[str, str] = {}  # rule: why it has nothing to put into its f
 
 def compositions(model: nn.Module, x: Tensor, training: bool) -> Iterator[Composition]:
     """All three scopes, the batch as one point and, where they do not interact, sample by sample."""
-    trace = recognise(record(model, (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, lambda target: None))
+    trace = recognise(record_trace(model, (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, lambda target: None))
     for scope in EVERYWHERE:
         for samples in {1, x.shape[0]} if scope != "global" else {1}:
             try:
@@ -79,8 +79,8 @@ def arithmetic(worked: str) -> list[tuple[float, float]]:
     for sentence in worked.split("; "):
         *_, put_in, said = ["", *sentence.split(" = ")]
         value = evaluated(put_in) if re.search(r"\d", put_in) else None
-        if value is not None and stated(f"= {said}") is not None:
-            log = stated(f"= {said}").hi
+        if value is not None and stated_gain(f"= {said}") is not None:
+            log = stated_gain(f"= {said}").hi
             pairs.append((value, math.exp(log) if log < INF else INF))
     return pairs
 
@@ -90,7 +90,7 @@ def check(rule: str, scope: str, transfer: Transfer) -> int:
     worked, gain = transfer.worked, own_gain(transfer)
     assert worked, f"{rule} at {scope} has no worked formula"
     assert len(worked) <= LONGEST, worked
-    said = stated(worked)
+    said = stated_gain(worked)
     assert said is not None, f"{rule}: {worked!r} does not end with '= number' or 'in [a, b]'"
     if math.isinf(gain.hi):
         assert said.hi == gain.hi, worked
@@ -246,20 +246,20 @@ def test_the_longest_rows_of_attention_are_those_at_the_sample():
 
 def test_a_padding_of_two_sizes_is_shown_as_such():
     spec = ConvSpec((9,), padding=((1, 2),))
-    assert layout(Layer(weight(2, 2, 4), None, spec)) == "K 2×2×4 on 9, stride 1, padding (1, 2)"
+    assert layout(ConvLayer(weight(2, 2, 4), None, spec)) == "K 2×2×4 on 9, stride 1, padding (1, 2)"
 
 
 def test_the_ending_is_read_back():
-    assert stated("√n = √4 = 2").hi == math.log(2)
-    assert stated("x, in [2.5, 1e+04]") == LogInterval(math.log(2.5), math.log(1e4))
-    assert stated("a = 10^400.5").hi == pytest.approx(400.5 * math.log(10))
-    assert stated("a = ∞").hi == INF and stated("a = 0").hi == -INF
-    assert stated("a = 2, at channel 3") is None and stated("") is None
+    assert stated_gain("√n = √4 = 2").hi == math.log(2)
+    assert stated_gain("x, in [2.5, 1e+04]") == LogInterval(math.log(2.5), math.log(1e4))
+    assert stated_gain("a = 10^400.5").hi == pytest.approx(400.5 * math.log(10))
+    assert stated_gain("a = ∞").hi == INF and stated_gain("a = 0").hi == -INF
+    assert stated_gain("a = 2, at channel 3") is None and stated_gain("") is None
 
 
 @pytest.mark.parametrize("log", [0.0, 1.2345, -7.5, 30.0, 800.0, -800.0, INF, -INF])
 def test_enclosures_are_rounded_outwards(log):
-    said = stated(within("x", LogInterval(log, log)))
+    said = stated_gain(within("x", LogInterval(log, log)))
     assert said.lo <= log <= said.hi
     assert said.lo == said.hi == log or said.hi - said.lo < 5e-4
 
@@ -267,7 +267,7 @@ def test_enclosures_are_rounded_outwards(log):
 def test_numbers_beyond_a_float_are_powers_of_ten():
     assert result(math.log(12.52071)) == "12.521"
     assert result(2000.0) == "10^868.5890" and result(INF) == "∞" and result(-INF) == "0"
-    assert worst(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0.0, 0.0, 9.0])) == 2
+    assert worst_sample(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0.0, 0.0, 9.0])) == 2
 
 
 def test_check_rule_compares_the_text_with_the_gain():
@@ -294,7 +294,7 @@ def test_a_text_costs_no_norm(monkeypatch):
     """Formatting alone: the texts of a wide network take a small part of its rules."""
     model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()) for _ in range(10))).double()
     x = weight(32, 64)
-    trace = record(model, (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, lambda target: None)
+    trace = record_trace(model, (x,), {}, x, lambda out: (out, []), REGISTRY.is_leaf, lambda target: None)
     calls = []
     for name in ("matrix_norm", "vector_norm", "svdvals", "eigvalsh"):
         original = getattr(torch.linalg, name)

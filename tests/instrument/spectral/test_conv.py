@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normgauge.core.errors import InputError
 from normgauge.core.interval import INF
-from normgauge.instrument.spectral.conv import ConvSpec, apply, apply_adjoint, conv_norm
+from normgauge.instrument.spectral.conv import ConvSpec, apply_adjoint, apply_conv, conv_norm
 from normgauge.instrument.spectral.power import seeded_start, top_singular
 from tests.instrument.spectral.conv_truth import random_layer, true_log_norm, true_matrix
 
@@ -51,7 +51,7 @@ def test_apply_and_adjoint_are_the_layer(seed: int) -> None:
     weight, spec = random_layer(seed)
     matrix = true_matrix(weight, spec)
     x, y = _gaussian(2, *spec.input_shape(weight)), _gaussian(2, *spec.output_shape(weight))
-    torch.testing.assert_close(apply(weight, x, spec).flatten(1), x.flatten(1) @ matrix)
+    torch.testing.assert_close(apply_conv(weight, x, spec).flatten(1), x.flatten(1) @ matrix)
     torch.testing.assert_close(apply_adjoint(weight, y, spec).flatten(1), y.flatten(1) @ matrix.T)
 
 
@@ -128,7 +128,7 @@ def test_refuses_what_cannot_run() -> None:
 def _top_pair(weight, spec, start=None, steps=60, tolerance=1e-9):
     weight = weight.double()
     start = seeded_start(spec.input_shape(weight), weight) if start is None else start
-    ways = (lambda x: apply(weight, x[None], spec)[0], lambda y: apply_adjoint(weight, y[None], spec)[0])
+    ways = (lambda x: apply_conv(weight, x[None], spec)[0], lambda y: apply_adjoint(weight, y[None], spec)[0])
     return top_singular(*ways, start, steps, tolerance)
 
 
@@ -137,7 +137,7 @@ def test_a_layers_top_pair_gives_the_gradient_and_warm_starts() -> None:
     sigma, left, right = _top_pair(weight, spec)
     assert math.log(sigma) == pytest.approx(true_log_norm(weight, spec), abs=1e-8)
     leaf = weight.clone().requires_grad_()
-    (slope,) = torch.autograd.grad((left * apply(leaf, right[None], spec)[0]).sum(), leaf)
+    (slope,) = torch.autograd.grad((left * apply_conv(leaf, right[None], spec)[0]).sum(), leaf)
     step = 1e-6 * _gaussian(*weight.shape, seed=1)
     moved = math.exp(true_log_norm(weight + step, spec)) - sigma
     assert moved == pytest.approx(float((slope * step).sum()), rel=1e-3)

@@ -9,7 +9,7 @@ import torch
 
 from normgauge.core.interval import INF
 from normgauge.instrument.spectral import dense
-from normgauge.instrument.spectral.dense import below, dense_norm
+from normgauge.instrument.spectral.dense import dense_norm, proved_below
 
 
 def _gaussian(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -70,8 +70,8 @@ def test_cholesky_route(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> 
 def test_cholesky_proves_nothing_false() -> None:
     basis = torch.linalg.qr(_gaussian(50, 50, seed=4)).Q
     product = basis @ torch.diag(torch.linspace(0.0, 1.0, 50, dtype=torch.float64)) @ basis.T
-    assert bool(below(product, 1.0 + 1e-10))
-    assert not bool(below(product, 1.0 - 1e-12))
+    assert bool(proved_below(product, 1.0 + 1e-10))
+    assert not bool(proved_below(product, 1.0 - 1e-12))
 
 
 def test_global_random_state_is_left_alone() -> None:

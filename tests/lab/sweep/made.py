@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from normgauge.lab.sweep.config import Config, read_config
-from normgauge.render.sweep import Outcome
+from normgauge.render.sweep import TrialOutcome
 
 HEAD = """
 [data]
@@ -65,5 +65,5 @@ def config(folder: Path, *parts: str, **options: Any) -> Config:
     return read_config(written(folder, *parts, **options))
 
 
-def outcome(seed: int = 0, status: str = "done", point: dict[str, Any] | None = None, **values: float) -> Outcome:
-    return Outcome(f"id{seed}", point or {}, seed, status, values)
+def outcome(seed: int = 0, status: str = "done", point: dict[str, Any] | None = None, **values: float) -> TrialOutcome:
+    return TrialOutcome(f"id{seed}", point or {}, seed, status, values)

@@ -7,14 +7,14 @@ import pytest
 
 from normgauge.core.errors import NormgaugeError
 from normgauge.lab.sweep.building import builder, check_trials, splits
-from normgauge.lab.sweep.space import expand
+from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, config
 
 
 def check(tmp_path, *parts: str, old: str = "", new: str = "", here: bool = True) -> str:
     read = config(tmp_path, *parts, head=HEAD.replace(old, new) if old else HEAD)
     try:
-        check_trials(expand(read), read.folder, here=here)
+        check_trials(expand_trials(read), read.folder, here=here)
     except NormgaugeError as error:
         return str(error)
     return ""
@@ -77,7 +77,7 @@ def test_data_are_found_from_the_config(tmp_path):
     np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
     head = HEAD.replace("limit = 48", "set = 'mnist'\ndata_dir = '.'\nlimit = 3\nshape = [784]")
     read = config(tmp_path, head=head.replace("[64, 8, 10]", "[784, 8, 10]"))
-    (trial,) = expand(read)
+    (trial,) = expand_trials(read)
     check_trials([trial], read.folder, here=True)
     train, test = splits(trial.settings, read.folder)
     assert train.inputs.shape == (3, 784) and len(test) == 4
@@ -85,5 +85,5 @@ def test_data_are_found_from_the_config(tmp_path):
 
 def test_none_is_spelled_in_words(tmp_path):
     read = config(tmp_path, '[grid]\n"network.options.norm" = ["none", "layer"]')
-    plain, layer = (builder(trial.settings, read.folder)() for trial in expand(read))
+    plain, layer = (builder(trial.settings, read.folder)() for trial in expand_trials(read))
     assert "LayerNorm" not in str(plain) and "LayerNorm" in str(layer)

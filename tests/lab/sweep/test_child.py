@@ -13,13 +13,13 @@ from normgauge.core.errors import InputError, LoadError
 from normgauge.lab.sweep import child
 from normgauge.lab.sweep.drive import Folder
 from normgauge.lab.sweep.files import RESULT, Record, Result, measure_names, read_record, read_result, write_result
-from normgauge.lab.sweep.space import expand
+from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, config
 
 
 def begun(tmp_path: Path, *parts: str, **options: str) -> tuple[Path, Record]:
     read = config(tmp_path, *parts, **options)
-    place = Folder(tmp_path / "out", read.folder, {}).begin(expand(read)[0])
+    place = Folder(tmp_path / "out", read.folder, {}).begin(expand_trials(read)[0])
     record = read_record(place)
     assert record is not None
     return place, record

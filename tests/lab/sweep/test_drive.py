@@ -11,8 +11,17 @@ import pytest
 from normgauge.core.errors import InputError
 from normgauge.lab.sweep.attempt import Ended
 from normgauge.lab.sweep.drive import Folder, Tally, drive
-from normgauge.lab.sweep.files import CHECKPOINT, LOCK, RECORD, RESULT, Result, exclusive, read_record, write_result
-from normgauge.lab.sweep.space import Trial, expand
+from normgauge.lab.sweep.files import (
+    CHECKPOINT,
+    LOCK,
+    RECORD,
+    RESULT,
+    Result,
+    exclusive_lock,
+    read_record,
+    write_result,
+)
+from normgauge.lab.sweep.space import SweepTrial, expand_trials
 from tests.lab.sweep.made import config
 
 GRID = '[grid]\n"training.lr" = [1, 2, 3]'
@@ -52,12 +61,12 @@ class Pretend:
 
 
 @pytest.fixture
-def sweep(tmp_path) -> tuple[list[Trial], Folder]:
+def sweep(tmp_path) -> tuple[list[SweepTrial], Folder]:
     read = config(tmp_path, GRID)
-    return expand(read), Folder(tmp_path / "out", read.folder, {})
+    return expand_trials(read), Folder(tmp_path / "out", read.folder, {})
 
 
-def statuses(sweep: tuple[list[Trial], Folder]) -> list[str]:
+def statuses(sweep: tuple[list[SweepTrial], Folder]) -> list[str]:
     return [sweep[1].outcome(trial).status for trial in sweep[0]]
 
 
@@ -135,7 +144,7 @@ def test_trials_of_another_config_are_counted(sweep):
 
 def test_a_file_that_changed_is_noticed(tmp_path):
     read = config(tmp_path, GRID, head='[network]\nbuild = "nets.py:build"')
-    trials, code = expand(read), {"nets.py:build": tmp_path / "nets.py"}
+    trials, code = expand_trials(read), {"nets.py:build": tmp_path / "nets.py"}
     folder = Folder(tmp_path / "out", read.folder, code)
     drive(trials[:1], folder, Pretend())
     (folder.begin(trials[1]) / CHECKPOINT).touch()
@@ -170,14 +179,14 @@ def test_time_left_is_guessed_from_this_run(sweep):
 
 @pytest.mark.skipif(os.name == "nt", reason="no such locks on Windows")
 def test_a_lock_is_refused_or_waited_for(tmp_path):
-    held, again = (exclusive(tmp_path / LOCK, "busy") for _ in range(2))
+    held, again = (exclusive_lock(tmp_path / LOCK, "busy") for _ in range(2))
     with held, pytest.raises(InputError, match="busy"), again:
         pass
-    with exclusive(tmp_path / LOCK):
+    with exclusive_lock(tmp_path / LOCK):
         pass
 
 
 def test_nothing_asked_for_is_nothing_done(tmp_path):
-    none: Sequence[Trial] = []
+    none: Sequence[SweepTrial] = []
     drive(none, Folder(tmp_path, tmp_path, {}), Pretend())
     assert list(tmp_path.iterdir()) == []

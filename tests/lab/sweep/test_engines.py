@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from normgauge.lab.sweep.attempt import Attempt, Ended, Forked, Fresh, Limits, attempt, ending, quickest
+from normgauge.lab.sweep.attempt import Attempt, Ended, Forked, Fresh, Limits, ending, quickest, run_attempt
 from normgauge.lab.sweep.child import ORPHANED
 from normgauge.lab.sweep.drive import Folder
 from normgauge.lab.sweep.engine import Engine, Local, threads_each
 from normgauge.lab.sweep.files import LOG, read_result
-from normgauge.lab.sweep.space import expand
+from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, config
 
 OWN = HEAD.replace('build = "mlp"', 'build = "nets.py:build"').replace("sizes = [64, 8, 10]", "")
@@ -28,7 +28,7 @@ def begun(folder: Path, *values: str, key: str = "how") -> list[Path]:
     """Trials of the network of nets.py."""
     read = config(folder, f'[grid]\n"network.options.{key}" = [{", ".join(values)}]', head=OWN, top="monitor = false")
     places = Folder(folder / "out", read.folder, {})
-    return [places.begin(trial) for trial in expand(read)]
+    return [places.begin(trial) for trial in expand_trials(read)]
 
 
 def all_ended(engine: Engine, count: int) -> dict[Path, Ended]:
@@ -123,12 +123,12 @@ class Patient:
 def test_an_attempt_can_be_waited_for(tmp_path, monkeypatch):
     (tmp_path / LOG).write_text("last words\n")
     monkeypatch.setattr(Attempt.__init__, "__defaults__", (Patient,))
-    ended = attempt(tmp_path, Limits(1))
+    ended = run_attempt(tmp_path, Limits(1))
     assert ended.error == "ended with exit code 4"  # what stood in the log before is not of this attempt
     assert Patient.last is not None and Patient.last.asked == 3
     monkeypatch.setattr(Patient, "interrupted", True)
     with pytest.raises(KeyboardInterrupt):
-        attempt(tmp_path, Limits(1))
+        run_attempt(tmp_path, Limits(1))
     assert Patient.last.killed
 
 

@@ -18,7 +18,7 @@ from normgauge.lab.sweep.attempt import Limits
 from normgauge.lab.sweep.drive import Folder, drive
 from normgauge.lab.sweep.engine import Local
 from normgauge.lab.sweep.files import CHECKPOINT
-from normgauge.lab.sweep.space import expand
+from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, config, written
 
 SLOW = HEAD.replace('build = "mlp"', 'build = "nets.py:slow"').replace("sizes = [64, 8, 10]", "")
@@ -48,7 +48,7 @@ def alive(marker: str) -> list[int]:
 def test_a_killed_sweep_goes_on(tmp_path, monkeypatch, capsys):
     head = SLOW.replace("epochs = 2", "epochs = 20")
     path = written(tmp_path, *PARTS, head=head)
-    trials = [trial.id for trial in expand(config(tmp_path, *PARTS, head=head))]
+    trials = [trial.id for trial in expand_trials(config(tmp_path, *PARTS, head=head))]
     out = tmp_path / "out"
     monkeypatch.chdir(tmp_path)
     sweep = subprocess.Popen([sys.executable, "-m", "normgauge", "sweep", str(path)], stdout=subprocess.DEVNULL)
@@ -80,6 +80,6 @@ def test_a_killed_sweep_goes_on(tmp_path, monkeypatch, capsys):
     read = config(tmp_path, *PARTS, head=head)
     straight = Folder(tmp_path / "straight", read.folder, {})
     with Local(1, Limits(1)) as engine:
-        drive(expand(read)[1:2], straight, engine)
-    wanted = straight.outcome(expand(read)[1]).values
+        drive(expand_trials(read)[1:2], straight, engine)
+    wanted = straight.outcome(expand_trials(read)[1]).values
     assert {**data["trials"][1]["values"], "alarms": 0} == {**wanted, "alarms": 0}

@@ -105,7 +105,7 @@ def test_attempts_are_tasks_that_ray_does_not_repeat(ray, tmp_path, monkeypatch)
             raise ConnectionError("the worker\n died")
         return Ended(place, 1.5, "" if len(asked) == 1 else "why")
 
-    monkeypatch.setattr(on_ray, "attempt", pretend)
+    monkeypatch.setattr(on_ray, "run_attempt", pretend)
     with OnRay(2, Limits(3, 9.0), gpus=1.0) as engine:
         assert ray.asked["num_cpus"] == 6 and ray.asked["include_dashboard"] is False
         assert ray.options == {"max_retries": 0, "num_cpus": 3, "num_gpus": 1.0}

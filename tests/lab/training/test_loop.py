@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError, LoadError
-from normgauge.lab.training import Epoch, History, Scores, accuracy, evaluate, train
+from normgauge.lab.training import Epoch, History, Scores, evaluate_model, model_accuracy, train
 from normgauge.lab.zoo import Split, digits, gpt, mlp
 
 
@@ -36,7 +36,7 @@ def test_it_learns() -> None:
     history = train(model, digits(), epochs=5, lr=1e-2)
     assert [epoch.number for epoch in history.epochs] == [1, 2, 3, 4, 5]
     assert history.losses[-1] < 0.2 * history.losses[0]
-    assert accuracy(model, digits("test")) > 0.93
+    assert model_accuracy(model, digits("test")) > 0.93
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
@@ -96,7 +96,7 @@ def test_random_state_and_modes_are_as_before(data: Split) -> None:
     model[0].train()
     before = torch.get_rng_state()
     train(model, data, epochs=1)
-    accuracy(model, data)
+    model_accuracy(model, data)
     assert torch.equal(torch.get_rng_state(), before)
     assert (model.training, model[0].training, model[1].training) == (False, True, False)
 
@@ -133,23 +133,23 @@ def test_sequences_train_too() -> None:
     data = Split(text[:, :-1].contiguous(), text[:, 1:].contiguous())
     model = gpt(vocab=5, width=16, depth=1)
     history = train(model, data, epochs=20, batch_size=2, lr=1e-2)
-    assert history.epochs[-1].accuracy == accuracy(model, data) == 1.0
+    assert history.epochs[-1].accuracy == model_accuracy(model, data) == 1.0
 
 
 def test_accuracy_counts() -> None:
     labels = torch.tensor([0, 1, 1, 1])
     split = Split(torch.eye(2)[[0, 1, 0, 1]], labels)
-    assert accuracy(nn.Identity(), split, batch_size=3) == 0.75
+    assert model_accuracy(nn.Identity(), split, batch_size=3) == 0.75
     with pytest.raises(InputError, match="no examples"):
-        accuracy(nn.Identity(), split.first(0))
+        model_accuracy(nn.Identity(), split.first(0))
 
 
 def test_loss_and_accuracy_are_means_over_all_labels() -> None:
     split = Split(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0, 0]))
     wrong, right = math.log1p(math.exp(2.0)), math.log1p(math.exp(-2.0))
-    scores = evaluate(nn.Identity(), split, batch_size=2)  # batches of two and one: not the mean of two means
+    scores = evaluate_model(nn.Identity(), split, batch_size=2)  # batches of two and one: not the mean of two means
     assert scores == Scores(pytest.approx((right + math.log(2) + wrong) / 3), pytest.approx(2 / 3))
-    assert accuracy(nn.Identity(), split) == pytest.approx(2 / 3)
+    assert model_accuracy(nn.Identity(), split) == pytest.approx(2 / 3)
 
 
 def test_the_start_says_how_many_steps_were_done_before(tmp_path: Path, data: Split) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
 from normgauge.lab.zoo import extremal, input_constant, loss_constant, mlp, weight_constant, weight_gradient
-from normgauge.theory.jacobians import jacobian, norm
+from normgauge.theory.jacobians import jacobian, spectral_norm
 
 GAINS, WIDTHS = (1.5, 0.7, 2.0, 3.0), (5, 7, 4, 6, 4)
 
@@ -20,7 +20,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def slope_at(net: nn.Sequential, x: Tensor) -> float:
-    return norm(jacobian(lambda v: net(v[None])[0], x))
+    return spectral_norm(jacobian(lambda v: net(v[None])[0], x))
 
 
 def test_input_constant_is_the_product_and_attained() -> None:
@@ -74,7 +74,7 @@ def weight_slopes(net: nn.Sequential, layer: int, x: Tensor, weight: Tensor, los
         h = net[layer:](part.act(part.norm(before)))[0]
         return (h + 1).abs().sum().reshape(1) if loss else h
 
-    return norm(jacobian(output, weight))
+    return spectral_norm(jacobian(output, weight))
 
 
 @pytest.mark.parametrize("kind", [None, "batch", "rms"])

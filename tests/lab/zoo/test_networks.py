@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError
-from normgauge.lab.zoo import ZOO, build, cifar_resnet, efficientnet_b3, gpt, mlp, resnet18, vit
+from normgauge.lab.zoo import ZOO, build_network, cifar_resnet, efficientnet_b3, gpt, mlp, resnet18, vit
 from normgauge.lab.zoo.efficientnet import StochasticDepth
 
 IMAGE_NORMS = ("batch", "layer", "group", "instance", "rms", None)
@@ -65,7 +65,7 @@ def test_instance_norm_of_vectors_normalizes_each_group() -> None:
 @pytest.mark.parametrize("norm", ["batch", "layer", "group", "instance", "rms"])
 @pytest.mark.parametrize("net", ["mlp", "resnet20"])
 def test_a_gain_without_a_bias(net: str, norm: str) -> None:
-    model = build(net, norm=norm, affine="gamma", groups=4)
+    model = build_network(net, norm=norm, affine="gamma", groups=4)
     image = torch.randn(6, *((64,) if net == "mlp" else (3, 32, 32)), generator=torch.Generator().manual_seed(0))
     train_steps(model, image, torch.arange(6) % 5)
     names = [name.rpartition(".")[2] for name, _ in model.named_parameters() if "norm" in name or "bn" in name]
@@ -91,7 +91,7 @@ def test_mlp_with_some_layers_normalized() -> None:
 )
 def test_mlp_refuses(options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        build("mlp", **options)
+        build_network("mlp", **options)
 
 
 def test_resnet18_is_torchvisions() -> None:
@@ -176,10 +176,10 @@ def test_option_a_shortcut() -> None:
 @pytest.mark.parametrize("position", ["pre", "post"])
 def test_transformers(norm: str | None, position: str) -> None:
     tokens = torch.randint(11, (3, 9))
-    language = build("gpt", vocab=11, width=16, context=10, norm=norm, position=position, dropout=0.1)
+    language = build_network("gpt", vocab=11, width=16, context=10, norm=norm, position=position, dropout=0.1)
     assert language(tokens[:, :8]).shape == (3, 8, 11)
     train_steps(language, tokens[:, :8], tokens[:, 1:])
-    vision = build("vit", image=8, patch=2, channels=1, width=16, norm=norm, position=position)
+    vision = build_network("vit", image=8, patch=2, channels=1, width=16, norm=norm, position=position)
     assert vision(torch.randn(2, 1, 8, 8)).shape == (2, 10)
     train_steps(vision, torch.randn(4, 1, 8, 8), torch.arange(4))
 
@@ -226,7 +226,7 @@ def test_post_norm_is_the_last_thing_before_the_head() -> None:
 )
 def test_build_refuses(name: str, options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        build(name, **options)
+        build_network(name, **options)
 
 
 def test_wrong_inputs_are_named() -> None:
@@ -240,4 +240,4 @@ def test_wrong_inputs_are_named() -> None:
 
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_every_name_builds(name: str) -> None:
-    assert isinstance(build(name), nn.Module)
+    assert isinstance(build_network(name), nn.Module)

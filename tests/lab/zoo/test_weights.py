@@ -11,8 +11,17 @@ from safetensors.torch import save_file
 from torch import nn
 
 from normgauge.core.errors import LoadError
-from normgauge.lab.training import accuracy
-from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, build, cifar10, load_state, mlp, mnist, tinyshakespeare
+from normgauge.lab.training import model_accuracy
+from normgauge.lab.zoo import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    build_network,
+    cifar10,
+    load_state,
+    mlp,
+    mnist,
+    tinyshakespeare,
+)
 
 needs_data = pytest.mark.skipif("NORMGAUGE_DATA" not in os.environ, reason="NORMGAUGE_DATA names no folder of data")
 
@@ -25,7 +34,7 @@ def test_published_accuracy(name: str) -> None:
     if not weights.is_file():
         pytest.skip(f"no {weights}")
     images = cifar10("test", limit=500).normalized(IMAGENET_MEAN, IMAGENET_STD)
-    assert accuracy(load_state(build(name), weights), images) >= 0.88
+    assert model_accuracy(load_state(build_network(name), weights), images) >= 0.88
 
 
 @pytest.mark.data

@@ -14,7 +14,7 @@ import pytest
 
 from normgauge.core import store
 from normgauge.core.errors import InputError
-from normgauge.core.store.numbers import number
+from normgauge.core.store.numbers import read_number
 from normgauge.monitor.adapters.scalars import COLUMNS, Scalars, alarm_text
 from tests.monitor.adapters.training import trained
 
@@ -122,7 +122,7 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
 
 def spelled(value: object) -> float:
     names = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-    return names[value] if isinstance(value, str) and value in names else number(value)
+    return names[value] if isinstance(value, str) and value in names else read_number(value)
 
 
 def refuse_the_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -8,7 +8,7 @@ import pytest
 
 from normgauge.core import store
 from normgauge.monitor.watching import scene as module
-from normgauge.monitor.watching.scene import Scene, opened
+from normgauge.monitor.watching.scene import Scene, read_runs
 from tests.core.store.made import header, step, written
 
 
@@ -76,9 +76,9 @@ def test_a_named_file_that_is_no_run_is_refused(tmp_path):
 
 def test_opened_wants_a_run_at_every_path(tmp_path):
     path = written(tmp_path / "a")
-    assert [item.label for item in opened([path])[0]] == ["a"]
+    assert [item.label for item in read_runs([path])[0]] == ["a"]
     with pytest.raises(store.StoreError, match="no run at"):
-        opened([path, tmp_path / "b"])
+        read_runs([path, tmp_path / "b"])
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(store.StoreError, match="no complete header"):
-        opened([tmp_path / "empty.jsonl"])
+        read_runs([tmp_path / "empty.jsonl"])

@@ -117,7 +117,7 @@ def test_drawing_that_takes_long_is_done_less_often(studio, monkeypatch):
     monkeypatch.setattr(server.time, "monotonic", lambda: next(clock))
     assert studio.news("")["wait"] >= 2000  # two tenths of a second at least, so a drawing every two seconds at most
     drawn = []
-    monkeypatch.setattr(server, "pieces", lambda *_: drawn.append(1) or {})
+    monkeypatch.setattr(server, "page_sections", lambda *_: drawn.append(1) or {})
     studio.scene.version += 1
     for _ in range(20):
         studio.news("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from normgauge.advice.whatif.exchange import Change, swapped
+from normgauge.advice.whatif.exchange import ModuleChange, swapped_modules
 from normgauge.advice.whatif.question import WhatIf, identity_for
 from normgauge.core.errors import ReadingError
 from normgauge.core.ratios import Ratios, ratios
@@ -40,14 +40,14 @@ def without_normalizers(asked: WhatIf) -> Reading:
         ReadingError: when the network has changed, or there is no such normalizer.
     """
     asked.check_unchanged()
-    with swapped(asked.model, asked.changes):
+    with swapped_modules(asked.model, asked.changes):
         changes = tuple(_identities(asked))
     if not changes:
         raise ReadingError("the network has no normalizer that is a module: there is nothing to compare it with")
     return asked.changed(changes).reading
 
 
-def _identities(asked: WhatIf) -> list[Change]:
+def _identities(asked: WhatIf) -> list[ModuleChange]:
     """An identity for every path of a normalizer that runs; one under two names is replaced at both."""
     found = []
     for path, module in asked.model.named_modules(remove_duplicate=False):

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from normgauge.instrument.rules.tried import of_module
 from normgauge.instrument.trace.untouched import compiled_inside
-from normgauge.render.numbers import listed
+from normgauge.render.numbers import shortened_names
 
 LISTED = 8
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ModuleChange:
     """A module that stands in the place of another while a question is answered."""
 
     path: str
@@ -29,7 +29,7 @@ class Change:
 
 
 @contextmanager
-def swapped(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
+def swapped_modules(model: nn.Module, changes: Sequence[ModuleChange]) -> Iterator[None]:
     """Inside, other modules stand at the paths of the changes; afterwards the model's own are back."""
     undo: list[tuple[Any, str, nn.Module]] = []
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -44,7 +44,7 @@ def swapped(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def swap_in(model: nn.Module, change: Change) -> tuple[Any, str, nn.Module]:
+def swap_in(model: nn.Module, change: ModuleChange) -> tuple[Any, str, nn.Module]:
     """Put the module of a change in its place; returns the table of the owner, the key there and what it held."""
     owner, _, key = change.path.rpartition(".")
     table: Any = at_path(model, owner)._modules
@@ -64,12 +64,12 @@ def at_path(model: nn.Module, path: str) -> nn.Module:
     return compiled_inside(model)
 
 
-def known(model: nn.Module) -> str:
+def known_normalizers(model: nn.Module) -> str:
     """The normalizers of a model, in words."""
     names = [name for name, module in model.named_modules() if name and of_module(module) is not None]
     if not names:
         return "it has no normalizer that is a module"
-    return f"its normalizers are {listed(names, LISTED)}"
+    return f"its normalizers are {shortened_names(names, LISTED)}"
 
 
 def hooked_like(module: nn.Module, original: nn.Module) -> nn.Module:
@@ -79,17 +79,17 @@ def hooked_like(module: nn.Module, original: nn.Module) -> nn.Module:
     return module.train(original.training)
 
 
-def followed(layer: nn.Module, norm: nn.Module) -> nn.Module:
+def normalized_twin(layer: nn.Module, norm: nn.Module) -> nn.Module:
     """A twin of the layer, sharing its weights, with a normalizer behind it; the layer itself stays as it is."""
     twin = object.__new__(type(layer))  # copy.copy would refuse parametrized layers
     twin.__dict__.update(layer.__dict__)
     for name in ("_modules", *HOOKS):
         twin.__dict__[name] = OrderedDict(layer.__dict__[name])
-    follow(twin, norm)
+    append_normalizer(twin, norm)
     return twin
 
 
-def follow(layer: nn.Module, norm: nn.Module) -> None:
+def append_normalizer(layer: nn.Module, norm: nn.Module) -> None:
     """Put a normalizer behind a layer, in place, as its child ``norm``: the layer's own weights keep their names."""
     key = next(k for k in ("norm", *(f"norm{i}" for i in range(2, 99))) if k not in layer._modules)
     layer._modules[key] = norm.train(layer.training)

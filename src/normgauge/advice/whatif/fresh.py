@@ -13,7 +13,7 @@ KINDS = ("batch", "layer", "group", "instance", "rms")
 GROUPS = 8  # of a group normalizer, where not said: small enough for narrow layers, as the zoo's default is
 
 
-def fresh(kind: str, data: Tensor, groups: int | None, module: nn.Module) -> nn.Module:
+def fresh_normalizer(kind: str, data: Tensor, groups: int | None, module: nn.Module) -> nn.Module:
     """A normalizer with gain 1 and shift 0 that fits ``data``, the values where it is to stand.
 
     Args:
@@ -103,7 +103,7 @@ def group_count(channels: int, groups: int | None) -> int:
     return groups
 
 
-def describe(norm: nn.Module) -> str:
+def describe_normalizer(norm: nn.Module) -> str:
     """A fresh normalizer in words."""
     size = f"({norm.num_groups} groups)" if isinstance(norm, nn.GroupNorm) else ""
     statistics = " with the statistics of the batch" if isinstance(norm, nn.modules.batchnorm._BatchNorm) else ""

@@ -10,8 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.advice.whatif.exchange import Change, at_path, followed, hooked_like, known, swapped
-from normgauge.advice.whatif.fresh import describe, fresh
+from normgauge.advice.whatif.exchange import (
+    ModuleChange,
+    at_path,
+    hooked_like,
+    known_normalizers,
+    normalized_twin,
+    swapped_modules,
+)
+from normgauge.advice.whatif.fresh import describe_normalizer, fresh_normalizer
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
@@ -68,7 +75,7 @@ class WhatIf:
     options: Options
     reading: Reading
     tensors: Mapping[str, str]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ModuleChange, ...] = ()
 
     def __str__(self) -> str:
         return str(self.reading)
@@ -80,11 +87,13 @@ class WhatIf:
             ReadingError: when the model has changed, or there is no such normalizer.
         """
         self.check_unchanged()
-        with swapped(self.model, self.changes):
-            name, module = find(self.model, self.reading, name)
+        with swapped_modules(self.model, self.changes):
+            name, module = find_module(self.model, self.reading, name)
             visits = self.visits(module)
             if of_module(module, visits[0][0] if visits else None) is None:
-                raise ReadingError(f"{name} is a {type(module).__name__} and no normalizer; {known(self.model)}")
+                raise ReadingError(
+                    f"{name} is a {type(module).__name__} and no normalizer; {known_normalizers(self.model)}"
+                )
         return self.changed((identity_for(name, module),), len(visits))
 
     def with_norm(self, name: str, kind: str, *, groups: int | None = None) -> WhatIf:
@@ -99,29 +108,29 @@ class WhatIf:
             ReadingError: when the model has changed, the layer is none, or the normalizer does not fit there.
         """
         self.check_unchanged()
-        with swapped(self.model, self.changes):
-            name, module = find(self.model, self.reading, name)
+        with swapped_modules(self.model, self.changes):
+            name, module = find_module(self.model, self.reading, name)
             visits = self.visits(module)
         if not visits:
             raise ReadingError(f"{name} does not run in this call, or takes and returns more than one tensor")
         exchanged = of_module(module, visits[0][0]) is not None
         try:
-            norm = fresh(kind, visits[0][0 if exchanged else 1], groups, module)
+            norm = fresh_normalizer(kind, visits[0][0 if exchanged else 1], groups, module)
         except InputError as error:
             raise ReadingError(f"{name}: {error}") from None
         where = f"in the place of {name} ({type(module).__name__})" if exchanged else f"behind {name}"
-        said = f"what if: a fresh {describe(norm)} {where}, all weights as they are"
-        replacement = hooked_like(norm, module) if exchanged else followed(module, norm)
-        return self.changed((Change(name, replacement, said),), len(visits))
+        said = f"what if: a fresh {describe_normalizer(norm)} {where}, all weights as they are"
+        replacement = hooked_like(norm, module) if exchanged else normalized_twin(module, norm)
+        return self.changed((ModuleChange(name, replacement, said),), len(visits))
 
-    def changed(self, changes: tuple[Change, ...], runs: int = 1) -> WhatIf:
+    def changed(self, changes: tuple[ModuleChange, ...], runs: int = 1) -> WhatIf:
         """Measure with the changes, the last of which has so many runs, and say what was changed.
 
         Raises:
             ReadingError: when the network reaches the module by another way than its path.
         """
         *others, last = (*self.changes, *changes)
-        with swapped(self.model, (*others, last)):
+        with swapped_modules(self.model, (*others, last)):
             exchanged = self.exchanged_runs(last)
             found = measured(self.model, self.batch, (self.reading.scope,), self.options)[0]
         if runs > 1:
@@ -130,7 +139,7 @@ class WhatIf:
         found = dataclasses.replace(found, notes=(*(change.said for change in both), *found.notes))
         return dataclasses.replace(self, reading=found, changes=both)
 
-    def exchanged_runs(self, change: Change) -> int:
+    def exchanged_runs(self, change: ModuleChange) -> int:
         """How often the module of a change runs, now that it is in place.
 
         Raises:
@@ -185,21 +194,21 @@ def digests(model: nn.Module, batch: Any) -> dict[str, str]:
     return tensor_digests([*owned, *((f"batch {name}", tensor) for name, tensor in named_tensors(batch))])
 
 
-def identity_for(path: str, module: nn.Module) -> Change:
+def identity_for(path: str, module: nn.Module) -> ModuleChange:
     """The identity in the place of a normalizer."""
     said = f"what if: {path} ({type(module).__name__}) is replaced by the identity, all weights as they are"
-    return Change(path, hooked_like(nn.Identity(), module), said)
+    return ModuleChange(path, hooked_like(nn.Identity(), module), said)
 
 
 def can_leave(model: nn.Module, reading: Reading, name: str) -> bool:
     """Whether a normalizer can be taken out: it is a module, and the only run of it that goes by this name."""
     try:
-        return of_module(find(model, reading, name)[1]) is not None
+        return of_module(find_module(model, reading, name)[1]) is not None
     except ReadingError:
         return False
 
 
-def find(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]:
+def find_module(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]:
     """The module a layer's name stands for, and its path: of a function, the module that is this normalizer.
 
     Raises:
@@ -216,7 +225,7 @@ def find(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]
         return name, module
     record = next((layer for layer in reading.layers if layer.name == name), None)
     if record is None:
-        raise ReadingError(f"no layer {name!r} in this network; {known(model)}")
+        raise ReadingError(f"no layer {name!r} in this network; {known_normalizers(model)}")
     if run and any(base == path for path, _ in model.named_modules()):
         raise ReadingError(f"{name} is another run of {base}: a module is exchanged in all its runs, ask about {base}")
     if not any(name == path for path, _ in model.named_modules()) and record.kind == type(model).__name__:

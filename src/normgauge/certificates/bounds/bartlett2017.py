@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.certificates.bounds.grid import round_up
-from normgauge.certificates.bounds.margin import deviation
+from normgauge.certificates.bounds.margin import rademacher_deviation
 from normgauge.certificates.bounds.parts import Parts, exp_up
 
 CEILING = math.sqrt(2)  # a cover has ⌈x⌉ ≤ 2x elements to choose, x ≥ 1; below 1 the single map 0 is a cover
@@ -20,7 +20,7 @@ def log_sum(log_ratios: Sequence[float]) -> float:
     return top + 1.5 * math.log(math.fsum(math.exp((t - top) * 2 / 3) for t in log_ratios))
 
 
-def bound(
+def spectral_margin_bound(
     margin_error: float,
     log_size: float,
     log_ratios: Sequence[float],
@@ -59,5 +59,5 @@ def bound(
     capacity = exp_up(math.log(72 * CEILING * math.log(max(m, 2)) / m) + log_capacity)
     total = price + math.fsum(p for _, p in rounded)
     return Parts.added(
-        margin_error=margin_error, capacity=capacity, cover=8 / m**1.5, deviation=deviation(m, delta, total)
+        margin_error=margin_error, capacity=capacity, cover=8 / m**1.5, deviation=rademacher_deviation(m, delta, total)
     )

@@ -49,7 +49,7 @@ def slack(vc: float, m: int, delta: float) -> float:
     return math.sqrt((2 * vc * math.log(2 * math.e * m / vc) + math.log(2 / delta)) / m)
 
 
-def bound(error: float, vc: float, m: int, delta: float) -> Parts:
+def vc_dimension_bound(error: float, vc: float, m: int, delta: float) -> Parts:
     """R ≤ R̂ + √((2·VC·ln(2em/VC) + ln(2/δ))/m).
 
     Args:

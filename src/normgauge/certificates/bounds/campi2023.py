@@ -20,7 +20,7 @@ def excess(kept: int, n: int, delta: float, eps: float) -> bool:
     return False
 
 
-def bound(kept: int, n: int, delta: float) -> Parts:
+def pick_to_learn_bound(kept: int, n: int, delta: float) -> Parts:
     """R ≤ ε(k, δ), the root of (δ/n) Σ_{m=k}^{n−1} [C(m,k)/C(n,k)] (1−ε)^−(n−m) = 1.
 
     Holds:  for the predictor that pick-to-learn ends with, after picking k of n samples; 1 where k = n.
@@ -35,7 +35,7 @@ def bound(kept: int, n: int, delta: float) -> Parts:
     Returns:
         The bound; its parts are the share picked and the slack above it.
 
-    >>> bound(0, 1, 0.05).value  # (δ/1)/(1−ε) = 1
+    >>> pick_to_learn_bound(0, 1, 0.05).value  # (δ/1)/(1−ε) = 1
     0.95...
     """
     if kept >= n:

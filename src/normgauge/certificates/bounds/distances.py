@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 
-def paired(total: float, squares: float, singles: int, m: int, delta: float) -> float:
+def paired_distance(total: float, squares: float, singles: int, m: int, delta: float) -> float:
     """E from disjoint pairs and triples inside the cells.
 
     E ≤ (S + singles)/m + (√(2V ln(2/δ)) + ln(2/δ))/m,   √V = √(2ℓ) + √(2ℓ + Q), ℓ = ln(2/δ)

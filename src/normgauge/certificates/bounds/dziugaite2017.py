@@ -31,7 +31,7 @@ def price(step: int) -> float:
     return 2 * math.log(step) + math.log(math.pi**2 / 6)
 
 
-def exponent(kl: float, step: int, n: int, delta: float) -> float:
+def grid_exponent(kl: float, step: int, n: int, delta: float) -> float:
     """(KL + 2 ln j + ln(π²n/(6δ)))/(n − 1), where 2 ln j = 2 ln(b ln(c/λ_j)).
 
     Holds:  n ≥ 2: it is at least Maurer's (KL + ln(ξ(n)/δ_j))/n, since ξ(n) ≤ n for n ≥ 3 and ξ(2) = 2.5.
@@ -39,7 +39,9 @@ def exponent(kl: float, step: int, n: int, delta: float) -> float:
     return (kl + price(step) + math.log(n / delta)) / (n - 1)
 
 
-def bound(sampled_loss: float, draws: int, kl: float, step: int, n: int, delta: float, delta_draws: float) -> Parts:
+def grid_prior_bound(
+    sampled_loss: float, draws: int, kl: float, step: int, n: int, delta: float, delta_draws: float
+) -> Parts:
     """E_Q R ≤ kl⁻¹(kl⁻¹(MC, ln(2/δ′)/draws), (KL + 2 ln j + ln(π²n/(6δ)))/(n−1)), with probability 1 − δ − δ′.
 
     Holds:  prior N(w₀, λ_j I) with w₀ fixed without D and j on the grid; for the Gibbs predictor.
@@ -61,7 +63,7 @@ def bound(sampled_loss: float, draws: int, kl: float, step: int, n: int, delta: 
     return Parts.reached(
         sampled_Gibbs_loss_on_D=sampled_loss,
         Monte_Carlo=gibbs,
-        slack=kl_inverse(gibbs, exponent(0.0, 1, n, delta)),
-        choice_of_prior_variance=kl_inverse(gibbs, exponent(0.0, step, n, delta)),
-        divergence=kl_inverse(gibbs, exponent(kl, step, n, delta)),
+        slack=kl_inverse(gibbs, grid_exponent(0.0, 1, n, delta)),
+        choice_of_prior_variance=kl_inverse(gibbs, grid_exponent(0.0, step, n, delta)),
+        divergence=kl_inverse(gibbs, grid_exponent(kl, step, n, delta)),
     )

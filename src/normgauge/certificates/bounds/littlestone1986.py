@@ -26,7 +26,7 @@ def log_share(n: int, kept: int, delta: float) -> float:
     return math.log(6 * delta / math.pi**2) - 2 * math.log(kept + 1) - log_choose(n, kept)
 
 
-def bound(errors: int, n: int, kept: int, delta: float) -> Parts:
+def sample_compression_bound(errors: int, n: int, kept: int, delta: float) -> Parts:
     """R ≤ Bin⁻¹(k, n−|i|, δ · 6/π² (|i|+1)⁻² / C(n, |i|)).
 
     Holds:  for the predictor that a map fixed in advance rebuilds from the kept samples, whatever way they
@@ -42,7 +42,7 @@ def bound(errors: int, n: int, kept: int, delta: float) -> Parts:
     Returns:
         The bound; its parts are the error on the others, the slack of a single test, and the price of the choice.
 
-    >>> round(bound(0, 100, 0, 0.05).value, 5)  # 1 − (6δ/π²)^(1/n)
+    >>> round(sample_compression_bound(0, 100, 0, 0.05).value, 5)  # 1 − (6δ/π²)^(1/n)
     0.03433
     """
     rest = n - kept

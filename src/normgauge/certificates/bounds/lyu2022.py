@@ -7,7 +7,7 @@ import math
 from normgauge.certificates.bounds.parts import Parts
 
 
-def smoothed(loss: float, sharpness: float, noise: float, m: int) -> Parts:
+def smoothed_bound(loss: float, sharpness: float, noise: float, m: int) -> Parts:
     """F(D) + τμ²/2 + ln(m)/(μ√m), the last term without its unknown constant.
 
     Holds:  as a ranking, and about the loss under noise N(0, μ²/n) on n weights on the unit sphere.
@@ -28,5 +28,5 @@ def smoothed(loss: float, sharpness: float, noise: float, m: int) -> Parts:
 
 
 def best_noise(sharpness: float, m: int) -> float:
-    """μ = (ln(m)/(τ√m))^(1/3), where `smoothed` is smallest."""
+    """μ = (ln(m)/(τ√m))^(1/3), where `smoothed_bound` is smallest."""
     return math.cbrt(math.log(m) / (sharpness * math.sqrt(m)))

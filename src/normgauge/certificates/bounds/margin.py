@@ -8,7 +8,7 @@ from normgauge.certificates.bounds.grid import round_up
 from normgauge.certificates.bounds.parts import Parts, exp_up
 
 
-def deviation(m: int, delta: float, price: float) -> float:
+def rademacher_deviation(m: int, delta: float, price: float) -> float:
     """3√((ln(2/δ) + price)/(2m)): the empirical Rademacher bound, δ shared by a grid."""
     return 3 * math.sqrt((math.log(2 / delta) + price) / (2 * m))
 
@@ -37,4 +37,4 @@ def rademacher_bound(
     """
     log_point, price = round_up(log_size)
     capacity = exp_up(math.log(4 * classes) + log_unit + log_point)
-    return Parts.added(margin_error=margin_error, capacity=capacity, deviation=deviation(m, delta, price))
+    return Parts.added(margin_error=margin_error, capacity=capacity, deviation=rademacher_deviation(m, delta, price))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def exponent(kl: float, n: int, delta: float) -> float:
+def maurer_exponent(kl: float, n: int, delta: float) -> float:
     """c = (KL(Q‖P) + ln(2√n/δ))/n, with which E_Q R ≤ kl⁻¹(E_Q R̂, c).
 
     Holds:  loss in [0, 1], n iid samples, prior P fixed without them, for all posteriors Q at once; for the Gibbs

@@ -28,7 +28,7 @@ def log_divergence(log_size: float, log_ratios: Sequence[float], width: int) -> 
     return constant + 2 * log_size + squares
 
 
-def bound(
+def spectral_pac_bayes_bound(
     margin_error: float,
     log_size: float,
     log_norm: float,

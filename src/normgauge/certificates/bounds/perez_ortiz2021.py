@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from normgauge.certificates.bounds.kl import kl_inverse
-from normgauge.certificates.bounds.maurer2004 import exponent
+from normgauge.certificates.bounds.maurer2004 import maurer_exponent
 from normgauge.certificates.bounds.parts import Parts
 
 
@@ -22,7 +22,7 @@ def monte_carlo(sampled_loss: float, draws: int, delta_draws: float) -> float:
     return kl_inverse(sampled_loss, math.log(2 / delta_draws) / draws)
 
 
-def bound(sampled_loss: float, draws: int, kl: float, n: int, delta: float, delta_draws: float) -> Parts:
+def pac_bayes_kl_bound(sampled_loss: float, draws: int, kl: float, n: int, delta: float, delta_draws: float) -> Parts:
     """E_Q R ≤ kl⁻¹(kl⁻¹(MC, ln(2/δ′)/V), (KL + ln(2√n/δ))/n), with probability 1 − δ − δ′.
 
     Holds:  prior fixed without the n samples of the bound (it may be learnt on others); for the Gibbs predictor.
@@ -43,6 +43,6 @@ def bound(sampled_loss: float, draws: int, kl: float, n: int, delta: float, delt
     return Parts.reached(
         sampled_Gibbs_loss_on_D=sampled_loss,
         Monte_Carlo=gibbs,
-        slack=kl_inverse(gibbs, exponent(0.0, n, delta)),
-        divergence=kl_inverse(gibbs, exponent(kl, n, delta)),
+        slack=kl_inverse(gibbs, maurer_exponent(0.0, n, delta)),
+        divergence=kl_inverse(gibbs, maurer_exponent(kl, n, delta)),
     )

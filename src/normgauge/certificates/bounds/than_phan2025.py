@@ -12,7 +12,7 @@ ALPHA = 100.0
 GAMMA = 0.04 ** (-1 / 100)
 
 
-def computable(
+def computable_bound(
     loss: float,
     shares: Sequence[float],
     cells: int,

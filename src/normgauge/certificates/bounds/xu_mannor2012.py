@@ -5,7 +5,7 @@ from __future__ import annotations
 from normgauge.certificates.bounds.parts import Parts
 
 
-def robust(loss: float, change: float, tau: float, limit: float = 1.0) -> Parts:
+def robust_bound(loss: float, change: float, tau: float, limit: float = 1.0) -> Parts:
     """F(P) ≤ F(D) + ε + C·τ.
 
     Holds:  ε is certified: in no cell does the loss of any input differ from that of a sample in it by more; a largest

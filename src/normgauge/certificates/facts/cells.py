@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.certificates.facts.sample import Sample, fingerprints
+from normgauge.certificates.facts.sample import DataSample, fingerprints
 from normgauge.core.errors import InputError
 
 ROWS = 2048  # points compared with all centres at a time: 80 MB for 10,000 centres
@@ -44,7 +44,7 @@ class Partition:
         flat = points.flatten(1).float()
         if self.centres is None:
             return torch.zeros(len(flat), dtype=torch.long)
-        cells, squares = nearest(flat, self.centres)
+        cells, squares = nearest_centres(flat, self.centres)
         if self.radius is not None:
             cells = torch.where(squares > self.radius**2, len(self.centres), cells)
         return cells
@@ -75,7 +75,7 @@ def neighbours(points: Tensor) -> tuple[Tensor, Tensor]:
     return apart.fill_diagonal_(math.inf).min(1)
 
 
-def nearest(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+def nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of each point and the squared distance, a block of points at a time.
 
     ‖x − c‖² = ‖x‖² − 2⟨x, c⟩ + ‖c‖² after moving the origin to the mean of the centres, which keeps the cancellation
@@ -117,7 +117,7 @@ def k_means(points: Tensor, cells: int, *, seed: int = 0, radius: float | None =
     generator = torch.Generator().manual_seed(seed)
     centres = _spread_out(flat, cells, generator)
     for _ in range(ROUNDS):
-        owner, _ = nearest(flat, centres)
+        owner, _ = nearest_centres(flat, centres)
         sums = torch.zeros_like(centres).index_add_(0, owner, flat)
         counts = torch.bincount(owner, minlength=cells)
         moved = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], centres)
@@ -141,6 +141,6 @@ def _spread_out(flat: Tensor, cells: int, generator: torch.Generator) -> Tensor:
     return flat[chosen].clone()
 
 
-def assign_all(partition: Partition, sample: Sample) -> Tensor:
+def assign_all(partition: Partition, sample: DataSample) -> Tensor:
     """The cell of every point of a sample, read in batches."""
     return torch.cat([partition.assign(x) for x in sample.batches(ROWS)])

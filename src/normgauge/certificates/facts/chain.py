@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.certificates.facts.links import Affine, Link
-from normgauge.certificates.facts.sample import Sample, device_of
+from normgauge.certificates.facts.sample import DataSample, device_of
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.conv import conv_layer
 from normgauge.instrument.rules.normalizer import Normalizer, of_step
 from normgauge.instrument.rules.pooling import overlap
-from normgauge.instrument.rules.shape import rerun
+from normgauge.instrument.rules.shape import rerun_step
 from normgauge.instrument.session import Session, opened
 from normgauge.instrument.spectral.conv_operator import per_axis
 from normgauge.instrument.trace.step import Step
@@ -43,7 +43,7 @@ class BrokenChainError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class MatrixChain:
     """x ↦ A_d σ(A_{d−1} σ(… σ(A_1 x))), σ 1-Lipschitz and positively homogeneous.
 
     Attributes:
@@ -73,7 +73,7 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Walk:
+class ChainWalk:
     """The chain while it is read."""
 
     maps: list[Affine | Step]
@@ -81,7 +81,7 @@ class Walk:
     windows: dict[str, int] = field(default_factory=dict)  # numbers a max pool compares, by the layer before it
 
 
-def read_chain(model: nn.Module, sample: Sample) -> Chain:
+def read_chain(model: nn.Module, sample: DataSample) -> MatrixChain:
     """The network as a chain, its norms from above.
 
     Args:
@@ -112,13 +112,13 @@ def read_chain(model: nn.Module, sample: Sample) -> Chain:
         raise BrokenChainError(f"it could not be traced: {error}") from error
 
 
-def _walk(session: Session) -> Walk:
+def _walk(session: Session) -> ChainWalk:
     trace = session.trace
     if trace.path_dependent:
         raise BrokenChainError("its control flow looks at data")
     if trace.output is None or not trace.steps or len(trace.sources) != 1:
         raise BrokenChainError("its output does not come from one input")
-    walk, last = Walk([]), trace.sources[0]
+    walk, last = ChainWalk([]), trace.sources[0]
     for step in trace.steps:
         if step.trouble or len(step.inputs) != 1 or step.inputs[0] is not last or not step.outputs:
             raise BrokenChainError(f"{step.name} ({step.kind}) joins or follows more than the layer before it")
@@ -129,7 +129,7 @@ def _walk(session: Session) -> Walk:
     return walk
 
 
-def _add(walk: Walk, step: Step) -> None:
+def _add(walk: ChainWalk, step: Step) -> None:
     """Recognise one step by its exact type, or refuse it.
 
     Raises:
@@ -152,7 +152,7 @@ def _add(walk: Walk, step: Step) -> None:
         raise BrokenChainError(f"{step.name} ({step.kind}) is no linear map, ReLU, reshaping or plain pooling")
 
 
-def _compared(walk: Walk, step: Step) -> None:
+def _compared(walk: ChainWalk, step: Step) -> None:
     """Note how many outputs of the layer before it a max pool compares at a time."""
     walk.elementwise = False
     layers = [m.name for m in walk.maps if isinstance(m, Affine)]
@@ -187,7 +187,7 @@ def _conv(step: Step, data: Tensor) -> Affine:
     return Affine(step.name, layer.weight.detach(), _detached(layer.bias), layer.spec, tuple(data.shape[1:]))
 
 
-def _normalize(walk: Walk, step: Step, form: Normalizer) -> None:
+def _normalize(walk: ChainWalk, step: Step, form: Normalizer) -> None:
     """Stored statistics, as of BatchNorm in eval mode: into the map before them, or a map of its own.
 
     Raises:
@@ -226,7 +226,7 @@ def _detached(tensor: Any) -> Tensor | None:
     return tensor.detach() if isinstance(tensor, Tensor) else None
 
 
-def _compare(session: Session, walk: Walk, inputs: Tensor) -> None:
+def _compare(session: Session, walk: ChainWalk, inputs: Tensor) -> None:
     """Run the chain beside the network on samples that were not traced.
 
     Raises:
@@ -235,13 +235,13 @@ def _compare(session: Session, walk: Walk, inputs: Tensor) -> None:
     x = inputs.to("cpu", torch.float64)
     wanted, got = session.model(x), x
     for run in walk.maps:
-        got = run(got) if isinstance(run, Affine) else rerun(run, [got])[0]
+        got = run(got) if isinstance(run, Affine) else rerun_step(run, [got])[0]
     size = float(wanted.abs().max()) + 1e-30
     if got.shape != wanted.shape or not float((got - wanted).abs().max()) <= AGREE * size:
         raise BrokenChainError("its layers in a row do not give what the network gives")
 
 
-def _chain(walk: Walk) -> Chain:
+def _chain(walk: ChainWalk) -> MatrixChain:
     maps = [m for m in walk.maps if isinstance(m, Affine)]
     if not maps:
         raise BrokenChainError("it has no linear layer")
@@ -249,4 +249,4 @@ def _chain(walk: Walk) -> Chain:
         raise BrokenChainError("it does not end with a linear layer")
     constant = any(m.bias is not None for m in maps)
     links = tuple(m.link(constant=constant, last=m is maps[-1], window=walk.windows.get(m.name, 1)) for m in maps)
-    return Chain(links, constant, walk.elementwise)
+    return MatrixChain(links, constant, walk.elementwise)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normgauge.instrument.spectral.conv import ConvSpec, apply, conv_norm
+from normgauge.instrument.spectral.conv import ConvSpec, apply_conv, conv_norm
 from normgauge.instrument.spectral.dense import dense_norm
 
 UP = 1e-12  # relative room for sums in float64
@@ -63,7 +63,7 @@ class Affine:
     def __call__(self, x: Tensor) -> Tensor:
         """Run it on a batch."""
         if self.spec is not None:
-            out = apply(self.weight, x, self.spec)
+            out = apply_conv(self.weight, x, self.spec)
         elif self.weight.ndim == 1:
             out = x * self._spread(self.weight, x.ndim)
         else:
@@ -83,7 +83,9 @@ class Affine:
     def row_squares(self) -> Tensor:
         """‖row‖² of the matrix for each output of a sample, flattened; exact."""
         if self.spec is not None:  # an output sums the kernel's squares over the pixels that are not padding
-            return apply(self.weight.square(), torch.ones(1, *self.shape, dtype=self.weight.dtype), self.spec).flatten()
+            return apply_conv(
+                self.weight.square(), torch.ones(1, *self.shape, dtype=self.weight.dtype), self.spec
+            ).flatten()
         if self.weight.ndim == 1:
             return self._per_output(self.weight.square())
         return self.weight.square().sum(1)

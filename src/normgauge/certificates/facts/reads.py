@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from normgauge.certificates.facts.sample import device_of
 from normgauge.core.errors import InputError
-from normgauge.render.numbers import listed
+from normgauge.render.numbers import shortened_names
 
 NUMBERS = 64  # tensors that hold one number each: more may spell something out
 MOST_NAMED = 3
@@ -98,7 +98,7 @@ class Region:
         return self.exact == other.exact or (self.dense and other.start >= 0 and other.stop > 0 and inside)
 
 
-def unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: Sequence[str]) -> list[str]:
+def unpaid_reads(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: Sequence[str]) -> list[str]:
     """What the network reads that is neither among the tensors paid for nor known to hold nothing learnt.
 
     Args:
@@ -114,7 +114,7 @@ def unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: 
         InputError: for a name in ``data_free`` that the model does not have.
     """
     names = list(_named(model))
-    strange = [name for name in data_free if not any(within(known, name) for _, known in names)]
+    strange = [name for name in data_free if not any(lies_under(known, name) for _, known in names)]
     if strange:
         few = ", ".join(name for _, name in names[:6])
         raise InputError(f"data_free: expected names of tensors the model holds, such as {few}; got {strange[0]!r}")
@@ -122,7 +122,7 @@ def unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: 
     with torch.no_grad(), reads:
         model(inputs)
     free = [Region.of(tensor) for tensor in paid]
-    free += [region for region, name in names if any(within(name, one) for one in data_free)]
+    free += [region for region, name in names if any(lies_under(name, one) for one in data_free)]
     said: dict[str, str] = {}
     numbers = 0
     for tensor in reads.found:
@@ -145,11 +145,11 @@ def refuse_unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data
     Raises:
         InputError: naming the tensors, and what to do.
     """
-    left = unpaid(model, inputs.clone().to(device_of(model)), paid, data_free)
+    left = unpaid_reads(model, inputs.clone().to(device_of(model)), paid, data_free)
     if left:
         raise InputError(
-            f"the prediction depends on {listed(left, MOST_NAMED)}, which may know D and is not paid for: make it a "
-            "parameter or a float buffer, or name it in data_free= if it was fixed without D"
+            f"the prediction depends on {shortened_names(left, MOST_NAMED)}, which may know D and is not paid for: "
+            "make it a parameter or a float buffer, or name it in data_free= if it was fixed without D"
         )
 
 
@@ -196,7 +196,7 @@ def _inside(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def within(name: str, of: str) -> bool:
+def lies_under(name: str, of: str) -> bool:
     """Whether a name is this one or lies under it."""
     return name == of or name.startswith(of + ".")
 

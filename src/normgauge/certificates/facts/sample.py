@@ -27,13 +27,13 @@ from torch.utils.data import (
 )
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.trace.inputs import describe
+from normgauge.instrument.trace.inputs import describe_output
 
 BATCH = 128  # larger ones leave the cache
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class DataSample:
     """Inputs with labels, or without.
 
     Either tensors that are at hand, or a data set that is read item by item: then no more than a batch of inputs is
@@ -67,7 +67,7 @@ class Sample:
     @cached_property
     def marks(self) -> list[bytes]:
         """The fingerprint of every input, in order."""
-        return [mark for batch in self.batches(2048) for mark in marks(batch)]
+        return [mark for batch in self.batches(2048) for mark in hash_rows(batch)]
 
     def take(self, indices: Sequence[int] | Tensor) -> Tensor:
         """The inputs at these places, (k, ...)."""
@@ -85,12 +85,12 @@ class Sample:
         """All inputs and labels in order."""
         yield from zip(self.batches(size), self.truth.split(size), strict=True)
 
-    def part(self, indices: Tensor) -> Sample:
+    def part(self, indices: Tensor) -> DataSample:
         """The samples at these places, inputs at hand."""
-        return Sample(self.take(indices), None if self.labels is None else self.labels[indices])
+        return DataSample(self.take(indices), None if self.labels is None else self.labels[indices])
 
     @classmethod
-    def of(cls, data: Any, name: str, *, labelled: bool = True) -> Sample:
+    def of(cls, data: Any, name: str, *, labelled: bool = True) -> DataSample:
         """Read a tensor, a pair of tensors, a data set, a loader or anything with ``inputs`` and ``labels``.
 
         Of a loader, the samples it gives, in the order of its data set.
@@ -99,12 +99,12 @@ class Sample:
             InputError: for anything else, for labels that are no class numbers, for no samples, for samples that
                 change from one reading to the next.
         """
-        if isinstance(data, Sample):
+        if isinstance(data, DataSample):
             if labelled and data.labels is None:
                 raise InputError(f"{name}: expected samples with labels, got a sample without")
             return data
         if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
-            raise InputError(f"{name}: expected a data set with a length and an order, got {describe(data)}")
+            raise InputError(f"{name}: expected a data set with a length and an order, got {describe_output(data)}")
         if isinstance(data, DataLoader):
             data = _given(data, name)
         if type(data) is TensorDataset:
@@ -114,7 +114,7 @@ class Sample:
         inputs, labels = _tensors(data)
         if inputs is None:
             raise InputError(
-                f"{name}: expected (inputs, labels) as tensors, a data set or a loader, got {describe(data)}"
+                f"{name}: expected (inputs, labels) as tensors, a data set or a loader, got {describe_output(data)}"
             )
         if inputs.ndim < 2 or len(inputs) == 0:
             raise InputError(f"{name}: expected one input a row, got {_shaped(inputs)}")
@@ -122,7 +122,7 @@ class Sample:
         return cls(inputs, _classes(labels, len(inputs), name) if labelled else None)
 
 
-def marks(points: Tensor) -> Iterator[bytes]:
+def hash_rows(points: Tensor) -> Iterator[bytes]:
     """One fingerprint a row: 16 bytes of BLAKE2 over its float32 values; layouts do not matter, −0 is 0."""
     rows = (points.detach().cpu().flatten(1).float() + 0.0).contiguous().numpy()
     for row in rows:
@@ -131,7 +131,7 @@ def marks(points: Tensor) -> Iterator[bytes]:
 
 def fingerprints(points: Tensor) -> frozenset[bytes]:
     """The fingerprints of all rows."""
-    return frozenset(marks(points))
+    return frozenset(hash_rows(points))
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -140,7 +140,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, sample: Sample, size: int = BATCH, order: Tensor | None = None) -> Tensor:
+def model_outputs(model: nn.Module, sample: DataSample, size: int = BATCH, order: Tensor | None = None) -> Tensor:
     """What the model says, (n, classes), float32 on the CPU.
 
     Args:
@@ -232,11 +232,13 @@ def _tensors(data: Any) -> tuple[Tensor | None, Tensor | None]:
     return (inputs, labels) if isinstance(inputs, Tensor) else (None, None)
 
 
-def _read(data: Dataset[Any], name: str, labelled: bool) -> Sample:
+def _read(data: Dataset[Any], name: str, labelled: bool) -> DataSample:
     try:
         count = len(data)  # type: ignore[arg-type]
     except TypeError as error:
-        raise InputError(f"{name}: expected a data set with a length and an order, got {describe(data)}") from error
+        raise InputError(
+            f"{name}: expected a data set with a length and an order, got {describe_output(data)}"
+        ) from error
     if count == 0:
         raise InputError(f"{name}: expected at least one sample, got none")
     once, labels = _pass(data, count, name, labelled)
@@ -250,7 +252,7 @@ def _read(data: Dataset[Any], name: str, labelled: bool) -> Sample:
             f"{name}: {changed} of its {count} samples changed from one reading to the next (random augmentation?); "
             "give the data set without random transforms"
         )
-    sample = Sample(None, found, data)
+    sample = DataSample(None, found, data)
     vars(sample)["marks"] = once  # it was read to see whether it stays the same
     return sample
 
@@ -266,10 +268,10 @@ def _pass(data: Dataset[Any], count: int, name: str, labelled: bool) -> tuple[li
         item = data[i]
         given = _input(item)[None]
         bad += _spoiled(given)
-        seen.append(next(marks(given)))
+        seen.append(next(hash_rows(given)))
         if labelled:
             if not isinstance(item, tuple | list) or len(item) < 2:
-                raise InputError(f"{name}: expected a data set of (tensor, label), got {describe(item)}")
+                raise InputError(f"{name}: expected a data set of (tensor, label), got {describe_output(item)}")
             labels.append(item[1])
     _refuse_spoiled(bad, count, name)
     return seen, labels
@@ -278,7 +280,7 @@ def _pass(data: Dataset[Any], count: int, name: str, labelled: bool) -> tuple[li
 def _input(item: Any) -> Tensor:
     found = item[0] if isinstance(item, tuple | list) else item
     if not isinstance(found, Tensor):
-        raise InputError(f"expected a data set of tensors, or of (tensor, label), got {describe(item)}")
+        raise InputError(f"expected a data set of tensors, or of (tensor, label), got {describe_output(item)}")
     return found
 
 
@@ -307,4 +309,4 @@ def _classes(labels: Any, count: int, name: str) -> Tensor:
 
 
 def _shaped(value: Any) -> str:
-    return describe(value) + (f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else "")
+    return describe_output(value) + (f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else "")

@@ -22,7 +22,7 @@ LN10 = math.log(10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Slopes:
+class MarginSlopes:
     """Lipschitz constants of the margin f_y − max over the others.
 
     Attributes:
@@ -43,21 +43,21 @@ class Slopes:
     point: Reading | None = None
 
 
-def slopes_of(model: nn.Module, probe: Tensor) -> Slopes:
+def slopes_of(model: nn.Module, probe: Tensor) -> MarginSlopes:
     """Measure the network; a failure becomes the gap, with its reason."""
     try:
         point, whole = readings(model, probe.to(device_of(model)), ("point", "global"), search=False, pictures=False)
     except NormgaugeError as error:
-        return Slopes(gap=f"the gauge could not measure this network: {error}")
+        return MarginSlopes(gap=f"the gauge could not measure this network: {error}")
     except Exception as error:  # the rows that need no slope must not fall with it
-        return Slopes(gap=f"the gauge could not measure this network: {type(error).__name__}: {error}")
+        return MarginSlopes(gap=f"the gauge could not measure this network: {type(error).__name__}: {error}")
     unknown = ", ".join(f"{one.name} ({one.why})" for one in whole.unknown)
     if unknown:
-        return Slopes(gap=f"no slope is proved: there is no rule for {unknown}", reading=whole, point=point)
+        return MarginSlopes(gap=f"no slope is proved: there is no rule for {unknown}", reading=whole, point=point)
     if whole.evidence is not Evidence.PROVED:
         why = "; ".join(whole.notes) or "see ng.gauge(model, batch)"
-        return Slopes(gap=f"the slope is {whole.evidence}, not proved: {why}", reading=whole, point=point)
-    return Slopes(
+        return MarginSlopes(gap=f"the slope is {whole.evidence}, not proved: {why}", reading=whole, point=point)
+    return MarginSlopes(
         balanced=ROOT2 * exp_up(whole.log_upper),
         folded=ROOT2 * exp_up(whole.log10_folded * LN10),
         published={k: ROOT2 * exp_up(v * LN10) for k, v in whole.published.items() if isinstance(v, float)},

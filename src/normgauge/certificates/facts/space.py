@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.certificates.facts.cells import Partition, assign_all
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.facts.spread import Spread, spread_of
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.facts.spread import CellSpread, spread_of
 from normgauge.geometry.hessian.margins import margin
 
 STEEPNESS = tuple(2.0 ** (j / 4) for j in range(-40, 81))  # fixed in advance: from 1e-3 to 1e6 a unit of distance
@@ -32,7 +32,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class CellSpace:
     """D in cells.
 
     Attributes:
@@ -52,11 +52,11 @@ class Space:
     """
 
     name: str
-    points: Sample
+    points: DataSample
     classes: int
     partition: Partition
     cells: Tensor
-    spread: Spread
+    spread: CellSpread
     margins: Tensor
     slope: float
     gap: str
@@ -88,7 +88,7 @@ class Space:
         """Samples in each cell that was met."""
         return self.met()[1].tolist()
 
-    def shared(self, fresh: Sample) -> tuple[Tensor, Tensor]:
+    def shared(self, fresh: DataSample) -> tuple[Tensor, Tensor]:
         """Which labelled points lie in cells that D meets, and the place of that cell among those met."""
         cells, met = crossed(self.partition, fresh, self.classes), self.met()[0]
         place = torch.searchsorted(met, cells).clamp(max=len(met) - 1)
@@ -100,12 +100,12 @@ class Space:
         return max(float(self.margins.quantile(0.5)), 1e-12)
 
 
-def crossed(partition: Partition, sample: Sample, classes: int) -> Tensor:
+def crossed(partition: Partition, sample: DataSample, classes: int) -> Tensor:
     """Cell times label of every sample: a cell never mixes labels."""
     return assign_all(partition, sample) * classes + sample.truth
 
 
-def in_cells(sample: Sample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, Spread]:
+def in_cells(sample: DataSample, classes: int, partition: Partition, *, seed: int = 0) -> tuple[Tensor, CellSpread]:
     """Cell times label of every sample, and the distances inside."""
     cells = crossed(partition, sample, classes)
     return cells, spread_of(sample, cells, seed=seed, outside=partition.far(cells // classes))
@@ -137,7 +137,7 @@ def margins_of(logits: Tensor, labels: Tensor) -> Tensor:
     return margin(logits.double(), labels)[0]
 
 
-def linear_margins(head: nn.Linear, points: Sample) -> Tensor:
+def linear_margins(head: nn.Linear, points: DataSample) -> Tensor:
     """The distance to the nearest boundary of a linear head, (m,) float64, negative where it is wrong: slope 1.
 
     min over j ≠ y of (f_y − f_j)/‖w_y − w_j‖; two classes with the same weights share no boundary: their difference

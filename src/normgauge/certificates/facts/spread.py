@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.certificates.bounds.distances import paired
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.bounds.distances import paired_distance
+from normgauge.certificates.facts.sample import DataSample
 
 CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
+class CellSpread:
     """Distances of points that share a cell, each point used once.
 
     Attributes:
@@ -48,16 +48,16 @@ class Spread:
         return found, total / torch.zeros_like(total).index_add_(0, place, weights)
 
     def sums(self, steepness: float) -> tuple[float, float]:
-        """S and Q of `paired`."""
+        """S and Q of `paired_distance`."""
         near, far = (self.pairs * steepness).clamp(max=1), (self.triples * steepness).clamp(max=1)
         return float(2 * near.sum() + far.sum()), float(4 * near.square().sum() + far.square().sum())
 
     def upper(self, steepness: float, delta: float) -> float:
-        """What a loss in [0, 1] of this slope changes inside its cells on average, at most; see `paired`."""
-        return paired(*self.sums(steepness), self.alone, self.m, delta)
+        """What a loss in [0, 1] of this slope changes inside its cells on average, at most; see `paired_distance`."""
+        return paired_distance(*self.sums(steepness), self.alone, self.m, delta)
 
 
-def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor | None = None) -> Spread:
+def spread_of(sample: DataSample, cells: Tensor, *, seed: int = 0, outside: Tensor | None = None) -> CellSpread:
     """Pair the points of each cell at random.
 
     Args:
@@ -80,14 +80,14 @@ def spread_of(sample: Sample, cells: Tensor, *, seed: int = 0, outside: Tensor |
     in_triple = (size % 2 == 1) & (size >= 3) & (position < 3)
     pairs = kept[~in_triple & (size > 1)].reshape(-1, 2)
     triples = kept[in_triple].reshape(-1, 3)
-    near = distances(sample, pairs[:, 0], sample, pairs[:, 1])
+    near = sample_distances(sample, pairs[:, 0], sample, pairs[:, 1])
     sides = ((0, 1), (0, 2), (1, 2))
-    far = torch.stack([distances(sample, triples[:, i], sample, triples[:, j]) for i, j in sides], 1)
+    far = torch.stack([sample_distances(sample, triples[:, i], sample, triples[:, j]) for i, j in sides], 1)
     where = cells[torch.cat([pairs[:, 0], triples[:, 0]])]
-    return Spread(near, far, where, len(cells))
+    return CellSpread(near, far, where, len(cells))
 
 
-def distances(first: Sample, here: Tensor, second: Sample, there: Tensor) -> Tensor:
+def sample_distances(first: DataSample, here: Tensor, second: DataSample, there: Tensor) -> Tensor:
     """From these places of one sample to those of another, one by one, in float64."""
     found = [torch.zeros(0, dtype=torch.float64)]
     for i, j in zip(here.split(CHUNK), there.split(CHUNK), strict=True):

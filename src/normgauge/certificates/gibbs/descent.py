@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.gibbs.posterior import SMALLEST, Gaussian, entries
-from normgauge.certificates.gibbs.space import Space
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.gibbs.posterior import SMALLEST, Gaussian, entry_divergence
+from normgauge.certificates.gibbs.space import WeightSpace
 
 BATCH = 128
 FLOOR = math.log(1e-4)  # of the log-probability: one bad draw must not rule a step
@@ -20,7 +20,7 @@ Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DescentPlan:
     """How to descend.
 
     Attributes:
@@ -42,12 +42,12 @@ class Plan:
     seed: int = 0
 
 
-def descend(
-    space: Space,
+def optimize_posterior(
+    space: WeightSpace,
     start: Gaussian,
     divergence: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
-    sample: Sample,
-    plan: Plan,
+    sample: DataSample,
+    plan: DescentPlan,
     *,
     blind: bool = False,
     enough: Callable[[Gaussian, int], bool] | None = None,
@@ -108,7 +108,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -chances.clamp(min=FLOOR).mean() / math.log(max(2, logits.shape[1]))
 
 
-def _shuffled(sample: Sample, plan: Plan) -> Iterator[Tensor]:
+def _shuffled(sample: DataSample, plan: DescentPlan) -> Iterator[Tensor]:
     order = torch.Generator().manual_seed(plan.seed)
     for _ in range(plan.epochs):
         for chosen in torch.randperm(len(sample), generator=order).split(BATCH):
@@ -131,7 +131,7 @@ def to_fixed_prior(prior: Gaussian) -> Callable[..., Tensor]:
     """KL to a prior that is known."""
 
     def divergence(mean: Mapping[str, Tensor], width: Mapping[str, Tensor]) -> Tensor:
-        parts = [entries(t - prior.mean[n], width[n], prior.width[n]).sum() for n, t in mean.items()]
+        parts = [entry_divergence(t - prior.mean[n], width[n], prior.width[n]).sum() for n, t in mean.items()]
         return torch.stack(parts).sum()
 
     return divergence

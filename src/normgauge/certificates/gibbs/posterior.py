@@ -42,7 +42,7 @@ def proportional(mean: Mapping[str, Tensor], share: float) -> Gaussian:
     return Gaussian(mean, {n: (share * sizes[n]).clamp(min=SMALLEST).to(t) for n, t in mean.items()})
 
 
-def entries(away: Tensor, width: Tensor, scale: Tensor) -> Tensor:
+def entry_divergence(away: Tensor, width: Tensor, scale: Tensor) -> Tensor:
     """KL(N(w, σ²)‖N(w₀, s²)) = ½[(σ² + (w − w₀)²)/s² − 1] + ln s − ln σ, entry by entry."""
     return ((width.square() + away.square()) / scale.square() - 1) / 2 + scale.log() - width.log()
 
@@ -52,11 +52,11 @@ def divergence(posterior: Gaussian, prior: Gaussian) -> float:
     total = 0.0
     for name, mean in posterior.mean.items():
         away, width = _parts(posterior, prior.mean, name)
-        total += float(entries(away, width, prior.width[name].double()).expand(mean.shape).sum())
+        total += float(entry_divergence(away, width, prior.width[name].double()).expand(mean.shape).sum())
     return max(0.0, total) * OUTWARD
 
 
-def distance(posterior: Gaussian, centre: Mapping[str, Tensor]) -> float:
+def grid_divergence(posterior: Gaussian, centre: Mapping[str, Tensor]) -> float:
     """KL to N(w₀, s²) with the best width s of the grid for each tensor, and what the choice costs: ln|grid| for each.
 
     One width for all tensors would cost less to choose, and would depend on the scale of each.

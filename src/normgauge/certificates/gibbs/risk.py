@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.gibbs.posterior import Gaussian
-from normgauge.certificates.gibbs.space import Space, random_inputs
+from normgauge.certificates.gibbs.space import WeightSpace, random_inputs
 from normgauge.certificates.scores.norms import multiplications
 
 BATCH = (8, 64)  # fewest and most samples a draw
@@ -38,7 +38,7 @@ class Effort:
     step: int
 
     @classmethod
-    def of(cls, space: Space, like: Tensor) -> Effort:
+    def of(cls, space: WeightSpace, like: Tensor) -> Effort:
         """From the multiplications of a forward pass: a draw should not cost much more to use than to make.
 
         A bound pays for the number of draws and not for samples, so a network that is dear to run sees fewer with each.
@@ -55,9 +55,9 @@ class Effort:
 
 
 def drawn_error(
-    space: Space,
+    space: WeightSpace,
     posterior: Gaussian,
-    sample: Sample,
+    sample: DataSample,
     draws: int,
     *,
     batch: int = BATCH[1],

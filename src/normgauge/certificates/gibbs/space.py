@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from normgauge.certificates.facts.reads import refuse_unpaid, within
+from normgauge.certificates.facts.reads import lies_under, refuse_unpaid
 from normgauge.certificates.facts.sample import device_of
-from normgauge.certificates.surrogate import duplicate
+from normgauge.certificates.surrogate import eval_copy
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.geometry.symmetry import canonical
 from normgauge.instrument.rules.tried import of_module
@@ -22,7 +22,7 @@ TROUBLE = (NormgaugeError, RuntimeError, TypeError, ValueError, IndexError, KeyE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class WeightSpace:
     """A network as a function of tensors.
 
     Running statistics were computed from D and no prior covers them, so each BatchNorm of the copy is the map
@@ -53,7 +53,9 @@ class Space:
         return functional_call(self.model, dict(tensors), (inputs.to(self.device),))
 
 
-def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: Sequence[str] = ()) -> Space:
+def weight_space(
+    model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: Sequence[str] = ()
+) -> WeightSpace:
     """The space of a network: parameters and float buffers, saved with it or not.
 
     Args:
@@ -67,8 +69,8 @@ def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: S
             tensors that are not among them.
     """
     probe = random_inputs(inputs)
-    twin, notes = _settled(model, probe) if settle else (duplicate(model), ())
-    before = _say(duplicate(model), probe)
+    twin, notes = _settled(model, probe) if settle else (eval_copy(model), ())
+    before = _say(eval_copy(model), probe)
     twin = _absorb(twin)
     mean = {name: t.detach() for name, t in twin.named_parameters()}
     for name, tensor in twin.named_buffers():
@@ -81,13 +83,13 @@ def space(model: nn.Module, inputs: Tensor, *, settle: bool = True, data_free: S
     moved = float((_say(twin, probe) - before).abs().max() / before.abs().max().clamp(min=1e-30))
     if not moved <= AGREE:
         raise InputError(f"taking the normalizers' statistics into the weights changes the output by {moved:.2g}")
-    return Space(twin, mean, notes)
+    return WeightSpace(twin, mean, notes)
 
 
 def perturbed(name: str, buffer: Tensor, data_free: Sequence[str]) -> bool:
     """Whether noise goes on a buffer: float and finite, and not declared to be fixed without D."""
     usable = buffer.is_floating_point() and bool(buffer.isfinite().all())
-    return usable and not any(within(name, one) for one in data_free)
+    return usable and not any(lies_under(name, one) for one in data_free)
 
 
 def random_inputs(like: Tensor) -> Tensor:
@@ -102,7 +104,7 @@ def _settled(model: nn.Module, probe: Tensor) -> tuple[nn.Module, tuple[str, ...
     try:
         return canonical(model, probe.to(device_of(model))).model.eval(), ()
     except TROUBLE as error:
-        return duplicate(model), (f"weights are on the scales they came with, since no canonical ones exist: {error}",)
+        return eval_copy(model), (f"weights are on the scales they came with, since no canonical ones exist: {error}",)
 
 
 def _say(model: nn.Module, probe: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.certificates.facts.sample import Sample, device_of
+from normgauge.certificates.facts.sample import DataSample, device_of
 from normgauge.certificates.scores.norms import multiplications
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import Product, eigenvalues
-from normgauge.geometry.hessian.operator import scaled
+from normgauge.geometry.hessian.operator import scaled_operator
 from normgauge.geometry.symmetry import scale_free
-from normgauge.geometry.symmetry.groups import ScaleFree, spread, vectors
+from normgauge.geometry.symmetry.groups import ScaleFree, spread_vectors, vectors
 
 BATCH, SAMPLES = 256, (32, 1024)  # samples a batch, and fewest and most in all
 WORK = 1e9  # multiplications of a forward pass over all of them, about
@@ -20,7 +20,7 @@ FEW = 4  # samples that show which weights have no scale
 TOLERANCE, PRODUCTS = 1e-2, (20, 60)  # most products where the network is dear to run, and elsewhere
 
 
-def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
+def sharpness(model: nn.Module, sample: DataSample, seed: int = 0) -> float:
     """τ = λ_max(D H D) over the weights whose scale a normalizer takes off, D the norm of the vector an entry is in.
 
     For one scale-free vector it is ‖w‖²λ_max. Batch normalizers use their batch, since the weights have no scale only
@@ -41,7 +41,9 @@ def sharpness(model: nn.Module, sample: Sample, seed: int = 0) -> float:
     names = tuple(name for name in product.names if any(name in group.parameters for group in groups))
     norms = _norms(groups, product.split(product.weights()))
     flat = torch.cat([norms[name].reshape(-1) for name in names])
-    found, _ = eigenvalues(scaled(product.block(names), flat), 1, tolerance=TOLERANCE, products=products, seed=seed)
+    found, _ = eigenvalues(
+        scaled_operator(product.block(names), flat), 1, tolerance=TOLERANCE, products=products, seed=seed
+    )
     return float(found.values[0])
 
 
@@ -50,5 +52,5 @@ def _norms(groups: list[ScaleFree], named: dict[str, Tensor]) -> dict[str, Tenso
     found: dict[str, Tensor] = {}
     for group in groups:
         rows = vectors(group, named)
-        found |= spread(group, rows.norm(dim=1, keepdim=True).expand_as(rows), named)
+        found |= spread_vectors(group, rows.norm(dim=1, keepdim=True).expand_as(rows), named)
     return found

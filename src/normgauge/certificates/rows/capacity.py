@@ -16,9 +16,9 @@ from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import samples_needed
 from normgauge.certificates.case import Case
 from normgauge.certificates.conditions import TRAIN
-from normgauge.certificates.facts.chain import BrokenChainError, Chain, read_chain
-from normgauge.certificates.facts.sample import Sample
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.certificates.facts.chain import BrokenChainError, MatrixChain, read_chain
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 TRIES = 50  # margins tried: quantiles of those on D, up to the median
 LARGEST = 10**30  # samples; beyond that no size is worth naming
@@ -60,7 +60,7 @@ class Norms:
 UNITS = {"capacity.golowich": golowich2018.log_rademacher, "capacity.neyshabur2015": golowich2018.log_rademacher_2015}
 
 
-def bound(key: str, chain: Chain, norms: Norms, gamma: float, classes: int, m: int, delta: float) -> Parts:
+def margin_bound(key: str, chain: MatrixChain, norms: Norms, gamma: float, classes: int, m: int, delta: float) -> Parts:
     """A margin row for so many samples, all else equal: Frobenius norms, or spectral ones with two more of each."""
     error, log_data = norms.error(gamma), norms.log_data + math.log(m / norms.m) / 2  # ‖X‖_F grows with √m
     if key in UNITS:
@@ -69,9 +69,9 @@ def bound(key: str, chain: Chain, norms: Norms, gamma: float, classes: int, m: i
     size = chain.log_product - math.log(gamma)
     if key == "capacity.bartlett2017":
         ratios = [_ratio(link.log_rows, link.log_spectral) for link in chain.links]
-        return bartlett2017.bound(error, size, ratios, log_data, chain.width, m, delta)
+        return bartlett2017.spectral_margin_bound(error, size, ratios, log_data, chain.width, m, delta)
     ratios = [_ratio(link.log_frobenius, link.log_spectral) for link in chain.links]
-    return neyshabur2018.bound(error, size, norms.log_norm, ratios, chain.width, m, delta)
+    return neyshabur2018.spectral_pac_bayes_bound(error, size, norms.log_norm, ratios, chain.width, m, delta)
 
 
 def _ratio(log_norm: float, log_spectral: float) -> float:
@@ -82,7 +82,7 @@ BLANK = Row(
     "capacity.",
     "",
     "capacity",
-    Kind.NOT_APPLICABLE,
+    RowKind.NOT_APPLICABLE,
     consumed=(Consumed.TRAIN_LABELS,),
     additive=True,
     reason="not computed",
@@ -138,7 +138,7 @@ WEIGHT_NORM = dataclasses.replace(
 )
 
 
-def rows(case: Case) -> Iterator[Row]:
+def capacity_rows(case: Case) -> Iterator[Row]:
     """VC, two rows of Frobenius norms, two of spectral norms, and the one for weight normalization."""
     margins = case.margins.sort().values
     try:
@@ -154,18 +154,18 @@ def rows(case: Case) -> Iterator[Row]:
     yield WEIGHT_NORM
 
 
-def vc_row(case: Case, chain: Chain, margins: Tensor) -> Row:
+def vc_row(case: Case, chain: MatrixChain, margins: Tensor) -> Row:
     """Counting weights."""
     weights = [link.weights for link in chain.links]
     units = [link.units for link in chain.links[:-1]] + [max(1, case.classes - 1)]
     vc = bartlett2019.vc_dimension(weights, units)
     error = float((margins <= 0).double().mean())
-    found = bartlett2019.bound(error, vc, case.m, case.delta)
+    found = bartlett2019.vc_dimension_bound(error, vc, case.m, case.delta)
     why = f"the VC dimension is only known to be at most {vc:.3g}, with {case.m} samples"
-    return _finished(case, VC, found, why, lambda m: bartlett2019.bound(error, vc, m, case.delta).value)
+    return _finished(case, VC, found, why, lambda m: bartlett2019.vc_dimension_bound(error, vc, m, case.delta).value)
 
 
-def margin_row(case: Case, chain: Chain, norms: Norms, row: Row) -> Row:
+def margin_row(case: Case, chain: MatrixChain, norms: Norms, row: Row) -> Row:
     """The best margin of a row, or why there is none."""
     frobenius = row.key in UNITS
     if frobenius and not chain.elementwise:
@@ -175,7 +175,7 @@ def margin_row(case: Case, chain: Chain, norms: Norms, row: Row) -> Row:
         return dataclasses.replace(row, reason="more than half of D is wrong or tied: there is no margin; train longer")
 
     def at(gamma: float, m: int = case.m) -> Parts:
-        return bound(row.key, chain, norms, gamma, case.classes, m, case.delta)
+        return margin_bound(row.key, chain, norms, gamma, case.classes, m, case.delta)
 
     best = min(gammas, key=lambda gamma: at(gamma).value)
     log_size = (chain.log_frobenius if frobenius else chain.log_product) / math.log(10)
@@ -194,15 +194,15 @@ def _finished(case: Case, row: Row, found: Parts, why: str, at: Callable[[int], 
         row,
         value=found.value,
         terms=found.terms,
-        kind=Kind.VACUOUS,
+        kind=RowKind.VACUOUS,
         confidence=1 - case.delta,
         reason=f"{found.value:.3g}: {why}" if vacuous else "",
         needed=samples_needed(at, case.m, row.limit, LARGEST) if vacuous else None,
     )
-    return promised(filled, condition=TRAIN)
+    return promised_row(filled, condition=TRAIN)
 
 
-def data_norms(sample: Sample, *, constant: bool) -> tuple[float, float]:
+def data_norms(sample: DataSample, *, constant: bool) -> tuple[float, float]:
     """Ln ‖X‖_F and ln max‖x‖ in float64, batch by batch, with one more coordinate that is 1 where asked."""
     total, largest = 0.0, 0.0
     for inputs in sample.batches():

@@ -14,12 +14,12 @@ from normgauge.certificates.bounds.cells import (
     tau_rademacher,
     tau_variation,
 )
-from normgauge.certificates.bounds.distances import paired
+from normgauge.certificates.bounds.distances import paired_distance
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import samples_needed
-from normgauge.certificates.conditions import CELLS, ENCODER, TRAIN, together
-from normgauge.certificates.facts.space import STEEPNESS, Choice, Space
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.certificates.conditions import CELLS, ENCODER, TRAIN, joined_conditions
+from normgauge.certificates.facts.space import STEEPNESS, CellSpace, Choice
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
@@ -30,7 +30,7 @@ SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Form:
+class SlackForm:
     """One of the slacks: its key and words, its formula, and τ/C for so many samples and so much δ.
 
     Where the slack depends on what it is added to, ``added`` says how, and τ only shows its size.
@@ -39,38 +39,38 @@ class Form:
     key: str
     words: str
     formula: str
-    tau: Callable[[Space, int, float], float]
-    added: Callable[[Space, float, float], float] | None = None
+    tau: Callable[[CellSpace, int, float], float]
+    added: Callable[[CellSpace, float, float], float] | None = None
 
 
-def _published(space: Space, m: int, delta: float) -> float:
+def _published(space: CellSpace, m: int, delta: float) -> float:
     met = len(space.counts()) if m == space.m else space.count
     return tau_published(met, space.count, m, delta)
 
 
-def _rademacher(space: Space, m: int, delta: float) -> float:
+def _rademacher(space: CellSpace, m: int, delta: float) -> float:
     counts = space.counts() if m == space.m else [-(-m // space.count)] * min(space.count, m)
     return tau_rademacher(counts, delta)
 
 
-def _variation(space: Space, m: int, delta: float) -> float:
+def _variation(space: CellSpace, m: int, delta: float) -> float:
     return tau_variation(space.count, m, delta)
 
 
-def _pinsker(space: Space, m: int, delta: float) -> float:
+def _pinsker(space: CellSpace, m: int, delta: float) -> float:
     return math.sqrt(entropy_radius(space.count, m, delta) / 2)
 
 
-def _kl(space: Space, delta: float, total: float) -> float:
+def _kl(space: CellSpace, delta: float, total: float) -> float:
     return kl_cells(total, space.count, space.m, delta) - total
 
 
-VARIATION = Form("variation", "total-variation slack", f"{SUM}, {TAU}", _variation)
+VARIATION = SlackForm("variation", "total-variation slack", f"{SUM}, {TAU}", _variation)
 FORMS = (
-    Form("published", "as published", f"{SUM}, τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
-    Form("rademacher", "Rademacher slack", f"{SUM}, τ = ΣE|S_{{m_i}}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
+    SlackForm("published", "as published", f"{SUM}, τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
+    SlackForm("rademacher", "Rademacher slack", f"{SUM}, τ = ΣE|S_{{m_i}}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
     VARIATION,
-    Form(
+    SlackForm(
         "kl",
         "relative entropy",
         "C·kl⁻¹((F(D) + Lipschitz term)/C, e), e from the tail of KL(p̂‖p) over N cells (Agrawal 2020)",
@@ -80,23 +80,23 @@ FORMS = (
 )
 
 
-def theorem20(space: Space, delta: float) -> Iterator[Row]:
+def theorem20(space: CellSpace, delta: float) -> Iterator[Row]:
     """Theorem 20 with each slack; half of δ for the slack, half for the distances."""
     for form in FORMS:
         yield theorem20_row(space, delta, form)
 
 
-def blank(space: Space, delta: float, key: str, name: str, **told: Any) -> Row:
+def blank_row(space: CellSpace, delta: float, key: str, name: str, **told: Any) -> Row:
     """What all rows of a space share, and what one says of itself."""
     behind = space.name != "inputs"
     row = Row(
         ("features." if behind else "") + key,
         name + (" on features" if behind else ""),
         "feature cells" if behind else "cells",
-        Kind.NOT_APPLICABLE,
+        RowKind.NOT_APPLICABLE,
         confidence=1 - delta,
         consumed=(Consumed.TRAIN_LABELS, Consumed.OTHER) if behind else (Consumed.TRAIN_LABELS,),
-        condition=together(TRAIN, ENCODER if behind else "", CELLS if space.partition.cells > 1 else ""),
+        condition=joined_conditions(TRAIN, ENCODER if behind else "", CELLS if space.partition.cells > 1 else ""),
         reason=space.refusal or "not computed",
         limit=space.limit,
         quantity=space.quantity,
@@ -105,21 +105,23 @@ def blank(space: Space, delta: float, key: str, name: str, **told: Any) -> Row:
     return dataclasses.replace(row, **told)
 
 
-def theorem20_row(space: Space, delta: float, form: Form) -> Row:
+def theorem20_row(space: CellSpace, delta: float, form: SlackForm) -> Row:
     """F(D) + Lipschitz term + τ, at the best loss on offer; the distances hold for the whole grid of steepness."""
-    row = blank(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}", formula=form.formula)
+    row = blank_row(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}", formula=form.formula)
     if space.refusal:
         return row
-    best = smallest(space, delta, form, lambda c: space.spread.upper(c.steepness, delta / 2 / len(STEEPNESS)))
+    best = smallest_loss(space, delta, form, lambda c: space.spread.upper(c.steepness, delta / 2 / len(STEEPNESS)))
     if best is None:
-        return hopeless(space, row, delta, form)
+        return hopeless_row(space, row, delta, form)
     choice, parts = best
     reason = DISGUISE if space.name != "inputs" else ""
     formula = form.formula + here(space, choice.gamma)
-    return promised(row, value=parts.value, terms=parts.terms, additive=True, reason=reason, formula=formula)
+    return promised_row(row, value=parts.value, terms=parts.terms, additive=True, reason=reason, formula=formula)
 
 
-def smallest(space: Space, delta: float, form: Form, term: Callable[[Choice], float]) -> tuple[Choice, Parts] | None:
+def smallest_loss(
+    space: CellSpace, delta: float, form: SlackForm, term: Callable[[Choice], float]
+) -> tuple[Choice, Parts] | None:
     """The best of the losses on offer with what it adds up to; None where that is the range of the loss or more."""
     tau, found = form.tau(space, space.m, delta / 2), []
     for choice in space.choices:
@@ -132,14 +134,14 @@ def smallest(space: Space, delta: float, form: Form, term: Callable[[Choice], fl
     return best, Parts.added(**{name: space.limit * part for name, part in terms.items()})
 
 
-def here(space: Space, gamma: float | None) -> str:
+def here(space: CellSpace, gamma: float | None) -> str:
     """The numbers a reader needs to work a row out again."""
     margin = "" if gamma is None else f"γ = {gamma:.4g}, slope of the margin {space.slope:.4g}, "
     sizes = f"N = {space.count}, |T| = {len(space.counts())}, m = {space.m}"
     return f"; here {margin}{sizes}, half of δ for τ and half for the distances"
 
 
-def hopeless(space: Space, row: Row, delta: float, form: Form) -> Row:
+def hopeless_row(space: CellSpace, row: Row, delta: float, form: SlackForm) -> Row:
     """A row that says nothing, shown at the median margin without truncation, so that a reader sees why.
 
     A ramp so wide that every loss is near 1 would always come out near 1 and hide the cause.
@@ -161,12 +163,12 @@ def hopeless(space: Space, row: Row, delta: float, form: Form) -> Row:
         reason = f"too few samples: with distances like these some {needed:,} would be needed"
     value = max(whole, space.limit)
     formula = row.formula + here(space, gamma) + "; shown at the median margin, the change not cut off at C"
-    return promised(
+    return promised_row(
         row, value=value, terms=terms, additive=value == whole, reason=reason, needed=needed, formula=formula
     )
 
 
-def sample_size(space: Space, tau: Callable[[int], float], delta: float) -> int | None:
+def sample_size(space: CellSpace, tau: Callable[[int], float], delta: float) -> int | None:
     """The m with which loss, distances like those met and all slacks stay below the range; None where no m does."""
     share = delta / len(STEEPNESS)
     known = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
@@ -174,7 +176,7 @@ def sample_size(space: Space, tau: Callable[[int], float], delta: float) -> int 
     def whole(m: int) -> float:
         grown = m / space.m
         alone = round(grown * space.spread.alone)
-        rest = (loss + paired(grown * s, grown * q, alone, m, share) for loss, s, q in known)
+        rest = (loss + paired_distance(grown * s, grown * q, alone, m, share) for loss, s, q in known)
         return min(rest, default=math.inf) + tau(m)
 
     return samples_needed(whole, space.m, 1.0, LARGEST, parts=1000)

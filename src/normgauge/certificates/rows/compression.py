@@ -12,16 +12,16 @@ from normgauge.certificates.bounds import campi2023, littlestone1986
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import FEW, samples_needed
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import CORESET, TRAIN, together
+from normgauge.certificates.conditions import CORESET, TRAIN, joined_conditions
 from normgauge.certificates.conditions import PICKED as RECIPE
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 
 SAMPLE = Row(
     key="compression.sample",
     name="Sample compression",
     family="compression",
-    kind=Kind.NOT_APPLICABLE,
+    kind=RowKind.NOT_APPLICABLE,
     consumed=(Consumed.TRAIN_LABELS,),
     additive=True,
     reason="the network depends on all m samples; train it on a few of them and name their places with coreset=",
@@ -38,7 +38,9 @@ PICKED = dataclasses.replace(
 )
 
 
-def rows(case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: int | None = None) -> Iterator[Row]:
+def compression_rows(
+    case: Case, *, coreset: Sequence[int] | Tensor | None = None, picked: int | None = None
+) -> Iterator[Row]:
     """The rows of this family.
 
     Args:
@@ -63,7 +65,11 @@ def _sample(case: Case, wrong: Tensor, kept: Tensor | None) -> Row:
         reason = f"expected coreset= as places in D, from 0 to {case.m - 1}, got {met}"
         return dataclasses.replace(SAMPLE, reason=reason)
     errors = int((~torch.isin(wrong, kept)).sum())
-    return _promised(SAMPLE, lambda m: littlestone1986.bound(-(-errors * m // case.m), m, len(kept), case.delta), case)
+    return _promised(
+        SAMPLE,
+        lambda m: littlestone1986.sample_compression_bound(-(-errors * m // case.m), m, len(kept), case.delta),
+        case,
+    )
 
 
 def _picked(case: Case, wrong: Tensor, kept: Tensor | None, picked: int | None) -> Row:
@@ -76,7 +82,7 @@ def _picked(case: Case, wrong: Tensor, kept: Tensor | None, picked: int | None) 
     if left:
         reason = f"pick-to-learn ends when no sample is left that is wrong, and {left} of D are; go on picking"
         return dataclasses.replace(PICKED, reason=reason)
-    return _promised(PICKED, lambda m: campi2023.bound(picked, m, case.delta), case)
+    return _promised(PICKED, lambda m: campi2023.pick_to_learn_bound(picked, m, case.delta), case)
 
 
 def _places(coreset: Sequence[int] | Tensor) -> Tensor:
@@ -100,12 +106,12 @@ def _places(coreset: Sequence[int] | Tensor) -> Tensor:
 
 def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:
     parts = at(case.m)
-    return promised(
+    return promised_row(
         template,
         reason="",
         value=parts.value,
         terms=parts.terms,
         confidence=1 - case.delta,
-        condition=together(TRAIN, CORESET if template is SAMPLE else RECIPE),
+        condition=joined_conditions(TRAIN, CORESET if template is SAMPLE else RECIPE),
         needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )

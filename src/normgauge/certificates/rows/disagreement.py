@@ -14,18 +14,18 @@ from normgauge.certificates.bounds.holdout import clopper_pearson
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import FEW, samples_needed
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import CODE, FREE, TRAIN, UNLABELED, together
+from normgauge.certificates.conditions import CODE, FREE, TRAIN, UNLABELED, joined_conditions
 from normgauge.certificates.conditions import SURROGATE as SEPARATE
-from normgauge.certificates.facts.sample import Sample, outputs
-from normgauge.certificates.surrogate import Half, half
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.certificates.facts.sample import DataSample, model_outputs
+from normgauge.certificates.surrogate import Half, train_half
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 
 SURROGATE = Row(
     key="disagreement.surrogate",
     name="Disagreement with a certified surrogate",
     family="disagreement",
-    kind=Kind.NOT_APPLICABLE,
+    kind=RowKind.NOT_APPLICABLE,
     consumed=(Consumed.TRAIN_LABELS, Consumed.UNLABELED, Consumed.TRAINING),
     additive=True,
     reason="it needs inputs the network never saw; give unlabeled= or holdout=",
@@ -34,10 +34,10 @@ SURROGATE = Row(
 )
 
 
-def rows(
+def disagreement_rows(
     case: Case,
     *,
-    surrogate: tuple[nn.Module, Sample] | None = None,
+    surrogate: tuple[nn.Module, DataSample] | None = None,
     prepared: Callable[[], Half] | None = None,
 ) -> Iterator[Row]:
     """The one row of this family.
@@ -51,28 +51,30 @@ def rows(
         ``disagreement.surrogate``.
     """
     try:
-        yield _row(case, surrogate, prepared or partial(half, case))
+        yield _row(case, surrogate, prepared or partial(train_half, case))
     except InputError as error:
         yield dataclasses.replace(SURROGATE, reason=f"{error}; or give surrogate=(network, sample it never saw)")
 
 
-def _row(case: Case, surrogate: tuple[nn.Module, Sample] | None, prepared: Callable[[], Half]) -> Row:
+def _row(case: Case, surrogate: tuple[nn.Module, DataSample] | None, prepared: Callable[[], Half]) -> Row:
     fresh = case.unseen
     if fresh is None:
         return SURROGATE
     other = prepared() if surrogate is None else Half(*surrogate)
-    mistakes = int((outputs(other.model, other.unseen).argmax(1) != other.unseen.truth).sum())
-    apart = int((outputs(other.model, fresh).argmax(1) != case.answers(fresh).argmax(1)).sum())
+    mistakes = int((model_outputs(other.model, other.unseen).argmax(1) != other.unseen.truth).sum())
+    apart = int((model_outputs(other.model, fresh).argmax(1) != case.answers(fresh).argmax(1)).sum())
     at = partial(_at, case, (mistakes, len(other.unseen)), (apart, len(fresh)))
     parts, learnt = at(case.m), (CODE, FREE if case.data_free else "")
-    return promised(
+    return promised_row(
         SURROGATE,
         reason="",
         value=parts.value,
         confidence=1 - case.delta,
         consumed=SURROGATE.consumed if surrogate is None else (Consumed.SURROGATE_LABELS, Consumed.UNLABELED),
         terms=parts.terms,
-        condition=together(TRAIN, UNLABELED, *learnt) if surrogate is None else together(SEPARATE, UNLABELED),
+        condition=joined_conditions(TRAIN, UNLABELED, *learnt)
+        if surrogate is None
+        else joined_conditions(SEPARATE, UNLABELED),
         needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )
 

@@ -16,15 +16,15 @@ from normgauge.certificates.bounds import dziugaite2017, lyu2022, maurer2004, pe
 from normgauge.certificates.bounds.kl import kl_inverse
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import CODE, FREE, INITIAL, TRAIN, together
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.gibbs.descent import Plan, descend, to_fixed_prior, to_shared_prior
-from normgauge.certificates.gibbs.posterior import Gaussian, distance, divergence, proportional
+from normgauge.certificates.conditions import CODE, FREE, INITIAL, TRAIN, joined_conditions
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.gibbs.descent import DescentPlan, optimize_posterior, to_fixed_prior, to_shared_prior
+from normgauge.certificates.gibbs.posterior import Gaussian, divergence, grid_divergence, proportional
 from normgauge.certificates.gibbs.risk import APART, Effort, drawn_error
-from normgauge.certificates.gibbs.space import TROUBLE, Space, space
+from normgauge.certificates.gibbs.space import TROUBLE, WeightSpace, weight_space
 from normgauge.certificates.gibbs.sphere import sharpness
-from normgauge.certificates.surrogate import Half, duplicate, half
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.certificates.surrogate import Half, eval_copy, train_half
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 NOISY = "this network with Gaussian noise on its weights"
 FITTED = "a network drawn from a Gaussian fitted around this one"
@@ -40,13 +40,13 @@ HOPELESS = (
     "more samples, fewer weights or initial= would help"
 )
 State = Mapping[str, Tensor]
-Found = tuple[Parts, Space, str]  # the bound, what it is about, why it was not worked out to the end
+Found = tuple[Parts, WeightSpace, str]  # the bound, what it is about, why it was not worked out to the end
 
 MAURER = Row(
     key="gibbs.maurer",
     name="PAC-Bayes with scale-free noise (Maurer)",
     family="PAC-Bayes",
-    kind=Kind.NOT_APPLICABLE,
+    kind=RowKind.NOT_APPLICABLE,
     consumed=(Consumed.TRAIN_LABELS,),
     additive=True,
     about=NOISY,
@@ -76,7 +76,7 @@ LLA = Row(
     key="score.lla",
     name="Spherical sharpness (Lyu–Li–Arora)",
     family="score",
-    kind=Kind.NOT_APPLICABLE,
+    kind=RowKind.NOT_APPLICABLE,
     consumed=(Consumed.TRAIN_LABELS,),
     additive=True,
     limit=math.inf,
@@ -96,7 +96,7 @@ class Work:
     initial: State | None
     prepared: Callable[[], Half] | None
     draws: int | None
-    own: Callable[[], Space]  # the space of the trained network, made once
+    own: Callable[[], WeightSpace]  # the space of the trained network, made once
 
     @property
     def delta(self) -> float:
@@ -108,25 +108,25 @@ class Work:
         """δ′, for the draws."""
         return self.case.delta * SPLIT
 
-    def centre(self, like: Space) -> State:
+    def centre(self, like: WeightSpace) -> State:
         """Where the prior stands: the initial weights in the same scales, or 0."""
         if self.initial is None:
             return {name: tensor.new_zeros(tensor.shape) for name, tensor in like.mean.items()}
-        begun = duplicate(self.case.model)
+        begun = eval_copy(self.case.model)
         begun.load_state_dict(dict(self.initial))
-        return space(begun, self.case.few(), data_free=self.case.data_free).mean
+        return weight_space(begun, self.case.few(), data_free=self.case.data_free).mean
 
-    def effort(self, where: Space) -> Effort:
+    def effort(self, where: WeightSpace) -> Effort:
         """How many draws of how many samples, from the cost of the network alone."""
         found = Effort.of(where, self.case.train.take([0]))
         return found if self.draws is None else dataclasses.replace(found, draws=self.draws)
 
-    def error(self, where: Space, posterior: Gaussian, sample: Sample, effort: Effort, what: str) -> float:
+    def error(self, where: WeightSpace, posterior: Gaussian, sample: DataSample, effort: Effort, what: str) -> float:
         """The Gibbs error by new draws."""
         seed, tell = self.case.seed + 2 * APART, partial(self.case.progress, what)
         return drawn_error(where, posterior, sample, effort.draws, batch=effort.batch, seed=seed, tell=tell)
 
-    def pilot(self, where: Space, posterior: Gaussian, sample: Sample, effort: Effort) -> float:
+    def pilot(self, where: WeightSpace, posterior: Gaussian, sample: DataSample, effort: Effort) -> float:
         """The Gibbs error by a few draws, to choose by."""
         return drawn_error(where, posterior, sample, PILOT, batch=effort.batch, seed=self.case.seed)
 
@@ -136,7 +136,7 @@ class Work:
         return Parts(least, (("divergence", least),)) if least >= 1 - 1 / self.case.classes else None
 
 
-def rows(
+def gibbs_rows(
     case: Case,
     *,
     initial: State | None = None,
@@ -154,7 +154,9 @@ def rows(
     Yields:
         ``gibbs.maurer``, ``gibbs.dziugaite``, ``gibbs.data_dependent_prior``, ``score.lla``.
     """
-    work = Work(case, initial, prepared, draws, cache(lambda: space(case.model, case.few(), data_free=case.data_free)))
+    work = Work(
+        case, initial, prepared, draws, cache(lambda: weight_space(case.model, case.few(), data_free=case.data_free))
+    )
     yield _tried(MAURER, _maurer, work)
     for template, make in ((DZIUGAITE, _dziugaite), (LEARNT_PRIOR, _learnt_prior)):
         yield _tried(template, make, work) if case.epochs else dataclasses.replace(template, reason=case.untrained)
@@ -172,24 +174,26 @@ def _tried(template: Row, make: Callable[[Work], Found], work: Work) -> Row:
         template,
         value=parts.value,
         confidence=1 - work.case.delta,
-        condition=together(TRAIN, CODE, begun, FREE if work.case.data_free else ""),
+        condition=joined_conditions(TRAIN, CODE, begun, FREE if work.case.data_free else ""),
         terms=parts.terms,
         about=template.about + "".join(f" ({note})" for note in where.notes),
     )
-    return dataclasses.replace(row, kind=Kind.VACUOUS, reason=stopped) if stopped else promised(row, reason="")
+    return dataclasses.replace(row, kind=RowKind.VACUOUS, reason=stopped) if stopped else promised_row(row, reason="")
 
 
 def _maurer(work: Work) -> Found:
     """Noise in proportion to each tensor; its size is tried out, the width of the prior is on a grid that is paid."""
     case, where = work.case, work.own()
     centre, effort = work.centre(where), work.effort(where)
-    costs = {share: distance(proportional(where.mean, share), centre) for share in SHARES}
-    least = work.hopeless(maurer2004.exponent(min(costs.values()), case.m, work.delta))
+    costs = {share: grid_divergence(proportional(where.mean, share), centre) for share in SHARES}
+    least = work.hopeless(maurer2004.maurer_exponent(min(costs.values()), case.m, work.delta))
     if least is not None:
         return least, where, HOPELESS.format("")
 
     def bound(share: float, seen: float) -> Parts:
-        return perez_ortiz2021.bound(seen, effort.draws, costs[share], case.m, work.delta, work.delta_draws)
+        return perez_ortiz2021.pac_bayes_kl_bound(
+            seen, effort.draws, costs[share], case.m, work.delta, work.delta_draws
+        )
 
     best = (math.inf, math.inf)
     for share in SHARES:
@@ -206,15 +210,15 @@ def _dziugaite(work: Work) -> Found:
     centre, units = work.centre(where), {name: _unit(tensor) for name, tensor in where.mean.items()}
     effort = work.effort(where)
     extra = math.log(2 * math.sqrt(case.m) / work.delta)
-    plan = Plan(case.epochs, case.m, extra, batch=effort.step, seed=case.seed)
+    plan = DescentPlan(case.epochs, case.m, extra, batch=effort.step, seed=case.seed)
     tell, start = partial(case.progress, "PAC-Bayes, optimised"), proportional(where.mean, 0.5)
-    toward = partial(descend, where, start, to_shared_prior(centre, units), case.train, plan)
+    toward = partial(optimize_posterior, where, start, to_shared_prior(centre, units), case.train, plan)
 
     def cheapest(posterior: Gaussian) -> tuple[float, float, int]:
         best = dziugaite2017.grid_step(_best_variance(posterior, centre, units), largest=LARGEST)
         steps = (max(1, best - 1), best, best + 1)
         paid = [(_divergence(posterior, centre, units, step), step) for step in steps]
-        return min((dziugaite2017.exponent(kl, step, case.m, work.delta), kl, step) for kl, step in paid)
+        return min((dziugaite2017.grid_exponent(kl, step, case.m, work.delta), kl, step) for kl, step in paid)
 
     def least(posterior: Gaussian) -> Parts | None:
         return work.hopeless(cheapest(posterior)[0])
@@ -239,7 +243,7 @@ def _dziugaite(work: Work) -> Found:
         return far, where, HOPELESS.format("")
     seen = work.error(where, posterior, case.train, effort, "PAC-Bayes, draws")
     _, kl, step = cheapest(posterior)
-    return dziugaite2017.bound(seen, effort.draws, kl, step, case.m, work.delta, work.delta_draws), where, ""
+    return dziugaite2017.grid_prior_bound(seen, effort.draws, kl, step, case.m, work.delta, work.delta_draws), where, ""
 
 
 def _divergence(posterior: Gaussian, centre: State, units: Mapping[str, float], step: int) -> float:
@@ -265,21 +269,21 @@ def _unit(tensor: Tensor) -> float:
 def _learnt_prior(work: Work) -> Found:
     """Prior around a network trained on half of D, posterior trained on all of D, bound on the other half."""
     case = work.case
-    other = half(case) if work.prepared is None else work.prepared()
-    where = space(other.model, case.few(), data_free=case.data_free)
+    other = train_half(case) if work.prepared is None else work.prepared()
+    where = weight_space(other.model, case.few(), data_free=case.data_free)
     n, choice, effort = len(other.unseen), math.log(len(PRIOR_SHARES)), work.effort(where)
 
     priors = [proportional(where.mean, share) for share in PRIOR_SHARES]
     tried = [work.pilot(where, prior, other.unseen, effort) for prior in priors]
     prior = next(p for p, seen in zip(priors, tried, strict=True) if seen <= min(tried) + AS_GOOD)
     extra = choice + math.log(2 * math.sqrt(n) / work.delta)
-    plan = Plan(case.epochs, n, extra, 0.005, 1e-2, effort.step, case.seed)
+    plan = DescentPlan(case.epochs, n, extra, 0.005, 1e-2, effort.step, case.seed)
     tell = partial(case.progress, "PAC-Bayes, posterior")
-    moved = descend(where, prior, to_fixed_prior(prior), case.train, plan, tell=tell)
+    moved = optimize_posterior(where, prior, to_fixed_prior(prior), case.train, plan, tell=tell)
 
     def certified(posterior: Gaussian, seen: float) -> Parts:
         cost = divergence(posterior, prior) + choice
-        return perez_ortiz2021.bound(seen, effort.draws, cost, n, work.delta, work.delta_draws)
+        return perez_ortiz2021.pac_bayes_kl_bound(seen, effort.draws, cost, n, work.delta, work.delta_draws)
 
     def promising(posterior: Gaussian) -> float:
         return certified(posterior, work.pilot(where, posterior, other.unseen, effort)).value
@@ -295,5 +299,5 @@ def _lla(case: Case) -> Row:
     except TROUBLE as error:
         return dataclasses.replace(LLA, reason=str(error))
     loss = float(F.cross_entropy(case.logits.double(), case.train.truth))
-    parts = lyu2022.smoothed(loss, tau, lyu2022.best_noise(tau, case.m), case.m)
-    return dataclasses.replace(LLA, kind=Kind.SCORE, value=parts.value, terms=parts.terms, reason="")
+    parts = lyu2022.smoothed_bound(loss, tau, lyu2022.best_noise(tau, case.m), case.m)
+    return dataclasses.replace(LLA, kind=RowKind.SCORE, value=parts.value, terms=parts.terms, reason="")

@@ -12,7 +12,7 @@ from torch import Tensor
 from normgauge.certificates.bounds.holdout import clopper_pearson, group_mean, hoeffding, kl_holdout
 from normgauge.certificates.case import Case
 from normgauge.certificates.conditions import GROUPS, HOLDOUT
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 ABSENT = "no labelled hold-out was given; with one (holdout=) this row is nearly always the smallest"
 GROUPED = "its count needs independent samples, and these come in groups; the rows beside it count the groups"
@@ -20,7 +20,7 @@ GROUPED = "its count needs independent samples, and these come in groups; the ro
 MEANS = {"kl": kl_holdout, "hoeffding": hoeffding}  # these hold for means of groups too
 
 
-def rows(case: Case) -> Iterator[Row]:
+def holdout_rows(case: Case) -> Iterator[Row]:
     """Clopper-Pearson, kl and Hoeffding on the same hold-out labels; by groups where there are any."""
     forms = (
         ("clopper_pearson", "Hold-out, Clopper-Pearson", "largest p with P(Bin(n, p) ≤ k) ≥ δ", "Langford 2005"),
@@ -32,7 +32,7 @@ def rows(case: Case) -> Iterator[Row]:
             key=f"holdout.{key}",
             name=name,
             family="hold-out",
-            kind=Kind.NOT_APPLICABLE,
+            kind=RowKind.NOT_APPLICABLE,
             reason=ABSENT,
             confidence=1 - case.delta,
             consumed=(Consumed.HOLDOUT_LABELS,),
@@ -57,7 +57,7 @@ def _row(blank: Row, key: str, wrong: Tensor, case: Case) -> Row:
     else:
         return dataclasses.replace(blank, reason=GROUPED)
     condition, terms = HOLDOUT if case.groups is None else GROUPS, ((seen, mean), (price, value - mean))
-    return promised(blank, value=value, terms=terms, additive=True, condition=condition, reason=told)
+    return promised_row(blank, value=value, terms=terms, additive=True, condition=condition, reason=told)
 
 
 def per_class(case: Case, plain: Row) -> Row:
@@ -83,7 +83,7 @@ def per_class(case: Case, plain: Row) -> Row:
         formula="for each class c: largest p with P(Bin(n_c, p) ≤ k_c) ≥ δ/classes",
         source="Clopper & Pearson 1934; union bound",
     )
-    if plain.kind is Kind.NOT_APPLICABLE:
+    if plain.kind is RowKind.NOT_APPLICABLE:
         return blank
     assert case.holdout is not None and case.held is not None
     labels, wrong = case.holdout.truth, case.held <= 0
@@ -98,7 +98,7 @@ def per_class(case: Case, plain: Row) -> Row:
     met = [c for c, n in enumerate(sizes) if n]
     worst = max(met, key=bounds.__getitem__)
     absent = "" if len(met) == case.classes else f"; nothing about {case.classes - len(met)} of {case.classes} classes"
-    return promised(
+    return promised_row(
         blank,
         value=bounds[worst],
         quantity="error of the worst class" if not absent else "error of the worst class met",

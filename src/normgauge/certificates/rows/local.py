@@ -13,10 +13,10 @@ from torch import Tensor
 from normgauge.certificates.bounds.cells import tau_variation
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.facts.cells import Partition
-from normgauge.certificates.facts.slopes import Slopes
-from normgauge.certificates.facts.space import Space, ramps
-from normgauge.certificates.rows.cells import LOSS, SLACK, TAU, TERM, VARIATION, blank, theorem20_row
-from normgauge.core.certificate import Kind, Row, promised
+from normgauge.certificates.facts.slopes import MarginSlopes
+from normgauge.certificates.facts.space import CellSpace, ramps
+from normgauge.certificates.rows.cells import LOSS, SLACK, TAU, TERM, VARIATION, blank_row, theorem20_row
+from normgauge.core.certificate import Row, RowKind, promised_row
 from normgauge.instrument.rules.normalizer import BATCH
 
 EVERYWHERE = "LayerNorm, GroupNorm, RMSNorm, 1/√ε"
@@ -52,7 +52,7 @@ class LocalCells:
         return tau_variation(self.partition.cells * classes, len(self.owners), delta)
 
 
-def corollary22(space: Space, slopes: Slopes, delta: float) -> Iterator[Row]:
+def corollary22(space: CellSpace, slopes: MarginSlopes, delta: float) -> Iterator[Row]:
     """Theorem 20 with constants of the whole network: as published, folded, and for nets without normalizers."""
     batch = any(record.rule.startswith(BATCH) for record in slopes.normalizers)
     local = any(record.sigma is not None and not record.rule.startswith(BATCH) for record in slopes.normalizers)
@@ -66,7 +66,7 @@ def corollary22(space: Space, slopes: Slopes, delta: float) -> Iterator[Row]:
     yield _published(space, slopes, delta, "corollary10_2" if batch else "corollary11" if local else "P_w")
 
 
-def _constant(space: Space, delta: float, key: str, words: str, slope: float, why_not: str = "") -> Row:
+def _constant(space: CellSpace, delta: float, key: str, words: str, slope: float, why_not: str = "") -> Row:
     row = dataclasses.replace(
         theorem20_row(at_slope(space, slope), delta, VARIATION),
         key=f"corollary22.{key}",
@@ -74,32 +74,32 @@ def _constant(space: Space, delta: float, key: str, words: str, slope: float, wh
         source=COROLLARY.format(22),
         formula="Theorem 20 with L = √2·Lip(f)/γ for the ramp at margin γ; " + TAU,
     )
-    if not why_not or row.kind is Kind.NOT_APPLICABLE:
+    if not why_not or row.kind is RowKind.NOT_APPLICABLE:
         return row
     return dataclasses.replace(
-        row, kind=Kind.NOT_APPLICABLE, value=None, terms=(), additive=False, needed=None, reason=why_not
+        row, kind=RowKind.NOT_APPLICABLE, value=None, terms=(), additive=False, needed=None, reason=why_not
     )
 
 
-def _published(space: Space, slopes: Slopes, delta: float, name: str) -> Row:
+def _published(space: CellSpace, slopes: MarginSlopes, delta: float, name: str) -> Row:
     slope = slopes.published.get(f"log10_{name}", math.inf)
     row = _constant(space, delta, "published", f"constant as published ({name})", slope)
-    if row.kind is Kind.NOT_APPLICABLE or slope >= slopes.balanced:
+    if row.kind is RowKind.NOT_APPLICABLE or slope >= slopes.balanced:
         return row  # above a proved constant, so itself one
     reason = f"the printed constant {slope:.3g} is below the proved one {slopes.balanced:.3g}: it leaves out the gain γ"
-    return dataclasses.replace(row, kind=Kind.ESTIMATE, reason=reason, needed=None)
+    return dataclasses.replace(row, kind=RowKind.ESTIMATE, reason=reason, needed=None)
 
 
-def at_slope(space: Space, slope: float) -> Space:
+def at_slope(space: CellSpace, slope: float) -> CellSpace:
     """The same cells, another constant; a loss that is given keeps its own."""
     if space.quantity != "error":
         return space
     return dataclasses.replace(space, slope=slope, choices=ramps(space.margins, slope))
 
 
-def corollary21(cells: LocalCells | None, space: Space, delta: float) -> Row:
+def corollary21(cells: LocalCells | None, space: CellSpace, delta: float) -> Row:
     """The 0-1 loss, which jumps: cells that no boundary crosses change nothing, all others count in full."""
-    row = blank(
+    row = blank_row(
         space,
         delta,
         "corollary21",
@@ -124,12 +124,12 @@ def corollary21(cells: LocalCells | None, space: Space, delta: float) -> Row:
         (SLACK, tau),
     )
     value = math.nextafter(error + crossed + tau, math.inf)
-    return promised(row, value=value, terms=terms, additive=True, reason="")
+    return promised_row(row, value=value, terms=terms, additive=True, reason="")
 
 
-def corollary22_local(cells: LocalCells | None, space: Space, delta: float) -> Row:
+def corollary22_local(cells: LocalCells | None, space: CellSpace, delta: float) -> Row:
     """Constants certified ball by ball; distances in a ball are at most its diameter, so no δ is spent on them."""
-    row = blank(
+    row = blank_row(
         space,
         delta,
         "corollary22.local",
@@ -153,4 +153,4 @@ def corollary22_local(cells: LocalCells | None, space: Space, delta: float) -> R
         best = min(best, (loss + term, loss, term))
     slack = cells.slack(space.classes, delta)
     parts = Parts.added(**{LOSS: best[1], TERM: best[2], "far from every cell": far, SLACK: slack})
-    return promised(row, value=parts.value, terms=parts.terms, additive=True, reason="")
+    return promised_row(row, value=parts.value, terms=parts.terms, additive=True, reason="")

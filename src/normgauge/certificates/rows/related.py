@@ -13,14 +13,14 @@ from normgauge.certificates.bounds.cells import tau_published, tau_variation, ta
 from normgauge.certificates.bounds.distances import from_holdout
 from normgauge.certificates.bounds.hou2023 import transport
 from normgauge.certificates.bounds.parts import Parts
-from normgauge.certificates.bounds.than_phan2025 import computable
-from normgauge.certificates.bounds.xu_mannor2012 import robust
-from normgauge.certificates.conditions import HOLDOUT, together
-from normgauge.certificates.facts.sample import Sample
-from normgauge.certificates.facts.space import STEEPNESS, Space
-from normgauge.certificates.facts.spread import distances
-from normgauge.certificates.rows.cells import SLACK, VARIATION, blank, hopeless, smallest
-from normgauge.core.certificate import Consumed, Kind, Row, promised
+from normgauge.certificates.bounds.than_phan2025 import computable_bound
+from normgauge.certificates.bounds.xu_mannor2012 import robust_bound
+from normgauge.certificates.conditions import HOLDOUT, joined_conditions
+from normgauge.certificates.facts.sample import DataSample
+from normgauge.certificates.facts.space import STEEPNESS, CellSpace
+from normgauge.certificates.facts.spread import sample_distances
+from normgauge.certificates.rows.cells import SLACK, VARIATION, blank_row, hopeless_row, smallest_loss
+from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 PARTNERS = 4  # training samples each fresh point is compared with
 SAME_POINTS = (
@@ -33,7 +33,7 @@ NO_DIAMETER = "the worst change inside a cell is not below the range of the loss
 ADDED_UP = "the worst change inside a cell and the slack add up to the range of the loss"
 
 
-def rows(space: Space, delta: float, fresh: Sample | None, wrong: Tensor | None) -> Iterator[Row]:
+def related_rows(space: CellSpace, delta: float, fresh: DataSample | None, wrong: Tensor | None) -> Iterator[Row]:
     """All of them for one space.
 
     Args:
@@ -49,9 +49,9 @@ def rows(space: Space, delta: float, fresh: Sample | None, wrong: Tensor | None)
     yield than_phan(space)
 
 
-def lambda_row(space: Space, delta: float, fresh: Sample | None) -> Row:
+def lambda_row(space: CellSpace, delta: float, fresh: DataSample | None) -> Row:
     """Theorem 20 with the distances from fresh points: each is compared with a few samples of its cell at random."""
-    row = blank(
+    row = blank_row(
         space,
         delta,
         "theorem20.holdout",
@@ -59,20 +59,20 @@ def lambda_row(space: Space, delta: float, fresh: Sample | None) -> Row:
         formula="F(D) + Σ_{n_i>0}(m_i/m)ρ̂_i + √(½ln(1/δ')Σ(m_i/m)²/n_i) + share of cells without a fresh point + C·τ",
         consumed=(Consumed.TRAIN_LABELS, Consumed.HOLDOUT_LABELS),
     )
-    row = dataclasses.replace(row, condition=together(row.condition, HOLDOUT))
+    row = dataclasses.replace(row, condition=joined_conditions(row.condition, HOLDOUT))
     if space.refusal or fresh is None:
         return dataclasses.replace(row, reason=space.refusal or NO_HOLDOUT)
     if space.partition.seen and not space.partition.seen.isdisjoint(fresh.marks):
         return dataclasses.replace(row, reason=SAME_POINTS)
     apart, places = fresh_distances(space, fresh)
     share = delta / 2 / len(STEEPNESS)
-    best = smallest(space, delta, VARIATION, lambda c: _fresh_term(space, apart * c.steepness, places, share))
+    best = smallest_loss(space, delta, VARIATION, lambda c: _fresh_term(space, apart * c.steepness, places, share))
     if best is None:
-        return hopeless(space, row, delta, VARIATION)
-    return promised(row, value=best[1].value, terms=best[1].terms, additive=True, reason="")
+        return hopeless_row(space, row, delta, VARIATION)
+    return promised_row(row, value=best[1].value, terms=best[1].terms, additive=True, reason="")
 
 
-def fresh_distances(space: Space, fresh: Sample, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def fresh_distances(space: CellSpace, fresh: DataSample, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """For each fresh point whose cell D meets: distances to samples of that cell, (n, 4), and its place, (n,)."""
     kept, place = space.shared(fresh)
     order, counts = torch.argsort(space.cells, stable=True), space.met()[1]
@@ -80,11 +80,11 @@ def fresh_distances(space: Space, fresh: Sample, *, seed: int = 0) -> tuple[Tens
     generator = torch.Generator().manual_seed(seed)
     picks = (torch.rand(len(kept), PARTNERS, generator=generator) * counts[place][:, None]).long()
     partners = order[starts[place][:, None] + picks]
-    columns = [distances(fresh, kept, space.points, partners[:, k]) for k in range(PARTNERS)]
+    columns = [sample_distances(fresh, kept, space.points, partners[:, k]) for k in range(PARTNERS)]
     return torch.stack(columns, 1), place
 
 
-def _fresh_term(space: Space, changes: Tensor, place: Tensor, delta: float) -> float:
+def _fresh_term(space: CellSpace, changes: Tensor, place: Tensor, delta: float) -> float:
     met, counts = space.met()
     seen = torch.bincount(place, minlength=len(met))
     changed = _by_cell(place, changes.clamp(max=1).mean(1), len(met)) / seen.clamp(min=1)
@@ -100,7 +100,7 @@ def _by_cell(place: Tensor, values: Tensor, cells: int) -> Tensor:
     return torch.zeros(cells, dtype=torch.float64).index_add_(0, place, values.double())
 
 
-def robustness(space: Space, delta: float) -> Iterator[Row]:
+def robustness(space: CellSpace, delta: float) -> Iterator[Row]:
     """Xu & Mannor and Kawaguchi et al.: the worst change of the loss inside a cell, not its mean."""
     radius, formula = space.partition.radius, "F(D) + max over cells of sup|f(x)−f(s)| + C·τ"
     diameter = (
@@ -114,19 +114,19 @@ def robustness(space: Space, delta: float) -> Iterator[Row]:
         ("xu_mannor", "Robustness, Xu & Mannor", "Xu & Mannor 2012, Theorem 1", taus[0]),
         ("kawaguchi", "Robustness, Kawaguchi et al.", "Kawaguchi et al. 2022, Theorem 1", taus[1]),
     ):
-        row = blank(space, delta, key, name, source=source, formula=formula)
+        row = blank_row(space, delta, key, name, source=source, formula=formula)
         if space.refusal:
             yield row
             continue
-        found = [robust(space.limit * loss, space.limit * change, tau, space.limit) for loss, change in tried]
+        found = [robust_bound(space.limit * loss, space.limit * change, tau, space.limit) for loss, change in tried]
         best = min(found, key=lambda parts: parts.value, default=Parts.added(change_in_a_cell=math.inf))
         reason = "" if best.value < space.limit else NO_DIAMETER if math.isinf(diameter) else ADDED_UP
-        yield promised(row, value=best.value, terms=best.terms, additive=True, reason=reason)
+        yield promised_row(row, value=best.value, terms=best.terms, additive=True, reason=reason)
 
 
-def direct(space: Space, delta: float, fresh: Sample | None, wrong: Tensor | None) -> Row:
+def direct(space: CellSpace, delta: float, fresh: DataSample | None, wrong: Tensor | None) -> Row:
     """Equation (66): the mean change of the 0-1 loss inside the cells, from labels of a hold-out."""
-    row = blank(
+    row = blank_row(
         space,
         delta,
         "equation66",
@@ -153,12 +153,12 @@ def direct(space: Space, delta: float, fresh: Sample | None, wrong: Tensor | Non
         (SLACK, tau_variation(space.count, space.m, delta)),
     )
     value = math.fsum(v for _, v in terms)
-    return dataclasses.replace(row, kind=Kind.ESTIMATE, value=value, terms=terms, additive=True, reason=CIRCULAR)
+    return dataclasses.replace(row, kind=RowKind.ESTIMATE, value=value, terms=terms, additive=True, reason=CIRCULAR)
 
 
-def hou(space: Space, delta: float) -> Row:
+def hou(space: CellSpace, delta: float) -> Row:
     """The transport terms of Hou et al.; its constant is not known, so it ranks and bounds nothing."""
-    row = blank(
+    row = blank_row(
         space,
         delta,
         "hkk",
@@ -175,14 +175,16 @@ def hou(space: Space, delta: float) -> Row:
     shares = (counts[torch.searchsorted(met, cells)].double() / space.m).tolist()
     parts = transport(shares, apart.tolist(), [steep] * len(shares), space.count, space.m, delta)
     reason = "its constant is not given, so it ranks networks and bounds nothing"
-    return dataclasses.replace(row, kind=Kind.SCORE, value=parts.value, terms=parts.terms, additive=True, reason=reason)
+    return dataclasses.replace(
+        row, kind=RowKind.SCORE, value=parts.value, terms=parts.terms, additive=True, reason=reason
+    )
 
 
-def than_phan(space: Space) -> Row:
+def than_phan(space: CellSpace) -> Row:
     """A published bound that depends on the network only through its training loss: shown as what it is."""
     loss = float((space.margins <= 0).double().mean())
-    parts = computable(loss, (space.met()[1].double() / space.m).tolist(), space.count, space.m)
-    return blank(
+    parts = computable_bound(loss, (space.met()[1].double() / space.m).tolist(), space.count, space.m)
+    return blank_row(
         space,
         0.05,
         "than_phan",

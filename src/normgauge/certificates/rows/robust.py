@@ -10,9 +10,9 @@ from torch import Tensor
 
 from normgauge.certificates.bounds.holdout import clopper_pearson
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import EXACT, together
-from normgauge.certificates.facts.slopes import Slopes, local_slopes
-from normgauge.core.certificate import Kind, Row, promised
+from normgauge.certificates.conditions import EXACT, joined_conditions
+from normgauge.certificates.facts.slopes import MarginSlopes, local_slopes
+from normgauge.core.certificate import Row, RowKind, promised_row
 
 BALLS = 512  # measured in one run of the gauge
 ROUNDING = 1e-5  # of the largest output: what float32 may lose in a network and its copies
@@ -20,7 +20,7 @@ NO_RADIUS = "give radius=R, the l2 length of the changes of an input that must n
 NO_FLOATS = "inputs that are no real numbers have no small changes"
 
 
-def rows(case: Case, slopes: Slopes, plain: Row) -> Iterator[Row]:
+def robust_rows(case: Case, slopes: MarginSlopes, plain: Row) -> Iterator[Row]:
     """Clopper-Pearson on the samples that are wrong or not proved to stay right.
 
     A right sample stays right under every change up to r where its margin exceeds r times the slope of the margin,
@@ -41,29 +41,29 @@ def rows(case: Case, slopes: Slopes, plain: Row) -> Iterator[Row]:
         name="Robust error" if case.radius is None else f"Robust error, changes up to {case.radius:g}",
         family="robust",
         quantity="robust error",
-        condition=together(plain.condition, EXACT),
+        condition=joined_conditions(plain.condition, EXACT),
         terms=(),
         formula="largest p with P(Bin(n, p) ≤ #{margin ≤ slope·r}) ≥ δ",
         source="Tsuzuku et al. 2018; Clopper & Pearson 1934",
     )
     if case.radius is None:
         reason = NO_RADIUS
-    elif plain.kind is Kind.NOT_APPLICABLE or case.holdout is None:
+    elif plain.kind is RowKind.NOT_APPLICABLE or case.holdout is None:
         reason = plain.reason
     else:
         reason = slopes.gap if case.holdout.take([0]).is_floating_point() else NO_FLOATS
     yield (
-        dataclasses.replace(blank, kind=Kind.NOT_APPLICABLE, value=None, reason=reason)
+        dataclasses.replace(blank, kind=RowKind.NOT_APPLICABLE, value=None, reason=reason)
         if reason
         else _row(case, slopes, blank)
     )
 
 
-def _row(case: Case, slopes: Slopes, blank: Row) -> Row:
+def _row(case: Case, slopes: MarginSlopes, blank: Row) -> Row:
     assert case.held is not None and case.holdout_logits is not None
     margins = case.held
     room = (margins - ROUNDING * case.holdout_logits.double().abs().amax(1)).clamp(min=0)
-    good = certified(case, room, slopes)
+    good = certified_samples(case, room, slopes)
     n, wrong, bad = len(good), int((margins <= 0).sum()), int((~good).sum())
     value = clopper_pearson(bad, n, math.log(case.delta))
     median = float(room.median())
@@ -76,10 +76,10 @@ def _row(case: Case, slopes: Slopes, blank: Row) -> Row:
         ("right, not proved to stay so", (bad - wrong) / n),
         ("price of its size", value - bad / n),
     )
-    return promised(blank, value=value, terms=terms, additive=True, reason=reason if bad == n else "")
+    return promised_row(blank, value=value, terms=terms, additive=True, reason=reason if bad == n else "")
 
 
-def certified(case: Case, room: Tensor, slopes: Slopes) -> Tensor:
+def certified_samples(case: Case, room: Tensor, slopes: MarginSlopes) -> Tensor:
     """Which hold-out samples are proved to stay right: (n,).
 
     Args:

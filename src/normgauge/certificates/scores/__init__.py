@@ -5,9 +5,9 @@ norms, flatness, function: the facts; catalogue_norms, catalogue_function: what 
 score: one score and its row; measure: all of them, as rows or as plain numbers.
 """
 
-from normgauge.certificates.facts.sample import Sample
+from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.scores.ground import Ground, cells_of
-from normgauge.certificates.scores.measure import SCORES, rows, score_values
+from normgauge.certificates.scores.measure import SCORES, score_rows, score_values
 from normgauge.certificates.scores.score import Score
 
-__all__ = ["SCORES", "Ground", "Sample", "Score", "cells_of", "rows", "score_values"]
+__all__ = ["SCORES", "DataSample", "Ground", "Score", "cells_of", "score_rows", "score_values"]

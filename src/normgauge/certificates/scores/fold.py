@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from normgauge.certificates.facts.sample import device_of
-from normgauge.instrument.rules.neighbours import fed
+from normgauge.instrument.rules.neighbours import fed_normalizers
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.instrument.rules.tried import of_module
 from normgauge.instrument.session import Options
-from normgauge.instrument.session import traced as recorded
+from normgauge.instrument.session import trace_call as recorded
 from normgauge.instrument.trace.step import Trace
 from normgauge.instrument.trace.untouched import unwrap
 
 MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def folded(model: nn.Module, inputs: Tensor) -> nn.Module:
+def folded_model(model: nn.Module, inputs: Tensor) -> nn.Module:
     """The same function in eval mode, with its BatchNorm layers multiplied into the linear maps they follow.
 
     γ (Wx + b − μ)/√(v+ε) + β = (DW) x + D(b − μ) + β,  D = diag(γ/√(v+ε))
@@ -41,7 +41,7 @@ def folded(model: nn.Module, inputs: Tensor) -> nn.Module:
     for module in list(twin.modules()):
         if parametrize.is_parametrized(module):
             _write_out(module)
-    for first, path, form in _pairs(twin, traced(twin, inputs)):
+    for first, path, form in _pairs(twin, model_trace(twin, inputs)):
         _absorb(first, form)
         parent, _, name = path.rpartition(".")
         setattr(twin.get_submodule(parent), name, nn.Identity())
@@ -61,7 +61,7 @@ def _write_out(module: nn.Module) -> None:
         module.register_parameter(name, nn.Parameter(value))
 
 
-def traced(model: nn.Module, inputs: Tensor) -> Trace:
+def model_trace(model: nn.Module, inputs: Tensor) -> Trace:
     """The steps of the model on this batch."""
     x = inputs.detach().clone().to(device_of(model))
     with torch.no_grad():
@@ -71,7 +71,7 @@ def traced(model: nn.Module, inputs: Tensor) -> Trace:
 def _pairs(model: nn.Module, trace: Trace) -> Iterator[tuple[nn.Module, str, Normalizer]]:
     """Each linear map with the path of the module that is nothing but the BatchNorm behind it, and what that is."""
     uses = Counter(step.path for step in trace.steps)
-    for before, step, form in fed(trace, torch.float32, lambda step: type(step.module) in MAPS):
+    for before, step, form in fed_normalizers(trace, torch.float32, lambda step: type(step.module) in MAPS):
         alone = uses[step.path] == uses[before.path] == 1 and of_module(model.get_submodule(step.path)) is not None
         if form.kind == "batch" and form.stored is not None and alone:
             yield model.get_submodule(before.path), step.path, form

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normgauge.certificates.facts.cells import Partition, assign_all
-from normgauge.certificates.facts.sample import Sample, device_of
+from normgauge.certificates.facts.sample import DataSample, device_of
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian.lanczos import eigenvalues
 from normgauge.geometry.hessian.margins import margin
@@ -73,7 +73,7 @@ def score_noise_sensitivity(model: nn.Module, inputs: Tensor, *, draws: int = 5,
 
 
 def score_cell_sensitivity(
-    train: tuple[Sample, Tensor], fresh: tuple[Sample, Tensor], partition: Partition
+    train: tuple[DataSample, Tensor], fresh: tuple[DataSample, Tensor], partition: Partition
 ) -> tuple[float, float]:
     """Σ_cells (m_i/m) mean ½|p(x) − p(s)|₁ over fresh x and training s of one cell.
 

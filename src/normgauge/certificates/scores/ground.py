@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from normgauge.certificates.case import Case
 from normgauge.certificates.facts.cells import Partition, k_means
-from normgauge.certificates.facts.sample import Sample, device_of
+from normgauge.certificates.facts.sample import DataSample, device_of
 from normgauge.certificates.scores import function, norms
 from normgauge.certificates.scores.flatness import Search, score_noise
-from normgauge.certificates.scores.fold import folded
+from normgauge.certificates.scores.fold import folded_model
 from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 
@@ -107,7 +107,7 @@ class Ground:
         Raises:
             InputError: for a network without parameters.
         """
-        found = folded(self.case.model, self.example)
+        found = folded_model(self.case.model, self.example)
         if not list(found.parameters()):
             raise InputError("the network has no parameters")
         return found
@@ -115,7 +115,7 @@ class Ground:
     @Fact
     def weights(self) -> dict[str, Tensor]:
         """Its matrices."""
-        return norms.matrices(self.folded)
+        return norms.weight_matrices(self.folded)
 
     @Fact
     def moved(self) -> dict[str, Tensor]:
@@ -131,7 +131,7 @@ class Ground:
             start.load_state_dict(self.initial)
         except RuntimeError as error:
             raise InputError("the initial weights do not fit the network; give a state dict of its own") from error
-        return norms.distances(self.weights, norms.matrices(folded(start, self.example)))
+        return norms.weight_changes(self.weights, norms.weight_matrices(folded_model(start, self.example)))
 
     @Fact
     def spectral(self) -> list[float]:
@@ -199,7 +199,7 @@ class Ground:
         return function.score_cell_sensitivity(train, (fresh, said), partition)
 
 
-def cells_of(fresh: Sample, *, seed: int = 0) -> Partition:
+def cells_of(fresh: DataSample, *, seed: int = 0) -> Partition:
     """100 k-means cells of unlabeled points, or one for every ten of them where there are fewer."""
     places = torch.linspace(0, len(fresh) - 1, min(CLUSTERED, len(fresh))).round().long()
     return k_means(fresh.take(places), max(1, min(CELLS, len(fresh) // PER_CELL)), seed=seed)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from normgauge.certificates.case import Case
-from normgauge.certificates.facts.sample import Sample, outputs
+from normgauge.certificates.facts.sample import DataSample, model_outputs
 from normgauge.certificates.scores.catalogue_function import SCORES as FUNCTION_SCORES
 from normgauge.certificates.scores.catalogue_norms import SCORES as NORM_SCORES
 from normgauge.certificates.scores.ground import Ground
@@ -18,7 +18,7 @@ from normgauge.core.certificate import Row
 SCORES: tuple[Score, ...] = (*NORM_SCORES, *FUNCTION_SCORES)
 
 
-def rows(case: Case, **facts: Any) -> Iterator[Row]:
+def score_rows(case: Case, **facts: Any) -> Iterator[Row]:
     """Every score of the catalogue, in its order; those the network does not fit say why.
 
     Args:
@@ -45,12 +45,12 @@ def score_values(
         train: inputs and labels the network was trained on, as `Sample.of` takes them.
         unlabeled: inputs it never saw.
         seed: of the cells and the noise.
-        **facts: as for `rows`.
+        **facts: as for `score_rows`.
 
     Returns:
         The scores; those that do not fit are absent.
     """
-    sample = Sample.of(train, "train")
-    fresh = None if unlabeled is None else Sample.of(unlabeled, "unlabeled", labelled=False)
-    found = rows(Case(model, sample, outputs(model, sample), unlabeled=fresh, seed=seed), **facts)
+    sample = DataSample.of(train, "train")
+    fresh = None if unlabeled is None else DataSample.of(unlabeled, "unlabeled", labelled=False)
+    found = score_rows(Case(model, sample, model_outputs(model, sample), unlabeled=fresh, seed=seed), **facts)
     return {row.key.removeprefix("score."): row.value for row in found if row.value is not None}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from normgauge.certificates.scores.fold import traced
+from normgauge.certificates.scores.fold import model_trace
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.conv import conv_layer
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
@@ -44,7 +44,7 @@ PASSED = {  # steps a path goes through
 }
 
 
-def matrices(model: nn.Module) -> dict[str, Tensor]:
+def weight_matrices(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter with two axes or more, in float64.
 
     Raises:
@@ -64,7 +64,7 @@ def multiplications(say: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
     return counter.get_total_flops() / 2 / len(inputs)
 
 
-def distances(weights: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def weight_changes(weights: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """W − W₀ of every matrix.
 
     Raises:
@@ -97,7 +97,7 @@ def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> li
         InputError: when a matrix of the network is neither.
     """
     found, seen = [], set[tuple[int, torch.Size]]()
-    for step in traced(model, inputs).steps:
+    for step in model_trace(model, inputs).steps:
         weight, spec = _map(step)
         if weight is None:
             continue
@@ -193,7 +193,7 @@ def score_path_norm(model: nn.Module, inputs: Tensor) -> float:
     """
     if not inputs.is_floating_point():
         raise InputError(f"the inputs are {inputs.dtype}: no path begins at a number looked up in an Embedding")
-    strange = [step for step in traced(model, inputs[:1]).steps if not _known(step)]
+    strange = [step for step in model_trace(model, inputs[:1]).steps if not _known(step)]
     if strange:
         raise InputError(
             f"paths have no fixed weight through {strange[0].name} ({strange[0].kind}): the path norm is defined for "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from normgauge.certificates.scores.ground import Ground
-from normgauge.core.certificate import Consumed, Kind, Row
+from normgauge.core.certificate import Consumed, Row, RowKind
 from normgauge.core.errors import NormgaugeError
 
 Form = Literal["root", "half log", "plain"]
@@ -52,7 +52,7 @@ class Score:
             key=f"score.{self.key}",
             name=self.name,
             family="score",
-            kind=Kind.NOT_APPLICABLE,
+            kind=RowKind.NOT_APPLICABLE,
             consumed=self.consumed,
             quantity=QUANTITY,
             reason="not measured",
@@ -73,5 +73,5 @@ class Score:
             return dataclasses.replace(plain, reason=f"the score is {value}: it ranks nothing")
         # a score of plain form is the sum of its terms, which a waterfall may show
         return dataclasses.replace(
-            plain, kind=Kind.SCORE, value=value, terms=tuple(terms.items()), additive=self.form == "plain", reason=""
+            plain, kind=RowKind.SCORE, value=value, terms=tuple(terms.items()), additive=self.form == "plain", reason=""
         )

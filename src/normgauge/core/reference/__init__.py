@@ -24,22 +24,22 @@ def names() -> list[str]:
     return sorted(_stored())
 
 
-def load(name: str) -> list[Reading]:
+def load_reference(name: str) -> list[Reading]:
     """The readings of one reference, one for each scope."""
-    return [Reading.from_json(item) for item in content(name)["readings"]]
+    return [Reading.from_json(item) for item in reference_content(name)["readings"]]
 
 
-def title(name: str) -> str:
+def reference_title(name: str) -> str:
     """What the network is called, as in "normal for a ResNet-20"."""
-    return str(content(name)["title"])
+    return str(reference_content(name)["title"])
 
 
 def about(name: str) -> str:
     """Which network it is, the data it was measured on, how often it is right, and how the reading was made."""
-    return str(content(name)["about"])
+    return str(reference_content(name)["about"])
 
 
-def content(name: str) -> dict[str, Any]:
+def reference_content(name: str) -> dict[str, Any]:
     """The stored object.
 
     Raises:

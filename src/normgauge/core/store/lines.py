@@ -64,7 +64,7 @@ class StepLine(TypedDict):
     ]
 
 
-def encoded(record: Mapping[str, Any]) -> bytes:
+def encode_record(record: Mapping[str, Any]) -> bytes:
     """One record as one line, newline included."""
     if record.get("kind") in ROUNDED:
         body = ",".join(f"{_quoted(key)}:{_value(key, value)}" for key, value in record.items())
@@ -77,7 +77,7 @@ def encoded(record: Mapping[str, Any]) -> bytes:
         return (json.dumps(json.loads(text), allow_nan=False, separators=(",", ":")) + "\n").encode()
 
 
-def parsed(line: bytes) -> Record | None:
+def parse_record(line: bytes) -> Record | None:
     """The record of a line; None where the line is torn or was never one."""
     try:
         record = json.loads(line)

@@ -37,10 +37,10 @@ def rounded_down(value: float) -> float:
     return float(_DOWN.create_decimal_from_float(value))
 
 
-def number(value: Any) -> float | None:
+def read_number(value: Any) -> float | None:
     """A stored number, with the spelled ones read; None for what was not measured and for what is no number.
 
-    >>> number(2), number("-inf"), number(None), number("three"), number(10**400)
+    >>> read_number(2), read_number("-inf"), read_number(None), read_number("three"), read_number(10**400)
     (2.0, -inf, None, None, None)
     """
     if value is None or isinstance(value, bool):

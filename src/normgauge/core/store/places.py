@@ -18,7 +18,7 @@ _FORMAT = re.compile(rb'"format":\s*"' + FORMAT.encode() + rb'"')
 _CREATED = re.compile(rb'"created":\s*"([^"]*)"')
 
 
-def names(path: Path) -> Iterator[Path]:
+def candidate_paths(path: Path) -> Iterator[Path]:
     """The names a new run may take, in order: the one named, or ``run.jsonl``, ``run-2.jsonl``, ... in the folder."""
     first = path if path.suffix == SUFFIX else path / (NAME + SUFFIX)
     yield first

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normgauge.core.errors import StoreError
-from normgauge.core.fields import REQUIRED, declared
-from normgauge.core.store.lines import FORMAT, SCHEMA, Header, Record, parsed
-from normgauge.core.store.numbers import number
+from normgauge.core.fields import REQUIRED, declared_fields
+from normgauge.core.store.lines import FORMAT, SCHEMA, Header, Record, parse_record
+from normgauge.core.store.numbers import read_number
 from normgauge.core.store.places import newest
 
 Series = list[tuple[int, float]]
@@ -56,14 +56,14 @@ class Run:
         pairs = []
         for step in self.steps:
             cells = step["columns"].get(column, ())
-            value = number(cells[place]) if place < len(cells) else None
+            value = read_number(cells[place]) if place < len(cells) else None
             if value is not None:
                 pairs.append((step["step"], value))
         return pairs
 
     def total(self, name: str) -> Series:
         """Step and value of a total, or of ``loss``, ``lr`` or ``time``, wherever it was measured."""
-        found = ((s["step"], number(s["totals"].get(name, s.get(name)))) for s in self.steps)
+        found = ((s["step"], read_number(s["totals"].get(name, s.get(name)))) for s in self.steps)
         return [(step, value) for step, value in found if value is not None]
 
     def _place(self, layer: str) -> int:
@@ -143,7 +143,7 @@ class Follower:
 
     def _line(self, text: bytes) -> Line:
         self._number += 1
-        return Line(self._number, len(text), parsed(text))
+        return Line(self._number, len(text), parse_record(text))
 
 
 class Collector:
@@ -244,7 +244,7 @@ class Collector:
         if header.get("schema") != SCHEMA:
             said = f"the file has schema {header.get('schema')!r} and this normgauge knows {SCHEMA}"
             self._problems.append(f"{said}: what it knows is shown")
-        required = [field.key for field in declared(Header) if field.told.absent is REQUIRED]
+        required = [field.key for field in declared_fields(Header) if field.told.absent is REQUIRED]
         lacking = [key for key in required if key not in header]
         if lacking:
             self._problems.append(f"the header lacks {', '.join(lacking)}")

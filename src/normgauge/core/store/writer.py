@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from normgauge.core.errors import StoreError
-from normgauge.core.store.lines import FORMAT, SCHEMA, Record, encoded, parsed
-from normgauge.core.store.numbers import number
-from normgauge.core.store.places import names, newest
+from normgauge.core.store.lines import FORMAT, SCHEMA, Record, encode_record, parse_record
+from normgauge.core.store.numbers import read_number
+from normgauge.core.store.places import candidate_paths, newest
 from normgauge.core.store.run import with_layers
 
 LATER = b'"layers"'  # in every line that brings layers, and in few others
@@ -54,7 +54,7 @@ class Writer:
         if self._descriptor < 0:
             return
         try:
-            line = encoded(record)
+            line = encode_record(record)
         except (TypeError, ValueError, RecursionError) as error:
             self._trouble(f"a line is no JSON ({error})")
             return
@@ -96,7 +96,7 @@ class Writer:
         if self.lost:
             lines = "1 line" if self.lost == 1 else f"{self.lost} lines"
             sentence = f"{lines} before this note could not be written; nothing else is missing"
-            self._write(encoded({"kind": "note", "step": self._step, "sentence": sentence}))
+            self._write(encode_record({"kind": "note", "step": self._step, "sentence": sentence}))
             self.lost = 0
 
     def _reopen(self) -> None:
@@ -105,7 +105,7 @@ class Writer:
         os.close(self._descriptor)
         self._descriptor, self._torn = fresh, False
         _lock(fresh)
-        self._write(encoded(self.header))
+        self._write(encode_record(self.header))
         self.lost = max(self.lost, 1)
 
     def _trouble(self, why: str) -> None:
@@ -129,7 +129,7 @@ def create(path: str | os.PathLike[str], header: Mapping[str, Any]) -> Writer:
     """
     filled = _filled(header)
     line = _header_line(filled)
-    for file in names(Path(path)):
+    for file in candidate_paths(Path(path)):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
@@ -184,16 +184,16 @@ def _continued(file: Path, descriptor: int, header: Record, step: int | None) ->
     if not whole:  # killed while its header was written: there is nothing to go on with
         os.ftruncate(descriptor, 0)
         return _begun(Writer(file, header, descriptor), _header_line(header))
-    stored = parsed(whole[0])
+    stored = parse_record(whole[0])
     if stored is None or stored.get("format") != FORMAT:
         raise StoreError(f"{file} is no run file; give another folder or name for the run")
     for line in whole[1:]:
-        later = parsed(line) if LATER in line else None
+        later = parse_record(line) if LATER in line else None
         if later is not None and later["kind"] == "layers":
             stored = with_layers(stored, later)
     _check_fits(file, stored, header)
     writer = Writer(file, stored, descriptor)
-    torn = len(tail) if tail and parsed(tail) is None else 0
+    torn = len(tail) if tail and parse_record(tail) is None else 0
     writer._torn = bool(tail)
     writer.resumed_from, writer.elapsed = _last([*whole, tail])
     record = {"kind": "resume", "step": writer.resumed_from if step is None else step, "time": writer.elapsed}
@@ -208,9 +208,9 @@ def _continued(file: Path, descriptor: int, header: Record, step: int | None) ->
 def _last(lines: list[bytes]) -> tuple[int | None, float]:
     """Step and time of the last step line."""
     for line in reversed(lines):
-        record = parsed(line)
+        record = parse_record(line)
         if record is not None and record["kind"] == "step" and isinstance(record.get("step"), int):
-            return record["step"], number(record.get("time")) or 0.0
+            return record["step"], read_number(record.get("time")) or 0.0
     return None, 0.0
 
 
@@ -235,7 +235,7 @@ def _filled(header: Mapping[str, Any]) -> Record:
 
 def _header_line(header: Record) -> bytes:
     try:
-        return encoded(header)
+        return encode_record(header)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"the header of the run is no JSON: {error}; give plain numbers, texts and lists") from None
 

@@ -17,7 +17,7 @@ from normgauge.geometry.dynamics.equilibrium import (
 )
 from normgauge.geometry.dynamics.information import (
     Metrics,
-    compare,
+    compare_metrics,
     fisher,
     radial_directions,
     scores,
@@ -34,11 +34,11 @@ from normgauge.geometry.dynamics.motion import (
     radial_part,
     scale_free_gradient,
     snapshot,
-    split,
+    split_gradient,
 )
 from normgauge.geometry.dynamics.optimizer import SphereAdam, SphereSGD
 from normgauge.geometry.dynamics.sphere import angle, distance, inner, quotient_distance, riemannian_gradient
-from normgauge.geometry.symmetry.groups import ScaleFree, spread, vectors
+from normgauge.geometry.symmetry.groups import ScaleFree, spread_vectors, vectors
 
 __all__ = [
     "CoupledEquilibrium",
@@ -53,7 +53,7 @@ __all__ = [
     "adamw_equilibrium",
     "angle",
     "angular_update",
-    "compare",
+    "compare_metrics",
     "distance",
     "effective_lr",
     "fisher",
@@ -69,8 +69,8 @@ __all__ = [
     "scores",
     "sgd_equilibrium",
     "snapshot",
-    "split",
-    "spread",
+    "split_gradient",
+    "spread_vectors",
     "tangent_directions",
     "vectors",
 ]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.dynamics.sphere import inner, tangent, unit
-from normgauge.geometry.symmetry.groups import ScaleFree, spread, vectors
+from normgauge.geometry.dynamics.sphere import inner, tangent, unit_weights
+from normgauge.geometry.symmetry.groups import ScaleFree, spread_vectors, vectors
 from normgauge.instrument.trace.inputs import make_call
 from normgauge.instrument.trace.untouched import cast_tree, iterates, untouched
 
@@ -91,7 +91,7 @@ def tangent_directions(group: ScaleFree, named: Mapping[str, Tensor], seed: int 
     return _by_row(group, _random_tangents(vectors(group, named).detach(), seed), named)
 
 
-def compare(model: nn.Module, batch: Any, group: ScaleFree, seed: int = 0) -> Metrics:
+def compare_metrics(model: nn.Module, batch: Any, group: ScaleFree, seed: int = 0) -> Metrics:
     """Both metrics along the gauge and across it, at each vector of a group.
 
     Both are the same in every gauge, F(cw) = F(w)/c² and 1/‖cw‖² alike. They differ along w: Cho–Lee measures the gauge
@@ -121,13 +121,13 @@ def _centred(p: Tensor, jacobians: Tensor) -> Tensor:
 
 def _random_tangents(w: Tensor, seed: int) -> Tensor:
     noise = torch.randn(w.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(w)
-    return w.norm(dim=1, keepdim=True) * unit(tangent(unit(w), noise))
+    return w.norm(dim=1, keepdim=True) * unit_weights(tangent(unit_weights(w), noise))
 
 
 def _by_row(group: ScaleFree, values: Tensor, named: Mapping[str, Tensor]) -> list[Direction]:
     picked = [torch.zeros_like(values).index_copy(0, torch.tensor([r], device=values.device), values[r : r + 1])
               for r in range(group.rows)]  # fmt: skip
-    return [spread(group, value, named) for value in picked]
+    return [spread_vectors(group, value, named) for value in picked]
 
 
 def _pushed(model: nn.Module, batch: Any, directions: Sequence[Direction]) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.dynamics.sphere import angle, tangent, unit
+from normgauge.geometry.dynamics.sphere import angle, tangent, unit_weights
 from normgauge.geometry.symmetry.groups import ScaleFree, vectors
 from normgauge.instrument.rules.tried import of_module
 
@@ -55,7 +55,7 @@ def measure(model: nn.Module, groups: Sequence[ScaleFree], lr: float) -> list[Mo
     parameters, slopes, found = snapshot(model), gradients(model), []
     for group in groups:
         w, g = vectors(group, parameters), vectors(group, slopes)
-        radial, across = split(w, g)
+        radial, across = split_gradient(w, g)
         lengths = w.norm(dim=1), radial, across.norm(dim=1)
         found.append(Motion(group, *lengths, scale_free_gradient(w, g), effective_lr(w, lr)))
     return found
@@ -84,9 +84,9 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: torch.zeros_like(p) if p.grad is None else p.grad.detach() for name, p in named.items()}
 
 
-def split(w: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+def split_gradient(w: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Radial part ŵ·g, (rows,), and tangential part (I − ŵŵᵀ)g, (rows, n)."""
-    u = unit(w)
+    u = unit_weights(w)
     return (u * g).sum(1), tangent(u, g)
 
 

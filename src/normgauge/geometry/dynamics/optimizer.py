@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.dynamics.sphere import WALKS, Walk, tangent, unit, walk
-from normgauge.geometry.symmetry.groups import ScaleFree, check_groups, spread, vectors
+from normgauge.geometry.dynamics.sphere import WALKS, Walk, tangent, unit_weights, walk
+from normgauge.geometry.symmetry.groups import ScaleFree, check_groups, spread_vectors, vectors
 
 Group = dict[str, Any]
 State = dict[str, Any]
@@ -90,8 +90,8 @@ class SphereOptimizer(torch.optim.Optimizer):
         radius = state.setdefault("radius", norm)
         # lr may hold one rate a row: an effective learning rate is a property of the row
         rate = torch.as_tensor(group["lr"], dtype=w.dtype, device=w.device).reshape(-1, 1)
-        moved = self._turn(group, unit(w), norm * g, rate, state)
-        for name, value in spread(cut, radius * moved, named).items():
+        moved = self._turn(group, unit_weights(w), norm * g, rate, state)
+        for name, value in spread_vectors(cut, radius * moved, named).items():
             named[name].copy_(value)
 
     def _turn(self, group: Group, u: Tensor, g: Tensor, rate: Tensor, state: State) -> Tensor:
@@ -125,7 +125,7 @@ def _sphere_group(group: ScaleFree, named: Mapping[str, nn.Parameter]) -> Group:
             f"{', '.join(frozen)} is frozen, the rest of its scale-free group {group.parameters} is not; on a sphere "
             "they move together. Freeze all of them or none."
         )
-    unit(vectors(group, {name: named[name].detach() for name in group.parameters}))
+    unit_weights(vectors(group, {name: named[name].detach() for name in group.parameters}))
     return {"params": params, "names": [*group.parameters], "rows": group.rows, "dim": group.dim}
 
 

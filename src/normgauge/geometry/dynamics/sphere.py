@@ -20,7 +20,7 @@ Walk = Literal["exponential", "projection"]
 WALKS: tuple[str, ...] = get_args(Walk)
 
 
-def unit(w: Tensor) -> Tensor:
+def unit_weights(w: Tensor) -> Tensor:
     """Each row over its norm.
 
     Raises:
@@ -48,7 +48,7 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     Holds:  to rounding for every angle; arccos(â·b̂) loses all digits below 1e-8.
     Source: W. Kahan, "How futile are mindless assessments of roundoff", section 12.
     """
-    a, b = unit(a), unit(b)
+    a, b = unit_weights(a), unit_weights(b)
     return 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
 
 
@@ -71,11 +71,11 @@ def walk(u: Tensor, v: Tensor, carried: Tensor, how: Walk = "exponential") -> tu
         The new points, and what was carried, tangent there.
     """
     if how == "projection":
-        moved = unit(u + v)
+        moved = unit_weights(u + v)
     else:
         length = v.norm(dim=-1, keepdim=True)
         heading = v / length.clamp_min(torch.finfo(v.dtype).tiny)
-        moved = unit(length.cos() * u + length.sin() * heading)
+        moved = unit_weights(length.cos() * u + length.sin() * heading)
         along = (heading * carried).sum(-1, keepdim=True)
         carried = carried - along * ((1 - length.cos()) * heading + length.sin() * u)
     return moved, tangent(moved, carried)
@@ -94,7 +94,7 @@ def inner(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
     Returns:
         One number a row.
     """
-    unit(w)
+    unit_weights(w)
     return (a * b).sum(1) / w.square().sum(1)
 
 

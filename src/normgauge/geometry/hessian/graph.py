@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.geometry.hessian.refusals import (
     Watching,
-    about,
-    checked,
-    failed,
+    checked_loss,
     first_notes,
+    forward_failure,
+    gradient_notes,
     own_functions,
 )
 from normgauge.instrument.rules.tried import of_module
-from normgauge.instrument.trace.inputs import check_initialized, describe, make_call, named_tensors
+from normgauge.instrument.trace.inputs import check_initialized, describe_output, make_call, named_tensors
 from normgauge.instrument.trace.untouched import cast_tree, untouched, unwrap
 
 ATTENTION_NOTE = "attention runs on torch's math kernel: the fused ones have no second derivative"
@@ -116,7 +116,7 @@ class Setting:
 
 
 @dataclasses.dataclass(slots=True)
-class Graph:
+class GradientGraph:
     """One batch's loss and its gradient, still attached to copies of the parameters."""
 
     parameters: Sequence[Tensor]
@@ -134,7 +134,7 @@ class Graph:
         return list(_gradient(slopes, parameters, along, retain_graph=True))
 
 
-def build(setting: Setting, index: int, shift: Sequence[Tensor] = (), keep: bool = True) -> Graph:
+def build_graph(setting: Setting, index: int, shift: Sequence[Tensor] = (), keep: bool = True) -> GradientGraph:
     """Run the model on one batch and take the gradient of its loss.
 
     Args:
@@ -164,12 +164,14 @@ def build(setting: Setting, index: int, shift: Sequence[Tensor] = (), keep: bool
         except NormgaugeError:
             raise
         except Exception as error:
-            raise InputError(failed(error, where, seen)) from error
-        value = checked(loss, where, watching)
+            raise InputError(forward_failure(error, where, seen)) from error
+        value = checked_loss(loss, where, watching)
         own = own_functions(loss)
         gradients = _gradient(loss, parameters, create_graph=keep)
     notes = [ATTENTION_NOTE] if watching.attention else []
-    return Graph(parameters, gradients, value, (*notes, *about(setting.names, gradients, watching, own, where)))
+    return GradientGraph(
+        parameters, gradients, value, (*notes, *gradient_notes(setting.names, gradients, watching, own, where))
+    )
 
 
 def _gradient(
@@ -190,7 +192,7 @@ def _gradient(
 def _paired(loss: Loss, model: nn.Module, batch: Any) -> Any:
     if not (isinstance(batch, tuple | list) and len(batch) == 2):
         raise InputError(
-            f"batches: expected pairs (input, target), got {describe(batch)}; for batches of another form give "
+            f"batches: expected pairs (input, target), got {describe_output(batch)}; for batches of another form give "
             "objective=f with f(model, batch) instead of a loss"
         )
     given = make_call(model, batch[0])
@@ -228,7 +230,7 @@ def as_batches(data: Any, size: int = SAMPLES) -> list[Any]:
         data = DataLoader(data, batch_size=size)
     if isinstance(data, Tensor) or not isinstance(data, Iterable):
         raise InputError(
-            f"batches: expected batches of (input, target), got {describe(data)}; give one batch as [(x, y)]"
+            f"batches: expected batches of (input, target), got {describe_output(data)}; give one batch as [(x, y)]"
         )
     batches = list(data)
     if not batches:
@@ -250,7 +252,7 @@ def size_of(batch: Any, index: int) -> int:
     tensors = [tensor for _, tensor in named_tensors(batch[1] if is_pair(batch) else batch)]
     tensors = [tensor for tensor in tensors if tensor.ndim > 0] or tensors
     if not tensors:
-        raise InputError(f"batch {index}: expected tensors, got {describe(batch)}")
+        raise InputError(f"batch {index}: expected tensors, got {describe_output(batch)}")
     size = len(tensors[0]) if tensors[0].ndim else 1
     if size == 0:
         raise InputError(f"batch {index}: expected at least one sample, got shape {tuple(tensors[0].shape)}")

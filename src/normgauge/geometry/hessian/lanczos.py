@@ -43,7 +43,7 @@ class Ritz:
         return Eigenvalue(*(float(numbers[place]) for numbers in (self.values, self.residuals, self.errors)))
 
 
-class Krylov:
+class LanczosBasis:
     """An orthonormal basis V with HV = VT + βv eᵀ; grows by one product a step.
 
     Every new vector is made orthogonal to all others twice, so no eigenvalue appears a second time as a ghost
@@ -133,7 +133,7 @@ def eigenvalues(
     seed: int = 0,
     start: Tensor | None = None,
     progress: Callable[[float], None] | None = None,
-) -> tuple[Ritz, Krylov]:
+) -> tuple[Ritz, LanczosBasis]:
     """The largest and smallest eigenvalues, counted algebraically.
 
     Args:
@@ -151,12 +151,12 @@ def eigenvalues(
     """
     generator = torch.Generator().manual_seed(seed)
     most = max(BASIS, 3 * (top + bottom))
-    krylov = Krylov(operator, gaussian(operator, generator) if start is None else start, generator, most)
+    krylov = LanczosBasis(operator, gaussian(operator, generator) if start is None else start, generator, most)
     return solve(krylov, top, bottom, tolerance=tolerance, products=products, progress=progress), krylov
 
 
 def solve(
-    krylov: Krylov,
+    krylov: LanczosBasis,
     top: int,
     bottom: int,
     *,
@@ -189,10 +189,10 @@ def solve(
         if progress is not None:
             progress(made / products)
     chosen = [*range(min(top, krylov.steps)), *range(max(krylov.steps - bottom, top), krylov.steps)]
-    return pairs(krylov, chosen, tolerance)
+    return ritz_pairs(krylov, chosen, tolerance)
 
 
-def _settled(krylov: Krylov, chosen: Sequence[int], tolerance: float, known: Tensor | None) -> bool:
+def _settled(krylov: LanczosBasis, chosen: Sequence[int], tolerance: float, known: Tensor | None) -> bool:
     """Whether the eigenvalues are known.
 
     Once an invariant subspace is complete (β = 0) its values are exact, but further copies of them may lie elsewhere:
@@ -208,7 +208,7 @@ def _settled(krylov: Krylov, chosen: Sequence[int], tolerance: float, known: Ten
     return torch.allclose(values[list(chosen)], before, rtol=tolerance, atol=tolerance * float(values.abs().max()))
 
 
-def pairs(krylov: Krylov, chosen: Sequence[int], tolerance: float) -> Ritz:
+def ritz_pairs(krylov: LanczosBasis, chosen: Sequence[int], tolerance: float) -> Ritz:
     """The Ritz pairs with these numbers."""
     values, residuals, rotations = krylov.spectrum()
     errors = expected_errors(values, residuals)
@@ -231,7 +231,7 @@ def expected_errors(values: Tensor, residuals: Tensor) -> Tensor:
     return torch.minimum(bound, residuals).clamp_min(float(residuals.min()))  # no residual is below rounding
 
 
-def _met(krylov: Krylov, chosen: Sequence[int], tolerance: float) -> bool:
+def _met(krylov: LanczosBasis, chosen: Sequence[int], tolerance: float) -> bool:
     values, residuals, _ = krylov.spectrum()
     errors = expected_errors(values, residuals)
     wanted = torch.maximum(values.abs(), 1e-3 * values.abs().max()) * tolerance

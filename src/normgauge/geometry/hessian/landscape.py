@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
 from normgauge.core.fields import Stored, Told
-from normgauge.geometry.hessian.graph import Loss, Setting, build
+from normgauge.geometry.hessian.graph import Loss, Setting, build_graph
 from normgauge.geometry.hessian.product import by_layer
 
 STEPS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)  # learning rates, as in the paper's Figure 4
 
 
 @dataclass(frozen=True, slots=True)
-class Point(Stored):
+class LandscapePoint(Stored):
     """The loss after one step η along the gradient."""
 
     step: Annotated[float, Told("η, a learning rate")]
@@ -37,7 +37,7 @@ class Landscape(Stored):
 
     loss: Annotated[float, Told("at the weights themselves")]
     gradient_norm: Annotated[float, Told("there")]
-    points: Annotated[tuple[Point, ...], Told("one a step length")]
+    points: Annotated[tuple[LandscapePoint, ...], Told("one a step length")]
     notes: Annotated[tuple[str, ...], Told("what a reader must know")] = ()
 
     @property
@@ -82,15 +82,15 @@ def landscape(
     if not steps or any(not step > 0 for step in steps):
         raise InputError(f"steps: expected positive learning rates, got {list(steps)}")
     setting = Setting.of(model, loss, batches, **options)
-    start, gradient = evaluate(setting)
-    length = norm(gradient)
+    start, gradient = loss_and_gradient(setting)
+    length = parameter_norm(gradient)
     if length == 0.0:
         raise InputError("the gradient is zero: there is no direction to walk along")
     points = []
     for step in steps:
-        here, there = evaluate(setting, {name: -step * value for name, value in gradient.items()})
-        change = norm(minus(there, gradient))
-        points.append(Point(step, here, change, change / (step * length)))
+        here, there = loss_and_gradient(setting, {name: -step * value for name, value in gradient.items()})
+        change = parameter_norm(minus(there, gradient))
+        points.append(LandscapePoint(step, here, change, change / (step * length)))
     return Landscape(start, length, tuple(points), setting.notes)
 
 
@@ -138,7 +138,7 @@ def covariate_shift(
     if (rate is None) == (update is None):
         raise InputError("expected either rate= or update=, and one only")
     setting = Setting.of(model, loss, batches, **options)
-    _, before = evaluate(setting)
+    _, before = loss_and_gradient(setting)
     steps = {n: -rate * g for n, g in before.items()} if rate is not None else dict(update or {})
     strange = sorted(set(steps) - set(before))
     if strange:
@@ -146,24 +146,24 @@ def covariate_shift(
     groups = list(by_layer(setting.names).items())
     rows, earlier = [], list(groups[0][1])
     for layer, names in groups[1:]:
-        _, after = evaluate(setting, {name: steps[name] for name in earlier if name in steps})
+        _, after = loss_and_gradient(setting, {name: steps[name] for name in earlier if name in steps})
         rows.append(_row(layer, {n: before[n] for n in names}, {n: after[n] for n in names}))
         earlier += names
     return tuple(rows)
 
 
 def _row(layer: str, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Shift:
-    change, lengths = norm(minus(after, before)), (norm(before), norm(after))
+    change, lengths = parameter_norm(minus(after, before)), (parameter_norm(before), parameter_norm(after))
     product = lengths[0] * lengths[1]
     return Shift(
         layer,
         change,
         change / lengths[0] if lengths[0] else 0.0,
-        min(1.0, max(-1.0, dot(before, after) / product)) if product else 1.0,
+        min(1.0, max(-1.0, parameter_dot(before, after) / product)) if product else 1.0,
     )
 
 
-def evaluate(setting: Setting, shift: Mapping[str, Tensor] | None = None) -> tuple[float, dict[str, Tensor]]:
+def loss_and_gradient(setting: Setting, shift: Mapping[str, Tensor] | None = None) -> tuple[float, dict[str, Tensor]]:
     """The mean loss over the batches and its gradient by parameter; the model is left as it was.
 
     Args:
@@ -175,7 +175,7 @@ def evaluate(setting: Setting, shift: Mapping[str, Tensor] | None = None) -> tup
     moved = [] if shift is None else list({**total, **shift}.values())
     loss = 0.0
     for i, weight in enumerate(setting.shares()):
-        graph = build(setting, i, moved, keep=False)
+        graph = build_graph(setting, i, moved, keep=False)
         loss += weight * graph.loss
         total = {
             name: value if g is None else value + weight * g
@@ -184,7 +184,7 @@ def evaluate(setting: Setting, shift: Mapping[str, Tensor] | None = None) -> tup
     return loss, total
 
 
-def norm(values: Mapping[str, Tensor]) -> float:
+def parameter_norm(values: Mapping[str, Tensor]) -> float:
     """The Euclidean norm over all parameters."""
     return float(sum(float(value.double().square().sum()) for value in values.values())) ** 0.5
 
@@ -194,6 +194,6 @@ def minus(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {name: value - b[name] for name, value in a.items()}
 
 
-def dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
+def parameter_dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
     """The inner product over all parameters."""
     return float(sum(float((value.double() * b[name].double()).sum()) for name, value in a.items()))

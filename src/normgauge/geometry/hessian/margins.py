@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.core.fields import Form, Log10, Stored, Told
+from normgauge.core.fields import FieldForm, Log10, Stored, Told
 from normgauge.core.reading import Reading
 from normgauge.geometry.hessian.graph import Setting, is_pair
 from normgauge.geometry.hessian.stochastic import mean_of
-from normgauge.instrument.trace.inputs import describe, make_call
+from normgauge.instrument.trace.inputs import describe_output, make_call
 from normgauge.instrument.trace.untouched import cast_tree
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-BY_SHARE = Form(
+BY_SHARE = FieldForm(
     "{name: number}",
     lambda values: {f"{100 * q:g}%": value for q, value in zip(QUANTILES, values, strict=True)},
     lambda table: tuple(table.values()),
@@ -32,14 +32,14 @@ DRAWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Spread(Stored):
+class SampleSpread(Stored):
     """A distribution over samples."""
 
     mean: Annotated[float, Told("over them")]
     quantiles: Annotated[tuple[float, ...], BY_SHARE, Told("by share, such as `25%`")]
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> SampleSpread:
         """Mean and the quantiles 0, 10, 25, 50, 75, 90, 100 %."""
         tensor = torch.tensor(list(values), dtype=torch.float64)
         found = torch.quantile(tensor, torch.tensor(QUANTILES, dtype=torch.float64))
@@ -51,16 +51,18 @@ class Margins(Stored):
     """Margins of a network on labelled data; ``values`` are the raw ones, one a sample, ``slopes`` beside them."""
 
     accuracy: Annotated[float, Told("share of positive margins")]
-    raw: Annotated[Spread, Told("f_y − max over the others, in units of the output: not comparable across networks")]
+    raw: Annotated[
+        SampleSpread, Told("f_y − max over the others, in units of the output: not comparable across networks")
+    ]
     by_slope: Annotated[
-        Spread | None,
+        SampleSpread | None,
         Told(
             "each over the slope of the margin at that sample: to first order the distance to the boundary; samples "
             "without any slope are left out, `null` where all are"
         ),
     ]
     by_upper: Annotated[
-        Spread | None,
+        SampleSpread | None,
         Told(
             "each over a proved bound on the margin's slope: no point closer than this changes the class; `null` "
             "without a finite bound"
@@ -115,9 +117,9 @@ def margins(
     bound = None if log_upper is None or math.isinf(log_upper) else log_upper + math.log(factor)
     return Margins(
         accuracy=sum(value > 0 for value in found) / len(found),
-        raw=Spread.of(found),
-        by_slope=Spread.of(quotients) if quotients else None,
-        by_upper=None if bound is None else Spread.of([v * math.exp(-bound) for v in found]),
+        raw=SampleSpread.of(found),
+        by_slope=SampleSpread.of(quotients) if quotients else None,
+        by_upper=None if bound is None else SampleSpread.of([v * math.exp(-bound) for v in found]),
         values=tuple(found),
         slopes=tuple(slopes),
         log10_upper=None if bound is None else bound / math.log(10),
@@ -152,12 +154,12 @@ def _labelled(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor, float]:
         InputError: for a batch that is no pair, or an output that is no tensor.
     """
     if not is_pair(batch):
-        raise InputError(f"batches: expected pairs (input, label), got {describe(batch)}")
+        raise InputError(f"batches: expected pairs (input, label), got {describe_output(batch)}")
     call = make_call(model, batch[0])
     x = call.measured.requires_grad_(call.measured.is_floating_point())
     output = model(*call.args, **call.kwargs)
     if not isinstance(output, Tensor):
-        raise InputError(f"expected a model that returns a tensor, got {describe(output)}")
+        raise InputError(f"expected a model that returns a tensor, got {describe_output(output)}")
     return x, *margin(output, batch[1])
 
 

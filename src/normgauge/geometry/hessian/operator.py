@@ -45,12 +45,12 @@ def of_matrix(values: Tensor) -> Mapped:
     return Mapped(len(values), values.dtype, values.device, lambda vector: values @ vector)
 
 
-def scaled(inner: Operator, diagonal: Tensor) -> Mapped:
+def scaled_operator(inner: Operator, diagonal: Tensor) -> Mapped:
     """D H D for a diagonal D: the Hessian in coordinates that are measured in units of D."""
     return Mapped(inner.size, inner.dtype, inner.device, lambda vector: diagonal * inner.hvp(diagonal * vector))
 
 
-def dense(operator: Operator, symmetric: bool = True) -> Tensor:
+def dense_matrix(operator: Operator, symmetric: bool = True) -> Tensor:
     """Any operator as a matrix, one product a column.
 
     Raises:

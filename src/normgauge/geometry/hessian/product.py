@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.hessian.graph import Graph, Loss, Setting, build
-from normgauge.geometry.hessian.operator import Mapped, dense, scaled
+from normgauge.geometry.hessian.graph import GradientGraph, Loss, Setting, build_graph
+from normgauge.geometry.hessian.operator import Mapped, dense_matrix, scaled_operator
 
 UNITS = ("tensor", "channel")
 KEPT = 8  # batches whose graphs stay in memory without being asked to
@@ -77,7 +77,7 @@ class Product:
         self.blocks = {name: slice(*at) for name, at in zip(self.names, pairwise(ends), strict=True)}
         self.count = 0
         self._stamp = self._setting.stamp()
-        self._graphs: list[Graph] = []
+        self._graphs: list[GradientGraph] = []
         self.loss, notes = 0.0, dict.fromkeys(self._setting.notes)
         self.gradient = torch.zeros(self.size, dtype=self.dtype, device=self.device)
         for i, weight in enumerate(self._weights):
@@ -89,12 +89,12 @@ class Product:
                 self._graphs.append(graph)
         self.notes = tuple(notes)
 
-    def _build(self, index: int) -> Graph:
+    def _build(self, index: int) -> GradientGraph:
         if self._setting.stamp() != self._stamp:
             raise InputError(
                 "the model changed since this product was built; build a new one, or keep the graphs with keep=True"
             )
-        return build(self._setting, index)
+        return build_graph(self._setting, index)
 
     def hvp(self, vector: Tensor) -> Tensor:
         """The Hessian times a flat vector.
@@ -159,7 +159,7 @@ def dense_hessian(
     Returns:
         A symmetric matrix: what rounding left of its skew part is taken out.
     """
-    return dense(Product(model, loss, batches, mode=mode, dtype=dtype))
+    return dense_matrix(Product(model, loss, batches, mode=mode, dtype=dtype))
 
 
 def scale_free(product: Product, units: str = "tensor") -> Mapped:
@@ -187,7 +187,7 @@ def scale_free(product: Product, units: str = "tensor") -> Mapped:
     if units not in UNITS:
         raise InputError(f"units: expected tensor or channel, got {units!r}")
     parts = product.split(product.weights())
-    return scaled(product, torch.cat([_norms(value, units).reshape(-1) for value in parts.values()]))
+    return scaled_operator(product, torch.cat([_norms(value, units).reshape(-1) for value in parts.values()]))
 
 
 def _norms(value: Tensor, units: str) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.trace.inputs import describe
+from normgauge.instrument.trace.inputs import describe_output
 from normgauge.instrument.trace.step import function_name, tensors_in
 
 ATTENTION = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward"})
@@ -91,14 +91,14 @@ class Watching(TorchFunctionMode):
         return "no operation leads from a parameter to it"
 
 
-def checked(loss: Any, where: str, watching: Watching) -> float:
+def checked_loss(loss: Any, where: str, watching: Watching) -> float:
     """The loss as a number.
 
     Raises:
         InputError: when it is no finite scalar with a gradient.
     """
     if not isinstance(loss, Tensor):
-        raise InputError(f"loss: expected a tensor with one entry, got {describe(loss)} on {where}")
+        raise InputError(f"loss: expected a tensor with one entry, got {describe_output(loss)} on {where}")
     if loss.numel() != 1:
         raise InputError(
             f"loss: expected a scalar, got shape {tuple(loss.shape)} on {where}; take its mean over the samples "
@@ -112,7 +112,7 @@ def checked(loss: Any, where: str, watching: Watching) -> float:
     return value
 
 
-def about(
+def gradient_notes(
     names: Sequence[str], gradients: Sequence[Tensor | None], watching: Watching, own: list[str], where: str
 ) -> Iterator[str]:
     """What a reader must know of this gradient.
@@ -134,24 +134,24 @@ def about(
         yield f"the derivative of {flat} is zero almost everywhere: curvature behind it is not seen"
     if own:
         yield (
-            f"{listed(own)} has a backward written by hand: its second derivative is right only where that can be "
-            "differentiated itself"
+            f"{abridged_names(own)} has a backward written by hand: its second derivative is right only where that can "
+            "be differentiated itself"
         )
     unused = [name for name, g in zip(names, gradients, strict=True) if g is None]
     if unused:
-        yield f"the loss does not depend on {listed(unused)}: zero rows of the Hessian"
+        yield f"the loss does not depend on {abridged_names(unused)}: zero rows of the Hessian"
 
 
 def first_notes(model: nn.Module, mode: str, frozen: list[str]) -> Iterator[str]:
     """What is known before anything is run."""
     if frozen:
-        yield f"frozen parameters are not part of it: {listed(frozen)}"
+        yield f"frozen parameters are not part of it: {abridged_names(frozen)}"
     dropped = [n for n, m in model.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
     if mode == "train" and dropped:
-        yield f"dropout draws one mask a batch and holds it: {listed(dropped)}"
+        yield f"dropout draws one mask a batch and holds it: {abridged_names(dropped)}"
 
 
-def listed(names: list[str], most: int = 4) -> str:
+def abridged_names(names: list[str], most: int = 4) -> str:
     """A few names and how many more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
@@ -175,7 +175,7 @@ def own_functions(loss: Tensor) -> list[str]:
     return sorted({name.removesuffix("Backward") for name in own})
 
 
-def failed(error: Exception, where: str, seen: list[str]) -> str:
+def forward_failure(error: Exception, where: str, seen: list[str]) -> str:
     """What went wrong in the forward; ``seen`` ends with the normalizer called last."""
     if isinstance(error, ValueError) and "more than 1" in str(error) and seen:
         return (

@@ -12,9 +12,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from normgauge.core.curvature import Density, Trace
+from normgauge.core.curvature import Density, TraceEstimate
 from normgauge.core.errors import InputError
-from normgauge.geometry.hessian.lanczos import Krylov, Ritz, gaussian, orthogonal
+from normgauge.geometry.hessian.lanczos import LanczosBasis, Ritz, gaussian, orthogonal
 from normgauge.geometry.hessian.operator import Mapped, Operator
 
 SAMPLES = 16
@@ -29,11 +29,11 @@ def estimate_trace(
     operator: Operator,
     samples: int = SAMPLES,
     *,
-    krylov: Krylov | None = None,
+    krylov: LanczosBasis | None = None,
     parts: Mapping[str, slice | Tensor] | None = None,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
-) -> tuple[Trace, dict[str, Trace]]:
+) -> tuple[TraceEstimate, dict[str, TraceEstimate]]:
     """The trace by random signs, what a Krylov basis already knows taken out first.
 
     tr H = tr T + E[zᵀRz],  R = H − V T Vᵀ,  z of random signs; restricted to a part P, tr(PH) = tr(PVTVᵀ) + E[zᵀPRz].
@@ -86,9 +86,9 @@ def _sum(values: Tensor) -> float:
     return float(values.sum(dtype=torch.float64 if values.device.type != "mps" else None))
 
 
-def _estimate(values: list[float], exact: float) -> Trace:
+def _estimate(values: list[float], exact: float) -> TraceEstimate:
     mean, error = mean_of(values)
-    return Trace(exact + mean, error, len(values))
+    return TraceEstimate(exact + mean, error, len(values))
 
 
 def mean_of(values: Sequence[float]) -> tuple[float, float]:
@@ -174,7 +174,7 @@ def exact_density(values: Sequence[float]) -> Density:
 
 
 def _probe(inner: Operator, start: Tensor, generator: torch.Generator, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    krylov = Krylov(inner, start, generator, steps)
+    krylov = LanczosBasis(inner, start, generator, steps)
     for _ in range(steps):
         krylov.grow()
         if krylov.beta == 0.0:  # all that this vector reaches is known

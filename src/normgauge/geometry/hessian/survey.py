@@ -14,9 +14,9 @@ from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, 
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian.graph import Loss, as_batches, size_of
 from normgauge.geometry.hessian.lanczos import eigenvalues, solve
-from normgauge.geometry.hessian.operator import dense
+from normgauge.geometry.hessian.operator import dense_matrix
 from normgauge.geometry.hessian.product import Product, by_layer, scale_free, zero_tensors
-from normgauge.geometry.hessian.refusals import listed
+from normgauge.geometry.hessian.refusals import abridged_names
 from normgauge.geometry.hessian.stochastic import (
     PROBES,
     SAMPLES,
@@ -109,7 +109,7 @@ def curvature(
     spectrum: Density | None = None
     condition: Condition | None = None
     if product.size <= SMALL:
-        values = torch.linalg.eigvalsh(dense(product).double()).flip(0).tolist()
+        values = torch.linalg.eigvalsh(dense_matrix(product).double()).flip(0).tolist()
         spectrum, condition = exact_density(values), condition_number(values, cutoff)
     elif density:
         spectrum = spectral_density(
@@ -178,5 +178,7 @@ def _notes(product: Product) -> list[str]:
     notes = [FLOAT32_NOTE] if product.dtype == torch.float32 else []
     zero = zero_tensors(product)
     if zero:
-        notes.append(f"tensors that are zero have no scale and drop out of the scale-free sharpness: {listed(zero)}")
+        notes.append(
+            f"tensors that are zero have no scale and drop out of the scale-free sharpness: {abridged_names(zero)}"
+        )
     return notes

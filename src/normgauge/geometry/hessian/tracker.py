@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normgauge.core.curvature import Eigenvalue
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian.graph import Loss
-from normgauge.geometry.hessian.lanczos import Krylov, eigenvalues, length, pairs
+from normgauge.geometry.hessian.lanczos import LanczosBasis, eigenvalues, length, ritz_pairs
 from normgauge.geometry.hessian.product import Product
 
 SETTLED = 0.02  # residual over value at which a reading ends: within 1 % unless two eigenvalues just crossed
@@ -80,16 +80,16 @@ class Tracker:
             raise InputError(f"the model had {had} parameters and has {product.size}: start a new tracker")
         else:
             krylov = self._warm(product, self._vector)
-            found = pairs(krylov, [0], SETTLED)
+            found = ritz_pairs(krylov, [0], SETTLED)
             self._left += self._each - krylov.products
         self._vector = found.vectors[0] / length(found.vectors[0])
         self.products.append(product.count)
         self.readings.append(found.eigenvalue(0))
         return self.readings[-1]
 
-    def _warm(self, product: Product, start: Tensor) -> Krylov:
+    def _warm(self, product: Product, start: Tensor) -> LanczosBasis:
         most = max(1, min(self._each + self._left, LONGEST))
-        krylov = Krylov(product, start, torch.Generator().manual_seed(self._seed), most)
+        krylov = LanczosBasis(product, start, torch.Generator().manual_seed(self._seed), most)
         for _ in range(most):
             krylov.grow()
             values, residuals, _ = krylov.spectrum()

@@ -93,13 +93,13 @@ def settled(found: Analysis, kept: list[Generator]) -> tuple[dict[str, Tensor], 
     state: dict[str, Tensor] = dict(found.trial.state)
     for generator in kept:
         if generator.kind == "shift" and not generator.what.startswith("multiples"):
-            state.update(least(generator, state))
+            state.update(least_shift(generator, state))
     notes = []
     left = [g.what for g in kept if not (g.kind == "scale" or "scale" in g.what or g.kind == "shift")]
     if left:
         notes.append("left as they are: " + "; ".join(dict.fromkeys(left)))
     normed = found.labels.normed
-    moved, negative = rescaled(found, with_computed(state, normed))
+    moved, negative = rescaled_state(found, with_computed(state, normed))
     state.update({name: t for name, t in moved.items() if name not in normed})
     for name, tensor in moved.items():
         if name in normed:
@@ -109,7 +109,7 @@ def settled(found: Analysis, kept: list[Generator]) -> tuple[dict[str, Tensor], 
     return state, notes
 
 
-def least(generator: Generator, state: State) -> dict[str, Tensor]:
+def least_shift(generator: Generator, state: State) -> dict[str, Tensor]:
     """The move that makes a shifted weight smallest; its directions do not overlap, so one step is exact."""
     name = generator.parameters[0]
 
@@ -123,7 +123,7 @@ def least(generator: Generator, state: State) -> dict[str, Tensor]:
     return {n: t.detach() for n, t in generator.move(state, -zero / (one - zero)).items()}
 
 
-def rescaled(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str]]:
+def rescaled_state(found: Analysis, state: State) -> tuple[dict[str, Tensor], list[str]]:
     """The weights at the minimum of φ, and running variances that ran out of room."""
     exponents = Exponents(found.labels, found.solution, found.eps)
     free = found.solution.free

@@ -13,11 +13,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.generators import Generator, State, put, taken
-from normgauge.geometry.symmetry.graph import Node, Value
-from normgauge.geometry.symmetry.labels import Labels, table
-from normgauge.geometry.symmetry.operations import Normal, channels_of, mean_dims, moves, normalization, replay
-from normgauge.geometry.symmetry.sites import bias_behind, reading, readings
+from normgauge.geometry.symmetry.generators import Generator, State, put_entries, taken_entries
+from normgauge.geometry.symmetry.graph import GraphValue, Node
+from normgauge.geometry.symmetry.labels import Labels, distinct_rows
+from normgauge.geometry.symmetry.operations import (
+    NormalizerNode,
+    channels_of,
+    mean_dims,
+    normalization,
+    only_moves,
+    replay_entries,
+)
+from normgauge.geometry.symmetry.sites import bias_behind, reading_counts, weight_applied_to
 
 Placed = tuple[str, Tensor]
 
@@ -31,9 +38,9 @@ class Centred:
     size: int
     alone: bool  # whether nothing else has read what it comes from
 
-    def moved(self, node: Node, value: Value) -> list[Centred]:
+    def moved(self, node: Node, value: GraphValue) -> list[Centred]:
         """After a copy, view or cut."""
-        entries, groups = (replay(node, {value.index: t}) for t in (self.entry, self.group))
+        entries, groups = (replay_entries(node, {value.index: t}) for t in (self.entry, self.group))
         return [replace(self, entry=e, group=g) for e, g in zip(entries, groups, strict=True)]
 
     def averaged(self, node: Node) -> Centred | None:
@@ -58,9 +65,9 @@ def _same_sets(groups: Tensor) -> bool:
     first, own = groups[0].reshape(1, -1).expand(len(groups), -1).reshape(-1), groups.reshape(-1)
     count = int(max(groups.max(), row.max())) + 1
     return (
-        len(table([row, first], count)[0])
-        == len(table([row, own], count)[0])
-        == len(table([row, first, own], count)[0])
+        len(distinct_rows([row, first], count)[0])
+        == len(distinct_rows([row, own], count)[0])
+        == len(distinct_rows([row, first, own], count)[0])
     )
 
 
@@ -77,7 +84,7 @@ def reader_shifts(labels: Labels, state: State) -> Iterator[Generator]:
             results: list[Centred | None] = []
             centred = carried[value.index]
             centred = replace(centred, alone=centred.alone and len(labels.graph.readers(value)) == 1)
-            if moves(reader):
+            if only_moves(reader):
                 results = [*centred.moved(reader, value)]
             elif reader.op == "native_dropout":
                 results = [centred]
@@ -88,7 +95,7 @@ def reader_shifts(labels: Labels, state: State) -> Iterator[Generator]:
             carried.update({o.index: c for o, c in zip(reader.outputs, results, strict=False) if c is not None})
 
 
-def _start(node: Node, normal: Normal) -> Centred:
+def _start(node: Node, normal: NormalizerNode) -> Centred:
     """Channels and groups of what a normalizer makes."""
     shape = node.outputs[0].shape
     size = normal.groups(torch.empty(shape)).shape[1]
@@ -98,10 +105,10 @@ def _start(node: Node, normal: Normal) -> Centred:
 
 
 def _family(
-    labels: Labels, state: State, normal: Normal, reader: Node, value: Value, centred: Centred
+    labels: Labels, state: State, normal: NormalizerNode, reader: Node, value: GraphValue, centred: Centred
 ) -> Generator | None:
     """What one matrix may add to its rows; None where something is in the way."""
-    found = reading(labels, reader, value) if reader.op in ("mm", "addmm", "convolution") else None
+    found = weight_applied_to(labels, reader, value) if reader.op in ("mm", "addmm", "convolution") else None
     channels = reader.op == "convolution"
     cut = channels and (reader.args[8] != 1 or (any(reader.args[4]) and normal.bias is not None))
     if found is None or not labels.single(found[0]) or cut:
@@ -119,7 +126,7 @@ def _family(
     behind = bias_behind(labels, reader)
     if shift is None or behind is not None:
         return rows.family(behind)
-    lonely = centred.alone and readings(labels)[shift[0]] == 1
+    lonely = centred.alone and reading_counts(labels)[shift[0]] == 1
     return rows.balanced(state) if lonely and not channels and int(local.max()) == 0 else None
 
 
@@ -137,7 +144,7 @@ class Rows:
     def inverse(self, state: State) -> Tensor:
         """1/γ for every input channel."""
         ones = torch.ones(len(self.entry), dtype=torch.float64)
-        return ones / taken(state, *self.gain).reshape(-1)[self.entry] if self.gain else ones
+        return ones / taken_entries(state, *self.gain).reshape(-1)[self.entry] if self.gain else ones
 
     def family(self, behind: tuple[str, Tensor, float] | None) -> Generator:
         """W → W + (1/γ) uᵀ, b → b − u Σ β/γ."""
@@ -145,12 +152,16 @@ class Rows:
 
         def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
             amount = self.inverse(state)[:, None] * numbers.reshape(taps, groups, outputs)[:, self.local]
-            after = {self.name: put(state, self.name, self.matrix, taken(state, self.name, self.matrix) + amount)}
+            after = {
+                self.name: put_entries(
+                    state, self.name, self.matrix, taken_entries(state, self.name, self.matrix) + amount
+                )
+            }
             if self.shift is not None and behind is not None and behind[0]:
-                beta = taken(state, *self.shift).reshape(-1)[self.entry]
+                beta = taken_entries(state, *self.shift).reshape(-1)[self.entry]
                 bias, places, sign = behind
-                moved = taken(state, bias, places) + sign * torch.einsum("k,tko->o", beta, amount)
-                after[bias] = put(state, bias, places, moved)
+                moved = taken_entries(state, bias, places) + sign * torch.einsum("k,tko->o", beta, amount)
+                after[bias] = put_entries(state, bias, places, moved)
             return after
 
         others = (behind[0],) if self.shift is not None and behind is not None and behind[2] < 0 else ()
@@ -163,15 +174,15 @@ class Rows:
         shift, places = self.shift
 
         def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-            inverse, old = self.inverse(state), taken(state, self.name, self.matrix[0])
-            beta = taken(state, shift, places).reshape(-1) + numbers
+            inverse, old = self.inverse(state), taken_entries(state, self.name, self.matrix[0])
+            beta = taken_entries(state, shift, places).reshape(-1) + numbers
             by = -inverse[:, None] * (numbers[self.entry] @ old) / (beta[self.entry] * inverse).sum()
             return {
-                shift: put(state, shift, places, beta),
-                self.name: put(state, self.name, self.matrix[0], old + by),
+                shift: put_entries(state, shift, places, beta),
+                self.name: put_entries(state, self.name, self.matrix[0], old + by),
             }
 
-        parts = taken(state, shift, places).reshape(-1)[self.entry] * self.inverse(state)
+        parts = taken_entries(state, shift, places).reshape(-1)[self.entry] * self.inverse(state)
         if not float(parts.sum().abs()) > 1e-3 * float(parts.abs().sum()) > 0:
             return None
         what = "shift that multiples of 1/gain in the rows behind it take back"

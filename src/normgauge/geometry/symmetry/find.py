@@ -17,14 +17,14 @@ from normgauge.core.errors import InputError
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.geometry.symmetry import centred, mixing, rescaling, rotating, shifting
 from normgauge.geometry.symmetry.generators import Generator, dimension
-from normgauge.geometry.symmetry.graph import Graph, record
+from normgauge.geometry.symmetry.graph import OperationGraph, record_graph
 from normgauge.geometry.symmetry.groups import ScaleFree
 from normgauge.geometry.symmetry.labels import Labels, Solution
 from normgauge.geometry.symmetry.normed import length_scales, with_held, with_normed
-from normgauge.geometry.symmetry.operations import MOVING, guards, normalization
-from normgauge.geometry.symmetry.scales import label
+from normgauge.geometry.symmetry.operations import MOVING, guards_denominator, normalization
+from normgauge.geometry.symmetry.scales import label_graph
 from normgauge.geometry.symmetry.sites import used_again
-from normgauge.geometry.symmetry.verify import EXACT, Trial, random_move, runner, write_out
+from normgauge.geometry.symmetry.verify import EXACT, WeightTrial, random_move, runner, write_out
 from normgauge.instrument.rules.tried import of_module
 from normgauge.instrument.trace.inputs import check_finite, make_call, named_tensors
 from normgauge.instrument.trace.untouched import cast_tree, untouched, unwrap
@@ -33,7 +33,7 @@ MOST_SAMPLES = 8  # enough to check a symmetry; more would only take time
 Progress = Callable[[str, float], None]
 
 
-def silent(stage: str, fraction: float) -> None:
+def silent_progress(stage: str, fraction: float) -> None:
     """Say nothing of how far it is."""
 
 
@@ -41,8 +41,8 @@ def silent(stage: str, fraction: float) -> None:
 class Analysis:
     """A model lent out in float64, its graph, and what was found in it."""
 
-    trial: Trial
-    evaluated: Trial | None
+    trial: WeightTrial
+    evaluated: WeightTrial | None
     labels: Labels
     solution: Solution
     generators: list[Generator]
@@ -74,8 +74,8 @@ def symmetries(
     Raises:
         InputError: for a mode that is none, or a batch the model cannot run on.
     """
-    with analysed(model, batch, mode, output, progress or silent) as found:
-        return report(found, mode, progress or silent)
+    with analysed(model, batch, mode, output, progress or silent_progress) as found:
+        return report_symmetries(found, mode, progress or silent_progress)
 
 
 def scale_free(model: nn.Module, batch: Any) -> list[ScaleFree]:
@@ -98,10 +98,10 @@ def analysed(
     batch: Any,
     mode: str,
     output: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = silent_progress,
     strict: bool = False,
 ) -> Iterator[Analysis]:
-    """Lend the model out, run it once and derive all families from the graph; ``strict`` as for `label`.
+    """Lend the model out, run it once and derive all families from the graph; ``strict`` as for `label_graph`.
 
     Raises:
         InputError: for a mode that is none, or a batch the model cannot run on.
@@ -109,7 +109,7 @@ def analysed(
     if mode not in ("train", "eval"):
         raise InputError(f"mode: expected train or eval, got {mode!r}")
     model = unwrap(model)
-    call = make_call(model, fewer(batch))
+    call = make_call(model, first_samples(batch))
     check_finite(model, call)
     check_memory(model)
     frozen = {m for m in model.modules() if model.training and not m.training}
@@ -124,11 +124,13 @@ def analysed(
         live = moving(model)
         state = {name: tensor.detach().clone() for name, tensor in live.items()}
         given = [t for _, t in named_tensors((call.args, call.kwargs))]
-        graph = record(runs[mode], live, given)
-        trial = Trial(runs[mode], live, state, frozenset(n.call for n in graph.nodes if guards(graph, n)))
+        graph = record_graph(runs[mode], live, given)
+        trial = WeightTrial(
+            runs[mode], live, state, frozenset(n.call for n in graph.nodes if guards_denominator(graph, n))
+        )
         trial.fill(state)
         progress("equations", 0.3)
-        labels = label(graph, strict)
+        labels = label_graph(graph, strict)
         solution = labels.torus.solve()
         eps = epsilons(model, live)
         generators = [
@@ -140,21 +142,21 @@ def analysed(
             *shifting.kernel_shifts(labels),
             *shifting.mean_shifts(labels, eps),
             *mixing.mixings(labels),
-            *rotating.rotations(labels),
-            *rotating.turnings(labels),
+            *rotating.stream_rotations(labels),
+            *rotating.rotary_rotations(labels),
         ]
         generators = [*(with_normed(g, labels.normed) for g in generators), *length_scales(labels.normed, state)]
         generators, left_out = with_held(generators, labels.held, state)
-        evaluated = Trial(runs["eval"], live, state) if mode == "train" and trial.statistics else None
+        evaluated = WeightTrial(runs["eval"], live, state) if mode == "train" and trial.statistics else None
         yield Analysis(trial, evaluated, labels, solution, generators, eps, tuple(notes), tuple(left_out))
 
 
-def report(found: Analysis, mode: str, progress: Progress = silent) -> Symmetries:
+def report_symmetries(found: Analysis, mode: str, progress: Progress = silent_progress) -> Symmetries:
     """Try every family and write down what came of it."""
     kept, rejected = [], []
     for number, generator in enumerate(found.generators):
         progress("try", number / len(found.generators))
-        tried = attempt(found, generator, number)
+        tried = try_move(found, generator, number)
         if tried is None:
             rejected.append(f"{generator.what}: {', '.join(generator.parameters[:4])}")
         else:
@@ -200,7 +202,7 @@ def unsought(found: Analysis) -> Iterator[str]:
         yield f"moves that hold a spectral norm, of which there are too many: {', '.join(found.left_out)}"
 
 
-def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None:
+def try_move(found: Analysis, generator: Generator, seed: int) -> Symmetry | None:
     """Apply one random move of a family; None where the output changes."""
     trial = found.trial
     moved = random_move(generator, trial.state, seed)
@@ -226,14 +228,14 @@ def attempt(found: Analysis, generator: Generator, seed: int) -> Symmetry | None
     )
 
 
-def looked_at(graph: Graph) -> list[tuple[str, int]]:
+def looked_at(graph: OperationGraph) -> list[tuple[str, int]]:
     """How many normalizers, matrix products and other operations there were; copies and views are not counted."""
     normals = [(node, normalization(node)) for node in graph.nodes]
     counted = [(node, normal) for node, normal in normals if normal or node.op not in MOVING]
     return Counter(f"{normal.kind} normalizations" if normal else node.op for node, normal in counted).most_common()
 
 
-def fewer(batch: Any) -> Any:
+def first_samples(batch: Any) -> Any:
     """The first samples of a batch, if all its tensors have the same number of them."""
     tensors = [t for _, t in named_tensors(batch)]
     if not tensors or any(t.ndim == 0 for t in tensors) or len({t.shape[0] for t in tensors}) > 1:
@@ -244,12 +246,12 @@ def fewer(batch: Any) -> Any:
 def moving(model: nn.Module) -> dict[str, Tensor]:
     """Weights and running statistics, by name."""
     named = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
-    kept = {id(tensor) for mean, variance, _ in statistics(model) for tensor in (mean, variance)}
+    kept = {id(tensor) for mean, variance, _ in running_moments(model) for tensor in (mean, variance)}
     usual = (".running_mean", ".running_var")  # of a module that is more than a normalizer
     return named | {n: b for n, b in model.named_buffers() if id(b) in kept or f".{n}".endswith(usual)}
 
 
-def statistics(model: nn.Module) -> Iterator[tuple[Tensor, Tensor, float]]:
+def running_moments(model: nn.Module) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Running mean and variance of every normalizer that keeps them, and its ε."""
     for form in map(of_module, model.modules()):
         if form is not None and form.running is not None:
@@ -278,5 +280,5 @@ def check_memory(model: nn.Module) -> None:
 
 def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
     """The ε that belongs to every running variance."""
-    eps = {id(variance): eps for _, variance, eps in statistics(model)}
+    eps = {id(variance): eps for _, variance, eps in running_moments(model)}
     return {name: eps[id(tensor)] for name, tensor in live.items() if id(tensor) in eps}

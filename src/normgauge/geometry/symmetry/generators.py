@@ -1,7 +1,7 @@
 """Symmetries as things that can be done: families of moves of weights and running statistics.
 
 Most pair families are one idea: an invertible matrix A on the side that makes some channels, A⁻¹ on the side that reads
-them. `between` is that family, for any set of matrices A = exp(X) with X linear in the numbers that choose it.
+them. `matrix_family` is that family, for any set of matrices A = exp(X) with X linear in the numbers that choose it.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def dimension(generators: Iterable[Generator], state: State, limit: int = 3000) 
     return int((values > 1e-7 * values[0]).sum())
 
 
-def taken(state: State, name: str, places: Tensor) -> Tensor:
+def taken_entries(state: State, name: str, places: Tensor) -> Tensor:
     """Entries of a weight, rearranged."""
     return state[name].reshape(-1)[places]
 
 
-def put(state: State, name: str, places: Tensor, entries: Tensor) -> Tensor:
+def put_entries(state: State, name: str, places: Tensor, entries: Tensor) -> Tensor:
     """The weight with other entries at some places."""
     flat = state[name].reshape(-1).clone()
     flat[places.reshape(-1)] = entries.reshape(-1)
@@ -98,16 +98,16 @@ class Part:
 
     def moved(self, state: State, forth: Tensor, back: Tensor) -> Tensor:
         """The weight with its entries multiplied."""
-        entries = taken(state, self.name, self.places)
+        entries = taken_entries(state, self.name, self.places)
         if not self.gain:
-            return put(state, self.name, self.places, entries @ (back if self.inverse else forth))
+            return put_entries(state, self.name, self.places, entries @ (back if self.inverse else forth))
         gain = state[self.gain].reshape(-1)
         entries = (entries * gain) @ back / gain if self.inverse else (entries / gain) @ forth * gain
-        return put(state, self.name, self.places, entries)
+        return put_entries(state, self.name, self.places, entries)
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class MovedChannels:
     """Channels that take the matrices exp(X), and all that moves with them.
 
     Attributes:
@@ -121,7 +121,7 @@ class Channels:
     parts: list[Part]
 
 
-def between(what: str, found: list[Channels]) -> Generator:
+def matrix_family(what: str, found: list[MovedChannels]) -> Generator:
     """The family of matrices on one side and their inverses on the other."""
     names = tuple(dict.fromkeys(part.name for channels in found for part in channels.parts))
     counts = [channels.count for channels in found]
@@ -138,21 +138,21 @@ def between(what: str, found: list[Channels]) -> Generator:
     return Generator("pair", what, names, sum(counts), move)
 
 
-def mixed(size: int, parts: list[Part]) -> Channels:
+def mixed_channels(size: int, parts: list[Part]) -> MovedChannels:
     """Any invertible matrix but its diagonal, which is a rescaling."""
-    return Channels(
+    return MovedChannels(
         size * size - size, partial(_filled, size, *(~torch.eye(size, dtype=torch.bool)).nonzero().T), parts
     )
 
 
-def turned(size: int, first: Tensor, second: Tensor, parts: list[Part]) -> Channels:
+def turned_channels(size: int, first: Tensor, second: Tensor, parts: list[Part]) -> MovedChannels:
     """Rotations in the planes of channels ``first`` and ``second``."""
 
     def exponent(numbers: Tensor) -> Tensor:
         half = _filled(size, second, first, numbers)
         return half - half.T
 
-    return Channels(len(first), exponent, parts)
+    return MovedChannels(len(first), exponent, parts)
 
 
 def _filled(size: int, rows: Tensor, columns: Tensor, numbers: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ NEW = {
 
 
 @dataclass(eq=False, slots=True)
-class Value:
+class GraphValue:
     """A tensor at one moment.
 
     Attributes:
@@ -51,17 +51,17 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One operation; a `Value` stands for every tensor in its arguments, and ``inputs`` are these values."""
+    """One operation; a `GraphValue` stands for every tensor in its arguments, and ``inputs`` are these values."""
 
     index: int
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    outputs: tuple[Value, ...] = ()
+    outputs: tuple[GraphValue, ...] = ()
     call: int = -1  # how many operations ran before it
     chosen: bool = False  # whether whole numbers that depend on the batch are among its arguments
     mixed: bool = False  # not run: memory it shares with something that was written to
-    inputs: list[Value] = field(init=False)
+    inputs: list[GraphValue] = field(init=False)
 
     @property
     def op(self) -> str:
@@ -70,7 +70,7 @@ class Node:
         return name[:-1] if name.endswith("_") and not name.startswith("__") else name
 
     def __post_init__(self) -> None:
-        self.inputs = [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
+        self.inputs = [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, GraphValue)]
 
     def arg(self, position: int, default: Any = None) -> Any:
         """The argument at ``position``."""
@@ -78,7 +78,7 @@ class Node:
 
 
 @dataclass(eq=False, slots=True)
-class Graph:
+class OperationGraph:
     """Everything one run did, in order.
 
     Attributes:
@@ -89,9 +89,9 @@ class Graph:
     """
 
     nodes: list[Node]
-    values: list[Value]
-    output: Value | None
-    state: dict[str, Value]
+    values: list[GraphValue]
+    output: GraphValue | None
+    state: dict[str, GraphValue]
     consumers: dict[int, list[Node]] = field(default_factory=dict)
     from_state: set[int] = field(default_factory=set)
 
@@ -107,18 +107,18 @@ class Graph:
             for value in dict.fromkeys(node.inputs):
                 self.consumers.setdefault(value.index, []).append(node)
 
-    def weighed(self, value: Value) -> bool:
+    def weighed(self, value: GraphValue) -> bool:
         """Whether a value depends on the weights."""
         return value.index in self.from_state
 
-    def following(self, carried: Container[int], after: Node | None = None) -> Iterator[tuple[Node, list[Value]]]:
+    def following(self, carried: Container[int], after: Node | None = None) -> Iterator[tuple[Node, list[GraphValue]]]:
         """Every operation behind ``after`` that reads something carried, and what it reads; ``carried`` may grow."""
         for node in self.nodes:
             active = [v for v in dict.fromkeys(node.inputs) if v.index in carried]
             if active and (after is None or node.index > after.index):
                 yield node, active
 
-    def readers(self, value: Value) -> list[Node]:
+    def readers(self, value: GraphValue) -> list[Node]:
         """The operations that read ``value``."""
         return self.consumers.get(value.index, [])
 
@@ -128,9 +128,9 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.values: list[Value] = []
+        self.values: list[GraphValue] = []
         self.nodes: list[Node] = []
-        self.known: dict[Key, Value] = {}
+        self.known: dict[Key, GraphValue] = {}
         self.alive: list[Tensor] = []  # nothing is freed while recording, so no address is used twice
         self.calls = 0
 
@@ -138,9 +138,11 @@ class Recorder(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def bind(self, tensor: Tensor, contents: Tensor | None = None, **about: Any) -> Value:
+    def bind(self, tensor: Tensor, contents: Tensor | None = None, **about: Any) -> GraphValue:
         """Say that ``tensor`` now holds a new value."""
-        value = Value(len(self.values), tensor.shape, floating=tensor.is_floating_point(), tensor=contents, **about)
+        value = GraphValue(
+            len(self.values), tensor.shape, floating=tensor.is_floating_point(), tensor=contents, **about
+        )
         self.values.append(value)
         self.known[key(tensor)] = value
         self.alive.append(tensor)
@@ -184,7 +186,7 @@ class Recorder(TorchDispatchMode):
             if other[0] == place and other != own and value.node is not node:
                 mixed = Node(len(self.nodes), node.func, (value, node.outputs[0]), {}, mixed=True)
                 self.nodes.append(mixed)
-                fresh = Value(len(self.values), value.shape, node=mixed)
+                fresh = GraphValue(len(self.values), value.shape, node=mixed)
                 self.values.append(fresh)
                 mixed.outputs = (fresh,)
                 self.known[other] = fresh
@@ -214,7 +216,7 @@ def plain_kernels() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def record(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[Tensor]) -> Graph:
+def record_graph(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[Tensor]) -> OperationGraph:
     """Run once and write everything down.
 
     Args:
@@ -242,10 +244,10 @@ def record(run: Callable[[], Tensor], state: Mapping[str, Tensor], given: list[T
         raise InputError(f"the model does not run on this batch in float64: {error}") from error
     output = recorder.known.get(key(out))
     read_out = [node for node in recorder.nodes if not node.outputs]
-    return Graph(needed(output, read_out), recorder.values, output, named)
+    return OperationGraph(needed(output, read_out), recorder.values, output, named)
 
 
-def needed(output: Value | None, read_out: list[Node]) -> list[Node]:
+def needed(output: GraphValue | None, read_out: list[Node]) -> list[Node]:
     """The operations ``output`` depends on, and those whose results Python saw (it may branch on them), in order."""
     found = {node.index: node for node in read_out}
     stack = [value for node in read_out for value in node.inputs]

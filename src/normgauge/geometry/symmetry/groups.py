@@ -55,7 +55,7 @@ def vectors(group: ScaleFree, named: Mapping[str, Tensor]) -> Tensor:
     return cut[0] if len(cut) == 1 else torch.cat(cut, 1)
 
 
-def spread(group: ScaleFree, values: Tensor, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def spread_vectors(group: ScaleFree, values: Tensor, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The way back: vectors as tensors of the parameters' shapes.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.graph import Graph, Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node, OperationGraph
 
 WILD = -1  # the label of an entry that is 0 or infinite: any scale suits it
 FIXED = 0  # the variable that is zero: a scale of 1
@@ -37,7 +37,7 @@ class Torus:
         a, b = distinct(a, b)
         differ = (a != b) & (a != WILD) & (b != WILD)
         if bool(differ.any()):
-            self.pairs.append(table([a[differ], b[differ]], self.count)[0])
+            self.pairs.append(distinct_rows([a[differ], b[differ]], self.count)[0])
         return torch.where(a == WILD, b, a).expand(shape)
 
     def along(self, labels: Tensor, dims: tuple[int, ...], keepdim: bool = False) -> Tensor:
@@ -61,7 +61,7 @@ class Torus:
         """Labels of Σ coefficient · label, entry by entry; wild where any part is."""
         shape = torch.broadcast_shapes(*[t.shape for _, t in terms])
         parts = distinct(*[t for _, t in terms])
-        kinds, where = table([p.reshape(-1) for p in parts], self.count)
+        kinds, where = distinct_rows([p.reshape(-1) for p in parts], self.count)
         fixed, wild = (kinds == FIXED).all(1), (kinds == WILD).any(1)
         out = torch.where(wild, torch.tensor(WILD), torch.tensor(FIXED))
         factors = torch.tensor([f for f, _ in terms], dtype=torch.float64)
@@ -123,7 +123,7 @@ def distinct(*labels: Tensor) -> tuple[Tensor, ...]:
     return broadcast
 
 
-def table(columns: list[Tensor], count: int) -> tuple[Tensor, Tensor]:
+def distinct_rows(columns: list[Tensor], count: int) -> tuple[Tensor, Tensor]:
     """The different rows of a table of labels, and which of them every row is; faster than unique over rows."""
     code, kinds = columns[0] + 1, [columns[0]]
     for column in columns[1:]:
@@ -214,7 +214,7 @@ class Labels:
     """
 
     torus: Torus
-    graph: Graph
+    graph: OperationGraph
     made: dict[int, Tensor] = field(default_factory=dict)
     places: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
     uses: dict[str, list[Use]] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class Labels:
     read: dict[str, Tensor] = field(default_factory=dict)
     strict: bool = False
 
-    def of(self, value: Value) -> Tensor:
+    def of(self, value: GraphValue) -> Tensor:
         """The labels of a value; a weight that is used entry by entry gets a variable for each."""
         if value.index in self.made:
             return self.made[value.index]
@@ -245,7 +245,7 @@ class Labels:
             return torch.where(free, torch.tensor(WILD), torch.tensor(FIXED))
         return torch.tensor(FIXED).expand(value.shape)
 
-    def rearranged(self, value: Value | None) -> tuple[str, Tensor] | None:
+    def rearranged(self, value: GraphValue | None) -> tuple[str, Tensor] | None:
         """Name and places of a value that holds a weight's entries and nothing else."""
         if value is None:
             return None
@@ -263,7 +263,7 @@ class Labels:
 
     def stand_in(self, node: Node, name: str, shape: torch.Size, places: Tensor) -> None:
         """Follow what ``node`` makes as a weight of its own."""
-        self.graph.state[name] = Value(-1 - len(self.graph.state), shape, name, "state")
+        self.graph.state[name] = GraphValue(-1 - len(self.graph.state), shape, name, "state")
         self.fixed(node)
         self.places[node.outputs[0].index] = (name, places)
 

@@ -15,18 +15,24 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.generators import Channels, Generator, Part, between, mixed
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.generators import Generator, MovedChannels, Part, matrix_family, mixed_channels
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import Labels
-from normgauge.geometry.symmetry.operations import channels_of, moves, own_bias, replay
-from normgauge.geometry.symmetry.sites import applied, from_softmax, number, other_input, reading
+from normgauge.geometry.symmetry.operations import channels_of, only_moves, own_bias, replay_entries
+from normgauge.geometry.symmetry.sites import (
+    from_softmax,
+    other_input,
+    product_weight,
+    scalar_factor,
+    weight_applied_to,
+)
 
 MIXED = "channels mixed by a matrix on one side and its inverse on the other"
 Channel = tuple[str, int]  # a weight's name and one of its output channels
 
 
 @dataclass(slots=True)
-class Tracker:
+class ChannelTracker:
     """Follows the output channels of every matrix product at once."""
 
     labels: Labels
@@ -37,7 +43,7 @@ class Tracker:
     biases: dict[str, list[tuple[str, Tensor]]] = field(default_factory=lambda: defaultdict(list))
     matrices: dict[str, Tensor] = field(default_factory=dict)
 
-    def spoil(self, value: Value) -> None:
+    def spoil(self, value: GraphValue) -> None:
         """Channels that meet something else than a matrix."""
         name, channel, _ = self.carried[value.index]
         self.spoiled.update((name, c) for c in torch.unique(channel).tolist() if c >= 0)
@@ -53,7 +59,7 @@ class Tracker:
 
     def start(self, node: Node) -> None:
         """A matrix product makes new channels."""
-        found = applied(self.labels, node)
+        found = product_weight(self.labels, node)
         if found is None or not self.labels.single(found[0]):
             return
         name, matrix = found
@@ -63,7 +69,7 @@ class Tracker:
         if own is not None:
             self.bias(out, own)
 
-    def bias(self, value: Value, bias: Value | None) -> None:
+    def bias(self, value: GraphValue, bias: GraphValue | None) -> None:
         """A bias moves with its channels."""
         name = self.carried[value.index][0]
         found = self.labels.rearranged(bias)
@@ -72,16 +78,16 @@ class Tracker:
         else:
             self.biases[name].append(found)
 
-    def read(self, node: Node, value: Value) -> None:
+    def read(self, node: Node, value: GraphValue) -> None:
         """What an operation does with the channels it reads."""
         name, channel, block = self.carried[value.index]
         active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         out = node.outputs[0]
-        if moves(node) and len(active) == 1:
-            moved = replay(node, {value.index: channel}), replay(node, {value.index: block})
+        if only_moves(node) and len(active) == 1:
+            moved = replay_entries(node, {value.index: channel}), replay_entries(node, {value.index: block})
             for result, c, b in zip(node.outputs, *moved, strict=True):
                 self.carried[result.index] = (name, c, b)
-        elif node.op in ("mul", "div") and number(node, value) is not None:
+        elif node.op in ("mul", "div") and scalar_factor(node, value) is not None:
             self.carried[out.index] = (name, channel, block)
         elif node.op == "add" and len(active) == 1 and self.labels.rearranged(other_input(node, value)) is not None:
             self.carried[out.index] = (name, channel, block)
@@ -100,7 +106,7 @@ class Tracker:
         else:
             self.spoil(value)
 
-    def score(self, node: Node, value: Value) -> None:
+    def score(self, node: Node, value: GraphValue) -> None:
         """Queries meet keys."""
         left, right = node.args[:2]
         if value is not right:
@@ -113,10 +119,10 @@ class Tracker:
             self.spoil(left)
             self.spoil(right)
 
-    def end(self, node: Node, value: Value) -> None:
+    def end(self, node: Node, value: GraphValue) -> None:
         """A matrix reads the channels."""
         name, channel, block = self.carried[value.index]
-        found = reading(self.labels, node, value)
+        found = weight_applied_to(self.labels, node, value)
         if node.op == "convolution":
             channel, block = (t.movedim(1, -1).flatten(0, -2) for t in (channel, block))
         grouped = node.op == "convolution" and node.args[8] != 1
@@ -129,20 +135,20 @@ class Tracker:
 
 def mixings(labels: Labels) -> list[Generator]:
     """All families of mixing, one for each pair of weights."""
-    tracker = Tracker(labels)
+    tracker = ChannelTracker(labels)
     tracker.run()
-    return families(MIXED, blocks(tracker))
+    return channel_families(MIXED, mixable_blocks(tracker))
 
 
-def families(what: str, found: Iterable[Channels]) -> list[Generator]:
+def channel_families(what: str, found: Iterable[MovedChannels]) -> list[Generator]:
     """One family for all channels that move the same weights."""
-    groups: dict[tuple[str, ...], list[Channels]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[MovedChannels]] = defaultdict(list)
     for channels in found:
         groups[tuple(dict.fromkeys(part.name for part in channels.parts))].append(channels)
-    return [between(what, group) for group in groups.values()]
+    return [matrix_family(what, group) for group in groups.values()]
 
 
-def heads(tracker: Tracker) -> Iterator[tuple[list[Channel], Tensor, list[Part]]]:
+def attention_heads(tracker: ChannelTracker) -> Iterator[tuple[list[Channel], Tensor, list[Part]]]:
     """Every head of keys with all heads of queries it meets: their channels, the keys, and what moves with both."""
     met: dict[tuple[str, str, tuple[int, ...]], list[Tensor]] = defaultdict(list)
     for (a, queries), (b, keys) in tracker.scores:
@@ -154,15 +160,15 @@ def heads(tracker: Tracker) -> Iterator[tuple[list[Channel], Tensor, list[Part]]
         yield channels, keys, parts + parts_of(tracker, b, keys, inverse=True)
 
 
-def blocks(tracker: Tracker) -> Iterator[Channels]:
+def mixable_blocks(tracker: ChannelTracker) -> Iterator[MovedChannels]:
     """Sets of channels that may be mixed with one another, and all that moves with them."""
     used: set[Channel] = set()
     ended = {(name, c) for name, channel, *_ in tracker.ends for c in channel.tolist()}
-    for everything, keys, parts in heads(tracker):
+    for everything, keys, parts in attention_heads(tracker):
         if used.isdisjoint(everything[: len(keys)]):
             used.update(everything)
             if (tracker.spoiled | ended).isdisjoint(everything) and bool((keys >= 0).all()):
-                yield mixed(len(keys), parts)
+                yield mixed_channels(len(keys), parts)
     groups: dict[tuple[str, tuple[int, ...]], list[Part]] = defaultdict(list)
     for name, channel, block, reader, matrix in tracker.ends:
         for head in torch.unique(block).tolist():
@@ -174,10 +180,10 @@ def blocks(tracker: Tracker) -> Iterator[Channels]:
     for (name, own), readers in groups.items():
         clash = any(set(other) & set(own) and other != own for n, other in groups if n == name)
         if len(own) > 1 and not clash and (tracker.spoiled | used).isdisjoint((name, c) for c in own):
-            yield mixed(len(own), parts_of(tracker, name, torch.tensor(own), inverse=False) + readers)
+            yield mixed_channels(len(own), parts_of(tracker, name, torch.tensor(own), inverse=False) + readers)
 
 
-def parts_of(tracker: Tracker, name: str, channels: Tensor, inverse: bool) -> list[Part]:
+def parts_of(tracker: ChannelTracker, name: str, channels: Tensor, inverse: bool) -> list[Part]:
     """The weight and the biases that make some channels."""
     parts = [Part(name, tracker.matrices[name][..., channels], inverse)]
     return parts + [Part(bias, places[channels], inverse) for bias, places in tracker.biases[name]]

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from normgauge.geometry.symmetry.generators import Generator, Move, State
-from normgauge.geometry.symmetry.graph import Graph, Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node, OperationGraph
 from normgauge.geometry.symmetry.labels import Labels
-from normgauge.geometry.symmetry.operations import moves, source_of, spread
+from normgauge.geometry.symmetry.operations import along_axis, only_moves, source_of
 
 MOST = 300  # numbers that choose a move of all families together: each is tried once for its effect on uᵀWv
 STEP = 1e-6
@@ -45,11 +45,11 @@ def with_computed(state: State, normed: Normed) -> dict[str, Tensor]:
     """The state and every w."""
     whole = dict(state)
     for name, (direction, length, dim) in normed.items():
-        whole[name] = state[length] * state[direction] / lengths(state[direction], dim)
+        whole[name] = state[length] * state[direction] / slice_norms(state[direction], dim)
     return whole
 
 
-def lengths(v: Tensor, dim: int) -> Tensor:
+def slice_norms(v: Tensor, dim: int) -> Tensor:
     """‖v‖ along all dimensions but ``dim``."""
     return v.square().sum([d for d in range(v.ndim) if d != dim], keepdim=True).sqrt()
 
@@ -74,8 +74,8 @@ def write_back(state: State, parts: tuple[str, str, int], weight: Tensor, unit: 
     """Direction and length of a moved weight; the direction keeps its length, or gets ``unit`` length."""
     direction, length, dim = parts
     sign = torch.where(state[length] < 0, -1.0, 1.0)
-    size = lengths(weight, dim)
-    kept = torch.ones_like(size) if unit else lengths(state[direction], dim)
+    size = slice_norms(weight, dim)
+    kept = torch.ones_like(size) if unit else slice_norms(state[direction], dim)
     return {length: sign * size, direction: sign * weight * kept / size}
 
 
@@ -90,7 +90,7 @@ def _scale(what: str, name: str, rows: int, dim: int = 0) -> Generator:
     """The rows of a weight along a dimension, each with a scale of its own; or the whole, as one row."""
 
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
-        return {name: state[name] * spread(numbers.exp(), dim, state[name].ndim)}
+        return {name: state[name] * along_axis(numbers.exp(), dim, state[name].ndim)}
 
     return Generator("scale", what, (name,), rows, move, rows=(rows, dim))
 
@@ -106,14 +106,14 @@ class Estimate:
         parts: the operations that compute the estimate.
     """
 
-    weight: Value
-    matrix: Value
+    weight: GraphValue
+    matrix: GraphValue
     left: Tensor
     right: Tensor
     parts: frozenset[int]
 
 
-def estimates(graph: Graph) -> dict[int, Estimate]:
+def estimates(graph: OperationGraph) -> dict[int, Estimate]:
     """By the index of the division: every weight that is divided by uᵀVv and read nowhere else."""
     found = {}
     for node in graph.nodes:
@@ -124,7 +124,7 @@ def estimates(graph: Graph) -> dict[int, Estimate]:
 
 
 def _estimate(node: Node) -> Estimate | None:
-    if node.op != "div" or not all(isinstance(a, Value) for a in node.args[:2]):
+    if node.op != "div" or not all(isinstance(a, GraphValue) for a in node.args[:2]):
         return None
     weight, dot = source_of(node.args[0]), node.args[1].node
     if weight.role != "state" or dot is None or dot.op not in ("dot", "vdot"):
@@ -138,19 +138,19 @@ def _estimate(node: Node) -> Estimate | None:
     return None
 
 
-def _constant(value: Value) -> Tensor | None:
+def _constant(value: GraphValue) -> Tensor | None:
     """The contents of a constant or a copy of one."""
     while value.node is not None and value.node.op == "clone":
         value = value.node.args[0]
     return value.tensor if value.role == "constant" else None
 
 
-def _readers(graph: Graph, value: Value) -> set[int]:
+def _readers(graph: OperationGraph, value: GraphValue) -> set[int]:
     """The operations that read a value or a rearrangement of it."""
     found, stack = set(), [value]
     while stack:
         for node in graph.readers(stack.pop()):
-            if moves(node):
+            if only_moves(node):
                 stack.extend(node.outputs)
             else:
                 found.add(node.index)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from normgauge.geometry.symmetry.graph import Graph, Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node, OperationGraph
 
 VIEWS = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze", "squeeze",
@@ -45,7 +45,7 @@ def is_eps(number: float) -> bool:
     return 0 < abs(number) <= EPS
 
 
-def guards(graph: Graph, node: Node) -> bool:
+def guards_denominator(graph: OperationGraph, node: Node) -> bool:
     """Whether a sum or a clamp only keeps a denominator away from zero: an ε, and nothing but denominators read it."""
     bounds = [a for a in node.args[1:] if isinstance(a, int | float)]
     bounds += [float(v.tensor) for v in node.inputs if v.tensor is not None and v.floating and v.shape.numel() == 1]
@@ -63,38 +63,42 @@ def guards(graph: Graph, node: Node) -> bool:
     return seen > 0
 
 
-def _divides(node: Node, value: Value) -> bool:
+def _divides(node: Node, value: GraphValue) -> bool:
     """Whether a node takes a root or a negative power of a value, or divides by it."""
     if node.op == "pow":
         return isinstance(node.arg(1), int | float) and (node.args[1] < 0 or node.args[1] == 0.5)
     return node.op in ("sqrt", "rsqrt", "reciprocal") or (node.op == "div" and node.args[1] is value)
 
 
-def zero(number: object) -> bool:
+def is_zero(number: object) -> bool:
     """Whether an argument is the number 0."""
     return isinstance(number, int | float) and number == 0
 
 
-def moves(node: Node) -> bool:
+def only_moves(node: Node) -> bool:
     """Whether a node only copies, moves or drops entries, the same ones for every batch."""
     if node.op not in MOVING or node.mixed or (node.op in INDEXING and node.chosen):
         return False
     if node.op == "constant_pad_nd":
-        return zero(node.arg(2, 0)) or abs(node.args[2]) == float("inf")
+        return is_zero(node.arg(2, 0)) or abs(node.args[2]) == float("inf")
     if node.op == "as_strided":  # another layout of the same entries, as pooling leaves it
         return list(node.args[1]) == list(node.args[0].shape) and len(node.args) < 4
     return not (node.op == "view" and isinstance(node.args[1], torch.dtype))
 
 
-def source_of(value: Value, *also: str) -> Value:
+def source_of(value: GraphValue, *also: str) -> GraphValue:
     """What a value is a rearrangement of, looking through the operations in ``also`` too."""
-    while (node := value.node) is not None and (moves(node) or node.op in also) and isinstance(node.args[0], Value):
+    while (
+        (node := value.node) is not None
+        and (only_moves(node) or node.op in also)
+        and isinstance(node.args[0], GraphValue)
+    ):
         value = node.args[0]
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Normal:
+class NormalizerNode:
     """A normalizer: entries in groups, each brought to mean zero and variance one; then a gain and a shift.
 
     Attributes:
@@ -106,16 +110,16 @@ class Normal:
         frozen: whether these take the place of the batch's own.
     """
 
-    source: Value
-    weight: Value | None
-    bias: Value | None
+    source: GraphValue
+    weight: GraphValue | None
+    bias: GraphValue | None
     kind: str
     size: int = 0
-    running: tuple[Value, ...] = ()
+    running: tuple[GraphValue, ...] = ()
     frozen: bool = False
 
     @property
-    def statistics(self) -> tuple[Value, ...]:
+    def statistics(self) -> tuple[GraphValue, ...]:
         """Running mean and variance where they are a module's own, and not computed from others."""
         return self.running if all(v.role == "state" for v in self.running) else ()
 
@@ -139,38 +143,38 @@ class Normal:
 
     def over_channels(self, vector: Tensor, ndim: int) -> Tensor:
         """Gain or shift in a shape that broadcasts to the source."""
-        return vector if self.kind in ("layer", "rms") else spread(vector, 1, ndim)
+        return vector if self.kind in ("layer", "rms") else along_axis(vector, 1, ndim)
 
 
-def spread(vector: Tensor, axis: int, ndim: int) -> Tensor:
+def along_axis(vector: Tensor, axis: int, ndim: int) -> Tensor:
     """A vector along ``axis`` of a tensor with ``ndim`` dimensions."""
     return vector.reshape([-1 if d == axis % ndim else 1 for d in range(ndim)])
 
 
-def normalization(node: Node) -> Normal | None:
+def normalization(node: Node) -> NormalizerNode | None:
     """The normalizer a node is, or None."""
     op, args = node.op, node.args
     if op == "native_layer_norm":
-        return Normal(args[0], args[2], args[3], "layer", int(torch.Size(args[1]).numel()))
+        return NormalizerNode(args[0], args[2], args[3], "layer", int(torch.Size(args[1]).numel()))
     if op == "_fused_rms_norm":
-        return Normal(args[0], args[2], None, "rms", int(torch.Size(args[1]).numel()))
+        return NormalizerNode(args[0], args[2], None, "rms", int(torch.Size(args[1]).numel()))
     if op == "native_group_norm":
-        return Normal(args[0], args[1], args[2], "group", int(args[6]))
+        return NormalizerNode(args[0], args[1], args[2], "group", int(args[6]))
     if op in BATCH_NORMS:
         legit = isinstance(args[3], bool)  # the form without running statistics
         training = args[3] if legit else args[5]
         running = () if legit else tuple(v for v in args[3:5] if v is not None)
-        return Normal(args[0], args[1], args[2], "batch", running=running, frozen=not training)
+        return NormalizerNode(args[0], args[1], args[2], "batch", running=running, frozen=not training)
     return None
 
 
-def own_bias(node: Node) -> Value | None:
+def own_bias(node: Node) -> GraphValue | None:
     """The bias that is an operation's own argument."""
     normal = normalization(node)
     if normal is not None:
         return normal.bias
     place = {"addmm": 0, "convolution": 2}.get(node.op)
-    bias: Value | None = None if place is None else node.args[place]
+    bias: GraphValue | None = None if place is None else node.args[place]
     return bias
 
 
@@ -183,7 +187,7 @@ def channel_axis(node: Node) -> int:
 def channels_of(node: Node) -> Tensor:
     """For every entry of what an operation makes, its channel."""
     shape, axis = node.outputs[0].shape, channel_axis(node)
-    return spread(torch.arange(shape[axis]), axis, len(shape)).expand(shape)
+    return along_axis(torch.arange(shape[axis]), axis, len(shape)).expand(shape)
 
 
 def mean_dims(node: Node, ndim: int) -> list[int]:
@@ -191,13 +195,13 @@ def mean_dims(node: Node, ndim: int) -> list[int]:
     return [d % ndim for d in node.arg(1) or range(ndim)]
 
 
-def centres(node: Node) -> bool:
+def subtracts_mean(node: Node) -> bool:
     """Whether a node is x − mean(x)."""
     mean = node.args[1].node if node.op == "sub" and len(node.inputs) == 2 else None
     return mean is not None and mean.op == "mean" and mean.args[0] is node.args[0] and bool(mean.arg(2))
 
 
-def replay(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tensor]:
+def replay_entries(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tensor]:
     """Run an operation that only moves entries on whole numbers in place of them; new entries become −1.
 
     Args:
@@ -211,7 +215,7 @@ def replay(node: Node, given: Mapping[int, Tensor], fill: int = -1) -> list[Tens
     views = node.op in VIEWS
 
     def put(leaf: object) -> object:
-        if not isinstance(leaf, Value):
+        if not isinstance(leaf, GraphValue):
             return leaf
         if leaf.index in given:
             numbers = given[leaf.index]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import FIXED, WILD, Labels, Torus, Use
-from normgauge.geometry.symmetry.operations import spread
+from normgauge.geometry.symmetry.operations import along_axis
 
 REDUCTIONS = {
     "sum": 1.0, "mean": 1.0, "amax": 1.0, "amin": 1.0, "max": 1.0, "min": 1.0, "linalg_vector_norm": 1.0, "var": 2.0,
@@ -21,7 +21,7 @@ REDUCTIONS = {
 TOO_MANY = 200_000  # equations for one tensor; beyond, its scales are fixed
 
 
-def product(labels: Labels, left: Value, right: Value) -> Tensor:
+def product_labels(labels: Labels, left: GraphValue, right: GraphValue) -> Tensor:
     """Labels of left @ right for matrices or batches of them."""
     for weight, other, transposed in ((right, left, False), (left, right, True)):
         rearranged = labels.rearranged(weight)
@@ -40,11 +40,11 @@ def product(labels: Labels, left: Value, right: Value) -> Tensor:
             return rows.expand(shape).mT if transposed else rows.expand(shape)
     a, b = labels.of(left), labels.of(right)
     if a.ndim == 2:
-        return bilinear(labels.torus, a, b)
-    return torch.stack([bilinear(labels.torus, x, y) for x, y in zip(a, b, strict=True)])
+        return bilinear_labels(labels.torus, a, b)
+    return torch.stack([bilinear_labels(labels.torus, x, y) for x, y in zip(a, b, strict=True)])
 
 
-def bilinear(torus: Torus, a: Tensor, b: Tensor) -> Tensor:
+def bilinear_labels(torus: Torus, a: Tensor, b: Tensor) -> Tensor:
     """Two values multiplied, (n, k) by (k, m): a + b must not depend on k."""
     rows, row = torch.unique(a, dim=0, return_inverse=True)
     columns, column = torch.unique(b, dim=1, return_inverse=True)
@@ -54,7 +54,7 @@ def bilinear(torus: Torus, a: Tensor, b: Tensor) -> Tensor:
 
 def _mm(labels: Labels, node: Node) -> None:
     *added, left, right = node.args
-    result = product(labels, left, right)
+    result = product_labels(labels, left, right)
     if added and node.kwargs.get("beta", 1) != 0:  # otherwise the first argument is not read
         result = labels.torus.same(result, labels.of(added[0]))
     labels.give(node, result)
@@ -86,9 +86,9 @@ def _convolution(labels: Labels, node: Node) -> None:
         rows = labels.torus.fresh(out.shape[1])
         each = rows.reshape(groups, -1).repeat_interleave(inside.shape[1], 0) if transposed else rows[:, None]
         labels.uses.setdefault(name, []).append(Use(places, each.reshape(*each.shape, *ones), column))
-    result = spread(rows, 1, given.ndim).expand(out.shape)
+    result = along_axis(rows, 1, given.ndim).expand(out.shape)
     if bias is not None:
-        result = labels.torus.same(result, spread(labels.of(bias), 1, given.ndim))
+        result = labels.torus.same(result, along_axis(labels.of(bias), 1, given.ndim))
     labels.give(node, result)
 
 
@@ -108,7 +108,7 @@ PRODUCTS: dict[str, Callable[[Labels, Node], None]] = {
 }
 
 
-def agree(labels: Labels, name: str) -> None:
+def equate_uses(labels: Labels, name: str) -> None:
     """A weight used more than once has one scale for every entry."""
     uses, torus = labels.uses.get(name, []), labels.torus
     every = list(uses)
@@ -168,7 +168,7 @@ def _entrywise(torus: Torus, a: Use, b: Use, size: int) -> None:
 def reduced(labels: Labels, node: Node) -> None:
     """What is summed must have one scale."""
     given = labels.of(node.args[0])
-    if isinstance(node.arg(1), Value):
+    if isinstance(node.arg(1), GraphValue):
         labels.refuse(node)
         return
     pooled = "pool" in node.op or "upsample" in node.op

@@ -12,7 +12,7 @@ from torch import Tensor
 from normgauge.core.errors import InputError
 from normgauge.geometry.symmetry.generators import Generator, State
 from normgauge.geometry.symmetry.groups import ScaleFree, vectors
-from normgauge.geometry.symmetry.labels import FIXED, Labels, Solution, table
+from normgauge.geometry.symmetry.labels import FIXED, Labels, Solution, distinct_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Exponents:
             if r.ndim == 2 and min(r.shape) == 1 and min(c.shape) == 1:
                 found.append(Span(torch.unique(r), torch.unique(c), True))
             else:
-                both = table([t.reshape(-1) for t in torch.broadcast_tensors(r, c)], len(roots))[0]
+                both = distinct_rows([t.reshape(-1) for t in torch.broadcast_tensors(r, c)], len(roots))[0]
                 found.append(Span(both[:, 0], both[:, 1], False))
         return found
 

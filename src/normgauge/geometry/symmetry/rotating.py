@@ -21,29 +21,38 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.generators import Channels, Generator, Part, between, mixed, turned
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.generators import (
+    Generator,
+    MovedChannels,
+    Part,
+    matrix_family,
+    mixed_channels,
+    turned_channels,
+)
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import Labels
-from normgauge.geometry.symmetry.mixing import MIXED, Tracker, families, heads
-from normgauge.geometry.symmetry.operations import moves, replay
+from normgauge.geometry.symmetry.mixing import MIXED, ChannelTracker, attention_heads, channel_families
+from normgauge.geometry.symmetry.operations import only_moves, replay_entries
 from normgauge.geometry.symmetry.streams import Stream, streams
 
 
-def rotations(labels: Labels) -> Iterator[Generator]:
+def stream_rotations(labels: Labels) -> Iterator[Generator]:
     """The families of every stream."""
     for stream in streams(labels):
         parts = stream.writers + stream.direct
         if not stream.normals and stream.direct and stream.sums and stream.width > 1:
-            yield between("channels mixed in a stream, undone by what reads it", [mixed(stream.width, parts)])
+            yield matrix_family(
+                "channels mixed in a stream, undone by what reads it", [mixed_channels(stream.width, parts)]
+            )
         elif stream.normals and stream.behind and stream.readers:
             rotated = _rotated(stream, parts)
             if rotated.count:
-                yield between("rotation of what is normalized, undone by what reads it", [rotated])
+                yield matrix_family("rotation of what is normalized, undone by what reads it", [rotated])
         if stream.normals and stream.direct and all(n.centres for n in stream.normals):
-            yield between("mixed into the mean that a normalizer takes off", [_sheared(stream.width, parts)])
+            yield matrix_family("mixed into the mean that a normalizer takes off", [_sheared(stream.width, parts)])
 
 
-def _rotated(stream: Stream, parts: list[Part]) -> Channels:
+def _rotated(stream: Stream, parts: list[Part]) -> MovedChannels:
     """h → Oh, also behind the normalizers."""
     width = stream.width
     for n in stream.normals:
@@ -54,13 +63,13 @@ def _rotated(stream: Stream, parts: list[Part]) -> Channels:
     centred = any(n.centres for n in stream.normals)
     basis = complement(width) if centred else torch.eye(width, dtype=torch.float64)
     upper = torch.triu_indices(basis.shape[1], basis.shape[1], 1)
-    planes = turned(basis.shape[1], upper[1], upper[0], parts)
-    return Channels(planes.count, lambda numbers: basis @ planes.exponent(numbers) @ basis.T, parts)
+    planes = turned_channels(basis.shape[1], upper[1], upper[0], parts)
+    return MovedChannels(planes.count, lambda numbers: basis @ planes.exponent(numbers) @ basis.T, parts)
 
 
-def _sheared(width: int, parts: list[Part]) -> Channels:
+def _sheared(width: int, parts: list[Part]) -> MovedChannels:
     """h → (I + 1wᵀ)h: every row of the exponent is the same."""
-    return Channels(width, lambda numbers: (numbers / width).expand(width, width), parts)
+    return MovedChannels(width, lambda numbers: (numbers / width).expand(width, width), parts)
 
 
 def complement(width: int) -> Tensor:
@@ -70,18 +79,18 @@ def complement(width: int) -> Tensor:
 
 
 @dataclass(slots=True)
-class Turned(Tracker):
+class Turned(ChannelTracker):
     """Follows channels through products with constants; a sum of two of them is a plane that is turned."""
 
     partner: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def read(self, node: Node, value: Value) -> None:
+    def read(self, node: Node, value: GraphValue) -> None:
         """What an operation does with the channels it reads."""
         name, channel, block = self.carried[value.index]
         active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         same = {self.carried[v.index][0] for v in active} == {name}
-        if moves(node) and same and len(active) > 1:
-            results = replay(node, {v.index: self.carried[v.index][1] for v in active})
+        if only_moves(node) and same and len(active) > 1:
+            results = replay_entries(node, {v.index: self.carried[v.index][1] for v in active})
             for out, result in zip(node.outputs, results, strict=True):
                 self.carried[out.index] = (name, result, torch.zeros(()).long().expand(out.shape))
         elif node.op == "neg" or (node.op == "mul" and sum(map(self.labels.graph.weighed, node.inputs)) == 1):
@@ -89,7 +98,7 @@ class Turned(Tracker):
         elif node.op == "add" and same and len(active) == 2:
             self.turn(node)
         else:
-            Tracker.read(self, node, value)
+            ChannelTracker.read(self, node, value)
 
     def turn(self, node: Node) -> None:
         """Write down which channel is added to which."""
@@ -100,22 +109,22 @@ class Turned(Tracker):
         self.carried[node.outputs[0].index] = (name, left, block)
 
 
-def turnings(labels: Labels) -> list[Generator]:
+def rotary_rotations(labels: Labels) -> list[Generator]:
     """Rotations in the planes of a rotary embedding, and mixings of what it leaves alone."""
     tracker = Turned(labels)
     tracker.run()
     planes, still = [], []
-    for everything, keys, parts in heads(tracker):
+    for everything, keys, parts in attention_heads(tracker):
         if not tracker.spoiled.isdisjoint(everything) or tracker.partner.keys().isdisjoint(everything):
             continue
         name, place = everything[0][0], {c: i for i, c in enumerate(keys.tolist())}
         pairs = torch.tensor([(i, place.get(tracker.partner.get((name, c), c), i)) for c, i in place.items()])
         first, second = pairs[pairs[:, 0] < pairs[:, 1]].T
-        planes.append(turned(len(keys), first, second, parts))
+        planes.append(turned_channels(len(keys), first, second, parts))
         alone = pairs[pairs[:, 0] == pairs[:, 1], 0]
         if len(alone) > 1:
-            still.append(mixed(len(alone), [Part(p.name, p.places[..., alone], p.inverse) for p in parts]))
+            still.append(mixed_channels(len(alone), [Part(p.name, p.places[..., alone], p.inverse) for p in parts]))
     return [
-        *families("rotation of queries and keys in the planes of a rotary embedding", planes),
-        *families(MIXED, still),
+        *channel_families("rotation of queries and keys in the planes of a rotary embedding", planes),
+        *channel_families(MIXED, still),
     ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from normgauge.geometry.symmetry.graph import Graph, Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node, OperationGraph
 from normgauge.geometry.symmetry.labels import FIXED, WILD, Labels, Torus, Use
 from normgauge.geometry.symmetry.normed import estimates, spectrally_normed, weight_normed
 from normgauge.geometry.symmetry.operations import (
@@ -26,18 +26,18 @@ from normgauge.geometry.symmetry.operations import (
     HOMOGENEOUS,
     INDEXING,
     POWERS,
-    Normal,
-    guards,
-    moves,
+    NormalizerNode,
+    along_axis,
+    guards_denominator,
+    is_zero,
     normalization,
-    replay,
-    spread,
-    zero,
+    only_moves,
+    replay_entries,
 )
-from normgauge.geometry.symmetry.products import PRODUCTS, REDUCTIONS, agree, reduced
+from normgauge.geometry.symmetry.products import PRODUCTS, REDUCTIONS, equate_uses, reduced
 
 
-def label(graph: Graph, strict: bool = False) -> Labels:
+def label_graph(graph: OperationGraph, strict: bool = False) -> Labels:
     """Label every value of a graph, in order.
 
     Args:
@@ -58,11 +58,11 @@ def label(graph: Graph, strict: bool = False) -> Labels:
         elif any(out.floating for out in node.outputs):
             step(labels, node)
         else:
-            compared(labels, node)
+            label_comparison(labels, node)
     if graph.output is not None:
         labels.torus.fix(labels.of(graph.output))
     for name in list(graph.state):
-        agree(labels, name)
+        equate_uses(labels, name)
     labels.tie_unread()
     return labels
 
@@ -72,8 +72,8 @@ def step(labels: Labels, node: Node) -> None:
     op = node.op
     if node.mixed:
         labels.refuse(node)
-    elif moves(node):
-        moved(labels, node)
+    elif only_moves(node):
+        label_move(labels, node)
     elif op in INDEXING:
         looked_up(labels, node)
     elif op in PRODUCTS:
@@ -82,7 +82,7 @@ def step(labels: Labels, node: Node) -> None:
         normalized(labels, node, normal)
     elif op in HOMOGENEOUS or bends_at_zero(labels, node):
         labels.give(node, labels.of(node.args[0]))
-    elif op in POWERS and isinstance(node.args[0], Value) and not isinstance(node.arg(1), Value):
+    elif op in POWERS and isinstance(node.args[0], GraphValue) and not isinstance(node.arg(1), GraphValue):
         known = POWERS[op]
         power = float(node.args[1]) if known is None else known
         labels.give(node, labels.torus.combine([(power, labels.of(node.args[0]))]))
@@ -96,13 +96,13 @@ def step(labels: Labels, node: Node) -> None:
         labels.refuse(node)
 
 
-def compared(labels: Labels, node: Node) -> None:
+def label_comparison(labels: Labels, node: Node) -> None:
     """Whole numbers and truth values made of floating ones, or a number that Python read."""
     read, other = any(v.floating and labels.graph.weighed(v) for v in node.inputs), node.arg(1)
-    sign = node.op in COMPARING and zero(other)  # that of an entry does not change
+    sign = node.op in COMPARING and is_zero(other)  # that of an entry does not change
     if not read or sign or node.op in FINITE:
         return
-    if node.op in COMPARING and isinstance(other, Value) and other.floating:
+    if node.op in COMPARING and isinstance(other, GraphValue) and other.floating:
         labels.torus.same(labels.of(node.args[0]), labels.of(other))
     elif node.op in FORGETTING | COMPARING:
         labels.pin(node)
@@ -114,11 +114,11 @@ def bends_at_zero(labels: Labels, node: Node) -> bool:
     """A clamp at 0, or at the ε of a denominator."""
     if node.op in ("clamp_min", "clamp", "clamp_max", "threshold"):
         limits = [a for a in node.args[1:] if a is not None]
-        return all(zero(a) for a in limits) or (not labels.strict and guards(labels.graph, node))
+        return all(is_zero(a) for a in limits) or (not labels.strict and guards_denominator(labels.graph, node))
     return False
 
 
-def moved(labels: Labels, node: Node) -> None:
+def label_move(labels: Labels, node: Node) -> None:
     """Copies, views and cuts: the operation is run on the labels themselves."""
     sources = [v for v in node.inputs if v.floating]
     if not sources:  # whole numbers turned into floating ones
@@ -127,13 +127,13 @@ def moved(labels: Labels, node: Node) -> None:
     known = [labels.rearranged(v) for v in sources]
     if len(sources) == 1 and known[0] is not None:
         name, places = known[0]
-        results = replay(node, {sources[0].index: places})
+        results = replay_entries(node, {sources[0].index: places})
         if all(bool((r >= 0).all()) for r in results):
             for out, result in zip(node.outputs, results, strict=True):
                 labels.places[out.index] = (name, result)
             return
     given = {v.index: labels.of(v) for v in sources}
-    for out, result in zip(node.outputs, replay(node, given, WILD), strict=True):
+    for out, result in zip(node.outputs, replay_entries(node, given, WILD), strict=True):
         labels.made[out.index] = result
 
 
@@ -143,13 +143,13 @@ def looked_up(labels: Labels, node: Node) -> None:
     dims = _indexed(node.args[1]) if node.op == "index" else [node.args[1]]
     rearranged = labels.rearranged(source)
     if rearranged is not None and dims == [0] and rearranged[1].ndim == 2:  # a table
-        labels.give(node, columns(labels, *rearranged))
+        labels.give(node, column_variables(labels, *rearranged))
     else:
         tied = labels.torus.along(labels.of(source), tuple(dims), keepdim=True).expand(source.shape)
-        labels.give(node, *replay(node, {source.index: tied}))
+        labels.give(node, *replay_entries(node, {source.index: tied}))
 
 
-def _indexed(indices: Sequence[Value | None]) -> list[int]:
+def _indexed(indices: Sequence[GraphValue | None]) -> list[int]:
     """The dimensions that are indexed; a mask stands for as many as it has."""
     dims: list[int] = []
     place = 0
@@ -163,13 +163,13 @@ def _indexed(indices: Sequence[Value | None]) -> list[int]:
 
 def added(labels: Labels, node: Node) -> None:
     """A sum keeps a scale only if all its parts have it; an ε beside a denominator does not count."""
-    eps = not labels.strict and guards(labels.graph, node)
+    eps = not labels.strict and guards_denominator(labels.graph, node)
     terms = node.args[1:] if node.op == "where" else node.args[:2]
     result = torch.tensor(WILD)
     for term in terms:
-        if isinstance(term, Value) and (term.role != "constant" or not eps):
+        if isinstance(term, GraphValue) and (term.role != "constant" or not eps):
             result = labels.torus.same(result, labels.of(term))
-        elif not isinstance(term, Value) and not eps and not zero(term) and abs(term) != float("inf"):
+        elif not isinstance(term, GraphValue) and not eps and not is_zero(term) and abs(term) != float("inf"):
             result = labels.torus.same(result, torch.tensor(FIXED))
     labels.give(node, result)
 
@@ -177,16 +177,16 @@ def added(labels: Labels, node: Node) -> None:
 def filled(labels: Labels, node: Node) -> None:
     """Entries replaced by a number: 0 and infinities suit any scale."""
     given, number = labels.of(node.args[0]), node.arg(2)
-    free = not isinstance(number, Value) and (zero(number) or abs(number) == float("inf"))
-    if isinstance(number, Value) or not free:
-        labels.torus.same(given, labels.of(number) if isinstance(number, Value) else torch.tensor(FIXED))
+    free = not isinstance(number, GraphValue) and (is_zero(number) or abs(number) == float("inf"))
+    if isinstance(number, GraphValue) or not free:
+        labels.torus.same(given, labels.of(number) if isinstance(number, GraphValue) else torch.tensor(FIXED))
     labels.give(node, given)
 
 
 def multiplied(labels: Labels, node: Node) -> None:
     """Scales multiply."""
     factors = ((1.0, node.args[0]), (-1.0 if node.op == "div" else 1.0, node.arg(1)))
-    terms = [(sign, labels.of(v)) for sign, v in factors if isinstance(v, Value) and v.floating]
+    terms = [(sign, labels.of(v)) for sign, v in factors if isinstance(v, GraphValue) and v.floating]
     if node.kwargs.get("rounding_mode") is not None:
         labels.refuse(node)
     elif not terms:
@@ -209,13 +209,13 @@ def gated(labels: Labels, node: Node) -> None:
     labels.give(node, value)
 
 
-def normalized(labels: Labels, node: Node, normal: Normal) -> None:
+def normalized(labels: Labels, node: Node, normal: NormalizerNode) -> None:
     """A normalizer: one scale in each group, which is forgotten; then gain and shift."""
     given, torus = labels.of(normal.source), labels.torus
     if normal.frozen:
         mean, variance = normal.running
-        result = torus.same(given, spread(labels.of(mean), normal.axis, given.ndim))
-        result = torus.combine([(1.0, result), (-0.5, spread(labels.of(variance), normal.axis, given.ndim))])
+        result = torus.same(given, along_axis(labels.of(mean), normal.axis, given.ndim))
+        result = torus.combine([(1.0, result), (-0.5, along_axis(labels.of(variance), normal.axis, given.ndim))])
     else:
         groups = normal.groups(given)
         first = torus.along(groups, (1,))
@@ -245,10 +245,10 @@ def embedded(labels: Labels, node: Node) -> None:
     elif node.op == "embedding" and not node.chosen and node.args[1].tensor is not None:  # rows of a table by position
         labels.places[node.outputs[0].index] = (rearranged[0], rearranged[1][node.args[1].tensor])
     else:
-        labels.give(node, columns(labels, *rearranged))
+        labels.give(node, column_variables(labels, *rearranged))
 
 
-def columns(labels: Labels, name: str, places: torch.Tensor) -> torch.Tensor:
+def column_variables(labels: Labels, name: str, places: torch.Tensor) -> torch.Tensor:
     """New variables for the columns of a table."""
     made = labels.torus.fresh(places.shape[1])
     labels.uses.setdefault(name, []).append(Use(places, made[None, :], torch.zeros(1, 1, dtype=torch.long)))

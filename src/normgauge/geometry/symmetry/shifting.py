@@ -8,24 +8,24 @@ from collections.abc import Collection, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from normgauge.geometry.symmetry.generators import Generator, State, put, taken
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.generators import Generator, State, put_entries, taken_entries
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import Labels, components
 from normgauge.geometry.symmetry.operations import (
     EMBEDDING,
-    Normal,
-    centres,
+    NormalizerNode,
     channel_axis,
     channels_of,
     mean_dims,
-    moves,
     normalization,
+    only_moves,
+    subtracts_mean,
 )
-from normgauge.geometry.symmetry.shifts import Walk
-from normgauge.geometry.symmetry.sites import Fate, Follow, Site, applied, positions, readings, sites_of
+from normgauge.geometry.symmetry.shifts import ShiftWalk
+from normgauge.geometry.symmetry.sites import Fate, Follow, Site, positions, product_weight, reading_counts, sites_of
 
 
-def alike(fate: Fate, size: int) -> Tensor:
+def shift_sets(fate: Fate, size: int) -> Tensor:
     """For every entry of a weight, the number of its set of entries that may be shifted alike; −1 where none may."""
     pairs = [torch.stack([group[:, :1].expand(group.shape), group], 2).reshape(-1, 2) for group in fate.together]
     roots = components(size, torch.cat([torch.empty(0, 2, dtype=torch.long), *pairs]))
@@ -41,28 +41,28 @@ def changes(state: State, after: dict[str, Tensor], shift: Tensor, followers: It
     for follow in followers:
         by = shift[follow.origin]
         if follow.matrix is not None:
-            matrix = taken(state, *follow.matrix)
+            matrix = taken_entries(state, *follow.matrix)
             by = by @ (matrix if matrix.ndim == 2 else matrix.sum(-1))
         now = {follow.name: after.get(follow.name, state[follow.name])}
-        entries = taken(now, follow.name, follow.places) + follow.factor * by
-        after[follow.name] = put(now, follow.name, follow.places, entries)
+        entries = taken_entries(now, follow.name, follow.places) + follow.factor * by
+        after[follow.name] = put_entries(now, follow.name, follow.places, entries)
 
 
 def fates(labels: Labels, sites: list[Site]) -> Iterator[Fate]:
     """What becomes of a shift at all the places a weight is added: alone, then taken back by each sum it reaches."""
     fate = Fate()
     for site in sites:
-        Walk(labels, fate).run(site)
+        ShiftWalk(labels, fate).run(site)
     if len(sites) > 1:
         for follow in fate.back:
             fate.spoil(follow.origin)
         fate.back = []
     yield fate
     for stop in _sums(labels, sites[0].value) if len(sites) == 1 else []:
-        yield Walk(labels, Fate(), stop=stop).run(sites[0])
+        yield ShiftWalk(labels, Fate(), stop=stop).run(sites[0])
 
 
-def _sums(labels: Labels, value: Value) -> list[Node]:
+def _sums(labels: Labels, value: GraphValue) -> list[Node]:
     """The sums a value reaches before anything but copies."""
     found: list[Node] = []
     stack = [value]
@@ -71,7 +71,7 @@ def _sums(labels: Labels, value: Value) -> list[Node]:
             if node.op == "add" and len(set(node.inputs)) == 2:
                 found.append(node)
                 stack.append(node.outputs[0])
-            elif moves(node) or node.op == "native_dropout":
+            elif only_moves(node) or node.op == "native_dropout":
                 stack.extend(node.outputs)
     return found
 
@@ -83,7 +83,7 @@ def bias_shifts(labels: Labels) -> list[Generator]:
         for site in sites_of(labels, node):
             sites[site.name].append(site)
     found = []
-    reads = readings(labels)
+    reads = reading_counts(labels)
     for name, here in sites.items():
         embedding = any(s.value.node is not None and s.value.node.op in EMBEDDING for s in here)
         alone = len(here) == 1 and labels.single(name) if embedding else name not in labels.uses
@@ -94,7 +94,7 @@ def bias_shifts(labels: Labels) -> list[Generator]:
         unread = set(range(size)) - {int(i) for s in here for i in torch.unique(s.origin)}
         for fate in fates(labels, here):
             fate.seen |= unread
-            parts = alike(fate, size)
+            parts = shift_sets(fate, size)
             if bool((parts >= 0).any()):
                 found.append(_family(name, parts if embedding else parts.reshape(shape), fate))
     largest: dict[frozenset[str], Generator] = {}  # the same two biases are met from both sides
@@ -132,7 +132,7 @@ def weight_shifts(labels: Labels) -> Iterator[Generator]:
     """W → W + 1uᵀ under a normalizer that takes the mean over the rows' outputs, position by position."""
     places: dict[str, list[tuple[Tensor, Node]]] = defaultdict(list)
     for node in labels.graph.nodes:
-        if (found := applied(labels, node)) is not None:
+        if (found := product_weight(labels, node)) is not None:
             places[found[0]].append((found[1], node))
     for name, here in places.items():
         covered = {int(i) for p, _ in here for i in p.reshape(-1)[:1]}
@@ -142,8 +142,8 @@ def weight_shifts(labels: Labels) -> Iterator[Generator]:
         fate, matrix = Fate(), here[0][0]
         for _, node in here:
             value = node.outputs[0]
-            Walk(labels, fate).run(Site(name, value, channels_of(node), positions(value, channel_axis(node))))
-        parts = alike(fate, matrix.shape[-1])
+            ShiftWalk(labels, fate).run(Site(name, value, channels_of(node), positions(value, channel_axis(node))))
+        parts = shift_sets(fate, matrix.shape[-1])
         if fate.anywhere and not fate.back and bool((parts >= 0).any()):
             inputs = torch.arange(matrix[..., 0].numel()).reshape(*matrix.shape[:-1], 1)
             numbers = torch.where(parts >= 0, parts * inputs.numel() + inputs, torch.tensor(-1))
@@ -153,9 +153,9 @@ def weight_shifts(labels: Labels) -> Iterator[Generator]:
 
 def kernel_shifts(labels: Labels) -> Iterator[Generator]:
     """w − mean(w): a weight that is centred before it is used may be shifted as far as the mean reaches."""
-    reads = readings(labels)
+    reads = reading_counts(labels)
     for node in labels.graph.nodes:
-        found = labels.rearranged(node.args[0]) if centres(node) else None
+        found = labels.rearranged(node.args[0]) if subtracts_mean(node) else None
         if found is not None and reads[found[0]] == 2:
             name, places = found
             dims = mean_dims(node.args[1].node, places.ndim)
@@ -187,7 +187,7 @@ def mean_shifts(labels: Labels, eps: dict[str, float]) -> Iterator[Generator]:
 
     y = γ (x − m)/√(v + ε) + β does not change under m → m + δ, β → β + γδ/√(v + ε).
     """
-    reads = readings(labels)
+    reads = reading_counts(labels)
     for node in labels.graph.nodes:
         normal = normalization(node)
         if normal is not None and normal.frozen and normal.statistics:
@@ -196,13 +196,18 @@ def mean_shifts(labels: Labels, eps: dict[str, float]) -> Iterator[Generator]:
                 yield _mean_family(labels, normal, *shift, eps)
 
 
-def _mean_family(labels: Labels, normal: Normal, shift: str, places: Tensor, eps: dict[str, float]) -> Generator:
+def _mean_family(
+    labels: Labels, normal: NormalizerNode, shift: str, places: Tensor, eps: dict[str, float]
+) -> Generator:
     mean, variance = (v.name for v in normal.statistics)
     gain = labels.rearranged(normal.weight)
 
     def move(state: State, numbers: Tensor) -> dict[str, Tensor]:
         by = numbers / (state[variance] + eps.get(variance, 0.0)).sqrt()
-        by = by * taken(state, *gain) if gain is not None else by
-        return {mean: state[mean] + numbers, shift: put(state, shift, places, taken(state, shift, places) + by)}
+        by = by * taken_entries(state, *gain) if gain is not None else by
+        return {
+            mean: state[mean] + numbers,
+            shift: put_entries(state, shift, places, taken_entries(state, shift, places) + by),
+        }
 
     return Generator("pair", "shift of a frozen mean that the bias takes back", (mean, shift), len(places), move)

@@ -15,21 +15,29 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import Labels
-from normgauge.geometry.symmetry.operations import SOFTMAX, Normal, centres, mean_dims, moves, normalization, replay
+from normgauge.geometry.symmetry.operations import (
+    SOFTMAX,
+    NormalizerNode,
+    mean_dims,
+    normalization,
+    only_moves,
+    replay_entries,
+    subtracts_mean,
+)
 from normgauge.geometry.symmetry.sites import (
     Fate,
     Follow,
     Site,
     bias_behind,
     from_softmax,
-    number,
     other_input,
     positions,
     producer,
-    reading,
+    scalar_factor,
     sites_of,
+    weight_applied_to,
 )
 
 
@@ -43,7 +51,7 @@ class Carried:
 
 
 @dataclass(slots=True)
-class Walk:
+class ShiftWalk:
     """A walk from one site to the output."""
 
     labels: Labels
@@ -62,15 +70,15 @@ class Walk:
         self.fate.seen.discard(-1)
         return self.fate
 
-    def step(self, node: Node, active: list[Value]) -> None:
+    def step(self, node: Node, active: list[GraphValue]) -> None:
         """What one operation makes of the shift."""
         first = self.carried[active[0].index]
         normal = normalization(node)
-        if moves(node):
+        if only_moves(node):
             self.move(node, active)
-        elif node.op == "mean" and all(centres(reader) for reader in self.labels.graph.readers(node.outputs[0])):
+        elif node.op == "mean" and all(subtracts_mean(reader) for reader in self.labels.graph.readers(node.outputs[0])):
             return  # taken off below
-        elif centres(node):
+        elif subtracts_mean(node):
             self.centre(first, mean_dims(node.args[1].node, first.origin.ndim))
         elif node.op == "bmm":
             for value in active:
@@ -83,7 +91,7 @@ class Walk:
             self.hand_on(node, first, first.factor)
         elif node.op in ("add", "sub") and node.kwargs.get("alpha", 1) == 1:
             self.add(node, active[0])
-        elif node.op in ("mul", "div") and (by := number(node, active[0])) is not None:
+        elif node.op in ("mul", "div") and (by := scalar_factor(node, active[0])) is not None:
             self.hand_on(node, first, first.factor * (1 / by if node.op == "div" else by))
         elif normal is not None and normal.source is active[0]:
             self.normalize(node, normal, first)
@@ -94,7 +102,7 @@ class Walk:
         else:
             self.spoil(active)
 
-    def spoil(self, active: list[Value]) -> None:
+    def spoil(self, active: list[GraphValue]) -> None:
         """Say that what these values carry is seen."""
         for value in active:
             self.fate.spoil(self.carried[value.index].origin)
@@ -104,19 +112,19 @@ class Walk:
         out = node.outputs[0]
         self.carried[out.index] = Carried(given.origin.expand(out.shape), given.position.expand(out.shape), factor)
 
-    def move(self, node: Node, active: list[Value]) -> None:
+    def move(self, node: Node, active: list[GraphValue]) -> None:
         """A copy, view or cut."""
         given = {v.index: self.carried[v.index] for v in active}
         factor, *others = {carried.factor for carried in given.values()}
         if others:
             self.spoil(active)
             return
-        origins = replay(node, {index: carried.origin for index, carried in given.items()})
-        places = replay(node, {index: carried.position for index, carried in given.items()})
+        origins = replay_entries(node, {index: carried.origin for index, carried in given.items()})
+        places = replay_entries(node, {index: carried.position for index, carried in given.items()})
         for out, origin, position in zip(node.outputs, origins, places, strict=True):
             self.carried[out.index] = Carried(origin, position, factor)
 
-    def add(self, node: Node, active: Value) -> None:
+    def add(self, node: Node, active: GraphValue) -> None:
         """A sum hands the shift on, or takes it back where the walk was told to stop."""
         given = self.carried[active.index]
         if node is self.stop:
@@ -125,7 +133,7 @@ class Walk:
             sign = -1.0 if node.op == "sub" and node.args[1] is active else 1.0
             self.hand_on(node, given, sign * given.factor)
 
-    def take_back(self, node: Node, active: Value, given: Carried) -> None:
+    def take_back(self, node: Node, active: GraphValue, given: Carried) -> None:
         """The other side of a sum has a bias of its own."""
         other, graph = other_input(node, active), self.labels.graph
         alone = other is not None and node.op == "add" and len(graph.readers(other)) == 1
@@ -146,7 +154,7 @@ class Walk:
         taken = taken + torch.arange(0, shape.numel(), shape[1])[:, None] if table else taken  # columns, in every row
         self.fate.back.append(Follow(name, taken, origin, -given.factor))
 
-    def normalize(self, node: Node, normal: Normal, given: Carried) -> None:
+    def normalize(self, node: Node, normal: NormalizerNode, given: Carried) -> None:
         """A mean over a group takes off what all its entries share; frozen statistics can be moved along."""
         if normal.frozen:
             self.fate.anywhere = False
@@ -183,12 +191,12 @@ class Walk:
         """The one entry of every row, or None."""
         return rows[:, 0] if bool((rows == rows[:, :1]).all()) and bool((rows >= 0).all()) else None
 
-    def linear(self, node: Node, active: Value) -> None:
+    def linear(self, node: Node, active: GraphValue) -> None:
         """A matrix product: the bias behind it takes the shift back, or a normalizer loses it."""
         self.fate.anywhere = False
         given, found, behind = (
             self.carried[active.index],
-            reading(self.labels, node, active),
+            weight_applied_to(self.labels, node, active),
             bias_behind(self.labels, node),
         )
         columns = self.constant(_columns(node, given.origin)) if found is not None else None
@@ -201,7 +209,7 @@ class Walk:
             through = Follow(bias, places, columns, sign * given.factor, (name, matrix))
             (self.fate.back if sign < 0 else self.fate.statistics).append(through)
 
-    def attend(self, node: Node, active: Value) -> None:
+    def attend(self, node: Node, active: GraphValue) -> None:
         """Attention: rows of weights that sum to one hand a shift of the values on; a shift of the keys is lost."""
         given, (left, right) = self.carried[active.index], node.args[:2]
         origin = given.origin
@@ -218,16 +226,16 @@ class Walk:
         else:
             self.fate.spoil(origin)
 
-    def reaches_softmax(self, scores: Value) -> bool:
+    def reaches_softmax(self, scores: GraphValue) -> bool:
         """Whether all that reads the scores (queries, keys) is a softmax over the keys."""
         marks = {scores.index: positions(scores, -1)}
         for node, (value, *others) in self.labels.graph.following(marks):
-            mark, scaled = marks[value.index], node.op in ("mul", "div") and number(node, value) is not None
+            mark, scaled = marks[value.index], node.op in ("mul", "div") and scalar_factor(node, value) is not None
             if node.op in SOFTMAX:
                 if not bool((mark == mark.narrow(node.args[1], 0, 1)).all()):
                     return False
-            elif moves(node) and not others:
-                for out, moved in zip(node.outputs, replay(node, {value.index: mark}), strict=True):
+            elif only_moves(node) and not others:
+                for out, moved in zip(node.outputs, replay_entries(node, {value.index: mark}), strict=True):
                     marks[out.index] = moved
             elif (scaled or node.op in ("add", "masked_fill", "where")) and not others:
                 marks[node.outputs[0].index] = mark.expand(node.outputs[0].shape)

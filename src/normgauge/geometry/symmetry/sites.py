@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import Labels
 from normgauge.geometry.symmetry.operations import (
     EMBEDDING,
     SOFTMAX,
+    along_axis,
     channel_axis,
     channels_of,
-    moves,
     normalization,
+    only_moves,
     own_bias,
-    replay,
+    replay_entries,
     source_of,
-    spread,
 )
 
 
@@ -30,7 +30,7 @@ class Site:
     """Where a weight is added: entry e of ``value`` contains entry ``origin[e]`` of it."""
 
     name: str
-    value: Value
+    value: GraphValue
     origin: Tensor
     position: Tensor
 
@@ -74,21 +74,21 @@ class Fate:
         self.seen.update(torch.unique(origin).tolist())
 
 
-def number(node: Node, active: Value) -> float | None:
+def scalar_factor(node: Node, active: GraphValue) -> float | None:
     """The plain number a node multiplies with, if it does."""
     other = node.arg(1) if node.args[0] is active else node.args[0]
-    if isinstance(other, Value) and other.shape.numel() == 1 and node.args[0] is active:
+    if isinstance(other, GraphValue) and other.shape.numel() == 1 and node.args[0] is active:
         other = other.tensor
     return float(other) if isinstance(other, int | float | Tensor) else None
 
 
-def from_softmax(value: Value) -> bool:
+def from_softmax(value: GraphValue) -> bool:
     """Whether a value's rows are weights that sum to one."""
     node = source_of(value, "native_dropout").node
     return node is not None and node.op in SOFTMAX
 
 
-def reading(labels: Labels, node: Node, active: Value) -> tuple[str, Tensor] | None:
+def weight_applied_to(labels: Labels, node: Node, active: GraphValue) -> tuple[str, Tensor] | None:
     """The weight a matrix product applies to ``active``: its name and the places of its entries, (in, out, …)."""
     if node.op == "convolution":
         found = labels.rearranged(node.args[1]) if node.args[0] is active and not node.args[6] else None
@@ -118,17 +118,17 @@ def bias_behind(labels: Labels, node: Node) -> tuple[str, Tensor, float] | None:
     return None
 
 
-def _vector(labels: Labels, bias: Value | None) -> tuple[str, Tensor, float] | None:
+def _vector(labels: Labels, bias: GraphValue | None) -> tuple[str, Tensor, float] | None:
     found = labels.rearranged(bias)
     return None if found is None or found[1].ndim != 1 else (*found, -1.0)
 
 
-def other_input(node: Node, value: Value) -> Value | None:
+def other_input(node: Node, value: GraphValue) -> GraphValue | None:
     """The value that a node reads besides ``value``."""
     return next((v for v in node.inputs if v is not value), None)
 
 
-def producer(labels: Labels, value: Value | None) -> tuple[str, Tensor] | None:
+def producer(labels: Labels, value: GraphValue | None) -> tuple[str, Tensor] | None:
     """A weight that is added, as it is, to every entry of a value: its name and the place for every entry."""
     found = labels.rearranged(value)
     if found is not None:
@@ -137,15 +137,19 @@ def producer(labels: Labels, value: Value | None) -> tuple[str, Tensor] | None:
     if value is None or node is None:
         return None
     sources = [v for v in node.inputs if v.floating]
-    if moves(node) and len(sources) == 1:
+    if only_moves(node) and len(sources) == 1:
         (source,) = sources
         inner = producer(labels, source)
-        return None if inner is None else (inner[0], replay(node, {source.index: inner[1]})[node.outputs.index(value)])
+        return (
+            None
+            if inner is None
+            else (inner[0], replay_entries(node, {source.index: inner[1]})[node.outputs.index(value)])
+        )
     site = next((s for s in sites_of(labels, node) if s.value is value), None)
     return None if site is None else (site.name, site.origin)
 
 
-def positions(value: Value, axis: int) -> Tensor:
+def positions(value: GraphValue, axis: int) -> Tensor:
     """A number for every position: all channels of one pixel or token of one sample have the same."""
     shape = [1 if d == axis % len(value.shape) else n for d, n in enumerate(value.shape)]
     return torch.arange(torch.Size(shape).numel()).reshape(shape).expand(value.shape)
@@ -171,11 +175,11 @@ def sites_of(labels: Labels, node: Node) -> Iterator[Site]:
         added = weights[0] if len(weights) == 1 else None
     if (found := labels.rearranged(added)) is not None:
         name, places = found
-        shaped = spread(places, 1, len(out.shape)) if axis == 1 and places.ndim == 1 else places
+        shaped = along_axis(places, 1, len(out.shape)) if axis == 1 and places.ndim == 1 else places
         yield Site(name, out, shaped.expand(out.shape), positions(out, axis))
 
 
-def applied(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
+def product_weight(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
     """The weight of a matrix product, as places (in, …, out)."""
     if node.op == "convolution":
         found = labels.rearranged(node.args[1])
@@ -187,7 +191,7 @@ def applied(labels: Labels, node: Node) -> tuple[str, Tensor] | None:
     return None
 
 
-def readings(labels: Labels) -> Counter[str]:
+def reading_counts(labels: Labels) -> Counter[str]:
     """How many operations read every weight; one that only rearranges it does not count."""
     return Counter(
         found[0]

@@ -9,10 +9,17 @@ import torch
 from torch import Tensor
 
 from normgauge.geometry.symmetry.generators import Part
-from normgauge.geometry.symmetry.graph import Node, Value
+from normgauge.geometry.symmetry.graph import GraphValue, Node
 from normgauge.geometry.symmetry.labels import Labels
-from normgauge.geometry.symmetry.operations import Normal, channels_of, moves, normalization, own_bias, replay
-from normgauge.geometry.symmetry.sites import applied, reading
+from normgauge.geometry.symmetry.operations import (
+    NormalizerNode,
+    channels_of,
+    normalization,
+    only_moves,
+    own_bias,
+    replay_entries,
+)
+from normgauge.geometry.symmetry.sites import product_weight, weight_applied_to
 
 
 @dataclass(slots=True)
@@ -32,7 +39,7 @@ class Stream:
     writers: list[Part] = field(default_factory=list)
     direct: list[Part] = field(default_factory=list)
     readers: list[Part] = field(default_factory=list)
-    normals: list[Normal] = field(default_factory=list)
+    normals: list[NormalizerNode] = field(default_factory=list)
     sums: int = 0
     fit: bool = True
     behind: bool = True
@@ -63,7 +70,7 @@ def joins(labels: Labels, node: Node) -> bool:
     return two and all(v.floating and labels.rearranged(v) is None for v in node.inputs)
 
 
-def normal_of(node: Node) -> Normal | None:
+def normal_of(node: Node) -> NormalizerNode | None:
     """A normalizer over the last dimension, also an RMSNorm written by hand."""
     normal = normalization(node) or handwritten(node)
     if normal is not None and normal.kind in ("layer", "rms") and normal.size == normal.source.shape[-1]:
@@ -71,7 +78,7 @@ def normal_of(node: Node) -> Normal | None:
     return None
 
 
-def handwritten(node: Node) -> Normal | None:
+def handwritten(node: Node) -> NormalizerNode | None:
     """x · rsqrt(mean(x²) + ε), where ``node`` is the product."""
     if node.op != "mul" or len(node.inputs) != 2:
         return None
@@ -81,7 +88,7 @@ def handwritten(node: Node) -> Normal | None:
             steps.append(current.op)
             square = current.op == "pow" and current.inputs[0] is source and current.arg(1) == 2
             if square and steps == ["rsqrt", "add", "mean", "pow"]:
-                return Normal(source, None, None, "rms", source.shape[-1])
+                return NormalizerNode(source, None, None, "rms", source.shape[-1])
             current = current.inputs[0].node
     return None
 
@@ -98,7 +105,7 @@ def squared(labels: Labels, node: Node) -> bool:
     return normal is not None and normal.source is value
 
 
-def explore(labels: Labels, start: Value, stream: Stream, done: set[int]) -> None:
+def explore(labels: Labels, start: GraphValue, stream: Stream, done: set[int]) -> None:
     """Collect everything joined to ``start`` by sums and copies that keep the last dimension."""
     stack = [start]
     while stack:
@@ -126,26 +133,28 @@ def _whole(labels: Labels, name: str, places: Tensor) -> Part:
     return Part(name, rows if whole else places, inverse=False)
 
 
-def _written(labels: Labels, value: Value, stream: Stream) -> list[Value]:
+def _written(labels: Labels, value: GraphValue, stream: Stream) -> list[GraphValue]:
     """What makes a value of the stream: a matrix, an embedding, a sum, a copy."""
     node = value.node
-    if node is not None and (node.op not in ("mm", "addmm", "embedding") or applied(labels, node) is None):
+    if node is not None and (node.op not in ("mm", "addmm", "embedding") or product_weight(labels, node) is None):
         if adds(node):
             stream.sums += 1
             return node.inputs
         if keeps_last(node, value):
             return [v for v in node.inputs if v.floating]
         node = _from_pixels(value)
-    matrix, bias = (applied(labels, node), labels.rearranged(own_bias(node))) if node is not None else (None, None)
+    matrix, bias = (
+        (product_weight(labels, node), labels.rearranged(own_bias(node))) if node is not None else (None, None)
+    )
     stream.writers += [Part(*found, inverse=False) for found in (matrix, bias) if found is not None]
     stream.fit &= node is not None and matrix is not None and (bias is not None or node.op != "addmm")
     return []
 
 
-def _from_pixels(value: Value) -> Node | None:
+def _from_pixels(value: GraphValue) -> Node | None:
     """A convolution whose channels have become the last dimension."""
     chain, current = [], value
-    while current.node is not None and moves(current.node) and len(current.node.inputs) == 1:
+    while current.node is not None and only_moves(current.node) and len(current.node.inputs) == 1:
         chain.append(current.node)
         current = current.node.inputs[0]
     node = current.node
@@ -153,11 +162,11 @@ def _from_pixels(value: Value) -> Node | None:
         return None
     marks = channels_of(node)
     for step in reversed(chain):
-        (marks,) = replay(step, {step.inputs[0].index: marks})
+        (marks,) = replay_entries(step, {step.inputs[0].index: marks})
     return node if bool((marks == torch.arange(value.shape[-1])).all()) else None
 
 
-def keeps_last(node: Node, value: Value) -> bool:
+def keeps_last(node: Node, value: GraphValue) -> bool:
     """A copy, or a mean over other dimensions, in which every last dimension stays whole and in order."""
     sources = [v for v in node.inputs if v.floating]
     if node.op == "native_dropout":
@@ -165,14 +174,14 @@ def keeps_last(node: Node, value: Value) -> bool:
     if node.op in ("mean", "sum"):
         ndim, dims = len(sources[0].shape), node.arg(1)
         return bool(dims) and all(d % ndim != ndim - 1 for d in dims)
-    if not moves(node) or any(v.shape[-1:] != value.shape[-1:] for v in sources):
+    if not only_moves(node) or any(v.shape[-1:] != value.shape[-1:] for v in sources):
         return False
     last = torch.arange(value.shape[-1])
-    moved = replay(node, {v.index: last.expand(v.shape) for v in sources})
+    moved = replay_entries(node, {v.index: last.expand(v.shape) for v in sources})
     return bool((moved[node.outputs.index(value)] == last).all())
 
 
-def _read(labels: Labels, value: Value, node: Node, stream: Stream) -> list[Value]:
+def _read(labels: Labels, value: GraphValue, node: Node, stream: Stream) -> list[GraphValue]:
     """What reads a value of the stream."""
     normal = normal_of(node)
     if normal is not None and normal.source is value:
@@ -191,21 +200,21 @@ def _read(labels: Labels, value: Value, node: Node, stream: Stream) -> list[Valu
     return []
 
 
-def _reader(labels: Labels, node: Node, value: Value, gain: Value | None = None) -> Part | None:
+def _reader(labels: Labels, node: Node, value: GraphValue, gain: GraphValue | None = None) -> Part | None:
     """The matrix a node applies to a value of the stream, or to what a normalizer with a gain makes of it."""
-    found = reading(labels, node, value) if node.op in ("mm", "addmm") else None
+    found = weight_applied_to(labels, node, value) if node.op in ("mm", "addmm") else None
     return (
         None if found is None else Part(found[0], found[1].T, inverse=True, gain=gain.name if gain is not None else "")
     )
 
 
-def _readers(labels: Labels, node: Node, normal: Normal, stream: Stream) -> None:
+def _readers(labels: Labels, node: Node, normal: NormalizerNode, stream: Stream) -> None:
     """The matrices behind a normalizer; anything else reads what is not undone."""
     (only, *more) = [*labels.graph.readers(node.outputs[0]), node]
     if normal.kind == "rms" and normal.weight is None and len(more) == 1 and only.op == "mul" and len(only.inputs) == 2:
         gain = next((v for v in only.inputs if labels.rearranged(v) is not None), None)
         if gain is not None and gain.role == "state":  # the gain of an RMSNorm written by hand
-            normal, node = Normal(normal.source, gain, None, "rms", normal.size), only
+            normal, node = NormalizerNode(normal.source, gain, None, "rms", normal.size), only
     stream.normals.append(normal)
     stack = [node.outputs[0]]
     while stack:

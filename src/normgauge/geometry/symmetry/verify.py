@@ -60,7 +60,7 @@ def _is_eps(given: Any) -> bool:
     return number and is_eps(float(given))
 
 
-class Trial:
+class WeightTrial:
     """A model that is run with other weights.
 
     Attributes:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.instrument.balance.descend import descend
-from normgauge.instrument.balance.ties import Channels, log_scale, tie
-from normgauge.instrument.balance.weighted import Weighting, slopes
+from normgauge.instrument.balance.descend import descend_weights
+from normgauge.instrument.balance.ties import ChannelWeights, log_scale, tie_weights
+from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.rules.flow import Diagonal, Normal
+from normgauge.instrument.rules.flow import Diagonal, NormalizerMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def folded_bound(parts: Composition) -> Balanced:
     plain = _plain(parts)
     if not math.isfinite(plain.total):
         return plain
-    weighting = Weighting(parts, tie(parts))
+    weighting = Weighting(parts, tie_weights(parts))
     folded = _certified(weighting, fold_weights(weighting))
     return folded if folded.total <= plain.total else plain
 
@@ -55,8 +55,8 @@ def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
     """The smallest proved bound over the channel weights; never above the folded one."""
     if not math.isfinite(folded.total):
         return folded
-    weighting = Weighting(parts, tie(parts))
-    found = _certified(weighting, descend(weighting, fold_weights(weighting)))
+    weighting = Weighting(parts, tie_weights(parts))
+    found = _certified(weighting, descend_weights(weighting, fold_weights(weighting)))
     best = found if found.total < folded.total else folded
     lowest = torch.minimum(found.log_upper, folded.log_upper)
     return Balanced(lowest, best.gains, found.gauges, best.weights, found.table)
@@ -79,7 +79,9 @@ def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
     largest = {key: float(g.max()) for key, g in gains.items()}
     logs = weighting.log_weights(theta)
     weights = {index: (channels.axis, logs[index]) for index, channels in weighting.ties.values.items()}
-    return Balanced(slopes(weighting.parts, gains), largest, tuple(sorted(weighting.ties.named)), weights, gains)
+    return Balanced(
+        weighted_slopes(weighting.parts, gains), largest, tuple(sorted(weighting.ties.named)), weights, gains
+    )
 
 
 def fold_weights(weighting: Weighting) -> Tensor:
@@ -95,13 +97,13 @@ def fold_weights(weighting: Weighting) -> Tensor:
             form: Any = forms[0]
             if isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
                 _aim(weighting, channels, torch.zeros_like(channels.offset), theta, chosen)
-            elif isinstance(form, Normal) and form.gamma is not None and bool((form.gamma > 0).any()):
+            elif isinstance(form, NormalizerMap) and form.gamma is not None and bool((form.gamma > 0).any()):
                 _aim(weighting, channels, -log_scale(form.gamma), theta, chosen)
                 weighting.ties.note("gains of normalizers folded into the linear map behind them")
     return theta
 
 
-def _aim(weighting: Weighting, channels: Channels, goal: Tensor, theta: Tensor, chosen: Tensor) -> None:
+def _aim(weighting: Weighting, channels: ChannelWeights, goal: Tensor, theta: Tensor, chosen: Tensor) -> None:
     """Set the free weights under ``channels`` so that its log weights equal ``goal``, where nobody has chosen yet."""
     slot, shift = weighting.slots(channels)
     for s, value in zip(slot.tolist(), (goal - shift).tolist(), strict=True):

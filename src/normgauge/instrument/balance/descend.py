@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import TINY
-from normgauge.instrument.balance.weighted import Weighting, slopes
+from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
 
 SMOOTH_STEPS = 100
 SHARP_STEPS = 40
@@ -23,7 +23,7 @@ DECREASE = 1e-4  # of what the slope promises: the usual share of the rule of Ar
 Gradient = Callable[[Tensor], tuple[float, Tensor]]
 
 
-def descend(weighting: Weighting, start: Tensor) -> Tensor:
+def descend_weights(weighting: Weighting, start: Tensor) -> Tensor:
     """Channel weights that make the bound small.
 
     First the composed bound is minimised with Frobenius norms in place of spectral ones: smooth and convex, so where it
@@ -41,7 +41,7 @@ def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) 
     """The mean over the samples of the log bound, and its gradient."""
     with torch.enable_grad():
         theta = theta.detach().requires_grad_(True)
-        value = slopes(weighting.parts, weighting.gains(theta, frobenius=frobenius)).mean()
+        value = weighted_slopes(weighting.parts, weighting.gains(theta, frobenius=frobenius)).mean()
         (gradient,) = torch.autograd.grad(value, theta, allow_unused=True)
     return float(value.detach()), torch.zeros_like(theta) if gradient is None else gradient.nan_to_num()
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, Normal, Transfer
-from normgauge.instrument.rules.shape import rerun
+from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, NormalizerMap, Transfer
+from normgauge.instrument.rules.shape import rerun_step
 from normgauge.instrument.trace.step import Step, Value
 
 FLOOR = -70.0  # log weight of a channel that a zero gain switches off: e^-70 of the others
@@ -17,7 +17,7 @@ PINNED = 1e-12  # log weight that rounding may leave
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class ChannelWeights:
     """Weights of one value: along ``axis``, channel c has log weight θ[index[c]] + offset[c]."""
 
     axis: int
@@ -31,7 +31,7 @@ class Ties:
 
     parent: list[int] = field(default_factory=lambda: [0])
     delta: list[float] = field(default_factory=lambda: [0.0])
-    values: dict[int, Channels] = field(default_factory=dict)
+    values: dict[int, ChannelWeights] = field(default_factory=dict)
     named: dict[str, int] = field(default_factory=dict)
 
     def fresh(self, count: int) -> Tensor:
@@ -62,13 +62,13 @@ class Ties:
             root_i, root_j, d_i, d_j, gap = root_j, root_i, d_j, d_i, -gap
         self.parent[root_i], self.delta[root_i] = root_j, gap + d_j - d_i
 
-    def same(self, a: Channels, b: Channels) -> None:
+    def same(self, a: ChannelWeights, b: ChannelWeights) -> None:
         """Give two values equal weights."""
         gaps = (b.offset - a.offset).tolist()
         for i, j, gap in zip(a.index.tolist(), b.index.tolist(), gaps, strict=True):
             self.unite(i, j, gap)
 
-    def pin(self, channels: Channels | None) -> None:
+    def pin(self, channels: ChannelWeights | None) -> None:
         """Fix a value's weights at 1."""
         if channels is not None:
             for i, offset in zip(channels.index.tolist(), channels.offset.tolist(), strict=True):
@@ -79,7 +79,7 @@ class Ties:
         self.named[gauge] = self.named.get(gauge, 0) + 1
 
 
-def tie(parts: Composition) -> Ties:
+def tie_weights(parts: Composition) -> Ties:
     """Walk the graph once: linear maps and normalizers start new weights, everything that commutes passes them on."""
     ties = Ties()
     for step in parts.trace.steps:
@@ -107,14 +107,14 @@ def _settle(ties: Ties, output: Value, transfer: Transfer | None) -> None:
             del ties.values[output.index]  # copies carry the weights of what they copy, or none
         else:
             ones = torch.zeros_like(channels.index), torch.zeros_like(channels.offset)
-            ties.values[output.index] = Channels(channels.axis, *ones)
+            ties.values[output.index] = ChannelWeights(channels.axis, *ones)
 
 
-def outgoing(ties: Ties, step: Step, out: Value, transfer: Transfer) -> Channels | None:
+def outgoing(ties: Ties, step: Step, out: Value, transfer: Transfer) -> ChannelWeights | None:
     """The weights of one output, None for weights fixed at 1."""
     shape = out.tensor.shape
     forms = [g.form for g in transfer.gains]
-    if len(forms) == 1 and isinstance(forms[0], Matrix | Kernel | Normal):
+    if len(forms) == 1 and isinstance(forms[0], Matrix | Kernel | NormalizerMap):
         return _start(ties, forms[0], shape)
     if all(isinstance(f, Move) for f in forms):
         return _moved(ties, step, out)
@@ -136,19 +136,19 @@ def outgoing(ties: Ties, step: Step, out: Value, transfer: Transfer) -> Channels
     return first
 
 
-def _start(ties: Ties, form: Matrix | Kernel | Normal, shape: torch.Size) -> Channels | None:
+def _start(ties: Ties, form: Matrix | Kernel | NormalizerMap, shape: torch.Size) -> ChannelWeights | None:
     axis = len(shape) - 1 if isinstance(form, Matrix) else form.axis
     if (
         axis < 0
         or axis >= len(shape)
-        or (isinstance(form, Normal) and form.gamma is not None and form.gamma.numel() != shape[axis])
+        or (isinstance(form, NormalizerMap) and form.gamma is not None and form.gamma.numel() != shape[axis])
     ):
         return None
     count = shape[axis]
-    return Channels(axis, ties.fresh(count), torch.zeros(count, dtype=torch.float64))
+    return ChannelWeights(axis, ties.fresh(count), torch.zeros(count, dtype=torch.float64))
 
 
-def _passed(ties: Ties, value: Value, gain: Gain, shape: torch.Size) -> Channels | None:
+def _passed(ties: Ties, value: Value, gain: Gain, shape: torch.Size) -> ChannelWeights | None:
     """Weights that a diagonal or commuting step hands on."""
     channels, form = ties.values.get(value.index), gain.form
     if channels is None or not isinstance(form, Diagonal | Commute):
@@ -159,7 +159,7 @@ def _passed(ties: Ties, value: Value, gain: Gain, shape: torch.Size) -> Channels
         if channels.axis in axes:
             return None
         axis = channels.axis if len(shape) == before else channels.axis - sum(a < channels.axis for a in axes)
-        return Channels(axis, channels.index, channels.offset)
+        return ChannelWeights(axis, channels.index, channels.offset)
     if value.tensor.shape != shape:
         return None
     if form.scale is None or form.scale.numel() == 1:
@@ -168,7 +168,7 @@ def _passed(ties: Ties, value: Value, gain: Gain, shape: torch.Size) -> Channels
     if form.axis % before != channels.axis or form.scale.numel() != channels.index.numel():
         return None
     ties.note("normalizer scales folded into the linear map before them")
-    return Channels(channels.axis, channels.index, channels.offset - log_scale(form.scale))
+    return ChannelWeights(channels.axis, channels.index, channels.offset - log_scale(form.scale))
 
 
 def log_scale(scale: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def log_scale(scale: Tensor) -> Tensor:
     return logs.clamp_min(top + FLOOR) if top > -torch.inf else torch.zeros_like(logs)
 
 
-def _moved(ties: Ties, step: Step, out: Value) -> Channels | None:
+def _moved(ties: Ties, step: Step, out: Value) -> ChannelWeights | None:
     """Weights carried along by a copy: positions are labelled and the step is run on the labels."""
     shape = out.tensor.shape
     sources = [ties.values.get(v.index) for v in step.inputs]
@@ -199,7 +199,7 @@ def _moved(ties: Ties, step: Step, out: Value) -> Channels | None:
             .contiguous()
         )
         table.extend(zip(channels.index.tolist(), channels.offset.tolist(), strict=True))
-        results = rerun(step, given)
+        results = rerun_step(step, given)
         combined = combined + results[out.position if len(results) > 1 else 0]
     for axis in range(len(shape)):
         label = combined.movedim(axis, 0).reshape(shape[axis], -1)
@@ -209,10 +209,10 @@ def _moved(ties: Ties, step: Step, out: Value) -> Channels | None:
     return None
 
 
-def _from_labels(ties: Ties, axis: int, labels: list[int], table: list[tuple[int, float]]) -> Channels:
+def _from_labels(ties: Ties, axis: int, labels: list[int], table: list[tuple[int, float]]) -> ChannelWeights:
     index, offset = [], []
     for label in labels:
         entry, shift = table[label]
         index.append(int(ties.fresh(1)) if label == 0 else entry)
         offset.append(shift)
-    return Channels(axis, torch.tensor(index), torch.tensor(offset, dtype=torch.float64))
+    return ChannelWeights(axis, torch.tensor(index), torch.tensor(offset, dtype=torch.float64))

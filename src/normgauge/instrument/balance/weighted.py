@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import STEPS, TINY, TINY_SINGLE, log_above
-from normgauge.instrument.balance.ties import Channels, Ties
+from normgauge.instrument.balance.ties import ChannelWeights, Ties
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, Normal, join
+from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, NormalizerMap, join_logs
 from normgauge.instrument.spectral.conv import conv_norm
-from normgauge.instrument.spectral.conv_operator import apply, apply_adjoint
+from normgauge.instrument.spectral.conv_operator import apply_adjoint, apply_conv
 from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.trace.step import Value
 
@@ -36,7 +36,7 @@ class Weighting:
         self.warm: dict[Key, Any] = {}
         self.squares: dict[Key, Tensor] = {}  # logs of squared weights
 
-    def slots(self, channels: Channels) -> tuple[Tensor, Tensor]:
+    def slots(self, channels: ChannelWeights) -> tuple[Tensor, Tensor]:
         """For each channel: which free weight (−1 for none), and what is added to it."""
         return self.slot[channels.index], self.shift[channels.index] + channels.offset
 
@@ -84,7 +84,7 @@ class Weighting:
             if self._fits(form, value, out):
                 log = self._linear(key, form, before, after, certified, frobenius)
                 return log + torch.zeros_like(gain.log)
-        elif isinstance(form, Normal) and after is not None:
+        elif isinstance(form, NormalizerMap) and after is not None:
             size = 0.0 if form.gamma is None else form.gamma.log()
             return (after + size + form.log_inverse).amax(1) + _largest_inverse(before)
         elif isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
@@ -147,7 +147,7 @@ class Weighting:
             readers = self.parts.trace.consumers.get(key[0], [])
             if len(readers) == 1:
                 gains = self.parts.transfers[readers[0].outputs[0].index].gains
-                if len(gains) == 1 and isinstance(gains[0].form, Normal) and gains[0].form.centred:
+                if len(gains) == 1 and isinstance(gains[0].form, NormalizerMap) and gains[0].form.centred:
                     self.ties.note("shifts under a centring normalizer")
                     return form.weight - form.weight.mean(0, keepdim=True)
         return form.weight
@@ -202,7 +202,7 @@ class Weighting:
 
 
 def _forward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
-    return rows @ weight.T if isinstance(form, Matrix) else apply(weight, rows, form.spec)
+    return rows @ weight.T if isinstance(form, Matrix) else apply_conv(weight, rows, form.spec)
 
 
 def _backward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
@@ -246,13 +246,13 @@ def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in:
     return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
 
 
-def slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:
+def weighted_slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:
     """Compose weighted gains from the sources to the output."""
     logs = {source.index: parts.ctx.full(0.0) for source in parts.trace.sources}
     for step in parts.trace.steps:
         for out in step.outputs:
             transfer = parts.transfers[out.index]
             arms = [gains[(out.index, k)] + logs[v.index] for k, v in enumerate(step.inputs)]  # all finite or −inf here
-            logs[out.index] = arms[0] if len(arms) == 1 else join(arms, transfer.disjoint)
+            logs[out.index] = arms[0] if len(arms) == 1 else join_logs(arms, transfer.disjoint)
     assert parts.trace.output is not None
     return logs[parts.trace.output.index]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normgauge.instrument.probe.domain import Domain
 from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair
-from normgauge.instrument.probe.linearize import SampleMap, norms, unit
+from normgauge.instrument.probe.linearize import SampleMap, row_norms, unit_rows
 
 MOVES = ("gradient", "noise", "gradient", "right", "gradient", "sparse", "gradient", "mix")
 FIRST_SCALE = {"gradient": 0.1, "noise": 0.3, "right": 0.3, "sparse": 0.5, "mix": 0.5}
@@ -75,27 +75,27 @@ class Chains:
 def direction(chains: Chains, kind: str, noise: Tensor) -> Tensor:
     """Unit directions of a move; ``noise`` is Gaussian, (samples, inputs)."""
     if kind == "gradient" and chains.slope is not None:
-        return unit(chains.slope)
+        return unit_rows(chains.slope)
     if kind == "right":
-        return unit(noise[:, :1].sign() * chains.pair.right + 0.1 * unit(noise))
+        return unit_rows(noise[:, :1].sign() * chains.pair.right + 0.1 * unit_rows(noise))
     if kind == "sparse":
         # Few coordinates: flips few units of a piecewise linear network.
-        return unit(noise * (noise.abs() >= noise.abs().amax(1, keepdim=True) / 2))
+        return unit_rows(noise * (noise.abs() >= noise.abs().amax(1, keepdim=True) / 2))
     if kind == "mix" and len(noise) > 2:
-        return unit(chains.points.roll(1, 0) - chains.points.roll(2, 0))
-    return unit(noise)
+        return unit_rows(chains.points.roll(1, 0) - chains.points.roll(2, 0))
+    return unit_rows(noise)
 
 
-def refine(network: SampleMap, chains: Chains) -> None:
+def refine_chains(network: SampleMap, chains: Chains) -> None:
     """Better singular pairs where the chains stand, and fresh gradients."""
     here = network.at(chains.points)
     chains.offer(chains.points, top_pair(here, chains.pair.right, steps=REFINE_STEPS))
     if chains.slope is not None:
         _, slope = here.climb(chains.pair.left)
-        chains.slope = slope if slope is not None and bool((norms(slope) > 0).any()) else None
+        chains.slope = slope if slope is not None and bool((row_norms(slope) > 0).any()) else None
 
 
-def move(network: SampleMap, domain: Domain, chains: Chains, kind: str, generator: torch.Generator) -> None:
+def move_chains(network: SampleMap, domain: Domain, chains: Chains, kind: str, generator: torch.Generator) -> None:
     """One step: propose a point for every chain, score it by ‖J(x')ᵀu‖ with the chain's own u, keep what is steeper.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.instrument.probe.linearize import norms
+from normgauge.instrument.probe.linearize import row_norms
 
 JITTER = 1e-9  # of a sample's root mean square: off every kink, and far inside what a slope is rounded by
 INSIDE = 1e-3  # part of the radius kept free, so that a difference quotient at a point stays in the ball too
@@ -35,7 +35,7 @@ class Domain:
     @property
     def unit_step(self) -> Tensor:
         """A natural length for a move of each sample: its norm, no more than the radius."""
-        size = norms(self.center)
+        size = row_norms(self.center)
         return torch.where(size > 0, size, 1.0).clamp(max=self.radius)
 
     def project(self, points: Tensor) -> Tensor:
@@ -43,8 +43,8 @@ class Domain:
         if self.anywhere:
             return points
         offset = points - self.center
-        size = norms(offset)
-        rounding = 8 * torch.finfo(points.dtype).eps * norms(self.center)
+        size = row_norms(offset)
+        rounding = 8 * torch.finfo(points.dtype).eps * row_norms(self.center)
         limit = (self.radius * (1 - INSIDE) - rounding).clamp(min=0)
         shrink = torch.where(size > limit, limit / torch.where(size > 0, size, 1.0), 1.0)
         return self.center + offset * shrink[:, None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.instrument.probe.linearize import Linearization, norms, unit
+from normgauge.instrument.probe.linearize import Linearization, row_norms, unit_rows
 
 EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
 CONVERGED = 1e-9  # relative growth of ‖J v‖ in one iteration: no longer worth another
@@ -31,9 +31,9 @@ class TopPair:
 
 def pair_from(left: Tensor, pulled: Tensor, rounding: float) -> TopPair:
     """The pair that ``pulled`` = Jᵀu shows: σ = ‖Jᵀu‖ / ‖u‖, less its rounding."""
-    size = norms(left)
-    sigma = norms(pulled) / torch.where(size > 0, size, 1.0) * (1 - rounding)
-    return TopPair(torch.where(sigma.isfinite(), sigma, 0.0), unit(left), unit(pulled))
+    size = row_norms(left)
+    sigma = row_norms(pulled) / torch.where(size > 0, size, 1.0) * (1 - rounding)
+    return TopPair(torch.where(sigma.isfinite(), sigma, 0.0), unit_rows(left), unit_rows(pulled))
 
 
 def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = 32, steps: int = 30) -> TopPair:
@@ -69,18 +69,18 @@ def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
     Holds:  ‖J v‖ never falls; about the pace of Lanczos with the memory of three vectors.
     Source: A. Knyazev, "Toward the optimal preconditioned eigensolver", SIAM J. Sci. Comput. 23, 2001.
     """
-    right = unit(start)
+    right = unit_rows(start)
     image = here.push(right)
     last, last_image = torch.zeros_like(right), torch.zeros_like(image)
-    height = norms(image)
+    height = row_norms(image)
     for _ in range(steps):
         fresh = here.pull(image)
-        fresh = unit(_without(_without(fresh, right), right))
+        fresh = unit_rows(_without(_without(fresh, right), right))
         fresh_image = here.push(fresh)
         for known, known_image in ((right, image), (fresh, fresh_image)):
             share = (last * known).sum(1, keepdim=True)
             last, last_image = last - share * known, last_image - share * known_image
-        size = norms(last)[:, None]
+        size = row_norms(last)[:, None]
         keep = size > INDEPENDENT
         last, last_image = torch.where(keep, last / size, 0.0), torch.where(keep, last_image / size, 0.0)
         images = torch.stack([image, fresh_image, last_image], dim=1)
@@ -90,10 +90,10 @@ def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
             share[:, 1] * fresh_image + share[:, 2] * last_image,
         )
         right, image = share[:, 0] * right + last, share[:, 0] * image + last_image
-        before, height = height, norms(image)
+        before, height = height, row_norms(image)
         if bool((height <= before * (1 + CONVERGED)).all()):
             break
-    left = unit(image)
+    left = unit_rows(image)
     return pair_from(left, here.pull(left), here.rounding)
 
 

@@ -19,14 +19,14 @@ ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in floa
 ROUNDING_LOW = 1e-3  # where the output is not float64
 
 
-def norms(flat: Tensor) -> Tensor:
+def row_norms(flat: Tensor) -> Tensor:
     """Euclidean norm of every row."""
     return torch.linalg.vector_norm(flat, dim=1)
 
 
-def unit(flat: Tensor) -> Tensor:
+def unit_rows(flat: Tensor) -> Tensor:
     """Every row divided by its norm; a zero or diverged row becomes zero."""
-    size = norms(flat)
+    size = row_norms(flat)
     good = (size > 0) & size.isfinite()
     return torch.where(good[:, None], flat / torch.where(good, size, 1.0)[:, None], 0.0)
 
@@ -83,7 +83,7 @@ class SampleMap:
 
     def steps(self, points: Tensor) -> Tensor:
         """Length of a finite-difference step from each point."""
-        size = norms(points)
+        size = row_norms(points)
         return torch.where(size > 0, size * DIFFERENCE, DIFFERENCE).clamp(max=self.reach)
 
     def graph(self, leaf: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class Linearization:
             try:
                 with torch.enable_grad():
                     (pulled,) = torch.autograd.grad(_paired(self._output, left), self._leaf, create_graph=True)
-                    height = norms(pulled).clamp(min=TINY).log().sum()
+                    height = row_norms(pulled).clamp(min=TINY).log().sum()
                 (slope,) = torch.autograd.grad(height, self._leaf, allow_unused=True)
                 return torch.where(self._finite, pulled.detach(), torch.nan), slope
             except RuntimeError:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normgauge.instrument.probe.jacobian import random_rows
-from normgauge.instrument.probe.linearize import Function, SampleMap, norms, unit
+from normgauge.instrument.probe.linearize import Function, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.search import Found, search
 
 KEEP = 6
@@ -51,10 +51,10 @@ def _looks(network: SampleMap) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     tangent = network.at(network.start)
     like = torch.zeros(network.samples, network.outputs, dtype=torch.float64, device=network.start.device)
-    looks = [unit(random_rows(like, generator))]
+    looks = [unit_rows(random_rows(like, generator))]
     if network.outputs > 1:  # between the two largest outputs a classifier is usually steepest
         top = tangent.value.topk(2, dim=1).indices
-        looks.append(unit(like.scatter(1, top, torch.tensor([[1.0, -1.0]]).to(like).expand(len(like), 2))))
-    slopes = [norms(tangent.pull(look)) for look in looks]
+        looks.append(unit_rows(like.scatter(1, top, torch.tensor([[1.0, -1.0]]).to(like).expand(len(like), 2))))
+    slopes = [row_norms(tangent.pull(look)) for look in looks]
     rough = torch.stack(slopes).amax(0).cpu() * (1 - network.rounding)
     return torch.where(rough.isfinite(), rough, 0.0)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.probe.chains import REFINE_EVERY, Chains, kind_of, move, refine
+from normgauge.instrument.probe.chains import REFINE_EVERY, Chains, kind_of, move_chains, refine_chains
 from normgauge.instrument.probe.domain import Domain, landmarks
 from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair
-from normgauge.instrument.probe.linearize import Function, Progress, SampleMap, norms, unit
-from normgauge.instrument.probe.secant import Slopes, confirmed, secant_slopes
+from normgauge.instrument.probe.linearize import Function, Progress, SampleMap, row_norms, unit_rows
+from normgauge.instrument.probe.secant import SecantSlopes, confirmed_slopes, secant_slopes
 
 MOST_STEPS = 512
 LANDMARK_STEPS = 6
@@ -44,7 +44,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """How many moves: ``steps``, or what fits ``budget`` CPU seconds."""
 
     budget: float
@@ -122,18 +122,18 @@ def search(
     pair = top_pair(here, random_rows(points, generator))
     if radius == 0:
         return _at_points(network, points, pair) if here.tracked else _untracked(network)
-    at_start = confirmed(network, points, pair)
+    at_start = confirmed_slopes(network, points, pair)
     chains = Chains.begin(points, pair)
     cost = time.process_time() - begun
     for index, mark in enumerate(landmarks(network.start, random_rows(points, generator))):
         if steps is None and cost * (index + 2) > budget_seconds:
             break
         _visit(network, domain, chains, mark, generator)
-    plan = Plan(budget_seconds - (time.process_time() - begun), steps)
+    plan = SearchPlan(budget_seconds - (time.process_time() - begun), steps)
     met = [at_start]
     reached, taken = _climb(network, domain, chains, generator, plan, tell, met)
     # Some noise, since a step function has no steepest direction.
-    along = unit(pair.right + 0.1 * unit(random_rows(points, generator)))
+    along = unit_rows(pair.right + 0.1 * unit_rows(random_rows(points, generator)))
     far = domain.project(points + domain.unit_step[:, None] * along)
     met.append(secant_slopes(network, points, far))
     return _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
@@ -151,9 +151,9 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     On a kink autograd's value at the exact point may exceed the truth; beside it, a normalizer of a nearly constant
     sample may be steeper than the upper bound at the exact point allows.
     """
-    exact = norms(network.at(network.start).pull(pair.left)) * (1 - network.rounding)
+    exact = row_norms(network.at(network.start).pull(pair.left)) * (1 - network.rounding)
     sigma = torch.minimum(pair.sigma, torch.where(exact.isfinite(), exact, 0.0))
-    shown = confirmed(network, points, pair)
+    shown = confirmed_slopes(network, points, pair)
     sigma = torch.minimum(sigma, shown.slope)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
@@ -167,8 +167,8 @@ def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, gen
 
 
 def _climb(
-    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, plan: Plan, tell: Progress,
-    met: list[Slopes],
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, plan: SearchPlan, tell: Progress,
+    met: list[SecantSlopes],
 ) -> tuple[Tensor, int]:  # fmt: skip
     """Move the chains; returns the steepest confirmed slope by sample and the number of moves. ``met`` grows."""
     begun = time.process_time()
@@ -176,8 +176,8 @@ def _climb(
     taken, planned = 0, plan.first()
     while taken < planned:
         if taken % REFINE_EVERY == 0:
-            refine(network, chains)
-        move(network, domain, chains, kind_of(taken, chains), generator)
+            refine_chains(network, chains)
+        move_chains(network, domain, chains, kind_of(taken, chains), generator)
         taken += 1
         spent = time.process_time() - begun
         if taken == REFINE_EVERY:
@@ -188,18 +188,18 @@ def _climb(
             reached = torch.maximum(reached, _harvest(network, chains, met))
             chains.concentrate()
         tell("search", taken / planned)
-    refine(network, chains)
+    refine_chains(network, chains)
     return torch.maximum(reached, _harvest(network, chains, met)), taken
 
 
-def _harvest(network: SampleMap, chains: Chains, met: list[Slopes]) -> Tensor:
+def _harvest(network: SampleMap, chains: Chains, met: list[SecantSlopes]) -> Tensor:
     """The steepest confirmed slope of the chains that began at each sample, 0 where none did."""
-    shown = confirmed(network, chains.points, chains.pair)
+    shown = confirmed_slopes(network, chains.points, chains.pair)
     met.append(shown)
     return torch.zeros_like(shown.slope).scatter_reduce(0, chains.origin, shown.slope, "amax")
 
 
-def _conclude(met: list[Slopes], reached: Tensor, calls: int, steps: int) -> Found:
+def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) -> Found:
     """The result; ``met`` begins with the slopes at the samples and ends with the secants."""
     at_start, secants = met[0].slope, met[-1].slope
     lower = torch.maximum(reached, secants)
@@ -213,7 +213,7 @@ def _conclude(met: list[Slopes], reached: Tensor, calls: int, steps: int) -> Fou
     return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
 
 
-def _lengths(met: list[Slopes]) -> tuple[float, float] | None:
+def _lengths(met: list[SecantSlopes]) -> tuple[float, float] | None:
     """Run and rise of the steepest slope met."""
     steepest = max(met, key=lambda slopes: float(slopes.slope.max()))
     best = int(steepest.slope.argmax())

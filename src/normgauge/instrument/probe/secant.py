@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normgauge.core.rounding import TINY_SINGLE
 from normgauge.instrument.probe.jacobian import TopPair
-from normgauge.instrument.probe.linearize import SampleMap, norms, unit
+from normgauge.instrument.probe.linearize import SampleMap, row_norms, unit_rows
 
 AGREEMENT = 0.1
 SMOOTH = 1e-6  # what curvature may take from a difference quotient
@@ -17,7 +17,7 @@ HALVINGS = 14
 NOISE = (1e-15, 1e-12, 1e-9)  # moves far below a secant's length, as parts of the point's norm
 
 
-class Slopes(NamedTuple):
+class SecantSlopes(NamedTuple):
     """Slopes met, one a sample, and the two lengths that show each: ``rise`` / ``run``. All (samples,)."""
 
     slope: Tensor
@@ -25,7 +25,7 @@ class Slopes(NamedTuple):
     rise: Tensor
 
 
-def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Slopes:
+def confirmed_slopes(network: SampleMap, points: Tensor, pair: TopPair) -> SecantSlopes:
     """The Jacobian's slopes where the network itself moves as they say, 0 elsewhere.
 
     uᵀ(f(x + h v) − f(x)) / h → uᵀJ v = σ as h → 0, so a backward pass that is not the derivative (a straight-through
@@ -41,7 +41,7 @@ def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Slopes:
         uᵀ(f(x + h v) − f(x)), less its rounding error, of the first step that does.
     """
     here = network.values(points)
-    noise = 8 * network.eps * norms(here)
+    noise = 8 * network.eps * row_norms(here)
     run, rise = network.steps(points), torch.zeros_like(pair.sigma)
     agreed = torch.zeros_like(pair.sigma, dtype=torch.bool)
     for shrink in (1.0, 1e-2, 1e2, 1e-4, 1e-5):
@@ -55,7 +55,7 @@ def confirmed(network: SampleMap, points: Tensor, pair: TopPair) -> Slopes:
             break
     # beside a singular point autograd may be a percent too steep; the quotient is a slope the network really has
     backed = torch.minimum(pair.sigma, rise / run * (1 + SMOOTH))
-    return Slopes(torch.where(agreed, backed, 0.0), run, rise)
+    return SecantSlopes(torch.where(agreed, backed, 0.0), run, rise)
 
 
 def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Tensor:
@@ -65,13 +65,13 @@ def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Ten
     inside, whose steps are 1e-8 of its values.
     """
     here = network.values(points)
-    size = norms(points).clamp(min=TINY_SINGLE)[:, None]
+    size = row_norms(points).clamp(min=TINY_SINGLE)[:, None]
     steps = [(part * size).clamp(max=network.reach) for part in NOISE]
-    moves = [norms(network.values(points + step * direction) - here) for step in steps]
-    return 4 * torch.stack(moves).amax(0) + 64 * network.eps * norms(here)
+    moves = [row_norms(network.values(points + step * direction) - here) for step in steps]
+    return 4 * torch.stack(moves).amax(0) + 64 * network.eps * row_norms(here)
 
 
-def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
+def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> SecantSlopes:
     """The steepest secant found inside each segment, less its rounding error.
 
     Of the two halves of a segment one is at least as steep as the whole, so halving never loses:
@@ -88,7 +88,7 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
         Slopes of at least 0; 0 where the ends coincide or the network diverged. ``rise`` is less its rounding error.
     """
     low, high = network.values(near), network.values(far)
-    along = unit(far - near)
+    along = unit_rows(far - near)
     noise = torch.maximum(rounding_noise(network, near, along), rounding_noise(network, far, -along))
     shortest = max(1e-6, 1e5 * network.eps)  # a part of the points' size: they are rounded where the network works
     best = _slopes(near, far, low, high, noise, shortest)
@@ -101,12 +101,14 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> Slopes:
         near, far = torch.where(lower, near, middle), torch.where(lower, middle, far)
         low, high = torch.where(lower, low, between), torch.where(lower, between, high)
         found = _slopes(near, far, low, high, noise, shortest)
-        best = Slopes(*(torch.where(found.slope > best.slope, new, old) for new, old in zip(found, best, strict=True)))
+        best = SecantSlopes(
+            *(torch.where(found.slope > best.slope, new, old) for new, old in zip(found, best, strict=True))
+        )
     return best
 
 
-def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor, shortest: float) -> Slopes:
-    run, rise = norms(far - near), norms(high - low) - 2 * noise
+def _slopes(near: Tensor, far: Tensor, low: Tensor, high: Tensor, noise: Tensor, shortest: float) -> SecantSlopes:
+    run, rise = row_norms(far - near), row_norms(high - low) - 2 * noise
     slope = rise / torch.where(run > 0, run, 1.0)
-    good = slope.isfinite() & (slope > 0) & (run > shortest * (norms(near) + norms(far)))
-    return Slopes(torch.where(good, slope, 0.0), run, rise)
+    good = slope.isfinite() & (slope > 0) & (run > shortest * (row_norms(near) + row_norms(far)))
+    return SecantSlopes(torch.where(good, slope, 0.0), run, rise)

@@ -13,7 +13,7 @@ from normgauge.core.rounding import size_down, size_up
 from normgauge.instrument.rules.combine import entry_by_entry
 from normgauge.instrument.rules.flow import INF, Context, Diagonal, Flow, Gain, Transfer, endless, log_vector
 from normgauge.instrument.rules.registry import Family, spellings
-from normgauge.instrument.rules.worked import JUMPS, at_sample, equal, number, worst
+from normgauge.instrument.rules.worked import JUMPS, at_sample, equal, number, worst_sample
 from normgauge.instrument.trace.step import Step, Value
 
 rules = Family("activation")
@@ -278,7 +278,7 @@ def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, e
     ``formula`` says how: ``text = put in``, with {} where the deciding end of the range is put in.
     """
     log = log_vector(slope)
-    worked = equal(at_sample(log) + formula.format(number(float(end[worst(log)]))), log)
+    worked = equal(at_sample(log) + formula.format(number(float(end[worst_sample(log)]))), log)
     row = (slope * flow.row).nan_to_num(nan=INF, posinf=INF)
     return Transfer((Gain(log, form=Diagonal()),), row=row, low=low, high=high, worked=worked)
 
@@ -307,7 +307,7 @@ def steep_at_zero(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Holds:  where the input stays above a > 0; not Lipschitz otherwise.
     Source: derivative, decreasing in x.
     """
-    return steep(step.kind, incoming[0])
+    return steep_transfer(step.kind, incoming[0])
 
 
 @rules.add(*spellings("log1p"), claim="X.range")
@@ -325,7 +325,7 @@ def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
     return endless(found, "log1p of an input that is not bounded away from −1", flow.covers)
 
 
-def steep(kind: str, flow: Flow) -> Transfer:
+def steep_transfer(kind: str, flow: Flow) -> Transfer:
     """One of the maps of `steep_at_zero` on the range of ``flow``."""
     a, b = size_down(flow.low.clamp_min(0.0)), flow.high.clamp_min(0.0)
     slope, low, high, formula = {
@@ -354,7 +354,7 @@ def power(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     p = float(exponent)
     if p < 1 or (p != int(p) and bool((flow.low < 0).any())):
         if p in (0.5, -0.5, -1.0):
-            return steep({0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p], flow)
+            return steep_transfer({0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}[p], flow)
         return ctx.unknown(incoming, f"the power {p:g}")
     slope = size_up(p * flow.peak.pow(p - 1))
     low = ctx.full(0.0) if p == int(p) and int(p) % 2 == 0 else flow.low.sign() * flow.low.abs().pow(p)

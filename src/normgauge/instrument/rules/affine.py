@@ -22,7 +22,16 @@ from normgauge.instrument.rules.flow import (
     log_vector,
 )
 from normgauge.instrument.rules.registry import Family
-from normgauge.instrument.rules.worked import at_sample, equal, largest, number, result, sized, within, worst
+from normgauge.instrument.rules.worked import (
+    at_sample,
+    equal,
+    largest_term,
+    number,
+    result,
+    shape_words,
+    within,
+    worst_sample,
+)
 from normgauge.instrument.spectral.dense import dense_norm, to_double
 from normgauge.instrument.trace.step import Step, Value
 
@@ -45,7 +54,7 @@ def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Contex
         norm=stretch * flow.norm + house_up(shift),
         weight=weight if real else None,
         spectral=norm if real else None,
-        worked=within(f"‖W‖₂, W {sized(weight.shape)}", norm),
+        worked=within(f"‖W‖₂, W {shape_words(weight.shape)}", norm),
     )
 
 
@@ -108,7 +117,7 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         lengths["sup‖a‖"] = length(first, flow_a)
     gains = tuple(Gain(log_vector(size) + log_w) for size in lengths.values())
     logs = [g.log for g in gains]
-    put_in = largest(number(float(size[worst(*logs)])) for size in lengths.values())
-    text = f"{at_sample(*logs)}‖W‖·{largest(lengths)} = {result(log_w, 6)}·{put_in}"
+    put_in = largest_term(number(float(size[worst_sample(*logs)])) for size in lengths.values())
+    text = f"{at_sample(*logs)}‖W‖·{largest_term(lengths)} = {result(log_w, 6)}·{put_in}"
     found = Transfer(gains, weight=weight, worked=equal(text, *logs))
     return endless(found, "a product of two branches for which no bound is known in this scope", proved=False)

@@ -59,7 +59,7 @@ def plus(a: Poly, b: Poly, factor: float = 1.0) -> Poly:
     return total
 
 
-def times(a: Poly, b: Poly) -> Poly:
+def polynomial_product(a: Poly, b: Poly) -> Poly:
     """a·b, multiplied out.
 
     Raises:
@@ -87,7 +87,7 @@ def thawed(form: tuple[Any, ...]) -> Poly:
     return dict(form)
 
 
-def power(poly: Poly, p: float) -> Poly:
+def polynomial_power(poly: Poly, p: float) -> Poly:
     """poly^p: small integers multiplied out, roots kept as powers of one atom (√Q)^(−1) = Q^(−½).
 
     Raises:
@@ -96,7 +96,7 @@ def power(poly: Poly, p: float) -> Poly:
     if p in (1.0, 2.0, 3.0):
         result = poly
         for _ in range(int(p) - 1):
-            result = times(result, poly)
+            result = polynomial_product(result, poly)
         return result
     if not poly:
         raise Foreign
@@ -130,7 +130,7 @@ def mean(poly: Poly, dims: frozenset[int]) -> Poly:
         inside = tuple((a, p) for a, p in monomial if not fixed_along(a, dims))
         term: Poly = {outside: c}
         if inside:
-            term = times(term, {((("mean", dims, inside), 1.0),): 1.0})
+            term = polynomial_product(term, {((("mean", dims, inside), 1.0),): 1.0})
         total = plus(total, term)
     return total
 
@@ -207,11 +207,11 @@ class Reader:
                 raise Foreign
             return {(((FUNCTIONS[name], frozen(first)), 1.0),): 1.0}, gone
         if name == "neg":
-            return times(first, constant(-1.0)), gone
+            return polynomial_product(first, constant(-1.0)), gone
         exponent = step.get(1, "exponent") if name == "pow" else POWERS.get(name)
         if not isinstance(exponent, int | float):
             raise Foreign
-        return power(first, float(exponent)), gone
+        return polynomial_power(first, float(exponent)), gone
 
     def _binary(
         self, step: Step, name: str, first: Poly, gone: frozenset[int] | None
@@ -229,7 +229,7 @@ class Reader:
             return plus(first, second, alpha), gone
         if "sub" in name:
             return plus(first, second, -alpha), gone
-        return times(first, power(second, -1.0) if "div" in name else second), gone
+        return polynomial_product(first, polynomial_power(second, -1.0) if "div" in name else second), gone
 
     def _reduction(self, step: Step, name: str, value: Value) -> tuple[Poly, frozenset[int] | None]:
         poly, gone = self.read(step.args[0] if step.args else step.kwargs.get("input"))
@@ -258,16 +258,18 @@ class Reader:
         if name == "mean" or (name.endswith("_mean") and position == 1):
             return first
         if name == "sum":
-            return times(first, constant(float(n)))
-        second = mean(times(poly, poly), dims)
+            return polynomial_product(first, constant(float(n)))
+        second = mean(polynomial_product(poly, poly), dims)
         if "norm" in name:
-            return power(times(second, constant(float(n))), 0.5)
+            return polynomial_power(polynomial_product(second, constant(float(n))), 0.5)
         given = step.get(2, "unbiased", True)
         correction = step.kwargs.get("correction", 1 if given else 0)
         if n <= correction:
             raise Foreign
-        variance = times(plus(second, times(first, first), -1.0), constant(n / (n - correction)))
-        return variance if name.startswith("var") else power(variance, 0.5)
+        variance = polynomial_product(
+            plus(second, polynomial_product(first, first), -1.0), constant(n / (n - correction))
+        )
+        return variance if name.startswith("var") else polynomial_power(variance, 0.5)
 
     def _restored(self, step: Step, value: Value, gone: frozenset[int] | None) -> frozenset[int] | None:
         """Axes put back by a view that keeps the order of entries.

@@ -24,7 +24,7 @@ from normgauge.instrument.rules.flow import (
     log_vector,
 )
 from normgauge.instrument.rules.registry import Family
-from normgauge.instrument.rules.worked import at_sample, equal, largest, number, result, worst
+from normgauge.instrument.rules.worked import at_sample, equal, largest_term, number, result, worst_sample
 from normgauge.instrument.trace.step import Step, Value
 
 rules = Family("attention")
@@ -58,7 +58,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class AttentionSpread:
     """At the centre, for every query: √λmax of the values' and keys' covariance under its weights, and ‖Cov(v, k)‖."""
 
     v: Tensor
@@ -162,7 +162,7 @@ def reaches(step: Step, incoming: tuple[Flow, ...], ctx: Context, blocks: Blocks
     return found
 
 
-def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: bool) -> Spread:
+def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: bool) -> AttentionSpread:
     """Covariances of values and keys under every query's weights, at the centre."""
     # rows near 0 keep rounding small
     v = blocks.v[part] - blocks.v[part].mean(1, keepdim=True)
@@ -175,7 +175,7 @@ def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: boo
             for t, m in ((v, mean_v), (k, mean_k))
         )
         root_v, root_k = size_v.sqrt(), size_k.sqrt()
-        return Spread(root_v, root_k, root_v * root_k)
+        return AttentionSpread(root_v, root_k, root_v * root_k)
 
     def covariance(a: Tensor, mean_a: Tensor, b: Tensor, mean_b: Tensor) -> Tensor:
         outer = (a[..., :, None] * b[..., None, :]).flatten(-2)  # (blocks, keys, d_a·d_b)
@@ -184,7 +184,7 @@ def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: boo
         return largest_singular(second - mean_a[..., :, None] * mean_b[..., None, :]) + slack[:, None]
 
     root_v, root_k = covariance(v, mean_v, v, mean_v).sqrt(), covariance(k, mean_k, k, mean_k).sqrt()
-    return Spread(root_v, root_k, torch.minimum(covariance(v, mean_v, k, mean_k), root_v * root_k))
+    return AttentionSpread(root_v, root_k, torch.minimum(covariance(v, mean_v, k, mean_k), root_v * root_k))
 
 
 def chunks(blocks: Blocks, matrices: bool) -> Iterator[slice]:
@@ -201,7 +201,9 @@ def finite_min(*bounds: Tensor) -> Tensor:
     return torch.stack([b.nan_to_num(nan=INF, posinf=INF) for b in torch.broadcast_tensors(*bounds)]).amin(0)
 
 
-def part_gains(blocks: Blocks, part: slice, reach: dict[str, Reach], matrices: bool, spread: Spread | None) -> Tensor:
+def part_gains(
+    blocks: Blocks, part: slice, reach: dict[str, Reach], matrices: bool, spread: AttentionSpread | None
+) -> Tensor:
     """Gains in query, key and value, and the row factor of the keys, for a run of blocks: (4, blocks).
 
     See `attention` for the formulas; Δ is the largest change of a logit (up to a shift common to a row).
@@ -301,12 +303,12 @@ def _worked(step: Step, by_role: dict[str, Tensor], reach: dict[str, Reach], blo
     """The gains in the operands that move, and the longest rows that allow them."""
     moving = [name for i, name in enumerate(("query", "key", "value")) if isinstance(step.get(i, name), Value)]
     logs = [log_vector(by_role[name]) for name in moving]
-    sample = worst(*logs)
+    sample = worst_sample(*logs)
     letters = {"query": "q", "key": "k", "value": "v"}
     lengths = [number(float(reach[n].norm.reshape(len(logs[0]), -1)[sample].max())) for n in letters]
     facts = f"{blocks.k.shape[1]} keys, s = {number(abs(blocks.scale))}, R_q, R_k, R_v = {', '.join(lengths)}"
-    gains = largest(result(float(log[sample]), 6) for log in logs)
-    return equal(f"{at_sample(*logs)}{facts}; {largest(f'in {letters[n]}' for n in moving)} = {gains}", *logs)
+    gains = largest_term(result(float(log[sample]), 6) for log in logs)
+    return equal(f"{at_sample(*logs)}{facts}; {largest_term(f'in {letters[n]}' for n in moving)} = {gains}", *logs)
 
 
 def _work(blocks: Blocks) -> float:
@@ -317,7 +319,7 @@ def _work(blocks: Blocks) -> float:
     )
 
 
-def _spread(step: Step, blocks: Blocks, part: slice, ctx: Context, matrices: bool) -> Spread | None:
+def _spread(step: Step, blocks: Blocks, part: slice, ctx: Context, matrices: bool) -> AttentionSpread | None:
     """The centre's covariances, computed once for all scopes; None where the centre says nothing."""
     if ctx.scope.kind == "global" and (
         isinstance(step.get(0, "query"), Value) or isinstance(step.get(1, "key"), Value)

@@ -24,7 +24,16 @@ from normgauge.instrument.rules.flow import (
     log_vector,
 )
 from normgauge.instrument.rules.registry import Family, spellings
-from normgauge.instrument.rules.worked import JUMPS, at_sample, equal, largest, number, result, sized, worst
+from normgauge.instrument.rules.worked import (
+    JUMPS,
+    at_sample,
+    equal,
+    largest_term,
+    number,
+    result,
+    shape_words,
+    worst_sample,
+)
 from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.trace.step import Step, Value, axes_of
 
@@ -162,7 +171,7 @@ def _sum_worked(terms: list[str], gains: list[Gain]) -> str:
         what = "one branch, the constant adds nothing" if len(terms) == 1 else "2 branches that add, each as it is"
         return equal(what, *logs)
     branches = "" if len(terms) == 1 else ", the larger of 2 branches"
-    return equal(f"|α|·√copies{branches} = {largest(terms)}", *logs)
+    return equal(f"|α|·√copies{branches} = {largest_term(terms)}", *logs)
 
 
 def _row_copies(shape: torch.Size, out: torch.Size) -> int:
@@ -222,8 +231,8 @@ def _product_worked(gains: tuple[Gain, Gain], operands: tuple[Value, Value], out
     logs = [g.log for g in gains]
     blocks = [broadcast_copies(operand.tensor.shape, out.shape) > 1 for operand in operands]
     names = [f"sup‖block of {other}‖" if block else f"sup|{other}|" for other, block in zip("ba", blocks, strict=True)]
-    sizes = [result(float(log[worst(*logs)]), 6) for log in logs]
-    return equal(f"{at_sample(*logs)}{largest(names)} = {largest(sizes)}", *logs)
+    sizes = [result(float(log[worst_sample(*logs)]), 6) for log in logs]
+    return equal(f"{at_sample(*logs)}{largest_term(names)} = {largest_term(sizes)}", *logs)
 
 
 def _block(operand: Value, other: Value, flow: Flow, out: Tensor, ctx: Context) -> Tensor:
@@ -282,7 +291,7 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
 def _constant_words(symbol: str, size: Tensor, plain: bool) -> str:
     if size.numel() == 1 and plain:
         return f"|{symbol}|"
-    return f"{f'max|{symbol}|' if plain else f'largest ‖block of {symbol}‖'} over c ({sized(size.shape)})"
+    return f"{f'max|{symbol}|' if plain else f'largest ‖block of {symbol}‖'} over c ({shape_words(size.shape)})"
 
 
 def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
@@ -342,13 +351,13 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 def _quotient_worked(gains: list[Gain], size_a: Tensor, floor: Tensor, repeats: list[int]) -> str:
     """The gain in a numerator that moves, and in the denominator."""
     logs = [g.log for g in gains]
-    sample = worst(*logs)
+    sample = worst_sample(*logs)
     size, least = number(float(size_a[sample])), number(float(floor[sample]))
     by_a, by_b = ("" if n == 1 else f"·√{n}" for n in repeats)
     terms = [f"1/{least}{by_a}", f"{size}/{least}²{by_b}"][-len(logs) :]
     names = ["1/inf|b|", "sup|a|/inf|b|²"][-len(logs) :]
     copied = ", times √copies" if max(repeats) > 1 else ""
-    return equal(f"{at_sample(*logs)}{largest(names)}{copied} = {largest(terms)}", *logs)
+    return equal(f"{at_sample(*logs)}{largest_term(names)}{copied} = {largest_term(terms)}", *logs)
 
 
 def reduced_axes(step: Step, data: Tensor) -> tuple[int, ...]:

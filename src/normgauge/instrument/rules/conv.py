@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from normgauge.core.rounding import TINY_SINGLE, house_up, log_root
 from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed, Transfer
 from normgauge.instrument.rules.registry import Family
-from normgauge.instrument.rules.worked import sized, within
-from normgauge.instrument.spectral.conv import ConvSpec, apply, conv_norm
+from normgauge.instrument.rules.worked import shape_words, within
+from normgauge.instrument.spectral.conv import ConvSpec, apply_conv, conv_norm
 from normgauge.instrument.spectral.conv_operator import per_axis
 from normgauge.instrument.spectral.enclosure import Enclosure
 from normgauge.instrument.trace.step import Step, Value
@@ -29,7 +29,7 @@ BY = {
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
-class Layer(NamedTuple):
+class ConvLayer(NamedTuple):
     """A convolution as called: everything but the input."""
 
     weight: Tensor
@@ -48,7 +48,7 @@ def padding_pairs(padding: Any, weight: Tensor, dilation: tuple[int, ...]) -> tu
     return tuple((p, p) for p in per_axis(padding, axes))
 
 
-def conv_layer(step: Step, data: Tensor) -> Layer | str:
+def conv_layer(step: Step, data: Tensor) -> ConvLayer | str:
     """Weight, bias and layout of a convolution step, or why it is not one."""
     module: Any = step.module
     transposed = isinstance(module, TRANSPOSED) or (module is None and "transpose" in step.kind)
@@ -67,10 +67,10 @@ def conv_layer(step: Step, data: Tensor) -> Layer | str:
         plain = ConvSpec(size, stride, pairs, dilation, groups, True).output_size(weight)
         extra = tuple(o - p for o, p in zip(out, plain, strict=True))
     spec = ConvSpec(size, stride, pairs, dilation, groups, transposed, extra, mode)
-    return Layer(weight, bias, spec)
+    return ConvLayer(weight, bias, spec)
 
 
-def enclosed(layer: Layer, ctx: Context) -> Enclosure:
+def conv_enclosure(layer: ConvLayer, ctx: Context) -> Enclosure:
     """The enclosure of the layer's norm, computed once for all scopes."""
     key = ("conv", id(layer.weight), layer.spec)
     if key not in ctx.cache:
@@ -79,10 +79,10 @@ def enclosed(layer: Layer, ctx: Context) -> Enclosure:
     return found
 
 
-def layout(layer: Layer) -> str:
+def layout(layer: ConvLayer) -> str:
     """Kernel, input size and every option that is not torch's default, in words."""
     spec = layer.spec
-    words = [f"K {sized(layer.weight.shape)} on {sized(spec.input_size)}", f"stride {_brief(spec.stride)}"]
+    words = [f"K {shape_words(layer.weight.shape)} on {shape_words(spec.input_size)}", f"stride {_brief(spec.stride)}"]
     words.append(f"padding {_brief([left if left == right else (left, right) for left, right in spec.padding])}")
     extras = (("dilation", _brief(spec.dilation), "1"), ("groups", str(spec.groups), "1"))
     words += [f"{name} {value}" for name, value, usual in extras if value != usual]
@@ -94,7 +94,7 @@ def _brief(values: Sequence[Any]) -> str:
     return str(values[0]) if len(set(values)) == 1 else "×".join(str(v) for v in values)
 
 
-def computes(layer: Layer, step: Step) -> bool:
+def computes(layer: ConvLayer, step: Step) -> bool:
     """Whether the layer, by its weight and layout alone, gives what the step gave on its first image.
 
     A subclass may keep ``forward`` and change what it calls, as weight standardization does: its weight says nothing.
@@ -103,7 +103,7 @@ def computes(layer: Layer, step: Step) -> bool:
     image, wanted = (v[0].tensor.detach().double() for v in (step.inputs, step.outputs))
     image, wanted = image.reshape(-1, *image.shape[-1 - axes :])[:1], wanted.reshape(-1, *wanted.shape[-1 - axes :])[:1]
     with torch.no_grad():
-        got = apply(layer.weight.detach().double(), image, layer.spec)
+        got = apply_conv(layer.weight.detach().double(), image, layer.spec)
         if layer.bias is not None:
             got = got + layer.bias.detach().double().reshape(-1, *(1,) * axes)
     if got.shape != wanted.shape:
@@ -130,7 +130,7 @@ def log_windows(weight: Tensor, spec: ConvSpec) -> float:
     return log_root(windows)
 
 
-def reach(layer: Layer, flow: Flow) -> tuple[Tensor, Tensor]:
+def conv_range(layer: ConvLayer, flow: Flow) -> tuple[Tensor, Tensor]:
     """Range of the output: bias ± (Σ|K| into a channel)·sup|x|; padding copies entries or puts zeros."""
     size = layer.weight.detach().double().abs().cpu()
     if layer.spec.transposed:
@@ -167,9 +167,9 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
         raise SamplesMixed(f"{step.kind} over the samples' axis")
     if not computes(layer, step):
         return ctx.unknown(incoming, f"{step.kind} does not compute the convolution by its weight")
-    found = enclosed(layer, ctx)
+    found = conv_enclosure(layer, ctx)
     norm = found.log
-    low, high = reach(layer, incoming[0])
+    low, high = conv_range(layer, incoming[0])
     gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(layer.weight, layer.spec, channel))
     return Transfer(
         (gain,),

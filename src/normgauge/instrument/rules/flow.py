@@ -91,7 +91,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Normal:
+class NormalizerMap:
     """diag(gamma)·M with ‖row c of M‖ at most exp(log_inverse[sample, c]); gamma lies on ``axis`` of the output.
 
     ``centred`` says that M ignores a constant added along the last axis (so that a linear map before it may be
@@ -104,7 +104,7 @@ class Normal:
     log_inverse: Tensor
 
 
-Form = Diagonal | Commute | Move | Matrix | Kernel | Normal
+Form = Diagonal | Commute | Move | Matrix | Kernel | NormalizerMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def log_vector(values: Tensor) -> Tensor:
     return log_above(values.to(torch.float64).log())
 
 
-def times(gain: Tensor, amount: Tensor) -> Tensor:
+def apply_gain(gain: Tensor, amount: Tensor) -> Tensor:
     """exp(gain)·amount with 0·∞ = ∞: an infinite factor means "no bound"."""
     product = gain.exp() * amount
     return torch.where(torch.isinf(amount) | torch.isinf(gain) & (gain > 0), INF, product).nan_to_num(
@@ -246,12 +246,12 @@ def times(gain: Tensor, amount: Tensor) -> Tensor:
     )
 
 
-def chain(gain: Tensor, slope: Tensor) -> Tensor:
+def chain_gains(gain: Tensor, slope: Tensor) -> Tensor:
     """log of the product of two constants; +inf absorbs."""
     return torch.where((gain == INF) | (slope == INF), INF, gain + slope)
 
 
-def join(logs: list[Tensor], disjoint: bool) -> Tensor:
+def join_logs(logs: list[Tensor], disjoint: bool) -> Tensor:
     """log of Σ exp(l), or of √Σ exp(l)² for disjoint parts, rounded outwards."""
     stacked = torch.stack(logs)
     if len(logs) == 1:
@@ -269,20 +269,22 @@ def endless(transfer: Transfer, why: str, proved: bool) -> Transfer:
     return replace(transfer, unbounded=why) if proved else replace(transfer, no_bound=why)
 
 
-def settle(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: Context) -> Flow:
+def settle_flow(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: Context) -> Flow:
     """The flow behind a step: slopes through its gains, everything else the best of what is known."""
-    slope = join([chain(g.log, f.slope) for g, f in zip(transfer.gains, incoming, strict=True)], transfer.disjoint)
-    parts = [times(g.log, f.radius) for g, f in zip(transfer.gains, incoming, strict=True)]
+    slope = join_logs(
+        [chain_gains(g.log, f.slope) for g, f in zip(transfer.gains, incoming, strict=True)], transfer.disjoint
+    )
+    parts = [apply_gain(g.log, f.radius) for g, f in zip(transfer.gains, incoming, strict=True)]
     radius = torch.stack(parts).square().sum(0).sqrt() if transfer.disjoint else torch.stack(parts).sum(0)
     if transfer.radius is not None:
         radius = torch.minimum(radius, transfer.radius)
     axis = incoming[0].axis if transfer.axis is None else transfer.axis
     row = radius if transfer.row is None else torch.minimum(radius, transfer.row)
-    flow = anchored(centre, slope, size_up(radius), size_up(row), axis, ctx, transfer)
+    flow = anchored_flow(centre, slope, size_up(radius), size_up(row), axis, ctx, transfer)
     return replace(flow, covers=transfer.onto and len(incoming) == 1 and incoming[0].covers)
 
 
-def anchored(
+def anchored_flow(
     centre: Tensor, slope: Tensor, radius: Tensor, row: Tensor, axis: int, ctx: Context, known: Transfer | None = None
 ) -> Flow:
     """Tighten norms and ranges with the centre: a row moves by at most ``row``, and so does each of its entries."""

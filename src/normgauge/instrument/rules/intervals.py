@@ -32,7 +32,7 @@ class Box:
         return Box(torch.full_like(self.lo, value), torch.full_like(self.lo, value))
 
     def __add__(self, other: Box, /) -> Box:
-        return widened(self.lo + other.lo, self.hi + other.hi)
+        return widened_box(self.lo + other.lo, self.hi + other.hi)
 
     def __neg__(self) -> Box:
         return Box(-self.hi, -self.lo)
@@ -42,12 +42,12 @@ class Box:
             return self.power(2.0)
         ends = torch.stack([a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)])
         lost = ends.isnan().any(0)  # 0·∞
-        return widened(torch.where(lost, -INF, ends.amin(0)), torch.where(lost, INF, ends.amax(0)))
+        return widened_box(torch.where(lost, -INF, ends.amin(0)), torch.where(lost, INF, ends.amax(0)))
 
     def inverse(self) -> Box:
         """1/x; everything where x may be 0."""
         across = (self.lo <= 0) & (self.hi >= 0)
-        return widened(torch.where(across, -INF, 1 / self.hi), torch.where(across, INF, 1 / self.lo))
+        return widened_box(torch.where(across, -INF, 1 / self.hi), torch.where(across, INF, 1 / self.lo))
 
     def power(self, p: float) -> Box:
         """x^p; everything where it is not defined."""
@@ -58,22 +58,22 @@ class Box:
             if int(p) % 2 == 0:
                 across = (self.lo <= 0) & (self.hi >= 0)
                 low, high = torch.where(across, 0.0, torch.minimum(low, high)), torch.maximum(low, high)
-                found = widened(low, high)
+                found = widened_box(low, high)
                 return Box(found.lo.clamp_min(0.0), found.hi)
-            return widened(low, high)
+            return widened_box(low, high)
         wrong = self.lo < 0
-        found = widened(self.lo.clamp_min(0.0).pow(p), self.hi.clamp_min(0.0).pow(p))
+        found = widened_box(self.lo.clamp_min(0.0).pow(p), self.hi.clamp_min(0.0).pow(p))
         return Box(torch.where(wrong, -INF, found.lo.clamp_min(0.0)), torch.where(wrong, INF, found.hi))
 
     def exp(self) -> Box:
         """e^x."""
-        found = widened(self.lo.exp(), self.hi.exp())
+        found = widened_box(self.lo.exp(), self.hi.exp())
         return Box(found.lo.clamp_min(0.0), found.hi)
 
     def log(self) -> Box:
         """log x; everything where x may be negative."""
         wrong = self.lo < 0
-        found = widened(self.lo.clamp_min(0.0).log(), self.hi.clamp_min(0.0).log())
+        found = widened_box(self.lo.clamp_min(0.0).log(), self.hi.clamp_min(0.0).log())
         return Box(torch.where(wrong, -INF, found.lo), torch.where(wrong, INF, found.hi))
 
     def absolute(self) -> Box:
@@ -104,7 +104,7 @@ class Box:
             value, slope = (self._wave(wave) for wave in turned[:2])
             return value, slope if turned[2] > 0 else -slope
         function = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "erf": torch.erf}[name]
-        value = widened(function(self.lo), function(self.hi))
+        value = widened_box(function(self.lo), function(self.hi))
         value = Box(value.lo.clamp_min(0.0 if name == "sigmoid" else -1.0), value.hi.clamp_max(1.0))
         if name == "erf":
             return value, (-self.power(2.0)).exp() * self.number(2 / math.sqrt(math.pi))
@@ -114,12 +114,12 @@ class Box:
     def _wave(self, function: Callable[[Tensor], Tensor]) -> Box:
         """A wave of slope at most 1 over a box: its value in the middle and half the width of the box."""
         middle, half = (self.lo + self.hi) / 2, (self.hi - self.lo) / 2 * (1 + LOOSE)
-        found = widened((function(middle) - half).clamp_min(-1.0), (function(middle) + half).clamp_max(1.0))
+        found = widened_box((function(middle) - half).clamp_min(-1.0), (function(middle) + half).clamp_max(1.0))
         lost = ~half.isfinite()
         return Box(torch.where(lost, -1.0, found.lo), torch.where(lost, 1.0, found.hi))
 
 
-def widened(lo: Tensor, hi: Tensor) -> Box:
+def widened_box(lo: Tensor, hi: Tensor) -> Box:
     """A box a little larger; what is no number becomes everything."""
     lo, hi = lo - LOOSE * lo.abs() - TINY, hi + LOOSE * hi.abs() + TINY
     return Box(lo.nan_to_num(nan=-INF, posinf=INF, neginf=-INF), hi.nan_to_num(nan=INF, posinf=INF, neginf=-INF))
@@ -324,7 +324,7 @@ class Tail:
         if self.hi == INF:
             return INF
         if self.hi <= 0:
-            floor = least(self.p, self.q, self.start)
+            floor = tail_infimum(self.p, self.q, self.start)
             return self.hi * floor if floor else 0.0
         return self.hi * peak(self.p, self.q, self.start)
 
@@ -336,7 +336,7 @@ def peak(p: float, q: Fraction, start: float) -> float:
     return _value(p, q, start if q == 0 or p <= 0 else max(start, p / -float(q)), STEPS)
 
 
-def least(p: float, q: Fraction, start: float) -> float:
+def tail_infimum(p: float, q: Fraction, start: float) -> float:
     """Infimum of t^p·e^(qt) on t ≥ start."""
     if q < 0 or (q == 0 and p < 0):
         return 0.0

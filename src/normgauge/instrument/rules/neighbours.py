@@ -13,7 +13,7 @@ PASSING = ("Dropout", "dropout", "Identity", "contiguous")  # every entry stays 
 IsMap = Callable[[Step], bool]
 
 
-def maker(value: Value, is_map: IsMap) -> Step | None:
+def making_map(value: Value, is_map: IsMap) -> Step | None:
     """The linear map that made a value, also through steps that pass it on; None where something else did."""
     step = value.step
     while step is not None and step.kind in PASSING and len(step.inputs) == 1:
@@ -21,15 +21,15 @@ def maker(value: Value, is_map: IsMap) -> Step | None:
     return step if step is not None and len(step.inputs) == 1 and is_map(step) else None
 
 
-def takers(trace: Trace, value: Value) -> list[Step]:
+def reading_steps(trace: Trace, value: Value) -> list[Step]:
     """The steps that read a value, each once."""
     return list({step.index: step for step in trace.consumers.get(value.index, ())}.values())
 
 
-def fed(trace: Trace, native: torch.dtype, is_map: IsMap) -> Iterator[tuple[Step, Step, Normalizer]]:
+def fed_normalizers(trace: Trace, native: torch.dtype, is_map: IsMap) -> Iterator[tuple[Step, Step, Normalizer]]:
     """Every linear map whose output a normalizer alone reads: the map, the normalizer's step, and what that is."""
     for step in trace.steps:
         form = of_step(step, native)
-        first = None if form is None else maker(step.inputs[0], is_map)
-        if form is not None and first is not None and takers(trace, first.outputs[0]) == [step]:
+        first = None if form is None else making_map(step.inputs[0], is_map)
+        if form is not None and first is not None and reading_steps(trace, first.outputs[0]) == [step]:
             yield first, step, form

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normgauge.core.rounding import house_up, log_inward, log_outward
 from normgauge.instrument.rules.flow import Context, Diagonal, Flow, Gain, SamplesMixed, Transfer
-from normgauge.instrument.rules.normalizer import Normalizer, known, targets
+from normgauge.instrument.rules.normalizer import Normalizer, known_normalizer, targets
 from normgauge.instrument.rules.registry import Family
 from normgauge.instrument.rules.spread import groupwise, sigma_facts
 from normgauge.instrument.rules.worked import equal, number
@@ -73,7 +73,7 @@ def batch_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  eval: everywhere, exactly. train: for the map of the whole batch, in the scope asked for.
     Source: Ioffe & Szegedy 2015; the ℓ2 norm over channels printed elsewhere is √C too large.
     """
-    norm = known(step, ctx.dtype)
+    norm = known_normalizer(step, ctx.dtype)
     if norm.stored is None:
         return train_statistics(step.inputs[0].tensor, norm, incoming[0], ctx)
     return channel_affine(norm, incoming[0], ctx)

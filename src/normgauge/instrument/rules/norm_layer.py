@@ -12,10 +12,10 @@ from torch import Tensor
 from normgauge.core.rounding import log_above, size_up
 from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Transfer
 from normgauge.instrument.rules.norm_batch import channel_affine, within_rows
-from normgauge.instrument.rules.normalizer import FLOOR, Normalizer, arguments, known, targets
+from normgauge.instrument.rules.normalizer import FLOOR, Normalizer, arguments, known_normalizer, targets
 from normgauge.instrument.rules.registry import Family
 from normgauge.instrument.rules.spread import groupwise
-from normgauge.instrument.rules.worked import at_sample, equal, number, worst
+from normgauge.instrument.rules.worked import at_sample, equal, number, worst_sample
 from normgauge.instrument.trace.step import Step
 
 rules = Family("norm_layer")
@@ -51,7 +51,7 @@ def layer_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  everywhere with ε alone; on a ball with σ ≥ σ(x0) − ρ/√n; at a point with σ(x0).
     Source: Jacobian of Ba, Kiros & Hinton 2016, section 3.
     """
-    return over_last(step, known(step, ctx.dtype), incoming[0], ctx)
+    return over_last(step, known_normalizer(step, ctx.dtype), incoming[0], ctx)
 
 
 @rules.add(*targets("rms"), claim="X.rmsnorm")
@@ -64,7 +64,7 @@ def rms_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
             that of the precision torch computes in: float64's own, else float32's.
     Source: Zhang & Sennrich 2019.
     """
-    return over_last(step, known(step, ctx.dtype), incoming[0], ctx)
+    return over_last(step, known_normalizer(step, ctx.dtype), incoming[0], ctx)
 
 
 @rules.add(*targets("group"), claim="T.L3")
@@ -76,7 +76,7 @@ def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
     Holds:  as for layer normalization, group by group.
     Source: Wu & He 2018.
     """
-    norm = known(step, ctx.dtype)
+    norm = known_normalizer(step, ctx.dtype)
     return by_channel_groups(step, norm.count, norm, incoming[0], ctx)
 
 
@@ -105,7 +105,7 @@ def instance_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Trans
     Holds:  as for layer normalization, channel by channel.
     Source: Ulyanov, Vedaldi & Lempitsky 2016.
     """
-    norm, data = known(step, ctx.dtype), step.inputs[0].tensor
+    norm, data = known_normalizer(step, ctx.dtype), step.inputs[0].tensor
     if step.module is not None and data.ndim == step.module._get_no_batch_dim():
         return Transfer((Gain(ctx.full(INF)),), unknown="an unbatched input")
     if norm.stored is not None:
@@ -176,7 +176,7 @@ def normalize(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def _normalize_worked(log: Tensor, lengths: Tensor, reach: Tensor, eps: float) -> str:
-    sample = worst(log)
+    sample = worst_sample(log)
     length, moved = float(lengths[sample].min()), float(reach[sample])
     if math.isinf(moved):
         return equal(f"1/ε = 1/{number(eps)}", log)

@@ -202,7 +202,7 @@ def arguments(step: Step) -> dict[str, Any]:
     return {name: step.get(k, name) for k, name in enumerate(names, 1)}
 
 
-def known(step: Step, native: torch.dtype) -> Normalizer:
+def known_normalizer(step: Step, native: torch.dtype) -> Normalizer:
     """The same for a step that has a rule because it is a normalizer.
 
     Raises:

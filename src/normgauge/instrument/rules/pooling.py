@@ -14,8 +14,8 @@ from normgauge.core.interval import LogInterval
 from normgauge.core.rounding import STEPS, house_down, house_up, log_root, log_root_below, size_up
 from normgauge.instrument.rules.flow import INF, Commute, Context, Flow, Gain, Transfer
 from normgauge.instrument.rules.registry import Family, spellings
-from normgauge.instrument.rules.shape import rerun
-from normgauge.instrument.rules.worked import equal, sized, within
+from normgauge.instrument.rules.shape import rerun_step
+from normgauge.instrument.rules.worked import equal, shape_words, within
 from normgauge.instrument.spectral.conv_operator import per_axis
 from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.trace.step import Step
@@ -55,7 +55,7 @@ def overlap(inputs: int, outputs: int, kernel: int, stride: int, padding: int, d
     return int(torch.bincount(place[inside], minlength=1).max()), int(inside.sum(1).min())
 
 
-def overlaps(
+def window_overlaps(
     step: Step, axes: int, kernel: Any, stride: Any, padding: Any = 0, dilation: Any = 1
 ) -> list[tuple[int, int]]:
     """`overlap` along each of the last ``axes`` axes; windows that are given no stride lie side by side."""
@@ -64,7 +64,7 @@ def overlaps(
     return [overlap(*line) for line in zip(*sizes, *options, strict=True)]
 
 
-def counted(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer:
+def window_transfer(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer:
     """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
     windows = math.prod(by_axis)
     lo = log_root_below(windows) if ctx.scope.kind == "global" else -INF
@@ -87,10 +87,10 @@ def max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     axes = spatial(step)
     keep_apart(step, incoming[0], ctx, axes)
     options = [step.option(i, n, d) for i, n, d in ((2, "stride", None), (3, "padding", 0), (4, "dilation", 1))]
-    found = overlaps(step, axes, step.option(1, "kernel_size"), *options)
+    found = window_overlaps(step, axes, step.option(1, "kernel_size"), *options)
     if min(least for _, least in found) == 0:
         return ctx.unknown(incoming, "a pooling window that holds nothing but padding")
-    return counted(incoming[0], ctx, axes, [most for most, _ in found])
+    return window_transfer(incoming[0], ctx, axes, [most for most, _ in found])
 
 
 @rules.add(
@@ -113,7 +113,7 @@ def adaptive_max_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> T
         for i in range(m):
             count[i * n // m : -(-(i + 1) * n // m)] += 1
         windows.append(int(count.max()))
-    return counted(incoming[0], ctx, axes, windows)
+    return window_transfer(incoming[0], ctx, axes, windows)
 
 
 @rules.add(*spellings(*each("LPPool"), *each("lp_pool")), claim="X.pool.max")
@@ -131,8 +131,8 @@ def lp_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if ceil or not (power == INF or (power >= 2 and power % 2 == 0)):
         return ctx.unknown(incoming, f"power-average pooling with p = {power:g}" + (" and ceil_mode" if ceil else ""))
     kernel = per_axis(step.option(2, "kernel_size"), axes)
-    windows = overlaps(step, axes, kernel, step.option(3, "stride"))
-    found = counted(incoming[0], ctx, axes, [most for most, _ in windows])
+    windows = window_overlaps(step, axes, kernel, step.option(3, "stride"))
+    found = window_transfer(incoming[0], ctx, axes, [most for most, _ in windows])
     top = size_up(incoming[0].peak * math.prod(kernel) ** (0.0 if power == INF else 1 / power))
     return replace(found, low=ctx.full(0.0), high=top)
 
@@ -149,7 +149,7 @@ def line_matrices(step: Step, axes: int) -> tuple[list[Tensor], Tensor, float]:
     data = step.inputs[0].tensor
     size = data.shape[-axes:]
     plain = torch.ones(1, 1, *size, dtype=torch.float64, device=data.device)
-    flat = rerun(step, [plain])[0][0, 0]
+    flat = rerun_step(step, [plain])[0][0, 0]
     place = (flat.abs() == flat.abs().max()).nonzero()[0].tolist()
     matrices = []
     for axis, n in enumerate(size):
@@ -158,12 +158,14 @@ def line_matrices(step: Step, axes: int) -> tuple[list[Tensor], Tensor, float]:
         batch = unit.reshape(shape).expand(n, 1, *size)
         step_size = max(1, CHUNK // max(math.prod(size), flat.numel()))
         where = [slice(None), 0, *(slice(None) if a == axis else place[a] for a in range(axes))]
-        parts = [rerun(step, [batch[i : i + step_size].contiguous()])[0][tuple(where)] for i in range(0, n, step_size)]
+        parts = [
+            rerun_step(step, [batch[i : i + step_size].contiguous()])[0][tuple(where)] for i in range(0, n, step_size)
+        ]
         matrices.append(torch.cat(parts))
     return matrices, flat, float(flat[tuple(place)])
 
 
-def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -> Transfer:
+def separable_transfer(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -> Transfer:
     """The transfer of a linear layer that is a product of one matrix per axis, each run on unit vectors in float64."""
     flow = incoming[0]
     keep_apart(step, flow, ctx, axes)
@@ -179,7 +181,7 @@ def separable(step: Step, incoming: tuple[Flow, ...], ctx: Context, axes: int) -
     shift = (axes - 1) * math.log(abs(scale))
     log_hi, log_lo = norm.hi - shift + STEPS, norm.lo - shift - STEPS
     low, high = weighted_range(matrices, flat, scale, flow)
-    sizes = [sized(v[0].tensor.shape[-axes:]) for v in (step.inputs, step.outputs)]
+    sizes = [shape_words(v[0].tensor.shape[-axes:]) for v in (step.inputs, step.outputs)]
     text = f"‖{'⊗'.join('A₁A₂A₃'[2 * i : 2 * i + 2] for i in range(axes))}‖ from {sizes[0]} to {sizes[1]} pixels"
     worked = within(text, LogInterval(min(log_lo, log_hi), log_hi))
     return Transfer((Gain(ctx.full(log_hi), log_lo, channelwise(axes)),), low=low, high=high, worked=worked)
@@ -210,7 +212,7 @@ def avg_pool(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Holds:  everywhere, exactly (padding, count_include_pad, divisor_override and ceil_mode included).
     Source: the divisor of a window is a product over the axes; norm of a Kronecker product.
     """
-    return separable(step, incoming, ctx, spatial(step))
+    return separable_transfer(step, incoming, ctx, spatial(step))
 
 
 @rules.add(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, F.interpolate, claim="X.pool.average")
@@ -222,7 +224,7 @@ def interpolate(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     Holds:  everywhere, exactly.
     Source: weights of every mode are products over the axes; norm of a Kronecker product.
     """
-    return separable(step, incoming, ctx, step.inputs[0].tensor.ndim - 2)
+    return separable_transfer(step, incoming, ctx, step.inputs[0].tensor.ndim - 2)
 
 
 @rules.add(nn.Fold, F.fold, claim="X.copies")
@@ -237,7 +239,7 @@ def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     data, flow = step.inputs[0].tensor, incoming[0]
     keep_apart(step, flow, ctx, 2)
     patches = math.prod(per_axis(step.option(2, "kernel_size"), 2))
-    count = int(rerun(step, [torch.ones(1, patches, data.shape[-1], dtype=torch.float64)])[0].max().round())
+    count = int(rerun_step(step, [torch.ones(1, patches, data.shape[-1], dtype=torch.float64)])[0].max().round())
     if count == 0:
         return ctx.unknown(incoming, "a fold that keeps nothing")
     reach = count * flow.peak

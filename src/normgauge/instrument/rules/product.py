@@ -22,7 +22,7 @@ from normgauge.instrument.rules.flow import (
     endless,
     log_vector,
 )
-from normgauge.instrument.rules.worked import at_sample, equal, largest, result, sized, within, worst
+from normgauge.instrument.rules.worked import at_sample, equal, largest_term, result, shape_words, within, worst_sample
 from normgauge.instrument.spectral.dense import dense_norm, norms_squared, to_double
 from normgauge.instrument.trace.step import Value
 
@@ -60,7 +60,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class EinsumProduct:
     """out = Σ over ``inner`` letters of first·second."""
 
     first: Operand
@@ -109,7 +109,7 @@ def squeezed(one: Operand, out_sizes: dict[str, int]) -> Operand:
     return Operand(data, letters, replace(flow, axis=axis), whole=False)
 
 
-def sample_axis(product: Product, ctx: Context) -> int:
+def sample_axis(product: EinsumProduct, ctx: Context) -> int:
     """Where the samples lie in the result.
 
     Raises:
@@ -125,7 +125,7 @@ def sample_axis(product: Product, ctx: Context) -> int:
     return product.out.index(letter)
 
 
-def transfer_of(product: Product, ctx: Context) -> Transfer:
+def transfer_of(product: EinsumProduct, ctx: Context) -> Transfer:
     """One tracked side or two."""
     axis = sample_axis(product, ctx)
     if product.first.flow is not None and product.second.flow is not None:
@@ -135,7 +135,7 @@ def transfer_of(product: Product, ctx: Context) -> Transfer:
     return by_constant(product, product.second, product.first, ctx, axis)
 
 
-def form_of(moving: Operand, product: Product) -> Commute | None:
+def form_of(moving: Operand, product: EinsumProduct) -> Commute | None:
     """Weights pass on every axis that keeps its place; only the summed one is mixed."""
     if len(product.inner) != 1 or not moving.whole or len(product.out) != len(moving.letters):
         return None
@@ -143,7 +143,7 @@ def form_of(moving: Operand, product: Product) -> Commute | None:
     return Commute((moving.letters.index(product.inner),)) if kept else None
 
 
-def by_constant(product: Product, moving: Operand, constant: Operand, ctx: Context, axis: int) -> Transfer:
+def by_constant(product: EinsumProduct, moving: Operand, constant: Operand, ctx: Context, axis: int) -> Transfer:
     """A branch times a constant: block diagonal with the constant's matrices, so exactly their largest norm."""
     flow, inner, batch = moving.flow, product.inner, product.batch
     assert flow is not None
@@ -166,14 +166,14 @@ def by_constant(product: Product, moving: Operand, constant: Operand, ctx: Conte
         row, length = ((stretch * size).nan_to_num(nan=INF, posinf=INF) for size in (flow.row, flow.norm))
     reach = (_row_sum(constant, product, "") * flow.peak).nan_to_num(nan=INF, posinf=INF)
     gain = Gain(ctx.full(norm.hi), norm.lo, form_of(moving, product))
-    text = f"‖C‖₂, C {sized(matrix.shape)}"
+    text = f"‖C‖₂, C {shape_words(matrix.shape)}"
     if matrix.ndim > 2:
-        text = f"largest ‖C_b‖₂ of {math.prod(matrix.shape[:-2])} matrices, C_b {sized(matrix.shape[-2:])}"
+        text = f"largest ‖C_b‖₂ of {math.prod(matrix.shape[:-2])} matrices, C_b {shape_words(matrix.shape[-2:])}"
     worked = within(text, norm)
     return Transfer((gain,), row=row, norm=length, low=-reach, high=reach, axis=axis, worked=worked)
 
 
-def _row_sum(constant: Operand, product: Product, along: str) -> float:
+def _row_sum(constant: Operand, product: EinsumProduct, along: str) -> float:
     """Largest Σ|c| over the summed letters, each |c| at its largest ``along`` a letter of the constant."""
     size = constant.data.abs()
     if along and along in constant.letters:
@@ -191,7 +191,7 @@ def centre_norms(blocks: Tensor) -> Tensor:
     return house_up(torch.minimum(quick, norms_squared(blocks)[1].sqrt()))
 
 
-def supremum(side: Operand, product: Product, ctx: Context) -> Tensor:
+def supremum(side: Operand, product: EinsumProduct, ctx: Context) -> Tensor:
     """sup over the scope of the largest spectral norm of a side's matrices, a sample.
 
     min(‖centre‖ + radius of the block, √rows·(longest row), √entries·(largest entry))
@@ -215,7 +215,7 @@ def supremum(side: Operand, product: Product, ctx: Context) -> Tensor:
     return house_up(best)
 
 
-def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
+def of_branches(product: EinsumProduct, ctx: Context, axis: int) -> Transfer:
     """Two tracked sides: the product rule with sup‖A‖ and sup‖B‖ over the scope."""
     first, second = product.first, product.second
     a, b = first.flow, second.flow
@@ -235,7 +235,7 @@ def of_branches(product: Product, ctx: Context, axis: int) -> Transfer:
     peak = house_up(peak).nan_to_num(nan=INF, posinf=INF)
     low = ctx.full(0.0) if bool((a.low >= 0).all() and (b.low >= 0).all()) else -peak
     logs = [g.log for g in gains]
-    sizes = largest(result(float(log[worst(*logs)]), 6) for log in logs)
+    sizes = largest_term(result(float(log[worst_sample(*logs)]), 6) for log in logs)
     worked = equal(f"{at_sample(*logs)}max(sup‖B‖, sup‖A‖) = {sizes}", *logs)
     found = Transfer(gains, row=row, norm=norm, low=low, high=peak, axis=axis, worked=worked)
     return endless(found, "a product of branches for which no bound is known in this scope", proved=False)
@@ -251,7 +251,7 @@ def matmul_letters(a: torch.Size, b: torch.Size) -> tuple[str, str, str]:
     return first, second, batch + (rows if len(a) > 1 else "") + (columns if len(b) > 1 else "")
 
 
-def build(pair: tuple[Any, Any], equation: str, flows: list[Flow]) -> Product:
+def build_product(pair: tuple[Any, Any], equation: str, flows: list[Flow]) -> EinsumProduct:
     """The product of two arguments, by an einsum equation or, without one, as torch.matmul takes them."""
     if equation:
         sides, out = equation.split("->")
@@ -263,4 +263,4 @@ def build(pair: tuple[Any, Any], equation: str, flows: list[Flow]) -> Product:
     for one in (first, second):
         for c, n in zip(one.letters, one.data.shape, strict=True):
             sizes[c] = max(sizes.get(c, 1), n)
-    return Product(squeezed(first, sizes), squeezed(second, sizes), out)
+    return EinsumProduct(squeezed(first, sizes), squeezed(second, sizes), out)

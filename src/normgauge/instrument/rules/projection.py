@@ -9,9 +9,9 @@ import torch
 
 from normgauge.core.rounding import house_up, log_inward, size_up
 from normgauge.instrument.rules.flow import INF, Commute, Context, Flow, Gain, SamplesMixed, Transfer
-from normgauge.instrument.rules.product import LETTERS, build, transfer_of
+from normgauge.instrument.rules.product import LETTERS, build_product, transfer_of
 from normgauge.instrument.rules.registry import Family
-from normgauge.instrument.rules.worked import at_sample, equal, largest, number, result, worst
+from normgauge.instrument.rules.worked import at_sample, equal, largest_term, number, result, worst_sample
 from normgauge.instrument.trace.step import Step, Value
 
 rules = Family("projection")
@@ -44,7 +44,7 @@ def matmul(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if step.kind == "__rmatmul__":
         pair = (pair[1], pair[0])
         flows.reverse()
-    found = transfer_of(build(pair, FIXED.get(step.kind, ""), flows), ctx)
+    found = transfer_of(build_product(pair, FIXED.get(step.kind, ""), flows), ctx)
     return replace(found, gains=found.gains[::-1]) if step.kind == "__rmatmul__" else found
 
 
@@ -83,14 +83,14 @@ def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
         gains = (Gain(ctx.log(beta * math.sqrt(copies))),)
         if not flows:
             return Transfer(gains, axis=flow.axis, worked=_terms_worked(terms, gains))
-    found = transfer_of(build(pair, FIXED[step.kind], flows), ctx)
+    found = transfer_of(build_product(pair, FIXED[step.kind], flows), ctx)
     if ctx.samples > 1 and gains and found.axis != incoming[0].axis % out.ndim:
         raise SamplesMixed("operands whose samples lie on different axes")
     plain = not gains and alpha == 1
     shift = math.log(alpha) if alpha else -INF
     gains = (*gains, *(g if plain else Gain(g.log + shift) for g in found.gains))
     inner = [g.log for g in found.gains]
-    terms["|α|·‖AB‖"] = f"{number(alpha)}·{largest(result(float(log[worst(*inner)]), 6) for log in inner)}"
+    terms["|α|·‖AB‖"] = f"{number(alpha)}·{largest_term(result(float(log[worst_sample(*inner)]), 6) for log in inner)}"
     worked = found.worked if plain else _terms_worked(terms, gains)
     if isinstance(added, Value):
         return replace(found, gains=gains, row=None, norm=None, low=None, high=None, weight=None, worked=worked)
@@ -115,7 +115,7 @@ def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
 def _terms_worked(terms: dict[str, str], gains: tuple[Gain, ...]) -> str:
     """The larger of the gains in C and in the product."""
     logs = [g.log for g in gains]
-    return equal(f"{at_sample(*logs)}{largest(terms)} = {largest(terms.values())}", *logs)
+    return equal(f"{at_sample(*logs)}{largest_term(terms)} = {largest_term(terms.values())}", *logs)
 
 
 def spelled_out(equation: str, ndims: tuple[int, int]) -> str:
@@ -150,7 +150,7 @@ def einsum(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     if len(operands) != 2 or not isinstance(step.args[0], str):
         return ctx.unknown(incoming, f"einsum {equation}")
     equation = spelled_out(equation, tuple(o.tensor.ndim if isinstance(o, Value) else o.ndim for o in operands))  # type: ignore[arg-type]
-    product = build(operands, equation, list(incoming))
+    product = build_product(operands, equation, list(incoming))
     if product.trouble:
         return ctx.unknown(incoming, f"einsum {equation}: {product.trouble}")
     return transfer_of(product, ctx)

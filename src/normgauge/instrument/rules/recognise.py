@@ -22,10 +22,10 @@ from normgauge.instrument.rules.algebra import ADDS, OVER, POWERS, TIMES, Foreig
 from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.instrument.rules.norm_batch import train_statistics
 from normgauge.instrument.rules.norm_layer import over_last
-from normgauge.instrument.rules.normalizer import SEVERAL, Normalizer, known
+from normgauge.instrument.rules.normalizer import SEVERAL, Normalizer, known_normalizer
 from normgauge.instrument.rules.registry import Family
 from normgauge.instrument.rules.response import read_response
-from normgauge.instrument.rules.scalar import written
+from normgauge.instrument.rules.scalar import written_chain
 from normgauge.instrument.rules.spread import decider, groupwise, smallest_spread
 from normgauge.instrument.rules.worked import equal, number
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice
@@ -84,7 +84,7 @@ def _in_one_number(output: Value) -> bool:
     for step in reversed(backward_slice(output)):
         if step.index not in used or step.module is not None or step.trouble or step.kind.strip("_") not in ENDS:
             continue
-        found = written(step, _bases(step))
+        found = written_chain(step, _bases(step))
         if found is not None and _agrees(found[0](found[1].tensor, *found[2]), step.outputs[0].tensor):
             marker, base, given = found
             step.outputs[0].step = Step(step.index, marker, None, step.path, (base, *given), {}, (base,), step.outputs)
@@ -290,7 +290,7 @@ def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tr
     Raises:
         SamplesMixed: when it runs over the samples.
     """
-    form, data, flow = known(step, ctx.dtype), step.inputs[0].tensor, incoming[0]
+    form, data, flow = known_normalizer(step, ctx.dtype), step.inputs[0].tensor, incoming[0]
     ctx.keep_apart(flow, data, form.dims, "a normalizer")
     inside, group = form.where == "inside", data.shape[-len(form.dims) :]
     trailing = form.dims == tuple(range(-len(group), 0))

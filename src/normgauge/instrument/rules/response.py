@@ -14,7 +14,7 @@ from normgauge.core.rounding import house_up, size_down, size_up
 from normgauge.instrument.rules.algebra import Poly, Reader, X, thawed
 from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Transfer, log_vector
 from normgauge.instrument.rules.registry import Family
-from normgauge.instrument.rules.worked import at_sample, equal, number, worst
+from normgauge.instrument.rules.worked import at_sample, equal, number, worst_sample
 from normgauge.instrument.trace.step import Step
 
 rules = Family("response")
@@ -88,7 +88,7 @@ def response(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     most, fourth = n.amax((1, 2)), n.pow(4).sum(2).sqrt().amax(1).clamp_max(float(count) ** 2)
     slope = house_up(abs(form.scale) * (2 * most + fourth / math.sqrt(count)))
     log = log_vector(slope)
-    share, square = (number(float(size[worst(log)])) for size in (most, fourth))
+    share, square = (number(float(size[worst_sample(log)])) for size in (most, fourth))
     put_in = f"{number(abs(form.scale))}·(2·{share} + {square}/√{count})"
     reach = house_up((abs(form.scale) * most * flow.peak).nan_to_num(nan=INF, posinf=INF))
     worked = equal(f"{at_sample(log)}|s|·(2·sup n + sup‖n²‖/√C) = {put_in}", log)

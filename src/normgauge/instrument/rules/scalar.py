@@ -86,7 +86,7 @@ def _instruction(op: str, given: list[Any], like: Enclosure) -> Dual[Enclosure]:
     return Dual(value, slope * d)
 
 
-class Writer:
+class ProgramWriter:
     """Writes the steps between a base value and another down as a program."""
 
     def __init__(self, base: Value) -> None:
@@ -256,13 +256,13 @@ def _middle(
     edges = left + (right - left) * (grid.sign() * grid.abs().pow(2) + 1) / 2  # finer around the middle
     edges[0], edges[-1] = left, right
     low, high = edges[:-1], edges[1:]
-    values = bounds(program, low, high)
+    values = slope_bounds(program, low, high)
     least, most = min(least, float(values[1].min())), max(most, float(values[2].max()))
     steep, settled = values[0], slope
     for _ in range(ROUNDS):
         top = max(float(steep.max()), settled)
         middle = (low + high) / 2
-        reached = bounds(program, middle, middle)[3]
+        reached = slope_bounds(program, middle, middle)[3]
         seen = max(settled, float(reached.max()))
         if top <= seen * (1 + SHARP) or len(low) > 64 * BOXES:
             break
@@ -270,11 +270,11 @@ def _middle(
         settled = max(settled, float(steep[~open_].max()) if bool((~open_).any()) else 0.0)
         low, middle, high = low[open_], middle[open_], high[open_]
         low, high = torch.cat([low, middle]), torch.cat([middle, high])
-        steep = bounds(program, low, high)[0]
+        steep = slope_bounds(program, low, high)[0]
     return max(float(steep.max()), settled), least, most
 
 
-def bounds(program: Program, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def slope_bounds(program: Program, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """On every box: sup|φ'|, inf φ, sup φ, and a lower bound of sup|φ'|."""
     box = Box(low, high)
     got = run(program, Dual(box, box.number(1.0)))
@@ -283,12 +283,12 @@ def bounds(program: Program, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor,
     return torch.maximum(slope.lo.abs(), slope.hi.abs()), value.lo, value.hi, sure
 
 
-def written(step: Step, bases: Iterator[Value]) -> tuple[Any, Value, tuple[Any, ...]] | None:
+def written_chain(step: Step, bases: Iterator[Value]) -> tuple[Any, Value, tuple[Any, ...]] | None:
     """A marker, its input and arguments for a chain that ends in ``step`` and has a finite constant on the line."""
     if step.outputs[0].tensor.dtype != torch.float64 and not step.outputs[0].tensor.is_floating_point():
         return None
     for base in bases:
-        writer = Writer(base)
+        writer = ProgramWriter(base)
         try:
             writer.read(step.outputs[0])
         except (Foreign, RuntimeError, TypeError, ValueError, OverflowError):
@@ -353,7 +353,7 @@ def on_ranges(program: Program, low: Tensor, high: Tensor, floor: float) -> tupl
     edges = low.nan_to_num(neginf=0.0)[:, None] * (1 - share) + high.nan_to_num(posinf=0.0)[:, None] * share
     edges[:, 0], edges[:, -1] = low, torch.maximum(low, high)
     edges = edges.cummax(1).values
-    steep, least, most, _ = bounds(program, edges[:, :-1], edges[:, 1:])
+    steep, least, most, _ = slope_bounds(program, edges[:, :-1], edges[:, 1:])
     found = [steep.amax(1).clamp_max(anywhere), least.amin(1), most.amax(1)]
     for i in (~finite).nonzero().flatten().tolist():
         for column, value in zip(found, whole_line(program, float(low[i]), float(high[i])), strict=True):

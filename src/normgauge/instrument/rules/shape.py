@@ -43,7 +43,7 @@ FILLS = {"masked_fill": 2, "masked_fill_": 2, "index_fill": 3, "fill_": 1, "wher
 GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data"))
 
 
-def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
+def rerun_step(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
     """The step's own function on other inputs of the same shapes; float constants become ``fill``.
 
     In-place forms work on copies, so the result is read off the first argument.
@@ -76,7 +76,7 @@ def rerun(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
     return tensors_in(out) if out is not None else [args[0]]
 
 
-def labels(step: Step) -> list[list[Tensor]]:
+def copy_labels(step: Step) -> list[list[Tensor]]:
     """For each output and each input: 1 + the flat index of the input entry copied there, 0 where there is none."""
     if step.target is overlay:
         both = _overlay_labels(step)
@@ -87,7 +87,7 @@ def labels(step: Step) -> list[list[Tensor]]:
         given = [torch.zeros(v.tensor.shape, dtype=torch.float64) for v in step.inputs]
         size = step.inputs[i].tensor
         given[i] = torch.arange(1, size.numel() + 1, dtype=torch.float64).reshape(size.shape)
-        per_input.append(rerun(step, given))
+        per_input.append(rerun_step(step, given))
     return [[per_input[i][o] for i in range(count)] for o in range(len(per_input[0]))]
 
 
@@ -103,7 +103,7 @@ def _overlay_labels(step: Step) -> list[Tensor]:
     return [torch.where(fresh > 0, 0.0, kept), fresh]
 
 
-def copies(label: Tensor) -> int:
+def most_copies(label: Tensor) -> int:
     """How often the most copied entry appears."""
     flat = label.reshape(-1).long()
     flat = flat[flat > 0]
@@ -165,7 +165,7 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
     refused = _refusal(step)
     if refused:
         return [ctx.unknown(incoming, refused)] * len(step.outputs)
-    tables = labels(step)
+    tables = copy_labels(step)
     return [_copied(step, tables[v.position if len(tables) > 1 else 0], incoming, ctx, v) for v in step.outputs]
 
 
@@ -197,7 +197,7 @@ def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Co
     low, high = ctx.full(math.inf), ctx.full(-math.inf)
     shared = torch.stack([label > 0 for label in table]).any(0)
     for value, label, flow in zip(step.inputs, table, incoming, strict=True):
-        count = copies(label)
+        count = most_copies(label)
         most = max(most, count)
         gains.append(Gain(ctx.full(log_root(count)), log_root_below(count), Move()))
         if not count:

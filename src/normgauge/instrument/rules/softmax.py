@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normgauge.core.rounding import LOG_SOFTMAX, STEPS, TINY, house_up, log_below, log_inward, size_down, size_up
 from normgauge.instrument.rules.flow import INF, Commute, Context, Flow, Gain, Transfer, endless, log_vector
 from normgauge.instrument.rules.registry import Family
-from normgauge.instrument.rules.worked import at_sample, equal, number, worst
+from normgauge.instrument.rules.worked import at_sample, equal, number, worst_sample
 from normgauge.instrument.trace.step import Step, axes_of
 
 rules = Family("softmax")
@@ -78,7 +78,7 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     slope = size_up(torch.minimum(2 * spread, tallest)) + TINY
     slope = slope.clamp_max(0.5) if entries > 1 else ctx.full(0.0)
     log = log_vector(slope)
-    put_in = ", ".join(number(float(bound[worst(log)])) for bound in (tallest, 2 * spread))
+    put_in = ", ".join(number(float(bound[worst_sample(log)])) for bound in (tallest, 2 * spread))
     text = f"{at_sample(log)}min(½, sup p, sup 2p(1−p)) = min(0.5, {put_in})" if entries > 1 else "a single p, always 1"
     along_rows = dim == data.ndim - 1
     lo = log_inward(0.5) if entries > 1 and ctx.scope.kind == "global" else -INF  # p → (½, ½, 0, …)
@@ -120,7 +120,11 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     lo = log_below(math.log(n) / 2) if ctx.scope.kind == "global" and n > 1 else -INF
     move = size_up(math.sqrt(2) * reach)
     log = log_vector(slope)
-    text = f"{at_sample(log)}√(n·sup Σp²) = √({n}·{number(float(square[worst(log)]))})" if n > 1 else "log 1, always 0"
+    text = (
+        f"{at_sample(log)}√(n·sup Σp²) = √({n}·{number(float(square[worst_sample(log)]))})"
+        if n > 1
+        else "log 1, always 0"
+    )
     return Transfer(
         (Gain(log, lo, Commute((dim,))),),
         row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if dim == data.ndim - 1 else None,
@@ -187,7 +191,7 @@ def glu(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def _gated_worked(log: Tensor, peak: Tensor, s: Tensor) -> str:
-    sample = worst(log)
+    sample = worst_sample(log)
     top, gate = number(float(peak[sample])), number(float(s[sample]))
     if not 8 <= float(peak[sample].square()) < INF:
         size = "∞" if float(peak[sample]) == INF else f"{top}, below √8"

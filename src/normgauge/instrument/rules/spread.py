@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import end_down, end_up, log_inward, log_outward, size_up
-from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Normal, Transfer, log_vector
-from normgauge.instrument.rules.worked import equal, number, worst
+from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, NormalizerMap, Transfer, log_vector
+from normgauge.instrument.rules.worked import equal, number, worst_sample
 
 
 def smallest_spread(sigma: Tensor, reach: Tensor, size: int) -> Tensor:
@@ -18,7 +18,7 @@ def smallest_spread(sigma: Tensor, reach: Tensor, size: int) -> Tensor:
     return (sigma - reach / math.sqrt(size)).nan_to_num(nan=0.0, neginf=0.0).clamp_min(0.0)
 
 
-def steepest(floor: Tensor, eps: float, size: int, centred: bool) -> Tensor:
+def steepest_slope(floor: Tensor, eps: float, size: int, centred: bool) -> Tensor:
     """‖J‖ without γ where the spread is at least ``floor``.
 
     1/√(s²+ε) in general; ε/(s²+ε)^(3/2) when no direction is left but the radial one (n = 2 centred, n = 1 not);
@@ -83,7 +83,7 @@ def groupwise(
         top = size_of.max().expand(count) if rows else size_of.reshape(period, -1).amax(1).repeat(count // period)
     reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
     floor = smallest_spread(sigma, reach, size)
-    slope = steepest(floor, eps, size, centred)
+    slope = steepest_slope(floor, eps, size, centred)
     log = log_vector((slope * top).amax(1))
     moved, _ = displacement(sigma, slope, reach, eps, size)
     radius = (moved * top).square().sum(1).sqrt()
@@ -137,7 +137,7 @@ class Decider:
 
 def decider(log: Tensor, slopes: Tensor, sigma: Tensor, reach: Tensor, unit: str, period: int = 1) -> Decider:
     """The sample and the group that decide, named where there are others that do not."""
-    sample = worst(log)
+    sample = worst_sample(log)
     group = int(slopes[sample].argmax())
     alike = bool((slopes[sample] == slopes[sample, group]).all())
     places = [f"sample {sample}"] * bool((log != log[sample]).any())
@@ -159,14 +159,14 @@ def _worked(log: Tensor, who: Decider, top: Tensor, eps: float, size: int, centr
     return equal(f"{who.place}{how}max|γ|/√({symbol}²+ε) = {gamma}/√({least}² + {number(eps)})", log)
 
 
-def _form(slope: Tensor, gamma: Tensor | None, axis: int, period: int, centred: bool) -> Normal:
+def _form(slope: Tensor, gamma: Tensor | None, axis: int, period: int, centred: bool) -> NormalizerMap:
     """Per-channel slopes when each group holds whole channels, one common slope otherwise."""
     size = None if gamma is None else gamma.detach().double().abs().cpu().reshape(-1)
     inverse = slope.amax(1, keepdim=True)
     if size is not None and axis == 1 and period > 1:
         by_group = slope.reshape(slope.shape[0], -1, period).amax(1)
         inverse = by_group.repeat_interleave(size.numel() // period, 1)
-    return Normal(size, axis, centred, log_vector(inverse))
+    return NormalizerMap(size, axis, centred, log_vector(inverse))
 
 
 def _lower(
@@ -174,7 +174,7 @@ def _lower(
 ) -> float:
     """A value the layer's constant surely reaches: interlacing, |γ|₍₃₎/σ_ε centred and |γ|₍₂₎/ρ_ε not."""
     floor = torch.zeros(1, dtype=torch.float64) if ctx.scope.kind == "global" else sigma
-    slope = float(steepest(floor, eps, size, centred).max())
+    slope = float(steepest_slope(floor, eps, size, centred).max())
     rank = 3 if centred else 2
     if size < rank or slope == 0:
         return -INF

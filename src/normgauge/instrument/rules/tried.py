@@ -20,7 +20,7 @@ from normgauge.instrument.rules.normalizer import Normalizer, of_step, of_torch
 from normgauge.instrument.rules.recognise import CLOSE, recognise
 from normgauge.instrument.trace.again import run_step
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice
-from normgauge.instrument.trace.tape import record
+from normgauge.instrument.trace.tape import record_trace
 
 MOVES = ("permute", "transpose", "movedim", "view", "reshape", "flatten", "unflatten", "contiguous", "unsqueeze")
 CASTS = ("to", "float", "double", "half", "bfloat16", "type_as", "type", "clone", "squeeze")
@@ -175,7 +175,7 @@ def _alone(module: nn.Module, x: Tensor, drawn: bool = True) -> Recipe | None:
         twin = _twin(module, drawn)
         own = {name: tensor.detach() for name, tensor in _own(twin).items()}
         with torch.random.fork_rng():
-            first = record(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
+            first = record_trace(twin, (given,), {}, given, lambda out: (out, []), REGISTRY.is_leaf, expansion_of)
         same = first.output is not None and first.output.tensor.shape == given.shape and not first.path_dependent
         steps = recognise(first).steps if same else ()
         forms = {step.index: of_step(step, x.dtype) for step in steps}

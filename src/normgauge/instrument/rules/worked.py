@@ -65,7 +65,7 @@ def _rounded(log: float, way: int) -> str:
     return number((math.ceil(value / unit) if way > 0 else math.floor(value / unit)) * unit, 6)
 
 
-def worst(*logs: Tensor) -> int:
+def worst_sample(*logs: Tensor) -> int:
     """The sample with the largest gain in any input."""
     return int(torch.stack(logs).amax(0).argmax()) if logs and logs[0].numel() else 0
 
@@ -76,29 +76,29 @@ def at_sample(*logs: Tensor) -> str:
     return f"sample {int(top.argmax())}: " if len(top) > 1 and bool((top != top[0]).any()) else ""
 
 
-def largest(terms: Iterable[str]) -> str:
+def largest_term(terms: Iterable[str]) -> str:
     """``max(a, b)``, or the only one there is.
 
-    >>> largest(["2", "3"]), largest(["2"])
+    >>> largest_term(["2", "3"]), largest_term(["2"])
     ('max(2, 3)', '2')
     """
     items = list(terms)
     return items[0] if len(items) == 1 else f"max({', '.join(items)})"
 
 
-def sized(shape: Iterable[int]) -> str:
+def shape_words(shape: Iterable[int]) -> str:
     """A shape in words.
 
-    >>> sized((64, 128)), sized(())
+    >>> shape_words((64, 128)), shape_words(())
     ('64×128', '1')
     """
     return "×".join(str(n) for n in shape) or "1"
 
 
-def stated(text: str) -> LogInterval | None:
+def stated_gain(text: str) -> LogInterval | None:
     """What a text says of the gain: an interval, with lower end 0 where it says none; None where it says nothing.
 
-    >>> stated("√n = √4 = 2").hi == math.log(2), stated("about 2")
+    >>> stated_gain("√n = √4 = 2").hi == math.log(2), stated_gain("about 2")
     (True, None)
     """
     found = re.search(rf"(?:= {GIVEN}|in \[{GIVEN}, {GIVEN}\])$", text)

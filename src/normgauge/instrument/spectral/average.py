@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT
-from normgauge.instrument.spectral.power import Krylov
+from normgauge.instrument.spectral.power import KrylovBasis
 from normgauge.instrument.spectral.waves import Waves
 
 MOST_DEFLATED = 4
@@ -121,7 +121,7 @@ def wave_gram(waves: WaveSet) -> Tensor:
     return product * (waves.groups[:, None] == waves.groups[None, :])
 
 
-def overlaps(waves: WaveSet, vectors: Tensor, pixels: Pixels) -> Tensor:
+def wave_overlaps(waves: WaveSet, vectors: Tensor, pixels: Pixels) -> Tensor:
     """⟨x_j, v⟩ of the scaled waves with real vectors (k, dimension): (count, k)."""
     count, aliases, channels = waves.amplitudes.shape
     total = count * aliases
@@ -167,7 +167,7 @@ def averaged_upper(waves: WaveSet, product: Tensor) -> float:
     return waves.level + top + _small_slack(waves, product)
 
 
-def deflated_upper(waves: WaveSet, product: Tensor, pixels: Pixels, space: Krylov, error: float) -> float:
+def deflated_upper(waves: WaveSet, product: Tensor, pixels: Pixels, space: KrylovBasis, error: float) -> float:
     """Bound of ‖A‖² with the Ritz vectors of a Krylov basis taken out one by one; the best of the first few.
 
     Args:
@@ -182,7 +182,7 @@ def deflated_upper(waves: WaveSet, product: Tensor, pixels: Pixels, space: Krylo
     most = min(MOST_DEFLATED, len(values))
     turn = vectors[:, -most:].flip(1).T
     tops, tops_images = turn @ space.basis, turn @ space.images
-    shadows = overlaps(waves, tops, pixels)
+    shadows = wave_overlaps(waves, tops, pixels)
     defect = float((tops @ tops.T - torch.eye(most, dtype=tops.dtype, device=tops.device)).norm())
     for k in range(1, most + 1):
         left = product - shadows[:, :k] @ shadows[:, :k].mH

@@ -10,8 +10,14 @@ from torch import Tensor
 
 from normgauge.core.rounding import UNIT
 from normgauge.instrument.spectral.average import Pixels, WaveSet, averaged_upper, deflated_upper, wave_gram, wave_set
-from normgauge.instrument.spectral.conv_operator import ConvSpec, apply, apply_adjoint, padding_constant, rounding
-from normgauge.instrument.spectral.power import Krylov, Linear, krylov, seeded_start
+from normgauge.instrument.spectral.conv_operator import (
+    ConvSpec,
+    apply_adjoint,
+    apply_conv,
+    conv_rounding,
+    padding_constant,
+)
+from normgauge.instrument.spectral.power import KrylovBasis, Linear, krylov, seeded_start
 from normgauge.instrument.spectral.symbol import Twist, circulant_sizes
 from normgauge.instrument.spectral.waves import Waves, circulant_top, gram_pieces, is_right, waves_above
 
@@ -59,11 +65,11 @@ def surround(kernel: Tensor, spec: ConvSpec) -> Surround:
 
 def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tuple[int, ...]]:
     """x ↦ AᵀA x on vectors, A the layer or its adjoint, whichever starts on the side where the waves live."""
-    first: ConvMap = apply
+    first: ConvMap = apply_conv
     second: ConvMap = apply_adjoint
     shape = spec.input_shape(kernel)
     if right == spec.transposed:
-        first, second, shape = apply_adjoint, apply, spec.output_shape(kernel)
+        first, second, shape = apply_adjoint, apply_conv, spec.output_shape(kernel)
 
     def normal(x: Tensor) -> Tensor:
         return second(kernel, first(kernel, x.reshape(1, *shape), spec), spec).reshape(-1)
@@ -84,7 +90,7 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float,
     normal, shape = _oriented(kernel, spec, right)
     start = seeded_start((math.prod(shape),), kernel)
     space = krylov(normal, start, FIRST_STEPS, math.sqrt(width) / 6)
-    error = rounding(kernel, spec)
+    error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
     pixels = _pixels(kernel, around, right)
@@ -104,7 +110,7 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float,
     return lower, upper, "deflated circulants"
 
 
-def _lower(space: Krylov, normal: Linear, error: float) -> float:
+def _lower(space: KrylovBasis, normal: Linear, error: float) -> float:
     """‖A v‖ at the top Ritz vector, from ⟨v, AᵀA v⟩, less its rounding: two maps of error each and a long sum."""
     value = float(space.top @ normal(space.top))
     sigma = math.sqrt(max(value, 0.0))

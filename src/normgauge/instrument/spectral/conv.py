@@ -11,14 +11,14 @@ from normgauge.core.interval import INF, LogInterval
 from normgauge.instrument.spectral.circulant import circulant_ends
 from normgauge.instrument.spectral.conv_operator import (
     ConvSpec,
-    apply,
     apply_adjoint,
+    apply_conv,
     check_weight,
 )
-from normgauge.instrument.spectral.dense import dense_norm, scaled, to_double
+from normgauge.instrument.spectral.dense import dense_norm, scaled_tensor, to_double
 from normgauge.instrument.spectral.enclosure import Enclosure, enclose, shortfall
 
-__all__ = ["ConvSpec", "apply", "apply_adjoint", "conv_norm"]
+__all__ = ["ConvSpec", "apply_adjoint", "apply_conv", "conv_norm"]
 
 DENSE_LIMIT = 4_000_000
 """Most entries of a matrix built by applying the layer to the identity."""
@@ -46,7 +46,7 @@ def conv_norm(weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: 
     if not bool(kernel.any()):
         return Enclosure(LogInterval(-INF, -INF), "zero")
     with torch.no_grad():
-        kernel, exponent = scaled(kernel)
+        kernel, exponent = scaled_tensor(kernel)
         return _scaled_norm(kernel, spec, width, dense_limit, exponent)
 
 
@@ -79,4 +79,4 @@ def dense_blocks(kernel: Tensor, spec: ConvSpec) -> Tensor:
     unit = torch.eye(inputs, dtype=kernel.dtype, device=kernel.device)
     batch = unit.reshape(inputs, 1, channels // spec.groups, *size)
     batch = batch.expand(-1, spec.groups, *batch.shape[2:]).reshape(inputs, channels, *size)
-    return apply(kernel, batch, spec).reshape(inputs, spec.groups, -1).transpose(0, 1)
+    return apply_conv(kernel, batch, spec).reshape(inputs, spec.groups, -1).transpose(0, 1)

@@ -162,7 +162,7 @@ def _conv_adjoint(weight: Tensor, y: Tensor, spec: ConvSpec) -> Tensor:
     return _pad_adjoint(x, spec)
 
 
-def apply(weight: Tensor, x: Tensor, spec: ConvSpec) -> Tensor:
+def apply_conv(weight: Tensor, x: Tensor, spec: ConvSpec) -> Tensor:
     """The layer without its bias, on a batch (batch, c_in, *input_size); differentiable in weight and x."""
     if spec.transposed:
         return _conv_adjoint(weight, x, spec.adjoint(weight))
@@ -170,7 +170,7 @@ def apply(weight: Tensor, x: Tensor, spec: ConvSpec) -> Tensor:
 
 
 def apply_adjoint(weight: Tensor, y: Tensor, spec: ConvSpec) -> Tensor:
-    """The transpose of `apply`, on a batch (batch, c_out, *output_size): ⟨apply(x), y⟩ = ⟨x, apply_adjoint(y)⟩."""
+    """The transpose of `apply_conv`, on a batch (batch, c_out, *output_size): ⟨apply(x), y⟩ = ⟨x, apply_adjoint(y)⟩."""
     if spec.transposed:
         return _conv(weight, y, spec.adjoint(weight), spec.input_size)
     return _conv_adjoint(weight, y, spec)
@@ -191,7 +191,7 @@ def padding_constant(spec: ConvSpec) -> float:
     return math.sqrt(copies) * (1.0 + 2 * UNIT)
 
 
-def rounding(weight: Tensor, spec: ConvSpec) -> float:
+def conv_rounding(weight: Tensor, spec: ConvSpec) -> float:
     """Bound of ‖fl(A x) − A x‖ / ‖x‖ in float64, for A and for Aᵀ.
 
     Every entry is a sum of L = channels·taps products (then of padding copies), so the error is below γ_L |A||x|;

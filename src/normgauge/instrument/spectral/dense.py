@@ -25,7 +25,7 @@ def to_double(tensor: Tensor) -> Tensor:
     return tensor.to("cpu", target) if tensor.device.type == "mps" else tensor.to(target)
 
 
-def scaled(tensor: Tensor) -> tuple[Tensor, int]:
+def scaled_tensor(tensor: Tensor) -> tuple[Tensor, int]:
     """tensor·2^−e with its largest entry in [½, 1], and e; powers of two lose nothing that could matter.
 
     An entry that becomes subnormal is wrong by at most 2^−1074 where the largest is ½: far inside the house slack.
@@ -36,7 +36,7 @@ def scaled(tensor: Tensor) -> tuple[Tensor, int]:
     return tensor * 2.0**-half * 2.0 ** (half - exponent), exponent
 
 
-def frobenius(matrix: Tensor) -> Tensor:
+def frobenius_norms(matrix: Tensor) -> Tensor:
     """Frobenius norm of each matrix of a batch; much faster than torch's own on complex numbers."""
     parts = torch.view_as_real(matrix.resolve_conj()).flatten(-2) if matrix.is_complex() else matrix
     return torch.linalg.vector_norm(parts, dim=(-2, -1))
@@ -53,10 +53,10 @@ def gram(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if matrix.shape[-2] < matrix.shape[-1]:
         matrix = matrix.mH
     product = matrix.mH @ matrix
-    return product, dot_error(matrix.shape[-2]) * frobenius(matrix).square()
+    return product, dot_error(matrix.shape[-2]) * frobenius_norms(matrix).square()
 
 
-def below(product: Tensor, level: Tensor | float) -> Tensor:
+def proved_below(product: Tensor, level: Tensor | float) -> Tensor:
     """Whether Cholesky proves ``product`` ≼ level·I, for each Hermitian matrix of a batch.
 
     If Cholesky runs to its end on M' = (level − δ) I − M in floating point, then M' ≽ −γ/(1−γ) tr(M') I with
@@ -104,7 +104,7 @@ def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0) -> Enclos
         return Enclosure(LogInterval.nothing_known(), "none", "the matrix has NaN or infinite entries")
     if not bool(matrix.any()):
         return Enclosure(LogInterval(-INF, -INF), "zero")
-    matrix, own = scaled(torch.atleast_2d(matrix))
+    matrix, own = scaled_tensor(torch.atleast_2d(matrix))
     exponent += own
     if min(matrix.shape[-2:]) <= EIGENVALUE_LIMIT:
         lower, upper = norms_squared(matrix)
@@ -128,7 +128,7 @@ def _large(matrix: Tensor, width: float) -> tuple[float, float]:
     step = width / 2
     while step < 4.0:
         upper = lower * (1.0 + step)
-        if bool(below(product, upper**2 - float(error))):
+        if bool(proved_below(product, upper**2 - float(error))):
             return lower, upper
         step *= 4.0
     return lower, float(matrix.norm()) * (1.0 + 8 * matrix.numel() * UNIT)

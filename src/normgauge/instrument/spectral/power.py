@@ -22,7 +22,7 @@ def seeded_start(shape: tuple[int, ...], like: Tensor, seed: int = 0) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Krylov:
+class KrylovBasis:
     """A Lanczos basis of AᵀA: orthonormal rows, AᵀA of each row, both (k, dimension), and the unit top Ritz vector."""
 
     basis: Tensor
@@ -31,8 +31,8 @@ class Krylov:
 
 
 def krylov(
-    normal: Linear, start: Tensor, steps: int, tolerance: float, known: Krylov | None = None, pairs: int = 1
-) -> Krylov:
+    normal: Linear, start: Tensor, steps: int, tolerance: float, known: KrylovBasis | None = None, pairs: int = 1
+) -> KrylovBasis:
     """Lanczos basis of AᵀA with full reorthogonalization, so that no ghost copies of converged pairs appear.
 
     Holds:  the top Ritz value is a lower bound of ‖A‖² up to rounding, whatever the number of steps.
@@ -71,7 +71,7 @@ def krylov(
             if finished or beta * float(vectors[-1, -pairs:].abs().max()) <= tolerance * float(values[-1]):
                 break
         vector = residual / beta
-    return Krylov(basis[:count], images[:count], top / top.norm())
+    return KrylovBasis(basis[:count], images[:count], top / top.norm())
 
 
 def _orthogonal_part(vector: Tensor, rows: Tensor) -> Tensor:

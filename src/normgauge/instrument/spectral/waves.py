@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normgauge.core.rounding import TINY, eigenvalue_error
 from normgauge.instrument.spectral.conv_operator import ConvSpec
-from normgauge.instrument.spectral.dense import below, frobenius, gram
+from normgauge.instrument.spectral.dense import frobenius_norms, gram, proved_below
 from normgauge.instrument.spectral.symbol import Twist, frequencies, symbol
 
 CHUNK_ENTRIES = 4_000_000
@@ -75,7 +75,7 @@ def gram_pieces(weight: Tensor, base: ConvSpec, twist: Twist) -> Callable[[], It
             part = symbol(weight, base, some)
             blocks = part.blocks.flatten(0, 1)
             product, error = gram(blocks)
-            yield Grams(product, error + 2 * frobenius(blocks) * part.error + part.error**2, some, part.pairs)
+            yield Grams(product, error + 2 * frobenius_norms(blocks) * part.error + part.error**2, some, part.pairs)
 
     order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
     if len(waves) * base.groups * order**2 > KEPT_ENTRIES:
@@ -100,8 +100,8 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
         product, error = piece.product, piece.error
         if 4 * product.shape[-1] ** 3 > EIGEN_WORK:
             return None
-        index = (frobenius(product) + error > level).nonzero()[:, 0]
-        index = index[~below(product[index], level - error[index])]
+        index = (frobenius_norms(product) + error > level).nonzero()[:, 0]
+        index = index[~proved_below(product[index], level - error[index])]
         work += len(index) * product.shape[-1] ** 3
         if work > EIGEN_WORK:
             return None
@@ -120,12 +120,12 @@ def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
     """A bound of the circulant's squared norm, not below ``least``: power iteration finds it, Cholesky proves it."""
     top = least
     for piece in pieces():
-        left = ~below(piece.product, top - piece.error)
+        left = ~proved_below(piece.product, top - piece.error)
         product, error = piece.product[left], piece.error[left]
         guess, room = max(top, _power_guess(product)), 5e-3
         while len(product):
             top = guess * (1.0 + room)
-            left = ~below(product, top - error)
+            left = ~proved_below(product, top - error)
             product, error, room = product[left], error[left], room * 2
     return top
 

@@ -27,9 +27,9 @@ from normgauge.instrument.compose import Composition, compose
 from normgauge.instrument.measure import measured
 from normgauge.instrument.rules import Context, Registry
 from normgauge.instrument.rules.flow import SamplesMixed
-from normgauge.instrument.rules.worked import stated
+from normgauge.instrument.rules.worked import stated_gain
 from normgauge.instrument.session import Options, Session, opened
-from normgauge.instrument.testing.audit import Broken, facts_broken, jacobians_broken, steps_broken
+from normgauge.instrument.testing.audit import BrokenFact, facts_broken, jacobians_broken, steps_broken
 from normgauge.instrument.testing.bench import (
     ROUNDING,
     Bench,
@@ -37,7 +37,7 @@ from normgauge.instrument.testing.bench import (
     is_factory,
     jacobian_norm,
     make_bench,
-    points,
+    probe_points,
     secant,
     uphill,
 )
@@ -107,7 +107,7 @@ def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
     Raises:
         AssertionError: naming the first step that does, its rule and the fact.
     """
-    tried = [*points(bench, scope), *uphill(bench, scope)]
+    tried = [*probe_points(bench, scope), *uphill(bench, scope)]
     parts = _as_stated(session, scope)
     here = parts.trace
     for count, (name, x) in enumerate(tried):
@@ -115,7 +115,7 @@ def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
         there = session.retrace(x)
         if [step.target for step in there.steps] != [step.target for step in here.steps]:
             continue  # Python control flow took another path
-        broken: list[Broken] = [*facts_broken(parts, there)]
+        broken: list[BrokenFact] = [*facts_broken(parts, there)]
         if count in DENSE or x is tried[-1][1]:
             broken += jacobians_broken(parts, there)
         if scope.kind != "point":
@@ -161,7 +161,7 @@ def _worked_out(reading: Reading, row: LayerRecord) -> None:
     Raises:
         AssertionError: when it does not.
     """
-    said = stated(row.worked)
+    said = stated_gain(row.worked)
     if said is None:
         raise AssertionError(
             f"{row.name}: expected a text that ends with '= number' or 'in [a, b]', got {row.worked!r}"

@@ -29,14 +29,14 @@ MOST_ENTRIES = 1024  # of a step whose dense Jacobian is taken
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Broken:
+class BrokenFact:
     """A false fact: the step that states it, and a sentence."""
 
     step: int
     text: str
 
 
-def facts_broken(parts: Composition, there: Trace) -> Iterator[Broken]:
+def facts_broken(parts: Composition, there: Trace) -> Iterator[BrokenFact]:
     """Values at another point of the scope that leave the ranges, rows, lengths or radii stated for them."""
     for before, after in zip(parts.trace.steps, there.steps, strict=True):
         for old, new in zip(before.outputs, after.outputs, strict=True):
@@ -45,15 +45,15 @@ def facts_broken(parts: Composition, there: Trace) -> Iterator[Broken]:
                 yield from found or _outside(parts, before, old, new, stated=False)
 
 
-def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: bool) -> Iterator[Broken]:
+def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: bool) -> Iterator[BrokenFact]:
     """The facts a rule states itself, or those that follow from them and the centre."""
     flow = parts.flows[old.index]
     facts: Any = parts.transfers[old.index] if stated else flow
     there = parts.ctx.rows(new.tensor, flow.axis)
-    change, sizes = moved(parts, old, new)
+    change, sizes = moved_rows(parts, old, new)
     loss = CARRIED * (1 + sizes)
     seen = {
-        "radius": lengths(change),
+        "radius": row_lengths(change),
         "row": torch.linalg.vector_norm(change, dim=2).amax(1),
         "norm": torch.linalg.vector_norm(there, dim=2).amax(1),
         "high": there.amax((1, 2)),
@@ -69,35 +69,35 @@ def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: boo
             at = int(excess.argmax())
             word = "states" if stated else "leads to"
             side = "at least" if name == "low" else "at most"
-            yield told(parts, step, f"{word} {name}: expected {side} {limit[at]:.9g}, got {got[at]:.9g}")
+            yield broken_fact(parts, step, f"{word} {name}: expected {side} {limit[at]:.9g}, got {got[at]:.9g}")
 
 
-def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[Broken]:
+def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[BrokenFact]:
     """Steps that stretch the difference of two points of the scope by more than their gains."""
     for own, a, b in zip(parts.trace.steps, first.steps, second.steps, strict=True):
         for position, (out_a, out_b) in enumerate(zip(a.outputs, b.outputs, strict=True)):
             value = own.outputs[position]
             if not comparable(out_a, out_b):
                 continue
-            transfer, (change, sizes) = parts.transfers[value.index], moved(parts, value, out_b, out_a)
-            got, loss = lengths(change), ROUNDING * sizes
+            transfer, (change, sizes) = parts.transfers[value.index], moved_rows(parts, value, out_b, out_a)
+            got, loss = row_lengths(change), ROUNDING * sizes
             allowed = torch.zeros_like(got)
             for gain, own_in, in_a, in_b in zip(transfer.gains, own.inputs, a.inputs, b.inputs, strict=True):
-                change, sizes = moved(parts, own_in, in_b, in_a)
-                part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * lengths(change))
+                change, sizes = moved_rows(parts, own_in, in_b, in_a)
+                part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * row_lengths(change))
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
-                loss = loss + gain.log.exp().clamp_min(1.0) * rounding(own.kind) * sizes
+                loss = loss + gain.log.exp().clamp_min(1.0) * step_rounding(own.kind) * sizes
             excess = got - allowed * (1 + SLACK) - loss - 1e-100  # squares underflow
             if bool((excess > 0).any()):
                 at = int(excess.argmax())
-                yield told(
+                yield broken_fact(
                     parts,
                     own,
                     f"states gains: expected its output to move by at most {allowed[at]:.9g}, got {got[at]:.9g}",
                 )
 
 
-def jacobians_broken(parts: Composition, point: Trace) -> Iterator[Broken]:
+def jacobians_broken(parts: Composition, point: Trace) -> Iterator[BrokenFact]:
     """Steps whose Jacobian at a point of the scope breaks a gain, the samples' axis or the claim to be disjoint."""
     for own, there in zip(parts.trace.steps, point.steps, strict=True):
         for position, value in enumerate(own.outputs):
@@ -109,7 +109,7 @@ def jacobians_broken(parts: Composition, point: Trace) -> Iterator[Broken]:
                 yield from _steeper(parts, own, value, dense)
 
 
-def _steeper(parts: Composition, step: Step, value: Value, dense: dict[int, Tensor]) -> Iterator[Broken]:
+def _steeper(parts: Composition, step: Step, value: Value, dense: dict[int, Tensor]) -> Iterator[BrokenFact]:
     """One output's Jacobians, one an input, sample by sample."""
     transfer = parts.transfers[value.index]
     try:
@@ -128,7 +128,7 @@ def _steeper(parts: Composition, step: Step, value: Value, dense: dict[int, Tens
                 size = float(crossed.abs().max()) if crossed.numel() else 0.0
                 if own != other and size > ROUNDING * (1 + float(jacobian.abs().max())):
                     axis = parts.flows[value.index].axis
-                    yield told(
+                    yield broken_fact(
                         parts,
                         step,
                         f"states axis: expected samples apart along axis {axis} of its output, got sample {own} "
@@ -138,7 +138,7 @@ def _steeper(parts: Composition, step: Step, value: Value, dense: dict[int, Tens
             got = float(torch.linalg.matrix_norm(jacobian[rows[own]][:, columns[index][own]], 2))
             most = float(gains[index][own])
             if got > most * (1 + JACOBIAN) + ROUNDING:
-                yield told(
+                yield broken_fact(
                     parts,
                     step,
                     f"states a gain for input {which}: expected at most {most:.9g}, got the slope {got:.9g}",
@@ -155,7 +155,7 @@ def _joined(
     gains: dict[int, Tensor],
     rows: list[Tensor],
     columns: dict[int, list[Tensor]],
-) -> Iterator[Broken]:
+) -> Iterator[BrokenFact]:
     """Slopes may add in squares only where [J_1/g_1, J_2/g_2, ...] has norm at most 1."""
     for sample in range(len(rows)):
         scaled = []
@@ -166,7 +166,7 @@ def _joined(
         if len(scaled) > 1:
             got = float(torch.linalg.matrix_norm(torch.cat(scaled, 1), 2))
             if got > 1 + JACOBIAN:
-                yield told(
+                yield broken_fact(
                     parts,
                     step,
                     "states disjoint: expected inputs that reach disjoint parts of the output, "
@@ -225,26 +225,26 @@ def comparable(*values: Value) -> bool:
     return all(t.is_floating_point() and t.numel() > 0 and bool(torch.isfinite(t).all()) for t in found)
 
 
-def moved(parts: Composition, own: Value, new: Value, old: Value | None = None) -> tuple[Tensor, Tensor]:
+def moved_rows(parts: Composition, own: Value, new: Value, old: Value | None = None) -> tuple[Tensor, Tensor]:
     """The rows of a value's change from ``old``, or from itself, to ``new``; and its lengths at both together."""
     axis, a, b = parts.flows[own.index].axis, new.tensor, (old or own).tensor
     change = a - b if a.is_complex() else a.double() - b.double()  # before moduli are taken
     rows, first, second = (parts.ctx.rows(tensor, axis) for tensor in (change, b, a))
-    return rows, lengths(first) + lengths(second)
+    return rows, row_lengths(first) + row_lengths(second)
 
 
-def told(parts: Composition, step: Step, what: str) -> Broken:
+def broken_fact(parts: Composition, step: Step, what: str) -> BrokenFact:
     """A finding that names the step, its rule and the fact."""
     rule = parts.rules.get(step.index)
     who = f"the rule {rule.id}" if rule is not None else "no rule, which"
-    return Broken(step.index, f"{step.name} ({step.kind}): {who} {what}")
+    return BrokenFact(step.index, f"{step.name} ({step.kind}): {who} {what}")
 
 
-def rounding(kind: str) -> float:
+def step_rounding(kind: str) -> float:
     """What float64 may lose in a step, as a part of its sizes: a normalizer divides it by √ε."""
     return 1e4 * ROUNDING if "norm" in kind.lower() else ROUNDING
 
 
-def lengths(rows: Tensor) -> Tensor:
+def row_lengths(rows: Tensor) -> Tensor:
     """One length a sample."""
     return torch.linalg.vector_norm(rows.flatten(1), dim=1)

@@ -81,7 +81,7 @@ def is_factory(target: Callable[..., Any]) -> bool:
         return False
 
 
-def points(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:
+def probe_points(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:
     """The centre; in a ball its inside and surface; anywhere, inputs of several scales; then uphill for every fact."""
     yield "the centre", bench.x
     if scope.kind == "global":

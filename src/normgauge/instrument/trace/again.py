@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from normgauge.core.rounding import TINY
-from normgauge.instrument.trace.held import fresh
-from normgauge.instrument.trace.inputs import Call, mapped, pick_output
-from normgauge.instrument.trace.precision import Precision, widened
+from normgauge.instrument.trace.held import fresh_copy
+from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
+from normgauge.instrument.trace.precision import Precision, imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
 from normgauge.instrument.trace.untouched import cast_tree, default_eps, untouched
 
@@ -94,7 +94,7 @@ def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None)
             other = elsewhere(call.measured.detach())[-1]
             given = other.clone()
             try:
-                args, kwargs = mapped(lambda leaf: given if leaf is x else leaf, (args, kwargs))
+                args, kwargs = map_tensors(lambda leaf: given if leaf is x else leaf, (args, kwargs))
                 with torch.no_grad():
                     there, _ = pick_output(model(*args, **kwargs), wanted)
             except Exception:  # an input the model refuses
@@ -114,7 +114,7 @@ def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
     if step.random is not None:
         torch.set_rng_state(step.random)
     if step.module is not None:
-        layer = fresh(step.module) if step.writes else step.module
+        layer = fresh_copy(step.module) if step.writes else step.module
         out = layer.forward(*args, **kwargs)
     else:
         out = step.target(*args, **kwargs)
@@ -122,7 +122,7 @@ def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
     return [results[i] if i >= 0 else passed[-1 - i] for i in step.picks or range(len(step.outputs))]
 
 
-def runs(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
+def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
     """Every step with its outputs where the first source is ``x``; a value is forgotten when nothing needs it any more.
 
     A step that the tape could not follow gives what it was recorded with.
@@ -137,7 +137,7 @@ def runs(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
         if step.trouble:
             outs = [out.tensor for out in step.outputs]
         else:
-            with widened(trace.native):
+            with imitate_precision(trace.native):
                 outs = run_step(step, lambda value: values[value.index])
         values.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
         for value in step.inputs:
@@ -148,19 +148,19 @@ def runs(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
 
 
 @torch.no_grad()
-def rerun(trace: Trace, x: Tensor) -> dict[int, Tensor]:
+def rerun_trace(trace: Trace, x: Tensor) -> dict[int, Tensor]:
     """Every value of the trace, by index, where the measured tensor is ``x``."""
     found = {source.index: source.tensor for source in trace.sources} | {trace.sources[0].index: x}
     state = torch.get_rng_state()
     try:
-        for step, outs in runs(trace, x):
+        for step, outs in replayed_steps(trace, x):
             found.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
     finally:
         torch.set_rng_state(state)
     return found
 
 
-def alike(a: Tensor, b: Tensor) -> bool:
+def tensors_alike(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are the same up to rounding."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
@@ -186,12 +186,12 @@ def first_difference(trace: Trace) -> str:
         if step.trouble:
             continue
         try:
-            with widened(trace.native):
+            with imitate_precision(trace.native):
                 outs = run_step(step, lambda value: value.tensor)
         except Exception as error:
             return f"{step.name}: it cannot be run again ({type(error).__name__}: {error})".partition("\n")[0]
         for out, tensor in zip(step.outputs, outs, strict=True):
-            if not alike(tensor, out.tensor):
+            if not tensors_alike(tensor, out.tensor):
                 return f"{step.name}: run again from what was recorded of it, it gives something else"
     return ""
 
@@ -212,7 +212,7 @@ def elsewhere(x: Tensor) -> list[Tensor]:
 
 
 @torch.no_grad()
-def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]) -> Trace:
+def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]) -> Trace:
     """The trace, or one that ends in a step that says where its steps and the model differ.
 
     Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
@@ -227,7 +227,7 @@ def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]
             name, _, why = wrong.partition(": ")
             return trace.doubted(name, f"the trace is not faithful at {name}: {why}")
         for x in reversed(elsewhere(trace.sources[0].tensor)):
-            wrong, told = different(trace, function, x)
+            wrong, told = output_difference(trace, function, x)
             if wrong and not trace.path_dependent:
                 return trace.doubted(*named(trace, retrace, x, wrong))
             if told:
@@ -237,7 +237,7 @@ def checked(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]
     return trace
 
 
-def different(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
+def output_difference(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
     """How the model and the recorded steps differ at ``x``, in words, and whether the model gave numbers there."""
     assert trace.output is not None
     try:
@@ -246,11 +246,11 @@ def different(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
         return "", False
     try:
         got = x
-        for _, outs in runs(trace, x):
+        for _, outs in replayed_steps(trace, x):
             got = outs[min(trace.output.position, len(outs) - 1)]
     except Exception as error:
         return f"its steps cannot be run at another input ({type(error).__name__}: {error})".partition("\n")[0], True
-    wrong = "" if alike(got, want) else "the model's output at another input is not that of its recorded steps"
+    wrong = "" if tensors_alike(got, want) else "the model's output at another input is not that of its recorded steps"
     return wrong, bool(want.isfinite().any())
 
 
@@ -259,9 +259,9 @@ def named(trace: Trace, retrace: Callable[[Tensor], Trace], x: Tensor, wrong: st
     why = f"{wrong}; data reach it by a way the tape cannot see, or the model changes from call to call"
     try:
         other = retrace(x.clone())
-        for (step, outs), there in zip(runs(trace, x), other.steps, strict=False):
+        for (step, outs), there in zip(replayed_steps(trace, x), other.steps, strict=False):
             same = step.target is there.target and len(outs) == len(there.outputs)
-            if not same or not all(alike(a, b.tensor) for a, b in zip(outs, there.outputs, strict=True)):
+            if not same or not all(tensors_alike(a, b.tensor) for a, b in zip(outs, there.outputs, strict=True)):
                 return step.name, f"{why}; the first step that differs is {step.name}"
     except Exception:
         return "the model", why

@@ -13,7 +13,7 @@ from normgauge.instrument.trace.step import tensors_in
 HOOKS = tuple(name for name in nn.Module().__dict__ if name.endswith(("_hooks", "_hooks_with_kwargs")))
 
 
-def place(tensor: Tensor) -> int:
+def memory_place(tensor: Tensor) -> int:
     """Where a tensor's memory lies; 0 for none."""
     try:
         return tensor.untyped_storage().data_ptr()
@@ -21,7 +21,7 @@ def place(tensor: Tensor) -> int:
         return 0
 
 
-def geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def memory_geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Size, stride and offset: where in its storage a tensor lies."""
     return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
 
@@ -45,7 +45,7 @@ class Held:
         """A tensor with the contents ``tensor`` has now; the same one each time while nothing changes."""
         if not strided(tensor):
             return tensor
-        where = (place(tensor), geometry(tensor))
+        where = (memory_place(tensor), memory_geometry(tensor))
         entry = self.known.get(id(tensor))
         if entry is not None and entry[1] == where:
             return entry[2]
@@ -90,7 +90,7 @@ def own_tensors(module: nn.Module) -> list[Tensor]:
     return tensors_in([state["_parameters"], state["_buffers"], [v for v in state.values() if isinstance(v, Tensor)]])
 
 
-def fresh(module: nn.Module) -> nn.Module:
+def fresh_copy(module: nn.Module) -> nn.Module:
     """A held layer with tensors of its own, for a run that may overwrite them."""
     copy = object.__new__(type(module))
     copy.__dict__.update(module.__dict__)

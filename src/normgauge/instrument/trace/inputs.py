@@ -57,20 +57,20 @@ def named_tensors(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from named_tensors(value, f"{prefix}.{i}" if prefix else str(i))
 
 
-def mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+def map_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
     """The same structure with every tensor that `named_tensors` finds exchanged; what holds none is kept as it is."""
     if isinstance(tree, Tensor):
         return change(tree)
     if next(named_tensors(tree), None) is None:
         return tree
     if isinstance(tree, Mapping):
-        return _refilled(tree, {key: mapped(change, value) for key, value in tree.items()})
+        return _refilled(tree, {key: map_tensors(change, value) for key, value in tree.items()})
     if dataclasses.is_dataclass(tree):
         twin = copy.copy(tree)
         for field in dataclasses.fields(tree):
-            object.__setattr__(twin, field.name, mapped(change, getattr(tree, field.name)))  # frozen ones too
+            object.__setattr__(twin, field.name, map_tensors(change, getattr(tree, field.name)))  # frozen ones too
         return twin
-    parts = [mapped(change, value) for value in tree]
+    parts = [map_tensors(change, value) for value in tree]
     return type(tree)(*parts) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(parts)
 
 
@@ -114,17 +114,17 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     check_dense(name, tensors[name])
     if tensors[name].numel() == 0 or tensors[name].ndim == 0:
         raise InputError(
-            f"batch: expected at least one sample in {pretty(name)}, got shape {tuple(tensors[name].shape)}"
+            f"batch: expected at least one sample in {argument_name(name)}, got shape {tuple(tensors[name].shape)}"
         )
     check_memory(model, tensors)
     if len(tensors) > 1:
-        notes.append(f"measured in {pretty(name)}; the other inputs are held fixed")
+        notes.append(f"measured in {argument_name(name)}; the other inputs are held fixed")
     floats = [tensors[name], *model.parameters(), torch.zeros(())]
     native = next(tensor.dtype for tensor in floats if tensor.is_floating_point())
     return Call(args, kwargs, name, tuple(notes), native)
 
 
-def pretty(name: str) -> str:
+def argument_name(name: str) -> str:
     """``0.0`` is the first positional argument, ``1.mask`` the keyword mask."""
     kind, _, rest = name.partition(".")
     if kind == "0":
@@ -140,9 +140,9 @@ def choose(tensors: Mapping[str, Tensor], wanted: str | None) -> str:
     """
     if wanted is not None:
         for name in tensors:
-            if wanted in (name, pretty(name), name.partition(".")[2]):
+            if wanted in (name, argument_name(name), name.partition(".")[2]):
                 return name
-        raise InputError(f"input: expected one of {', '.join(pretty(n) for n in tensors)}, got {wanted!r}")
+        raise InputError(f"input: expected one of {', '.join(argument_name(n) for n in tensors)}, got {wanted!r}")
     floating = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
     return floating[0] if floating else next(iter(tensors))
 
@@ -179,14 +179,14 @@ def check_dense(name: str, tensor: Tensor) -> None:
     """
     if tensor.is_nested:
         raise InputError(
-            f"{pretty(name)}: expected one dense tensor, got a nested one; pad it with .to_padded_tensor(0)"
+            f"{argument_name(name)}: expected one dense tensor, got a nested one; pad it with .to_padded_tensor(0)"
         )
     if tensor.layout != torch.strided:
-        raise InputError(f"{pretty(name)}: expected a dense tensor, got {tensor.layout}; give it as .to_dense()")
+        raise InputError(f"{argument_name(name)}: expected a dense tensor, got {tensor.layout}; give it as .to_dense()")
     if tensor.is_complex():
         raise InputError(
-            f"{pretty(name)}: expected real numbers, got {tensor.dtype}; give torch.view_as_real of it to a model that "
-            "puts the two halves together again"
+            f"{argument_name(name)}: expected real numbers, got {tensor.dtype}; give torch.view_as_real of it to a "
+            "model that puts the two halves together again"
         )
 
 
@@ -197,7 +197,7 @@ def check_memory(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         InputError: naming the largest tensor and what its copy would take.
     """
     sizes = {f"weight {n}": 8 * p.numel() for n, p in (*model.named_parameters(), *model.named_buffers())}
-    sizes |= {pretty(name): COPIES * 8 * tensor.numel() for name, tensor in tensors.items()}
+    sizes |= {argument_name(name): COPIES * 8 * tensor.numel() for name, tensor in tensors.items()}
     needed, free = sum(sizes.values()), free_memory()
     if needed > free:
         largest = max(sizes, key=lambda name: sizes[name])
@@ -228,7 +228,7 @@ def check_finite(model: nn.Module, call: Call) -> None:
     """
     places: list[tuple[str, Tensor]] = [(f"weight {n}", p) for n, p in model.named_parameters()]
     places += [(f"buffer {n}", b) for n, b in model.named_buffers()]
-    places += [(pretty(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
+    places += [(argument_name(n), t) for n, t in named_tensors((call.args, call.kwargs)) if n == call.name]
     for name, tensor in places:
         data = tensor.detach()
         if data.is_quantized or data.is_nested or data.device.type == "meta":
@@ -256,11 +256,11 @@ def check_place(model: nn.Module, call: Call) -> None:
         return
     if tensor.device != weight.device:
         raise InputError(
-            f"{pretty(call.name)}: expected a tensor on {weight.device} like the weights, got {tensor.device}"
+            f"{argument_name(call.name)}: expected a tensor on {weight.device} like the weights, got {tensor.device}"
         )
     if tensor.is_floating_point() and tensor.dtype != weight.dtype:
         raise InputError(
-            f"{pretty(call.name)}: expected {weight.dtype} like the weights, got {tensor.dtype}; "
+            f"{argument_name(call.name)}: expected {weight.dtype} like the weights, got {tensor.dtype}; "
             f"convert it with .to({weight.dtype})"
         )
 
@@ -273,7 +273,7 @@ def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor | None
     """
     found = {n: t for n, t in named_tensors(returned) if t.is_floating_point() or t.is_complex()}
     if not found:
-        raise InputError(f"output: expected a floating tensor, the model returned {describe(returned)}")
+        raise InputError(f"output: expected a floating tensor, the model returned {describe_output(returned)}")
     if wanted is not None:
         if wanted not in found:
             raise InputError(f"output: expected one of {', '.join(found)}, got {wanted!r}")
@@ -287,7 +287,7 @@ def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor | None
     return found[name], note
 
 
-def describe(returned: Any) -> str:
+def describe_output(returned: Any) -> str:
     """A short description of what a model gave back."""
     if isinstance(returned, Tensor):
         return f"a tensor of {returned.dtype}"

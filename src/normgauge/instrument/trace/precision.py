@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from normgauge.instrument.trace.inputs import mapped
+from normgauge.instrument.trace.inputs import map_tensors
 from normgauge.instrument.trace.step import tensors_in
 from normgauge.instrument.trace.untouched import without_eps
 
@@ -77,7 +77,7 @@ class Widened(TorchFunctionMode):
         except RuntimeError:
             if not any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors_in((args, kwargs))):
                 raise
-        args, kwargs = mapped(lambda t: t.double() if t.is_floating_point() else t, (args, kwargs))
+        args, kwargs = map_tensors(lambda t: t.double() if t.is_floating_point() else t, (args, kwargs))
         return func(*args, **kwargs)
 
 
@@ -85,6 +85,6 @@ def _is_one_of(value: Any, precisions: tuple[torch.dtype, ...]) -> bool:
     return isinstance(value, torch.dtype) and value in precisions
 
 
-def widened(native: torch.dtype | None) -> AbstractContextManager[Any]:
+def imitate_precision(native: torch.dtype | None) -> AbstractContextManager[Any]:
     """Inside, a program runs as in ``native``; None: as it is."""
     return nullcontext() if native is None else Widened(native)

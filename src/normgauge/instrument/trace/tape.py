@@ -14,20 +14,20 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from normgauge.instrument.trace.held import Held, geometry, kind_of, own_tensors, place, strided
-from normgauge.instrument.trace.precision import CASTS, FLOATS, widened
+from normgauge.instrument.trace.held import Held, kind_of, memory_geometry, memory_place, own_tensors, strided
+from normgauge.instrument.trace.precision import CASTS, FLOATS, imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
 from normgauge.instrument.trace.untouched import (
     PLAIN_TENSORS,
     bring_back,
     default_eps,
     drawn_outside_torch,
-    everything,
     own_operations,
     random_states,
+    reachable_objects,
     without_eps,
 )
-from normgauge.instrument.trace.watch import Watch
+from normgauge.instrument.trace.watch import OperatorWatch
 
 SHAPED_LIKE = {
     f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
@@ -85,7 +85,7 @@ class Tape(TorchFunctionMode):
         self.count = 0
         self.steps: list[Step] = []
         self.held = Held()
-        self.watch = Watch(self.before_write)
+        self.watch = OperatorWatch(self.before_write)
         self.reads: list[str] = []
         self.draws = False
         self.lost_at: list[str] = []
@@ -110,7 +110,7 @@ class Tape(TorchFunctionMode):
         """A step by which ``tensor``, which held ``before``, holds what was written to ``part`` of its memory."""
         new = self.bound[id(part)]
         inputs = (before, new) if isinstance(before, Value) else (new,)
-        layout = {"old": geometry(tensor), "new": geometry(part)}
+        layout = {"old": memory_geometry(tensor), "new": memory_geometry(part)}
         step = Step(len(self.steps), overlay, None, self.module_path, (before, new), layout, inputs)
         self.steps.append(step)
         return step
@@ -124,7 +124,7 @@ class Tape(TorchFunctionMode):
 
     def attach(self, tensor: Tensor, value: Value) -> None:
         """Say that ``tensor`` now holds ``value``."""
-        storage = place(tensor)
+        storage = memory_place(tensor)
         if id(tensor) not in self.bound:
             self.objects.append(tensor)
         if not any(t is tensor for t in self.by_place.setdefault(storage, [])):
@@ -136,7 +136,7 @@ class Tape(TorchFunctionMode):
 
     def followed(self, tensor: Tensor) -> bool:
         """Whether a tensor depends on the input."""
-        return id(tensor) in self.bound or place(tensor) in self.watch.tainted
+        return id(tensor) in self.bound or memory_place(tensor) in self.watch.tainted
 
     def keep(self, storage: int) -> None:
         """Copy every value that lies in ``storage``."""
@@ -169,7 +169,7 @@ class Tape(TorchFunctionMode):
         if (name in SHAPED_LIKE and len(leaves) == 1) or (name in SHAPED_AS and not self.followed(args[0])):
             with self.drawing():
                 out = func(*args, **kwargs)  # takes the shape of a value, not its contents
-            self.watch.tainted.discard(place(out))
+            self.watch.tainted.discard(memory_place(out))
             return out
         if name in DESCRIBED and getattr(func, "__name__", "") != "__set__":
             out = func(*args, **kwargs)
@@ -193,7 +193,7 @@ class Tape(TorchFunctionMode):
         except Exception:
             self.read_as("an error")  # which the program may catch
             raise
-        if not tensors_in(out) and not self.watch.written & {place(t) for t in leaves}:
+        if not tensors_in(out) and not self.watch.written & {memory_place(t) for t in leaves}:
             return self.told(func, name, out)
         return self.write(func, None, args, kwargs, out, run)
 
@@ -369,9 +369,9 @@ class Tape(TorchFunctionMode):
             elif value is not None:
                 leaves[i] = value
                 used.append(value)
-                if self.where[id(leaf)] != (place(leaf), leaf.shape):
+                if self.where[id(leaf)] != (memory_place(leaf), leaf.shape):
                     trouble = "a tensor's memory was exchanged under it"
-            elif place(leaf) in self.watch.tainted and leaf.numel():
+            elif memory_place(leaf) in self.watch.tainted and leaf.numel():
                 if (value := self.adopted(leaf)) is None:
                     trouble = "depends on the input through an operation the tape cannot see"
                 else:
@@ -386,8 +386,8 @@ class Tape(TorchFunctionMode):
 
     def adopted(self, tensor: Tensor) -> Value | None:
         """A constant parts of which were overwritten through views of it: what it was, with what they hold put in."""
-        storage = place(tensor)
-        parts = [t for t in self.by_place.get(storage, ()) if place(t) == storage and overlaps(t, tensor)]
+        storage = memory_place(tensor)
+        parts = [t for t in self.by_place.get(storage, ()) if memory_place(t) == storage and memory_overlaps(t, tensor)]
         if not parts or not strided(tensor):
             return None
         with torch._C.DisableTorchFunction(), self.unwatched():
@@ -408,9 +408,11 @@ class Tape(TorchFunctionMode):
         self.read()
         written = set(self.watch.written)
         given, results = tensors_in((args, kwargs)), tensors_in(out)
-        picks = [i for i, t in enumerate(results) if place(t) in written or not any(t is a for a in given)]
+        picks = [i for i, t in enumerate(results) if memory_place(t) in written or not any(t is a for a in given)]
         if not results:  # an in-place form that returns nothing: what it changed is among what it was given
-            changed = [i for i, t in enumerate(given) if place(t) in written and place(t) in self.watch.tainted]
+            changed = [
+                i for i, t in enumerate(given) if memory_place(t) in written and memory_place(t) in self.watch.tainted
+            ]
             picks = [-1 - i for i in changed[:1]]
         if not picks or not (used or trouble):
             return out
@@ -431,26 +433,30 @@ class Tape(TorchFunctionMode):
         self.steps.append(step)
         step.outputs = tuple(self.bind(t, step, i) for i, t in enumerate(fresh))
         for tensor in fresh:
-            if place(tensor) in written:
+            if memory_place(tensor) in written:
                 self.rebind(tensor)
         return out
 
     def rebind(self, changed: Tensor) -> None:
         """Every other tensor in the memory ``changed`` was written to now holds partly old, partly new contents."""
-        for tensor in list(self.by_place.get(place(changed), ())):
-            if tensor is changed or not overlaps(tensor, changed) or place(tensor) != place(changed):
+        for tensor in list(self.by_place.get(memory_place(changed), ())):
+            if (
+                tensor is changed
+                or not memory_overlaps(tensor, changed)
+                or memory_place(tensor) != memory_place(changed)
+            ):
                 continue
             step = self.overlaid(tensor, self.bound[id(tensor)], changed)
             step.outputs = (self.bind(tensor, step),)
 
 
-def overlaps(a: Tensor, b: Tensor) -> bool:
+def memory_overlaps(a: Tensor, b: Tensor) -> bool:
     """Whether the address ranges of two tensors in one storage meet (never a false no)."""
     if not (strided(a) and strided(b)):
         return True
 
     def ends(t: Tensor) -> tuple[int, int]:
-        size, stride, offset = geometry(t)
+        size, stride, offset = memory_geometry(t)
         return offset, offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
 
     (a0, a1), (b0, b1) = ends(a), ends(b)
@@ -476,7 +482,7 @@ def routed(tape: Tape, modules: Sequence[nn.Module]) -> Iterator[None]:
                 module.__dict__["forward"] = own
 
 
-def record(
+def record_trace(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -499,26 +505,26 @@ def record(
     else:
         tape.discrete.add(id(measured))
         tape.objects.append(measured)
-    routes = routed(tape, everything(model).modules)
+    routes = routed(tape, reachable_objects(model).modules)
     imitated = native if casts and tape.exact else None
-    with torch.no_grad(), parametrize.cached(), routes, tape.watch, widened(imitated), tape:
+    with torch.no_grad(), parametrize.cached(), routes, tape.watch, imitate_precision(imitated), tape:
         returned = model(*args, **kwargs)
     tape.read()
     tape.draws |= drawn_outside_torch(tape.start)
     if tape.draws and not model.training:
         tape.reads.append("the program draws random numbers: what is proved holds for the ones drawn")
     for owned in (*model.parameters(), *model.buffers()):
-        tape.keep(place(owned))  # values kept in the model's own memory are overwritten by its next run
+        tape.keep(memory_place(owned))  # values kept in the model's own memory are overwritten by its next run
     for owned in model.buffers():
-        tape.held.before_write(place(owned))
+        tape.held.before_write(memory_place(owned))
     chosen, notes = pick(returned)
     output = None if chosen is None else tape.bound.get(id(chosen))
-    if chosen is not None and output is None and place(chosen) in tape.watch.tainted:
+    if chosen is not None and output is None and memory_place(chosen) in tape.watch.tainted:
         output = tape.adopted(chosen)
     lost = list(tape.lost_at)
-    if chosen is not None and output is None and place(chosen) in tape.watch.tainted:
+    if chosen is not None and output is None and memory_place(chosen) in tape.watch.tainted:
         lost.append("the output depends on the input through an operation the tape cannot see")
-    if chosen is not None and output is not None and tape.where[id(chosen)] != (place(chosen), chosen.shape):
+    if chosen is not None and output is not None and tape.where[id(chosen)] != (memory_place(chosen), chosen.shape):
         lost.append("the output's memory was exchanged under it")
     if lost and chosen is not None and output is None:
         output = Value(tape.count, chosen, None)
@@ -536,4 +542,4 @@ def record(
     return trace.doubted("the model", "; ".join(lost)) if lost and output is not None else trace
 
 
-__all__ = ["Tape", "overlay", "recast", "record"]
+__all__ = ["Tape", "overlay", "recast", "record_trace"]

@@ -19,8 +19,8 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.trace.held import geometry, place, strided
-from normgauge.instrument.trace.inputs import mapped
+from normgauge.instrument.trace.held import memory_geometry, memory_place, strided
+from normgauge.instrument.trace.inputs import map_tensors
 
 DEEPEST = 2  # plain objects on the way to something the model hides; a trainer's own world is not the model's
 PLAIN_DATA = (str, bytes, int, float, complex, type(None), Tensor, type, types.ModuleType)
@@ -122,7 +122,7 @@ def base_of(box: Any) -> Any:
     return next(kind for kind in (OrderedDict, dict, list, set, deque) if isinstance(box, kind))
 
 
-def everything(model: nn.Module) -> Everything:
+def reachable_objects(model: nn.Module) -> Everything:
     """Look at what can be reached from a model through attributes, containers and at most `DEEPEST` plain objects."""
     found = Everything([], [], [], [])
     seen: set[int] = set()
@@ -201,7 +201,7 @@ def untouched(
     by ``native``, the model's own precision. Spectral normalization is held at its last estimate: in train mode every
     call would move the weights.
     """
-    whole = everything(model)
+    whole = reachable_objects(model)
     states = random_states()
     copies = Copies(dtype, device)
     copies.meet(value for _, before in (*whole.tables, *whole.boxes) for value in before.values())
@@ -304,7 +304,7 @@ class Copies:
             entries = tensor.untyped_storage().nbytes() // tensor.element_size()
             whole = tensor.detach().as_strided((entries,), (1,), 0)
             self.memories[key] = _cast(whole, self.dtype, self.device)
-        return _as_given(tensor, self.memories[key].as_strided(*geometry(tensor)))
+        return _as_given(tensor, self.memories[key].as_strided(*memory_geometry(tensor)))
 
 
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
@@ -322,7 +322,7 @@ def _plain_memory(tensor: Tensor) -> int:
     """Where the memory of a plain tensor lies; 0 for one that has none of its own."""
     if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) or tensor.is_nested:
         return 0
-    return place(tensor) if strided(tensor) and tensor.device.type != "meta" else 0
+    return memory_place(tensor) if strided(tensor) and tensor.device.type != "meta" else 0
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
@@ -338,4 +338,4 @@ def _as_given(tensor: Tensor, data: Tensor) -> Tensor:
 
 def cast_tree(tree: Any, dtype: torch.dtype | None, device: torch.device | None) -> Any:
     """Copies of all tensors of a nested structure, floating ones in ``dtype``."""
-    return mapped(lambda leaf: _cast(leaf, dtype, device), tree)
+    return map_tensors(lambda leaf: _cast(leaf, dtype, device), tree)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normgauge.instrument.trace.held import place
+from normgauge.instrument.trace.held import memory_place
 from normgauge.instrument.trace.step import tensors_in
 
 READS = torch.Tag.data_dependent_output  # equal, item: a number for the program
@@ -24,7 +24,7 @@ INDEXED = ("index", "gather", "scatter", "take", "embedding", "nll_loss", "floor
 DRAWS = torch.Tag.nondeterministic_seeded
 
 
-class Watch(TorchDispatchMode):
+class OperatorWatch(TorchDispatchMode):
     """Follows every ATen operator of the run.
 
     Attributes:
@@ -57,15 +57,15 @@ class Watch(TorchDispatchMode):
 
     def watched(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and note what it does."""
-        sources = [place(t) for t in tensors_in((args, kwargs))]
-        targets = [place(t) for t in written_by(func, args, kwargs)]
+        sources = [memory_place(t) for t in tensors_in((args, kwargs))]
+        targets = [memory_place(t) for t in written_by(func, args, kwargs)]
         for storage in targets:
             self.before_write(storage)
         touched = any(s in self.tainted for s in sources)
         if touched and self.tells(func, args, kwargs):
             self.reads.append(str(func.overloadpacket.__name__))
         out = func(*args, **kwargs)
-        results = [place(t) for t in tensors_in(out)]
+        results = [memory_place(t) for t in tensors_in(out)]
         self.draws |= DRAWS in func.tags
         if touched:
             self.tainted.update(s for s in (*results, *targets) if s)
@@ -84,7 +84,7 @@ class Watch(TorchDispatchMode):
         if not any(part in name for part in INDEXED):
             return False
         whole = [t for t in tensors_in((args, kwargs)) if not (t.is_floating_point() or t.is_complex())]
-        return any(t.dtype != torch.bool and place(t) in self.tainted for t in whole)
+        return any(t.dtype != torch.bool and memory_place(t) in self.tainted for t in whole)
 
     def shaped(self, func: Any, args: Any) -> bool:
         """Whether the input decides the result's shape; where a mask selects, the mask does."""
@@ -94,7 +94,7 @@ class Watch(TorchDispatchMode):
             deciding = [t for t in tensors_in(args[1]) if t.dtype in (torch.bool, torch.uint8)]
         elif func is aten.masked_select.default:
             deciding = tensors_in(args[1])
-        return any(place(t) in self.tainted for t in deciding)
+        return any(memory_place(t) in self.tainted for t in deciding)
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:

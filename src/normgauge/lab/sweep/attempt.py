@@ -116,7 +116,7 @@ def _nothing() -> None:
     """The first fork: it is there when the server has loaded everything."""
 
 
-def warm() -> None:
+def warm_server() -> None:
     """Begin the server of forks and wait until it has loaded everything, so that no trial's time is spent on it."""
     if quickest() is Forked:
         first = _context().Process(target=_nothing)
@@ -182,7 +182,7 @@ def ending(code: int) -> str:
     return f"ended with exit code {code}" + (" and without a result" if code == 0 else "")
 
 
-def attempt(place: Path, limits: Limits) -> Ended:
+def run_attempt(place: Path, limits: Limits) -> Ended:
     """Begin an attempt and wait for its end."""
     running = Attempt(place, limits)
     try:

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError, LoadError
-from normgauge.core.user_code import locate, one_line
-from normgauge.lab.sweep.keys import OPTIONS, nearest
-from normgauge.lab.sweep.space import Trial
+from normgauge.core.user_code import locate_object, one_line
+from normgauge.lab.sweep.keys import OPTIONS, nearest_name
+from normgauge.lab.sweep.space import SweepTrial
 from normgauge.lab.zoo import DATASETS, ZOO, Split
 
 Settings = Mapping[str, Any]
@@ -48,7 +48,7 @@ def builder(settings: Settings, folder: Path) -> Callable[[], nn.Module]:
     anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     for option in given:
         if option not in known and not anything:
-            raise InputError(f"network.options: {name} has no option {option!r}; {nearest(option, known)}")
+            raise InputError(f"network.options: {name} has no option {option!r}; {nearest_name(option, known)}")
     left = [
         p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in given
     ]
@@ -59,10 +59,10 @@ def builder(settings: Settings, folder: Path) -> Callable[[], nn.Module]:
 
 def _located(name: str, settings: Settings, folder: Path) -> Callable[..., nn.Module]:
     if ":" not in name:
-        raise InputError(f"network.build: no network called {name!r}; {nearest(name, ZOO)} (or file.py:function)")
+        raise InputError(f"network.build: no network called {name!r}; {nearest_name(name, ZOO)} (or file.py:function)")
     file = code_file(settings, folder)
     spec = name if file is None else f"{file}:{name.rpartition(':')[2]}"
-    found = locate(spec, f"network.build: expected a network of the zoo or file.py:function, got {name!r}")
+    found = locate_object(spec, f"network.build: expected a network of the zoo or file.py:function, got {name!r}")
     if not callable(found) or isinstance(found, nn.Module):
         raise LoadError(f"network.build: {name} is no function; give one that returns the network")
     function: Callable[..., nn.Module] = found
@@ -92,7 +92,7 @@ def splits(settings: Settings, folder: Path, most: int | None = None) -> tuple[S
     """
     name = str(settings["data.set"])
     if name not in DATASETS:
-        raise InputError(f"data.set: no data set called {name!r}; {nearest(name, DATASETS)}")
+        raise InputError(f"data.set: no data set called {name!r}; {nearest_name(name, DATASETS)}")
     where: dict[str, Any] = {}
     if settings["data.data_dir"] is not None and name != "digits":  # the digits come without files
         where["folder"] = folder / str(settings["data.data_dir"])
@@ -112,7 +112,7 @@ def splits(settings: Settings, folder: Path, most: int | None = None) -> tuple[S
     return halves[0], halves[1]
 
 
-def check_trials(trials: Iterable[Trial], folder: Path, *, here: bool) -> None:
+def check_trials(trials: Iterable[SweepTrial], folder: Path, *, here: bool) -> None:
     """Look at each network and each data set once, without training.
 
     Networks of the zoo are built without memory and tried on the data's shapes. A network given as code is found but

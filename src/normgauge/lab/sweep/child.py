@@ -23,11 +23,21 @@ from normgauge.core import store
 from normgauge.core.errors import LoadError, NormgaugeError
 from normgauge.instrument.measure import readings
 from normgauge.lab.sweep.building import builder, splits
-from normgauge.lab.sweep.files import CHECKPOINT, LOCK, LOG, RUN, Record, Result, exclusive, read_record, write_result
-from normgauge.lab.training import evaluate, train
+from normgauge.lab.sweep.files import (
+    CHECKPOINT,
+    LOCK,
+    LOG,
+    RUN,
+    Record,
+    Result,
+    exclusive_lock,
+    read_record,
+    write_result,
+)
+from normgauge.lab.training import evaluate_model, train
 from normgauge.lab.zoo import Split
 from normgauge.monitor.monitor import Monitor
-from normgauge.render.verdict import alarm
+from normgauge.render.verdict import refutation_sentence
 
 Values = dict[str, float | None]
 ORPHANED = 70
@@ -70,7 +80,7 @@ def _run(place: Path) -> int:
         print(f"{place}: expected a trial.json, got none that can be read", file=sys.stderr)
         return 1
     try:
-        with exclusive(place / LOCK):  # whoever was killed a moment ago may still hold the files
+        with exclusive_lock(place / LOCK):  # whoever was killed a moment ago may still hold the files
             write_result(place, run_trial(place, record))
     except NormgaugeError as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
@@ -174,7 +184,7 @@ def alarm_count(place: Path) -> int | None:
 
 
 def _scores(model: nn.Module, train_split: Split, test_split: Split) -> Values:
-    train_scores, test_scores = (evaluate(model, split) for split in (train_split, test_split))
+    train_scores, test_scores = (evaluate_model(model, split) for split in (train_split, test_split))
     return {
         "train_accuracy": train_scores.accuracy,
         "test_accuracy": test_scores.accuracy,
@@ -201,7 +211,7 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
         values["log10_P_w"] = float(published["log10_P_w"])
     for reduction, value in published.get("log10_prod_inv_sigma", {}).items():
         values[f"log10_prod_inv_sigma_{reduction}"] = float(value)
-    notes = [alarm(reading) for reading in found if reading.log_refuted is not None]
+    notes = [refutation_sentence(reading) for reading in found if reading.log_refuted is not None]
     notes += [f"{r.scope}: {item.name}: {item.why}" for r in found for item in (*r.unknown, *r.no_bound)]
     return values, tuple(notes)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from normgauge.core.errors import InputError
-from normgauge.lab.sweep.keys import DRAWS, KEYS, OPTIONS, Check, Draw, nearest, varied_check
+from normgauge.lab.sweep.keys import DRAWS, KEYS, OPTIONS, Check, ValueDraw, nearest_name, varied_check
 
 TABLES = ("data", "network", "training", "measure", "grid", "random", "run")
 APART = ("name", "seeds", "random.", "run.")  # keys that are no setting of a trial
@@ -36,7 +36,7 @@ class Config:
     name: str
     shared: Mapping[str, Any]
     grid: Mapping[str, tuple[Any, ...]]
-    draws: Mapping[str, Draw]
+    draws: Mapping[str, ValueDraw]
     count: int
     draw_seed: int
     seeds: tuple[int, ...]
@@ -128,12 +128,12 @@ class _Reader:
     def _unknown(self, key: str) -> NoReturn:
         table, _, name = key.rpartition(".")
         if table and table.split(".")[0] not in TABLES:
-            self._fail(key, f"no table [{table}]; {nearest(table, TABLES)}")
+            self._fail(key, f"no table [{table}]; {nearest_name(table, TABLES)}")
         if key in TABLES:
             self._fail(key, f"expected a table, got a value; write [{key}] above its keys")
         home = [known for known in KEYS if known.rpartition(".")[0] == table]
         elsewhere = [known for known in KEYS if known.rpartition(".")[2] == name]
-        close = f"nearest: {elsewhere[0]}" if elsewhere else nearest(key, home + ["grid", "random"] * (not table))
+        close = f"nearest: {elsewhere[0]}" if elsewhere else nearest_name(key, home + ["grid", "random"] * (not table))
         self._fail(key, f"unknown key {name!r} {f'in [{table}]' if table else 'at the top'}; {close}")
 
     def _checked(self, key: str, check: Check, value: Any) -> Any:
@@ -146,7 +146,7 @@ class _Reader:
         check = varied_check(key)
         if check is None:
             known = [name for name in KEYS if varied_check(name) is not None] + [OPTIONS + "NAME"]
-            self._fail(f"{part}.{key}", f"[{part}] cannot vary {key!r}; {nearest(key, known)}")
+            self._fail(f"{part}.{key}", f"[{part}] cannot vary {key!r}; {nearest_name(key, known)}")
         return check
 
     def _grid(self, key: str, given: Any) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ class _Reader:
             self._fail(place, f"grid {key}: expected each value once, got {given!r}")
         return values
 
-    def _draw(self, dotted: str, given: Any) -> tuple[str, Draw]:
+    def _draw(self, dotted: str, given: Any) -> tuple[str, ValueDraw]:
         key, _, kind = dotted.rpartition(".")
         place = f"random.{dotted}"
         if kind not in DRAWS:
@@ -166,11 +166,11 @@ class _Reader:
                 self._varied("random", dotted)
             self._fail(place, f"random {dotted}: expected {{ KIND = [...] }} with one of {', '.join(DRAWS)}")
         check = self._varied("random", key)
-        draw = self._checked(place, lambda value: Draw.of(kind, value), given)
+        draw = self._checked(place, lambda value: ValueDraw.of(kind, value), given)
         values = [self._checked(place, check, value) for value in draw.ends]
-        return key, Draw(kind, tuple(values)) if kind == "choice" else draw
+        return key, ValueDraw(kind, tuple(values)) if kind == "choice" else draw
 
-    def _check_parts(self, values: Mapping[str, Any], grid: Mapping[str, Any], draws: Mapping[str, Draw]) -> None:
+    def _check_parts(self, values: Mapping[str, Any], grid: Mapping[str, Any], draws: Mapping[str, ValueDraw]) -> None:
         both = sorted(set(grid) & set(draws))
         if both:
             self._fail(f"random.{both[0]}", f"{both[0]} stands in [grid] and in [random]; leave one")

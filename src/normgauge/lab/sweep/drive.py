@@ -19,8 +19,8 @@ from normgauge.lab.sweep.files import (
     read_result,
     write_record,
 )
-from normgauge.lab.sweep.space import Trial
-from normgauge.render.sweep import Outcome
+from normgauge.lab.sweep.space import SweepTrial
+from normgauge.render.sweep import TrialOutcome
 
 TRIALS = "trials"
 
@@ -67,16 +67,16 @@ class Folder:
         self.out, self.config_folder = out, config_folder
         self._digests = {key: _digest(file) for key, file in code.items()}
 
-    def place(self, trial: Trial) -> Path:
+    def place(self, trial: SweepTrial) -> Path:
         """Where a trial lies."""
         return self.out / TRIALS / trial.id
 
-    def outcome(self, trial: Trial) -> Outcome:
+    def outcome(self, trial: SweepTrial) -> TrialOutcome:
         """What is known of a trial: a result is what makes it done, even where nobody lived to say so."""
         record = read_record(self.place(trial)) or self._fresh(trial)
         result = read_result(self.place(trial))
         status = "done" if result is not None else record.status if record.status != "done" else "new"
-        return Outcome(
+        return TrialOutcome(
             id=trial.id,
             point=trial.point,
             seed=trial.seed,
@@ -88,13 +88,13 @@ class Folder:
             notes=() if result is None else result.notes,
         )
 
-    def others(self, trials: Sequence[Trial]) -> int:
+    def others(self, trials: Sequence[SweepTrial]) -> int:
         """How many trials lie here that this config does not ask for."""
         own = {trial.id for trial in trials}
         place = self.out / TRIALS
         return sum(found.is_dir() and found.name not in own for found in place.iterdir()) if place.is_dir() else 0
 
-    def outdated(self, trials: Sequence[Trial]) -> int:
+    def outdated(self, trials: Sequence[SweepTrial]) -> int:
         """How many finished trials used another version of the user's file."""
         return sum(
             record is not None and record.status == "done" and record.code != self._digest_of(trial)
@@ -102,7 +102,7 @@ class Folder:
             for record in (read_record(self.place(trial)),)
         )
 
-    def begin(self, trial: Trial) -> Path:
+    def begin(self, trial: SweepTrial) -> Path:
         """Write down that an attempt begins."""
         place = self.place(trial)
         place.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class Folder:
         )
         return place
 
-    def settle(self, trial: Trial, ended: Ended, keep: bool) -> None:
+    def settle(self, trial: SweepTrial, ended: Ended, keep: bool) -> None:
         """Write down how an attempt ended."""
         place = self.place(trial)
         record = read_record(place) or self._fresh(trial)
@@ -126,10 +126,10 @@ class Folder:
         if not ended.error and not keep:
             (place / CHECKPOINT).unlink(missing_ok=True)
 
-    def _fresh(self, trial: Trial) -> Record:
+    def _fresh(self, trial: SweepTrial) -> Record:
         return Record(trial.id, trial.settings, str(self.config_folder), code=self._digest_of(trial))
 
-    def _digest_of(self, trial: Trial) -> str:
+    def _digest_of(self, trial: SweepTrial) -> str:
         return self._digests.get(str(trial.settings["network.build"]), "")
 
 
@@ -138,7 +138,7 @@ def _digest(file: Path | None) -> str:
 
 
 def drive(
-    trials: Sequence[Trial],
+    trials: Sequence[SweepTrial],
     folder: Folder,
     engine: Engine,
     *,
@@ -160,7 +160,7 @@ def drive(
     """
     waiting = deque(trial for trial in trials if folder.outcome(trial).status != "done")
     tries = {trial.id: 0 for trial in waiting}
-    by_place: dict[Path, Trial] = {}
+    by_place: dict[Path, SweepTrial] = {}
     before, done, failed, begun = len(trials) - len(waiting), 0, 0, clock()
     while waiting or by_place:
         over = done + failed

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
-from normgauge.lab.sweep.attempt import PAUSE, Attempt, Ended, Limits, quickest, warm
+from normgauge.lab.sweep.attempt import PAUSE, Attempt, Ended, Limits, quickest, warm_server
 
 
 class Engine(ABC):
@@ -65,7 +65,7 @@ class Local(Engine):
             running.kill()
 
     def __enter__(self) -> Self:
-        warm()
+        warm_server()
         return self
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from normgauge.core.errors import InputError
-from normgauge.core.spelled import unspell
+from normgauge.core.spelled import unspell_number
 from normgauge.core.stored import written_whole
 from normgauge.core.version import __version__
 from normgauge.lab.sweep.config import Config
-from normgauge.render.sweep import Outcome, Point, measures, points
+from normgauge.render.sweep import SweepPoint, TrialOutcome, measures, sweep_points
 
 try:
     import fcntl
@@ -89,8 +89,8 @@ def read_record(place: Path) -> Record | None:
 
 def write_result(place: Path, result: Result) -> None:
     """Write result.json: with it, the trial is done."""
-    values = {name: spelled(value) for name, value in result.values.items()}
-    losses = [spelled(loss) for loss in result.losses]
+    values = {name: json_number(value) for name, value in result.values.items()}
+    losses = [json_number(loss) for loss in result.losses]
     write_whole(place / RESULT, {"schema": SCHEMA, "values": values, "notes": list(result.notes), "losses": losses})
 
 
@@ -98,13 +98,13 @@ def read_result(place: Path) -> Result | None:
     """The result of a folder; None where there is none that can be read."""
 
     def result(data: dict[str, Any]) -> Result:
-        values = {name: unspell(value) for name, value in data["values"].items()}
+        values = {name: unspell_number(value) for name, value in data["values"].items()}
         return Result(values, tuple(data["notes"]), tuple(map(float, data["losses"])))
 
     return _read(place / RESULT, result)
 
 
-def spelled(value: float | None) -> float | str | None:
+def json_number(value: float | None) -> float | str | None:
     """A number as strict JSON allows it: "inf", "-inf" and "nan" are strings."""
     return value if value is None or math.isfinite(value) else str(float(value))
 
@@ -130,7 +130,7 @@ def measure_names(scopes: Sequence[str]) -> list[str]:
     return [*SCORES, *bounds, *PRODUCTS, "alarms"]
 
 
-def to_json(config: Config, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def to_json(config: Config, outcomes: Sequence[TrialOutcome]) -> dict[str, Any]:
     """Everything a sweep found, in the form that results.json and ``--json`` hold."""
     names = measures(outcomes)
     return {
@@ -141,23 +141,23 @@ def to_json(config: Config, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "config": str(config.path),
         "shared": dict(config.shared),
         "varied": list(config.varied),
-        "points": [_point(point, names) for point in points(outcomes)],
+        "points": [_point(point, names) for point in sweep_points(outcomes)],
         "trials": [_trial(outcome) for outcome in outcomes],
     }
 
 
-def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
+def _point(point: SweepPoint, names: Sequence[str]) -> dict[str, Any]:
     return {
         "settings": dict(point.settings),
         "seeds": len(point.outcomes),
         "done": point.done,
         "failed": sum(outcome.status == "failed" for outcome in point.outcomes),
-        "mean": {name: spelled(point.mean(name)) for name in names},
-        "std": {name: spelled(point.std(name)) for name in names},
+        "mean": {name: json_number(point.mean(name)) for name in names},
+        "std": {name: json_number(point.std(name)) for name in names},
     }
 
 
-def _trial(outcome: Outcome) -> dict[str, Any]:
+def _trial(outcome: TrialOutcome) -> dict[str, Any]:
     return {
         "id": outcome.id,
         "settings": dict(outcome.point),
@@ -167,12 +167,12 @@ def _trial(outcome: Outcome) -> dict[str, Any]:
         "seconds": outcome.seconds,
         "error": outcome.error,
         "notes": list(outcome.notes),
-        "values": {name: spelled(value) for name, value in outcome.values.items()},
+        "values": {name: json_number(value) for name, value in outcome.values.items()},
     }
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, refusal: str | None = None) -> Iterator[None]:
+def exclusive_lock(path: Path, refusal: str | None = None) -> Iterator[None]:
     """Hold a lock on a file; the system gives it back when the process ends, however it ends.
 
     Args:

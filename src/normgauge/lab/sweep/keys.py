@@ -42,20 +42,20 @@ def accepting(expected: str, passes: Callable[[Any], bool], used: Callable[[Any]
     return check
 
 
-def plain(value: object, kind: Any = (int, float)) -> bool:
+def is_number(value: object, kind: Any = (int, float)) -> bool:
     """A finite number, and no truth value."""
     return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def whole(least: int) -> Check:
+def whole_at_least(least: int) -> Check:
     """A whole number, at least ``least``."""
-    return accepting(f"a whole number of at least {least}", lambda value: plain(value, int) and value >= least)
+    return accepting(f"a whole number of at least {least}", lambda value: is_number(value, int) and value >= least)
 
 
 text = accepting("a text in quotes", lambda value: isinstance(value, str) and value != "")
 flag = accepting("true or false", lambda value: isinstance(value, bool))
-not_negative = accepting("a number of at least 0", lambda value: plain(value) and value >= 0, float)
-above_zero = accepting("a number above 0", lambda value: plain(value) and value > 0, float)
+not_negative = accepting("a number of at least 0", lambda value: is_number(value) and value >= 0, float)
+above_zero = accepting("a number above 0", lambda value: is_number(value) and value > 0, float)
 
 
 def one_of(*names: str) -> Check:
@@ -70,7 +70,7 @@ def one_of(*names: str) -> Check:
     return check
 
 
-def listed(check: Check, what: str) -> Check:
+def list_of(check: Check, what: str) -> Check:
     """A list, not empty, of values that pass ``check``."""
 
     def check_all(value: object) -> list[Any]:
@@ -100,12 +100,12 @@ def seed_list(value: object) -> list[int]:
         ValueError: for anything else, and for a seed given twice.
     """
     if isinstance(value, list):
-        seeds: list[int] = listed(whole(0), "whole numbers")(value)
+        seeds: list[int] = list_of(whole_at_least(0), "whole numbers")(value)
         if len(set(seeds)) != len(seeds):
             raise ValueError("each seed once")
         return seeds
     try:
-        return list(range(whole(1)(value)))
+        return list(range(whole_at_least(1)(value)))
     except ValueError:
         raise ValueError("a count of at least 1 or a list of whole numbers") from None
 
@@ -116,34 +116,34 @@ KEYS: dict[str, Key] = {
     "monitor": Key(flag, True, "write a run file of each trial"),
     "data.set": Key(text, "digits", "a data set of the zoo"),
     "data.data_dir": Key(text, None, "folder with the data, from the config's folder; NORMGAUGE_DATA where not given"),
-    "data.limit": Key(whole(2), None, "only so many training examples"),
-    "data.test_limit": Key(whole(1), None, "only so many test examples"),
-    "data.shape": Key(listed(whole(1), "whole numbers"), None, "each input in this shape, such as [1, 8, 8]"),
+    "data.limit": Key(whole_at_least(2), None, "only so many training examples"),
+    "data.test_limit": Key(whole_at_least(1), None, "only so many test examples"),
+    "data.shape": Key(list_of(whole_at_least(1), "whole numbers"), None, "each input in this shape, such as [1, 8, 8]"),
     "network.build": Key(text, None, "a network of the zoo, or file.py:function from the config's folder"),
-    "training.epochs": Key(whole(0), 10, "passes through the training data"),
-    "training.batch_size": Key(whole(1), 64, "examples a step"),
+    "training.epochs": Key(whole_at_least(0), 10, "passes through the training data"),
+    "training.batch_size": Key(whole_at_least(1), 64, "examples a step"),
     "training.lr": Key(above_zero, 1e-3, "learning rate"),
     "training.optimizer": Key(one_of("adam", "adamw", "sgd"), "adam", "adam (L2 in the gradient), adamw or sgd"),
     "training.weight_decay": Key(not_negative, 0.0, "as the optimizer takes it"),
     "training.momentum": Key(not_negative, 0.9, "of sgd"),
     "training.device": Key(text, "cpu", "where to train: cpu, cuda, cuda:1, mps"),
-    "measure.scopes": Key(listed(scope, "scopes"), ["point"], "where the trained network is gauged"),
-    "measure.samples": Key(whole(1), 64, "test examples it is gauged at"),
+    "measure.scopes": Key(list_of(scope, "scopes"), ["point"], "where the trained network is gauged"),
+    "measure.samples": Key(whole_at_least(1), 64, "test examples it is gauged at"),
     "measure.search": Key(flag, False, "look for steep slopes beyond the samples"),
     "measure.balance": Key(flag, True, "minimise the bound over the rescalings"),
-    "random.count": Key(whole(1), None, "points to draw"),
-    "random.seed": Key(whole(0), 0, "of the draws"),
+    "random.count": Key(whole_at_least(1), None, "points to draw"),
+    "random.seed": Key(whole_at_least(0), 0, "of the draws"),
     "run.out": Key(text, None, "folder for trials and results, from the working folder; sweeps/NAME where not given"),
-    "run.workers": Key(whole(1), 1, "trials at a time"),
-    "run.threads": Key(whole(1), None, "threads a trial; the cores divided by the workers where not given"),
-    "run.retries": Key(whole(0), 1, "how often a failed trial is tried again"),
+    "run.workers": Key(whole_at_least(1), 1, "trials at a time"),
+    "run.threads": Key(whole_at_least(1), None, "threads a trial; the cores divided by the workers where not given"),
+    "run.retries": Key(whole_at_least(0), 1, "how often a failed trial is tried again"),
     "run.timeout": Key(above_zero, None, "seconds an attempt may take"),
     "run.keep": Key(flag, False, "keep the checkpoint of a finished trial"),
 }
 VARIED = ("data.", "network.", "training.")  # what grid and random may vary
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_name(name: str, known: Iterable[str]) -> str:
     """Words that lead from a name that is not known to those that are."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
@@ -161,7 +161,7 @@ DRAWS = ("log_uniform", "uniform", "int", "choice")
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class ValueDraw:
     """One way to draw a value.
 
     Attributes:
@@ -173,7 +173,7 @@ class Draw:
     ends: tuple[Any, ...]
 
     @classmethod
-    def of(cls, kind: str, given: object) -> Draw:
+    def of(cls, kind: str, given: object) -> ValueDraw:
         """A draw from what the config says.
 
         Raises:
@@ -185,7 +185,7 @@ class Draw:
             raise ValueError("a list of values, not empty")
         what = "two whole numbers, the smaller first" if kind == "int" else "two numbers, the smaller first"
         numbers = int if kind == "int" else (int, float)
-        if not isinstance(given, list) or len(given) != 2 or not all(plain(end, numbers) for end in given):
+        if not isinstance(given, list) or len(given) != 2 or not all(is_number(end, numbers) for end in given):
             raise ValueError(what)
         if given[0] >= given[1] or (kind == "log_uniform" and given[0] <= 0):
             raise ValueError(what + (", both above 0" if kind == "log_uniform" else ""))

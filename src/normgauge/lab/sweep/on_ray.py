@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from normgauge.core.errors import InputError
-from normgauge.lab.sweep.attempt import Ended, Limits, attempt
+from normgauge.lab.sweep.attempt import Ended, Limits, run_attempt
 from normgauge.lab.sweep.engine import Engine
 
 MOMENT = 0.2  # seconds to wait for a task to end
@@ -61,7 +61,7 @@ def _attempt_there(place: str, threads: int, timeout: float | None) -> tuple[flo
     folder = Path(place)
     if not folder.is_dir():
         return 0.0, f"{place} is not there on this machine; the sweep's folder must be on a disk that all share"
-    found = attempt(folder, Limits(threads, timeout))
+    found = run_attempt(folder, Limits(threads, timeout))
     return found.seconds, found.error
 
 

@@ -17,7 +17,7 @@ PLACES = ("data.data_dir",)  # where the data lie is not what they are
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SweepTrial:
     """One training.
 
     Attributes:
@@ -33,7 +33,7 @@ class Trial:
     settings: Mapping[str, Any]
 
 
-def expand(config: Config) -> list[Trial]:
+def expand_trials(config: Config) -> list[SweepTrial]:
     """Every trial of a config: grid × draws × seeds, each settings once.
 
     Args:
@@ -42,12 +42,12 @@ def expand(config: Config) -> list[Trial]:
     Returns:
         The trials; the same list for the same config, and its beginning for a larger count of draws or seeds.
     """
-    trials: dict[str, Trial] = {}
+    trials: dict[str, SweepTrial] = {}
     for point in _points(config):
         for seed in config.seeds:
             settings = {**config.shared, **point, "seed": seed}
             key = identity(settings)
-            trials.setdefault(key, Trial(key, point, seed, settings))
+            trials.setdefault(key, SweepTrial(key, point, seed, settings))
     return list(trials.values())
 
 

@@ -14,14 +14,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from normgauge.core.errors import InputError
-from normgauge.lab.training.resume import Epoch, History, Run, restore, save
+from normgauge.lab.training.resume import Epoch, History, TrainingRun, restore_run, save_checkpoint
 
 OnStart = Callable[[int], None]  # steps done before, in the run that is resumed
 OnStep = Callable[[int, torch.Tensor], None]  # steps done so far, loss of this one (detached)
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
 
-class Labelled(Protocol):
+class LabelledData(Protocol):
     """Inputs with labels, such as ``normgauge.lab.zoo.Split``."""
 
     @property
@@ -46,7 +46,7 @@ def one_thread() -> Iterator[None]:
 
 def train(
     model: nn.Module,
-    train_split: Labelled,
+    train_split: LabelledData,
     *,
     epochs: int,
     batch_size: int = 64,
@@ -94,14 +94,14 @@ def train(
             f"batch_size={batch_size}, {len(train_split.inputs)} inputs and {count} labels."
         )
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    run = Run(model, _optimizer(model, optimizer, lr, weight_decay, momentum), torch.Generator(), device)
+    run = TrainingRun(model, _optimizer(model, optimizer, lr, weight_decay, momentum), torch.Generator(), device)
     run.shuffle.manual_seed(seed)
     settings = {"batch_size": batch_size, "lr": lr, "optimizer": optimizer, "weight_decay": weight_decay}
     settings |= {"momentum": momentum, "seed": seed, "examples": count}
     path = None if checkpoint is None else Path(checkpoint)
     per_epoch = len(_batches(torch.arange(count), batch_size))
     with _own_random_state(device, seed), in_mode(model, training=True):
-        history = restore(path, run, settings, epochs) if path is not None and path.exists() else History()
+        history = restore_run(path, run, settings, epochs) if path is not None and path.exists() else History()
         step = len(history.epochs) * per_epoch
         if on_start is not None:
             on_start(step)
@@ -118,7 +118,7 @@ def train(
             epoch = _one_epoch(run, train_split, batch_size, number, after_step)
             history = History((*history.epochs, epoch))
             if path is not None:
-                save(path, run, history, settings)
+                save_checkpoint(path, run, history, settings)
     return history
 
 
@@ -135,7 +135,7 @@ class Scores:
     accuracy: float
 
 
-def evaluate(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> Scores:
+def evaluate_model(model: nn.Module, split: LabelledData, *, batch_size: int = 256) -> Scores:
     """Loss and accuracy in eval mode; modes are as before at the end.
 
     Args:
@@ -163,7 +163,7 @@ def evaluate(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> Sco
     return Scores(total / split.labels.numel(), hits / split.labels.numel())
 
 
-def accuracy(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> float:
+def model_accuracy(model: nn.Module, split: LabelledData, *, batch_size: int = 256) -> float:
     """Fraction of labels the model puts first, in eval mode; modes are as before at the end.
 
     Args:
@@ -174,11 +174,11 @@ def accuracy(model: nn.Module, split: Labelled, *, batch_size: int = 256) -> flo
     Returns:
         A number in [0, 1].
     """
-    return evaluate(model, split, batch_size=batch_size).accuracy
+    return evaluate_model(model, split, batch_size=batch_size).accuracy
 
 
 def _one_epoch(
-    run: Run, data: Labelled, batch_size: int, number: int, after_step: Callable[[torch.Tensor], None]
+    run: TrainingRun, data: LabelledData, batch_size: int, number: int, after_step: Callable[[torch.Tensor], None]
 ) -> Epoch:
     order = torch.randperm(len(data.labels), generator=run.shuffle)
     total = torch.zeros((), dtype=torch.float64 if run.device.type != "mps" else torch.float32, device=run.device)

@@ -48,7 +48,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """The moving parts of a run; everything the next epoch depends on besides the data and the settings.
 
     Attributes:
@@ -64,7 +64,7 @@ class Run:
     device: torch.device
 
 
-def save(path: Path, run: Run, history: History, settings: Settings) -> None:
+def save_checkpoint(path: Path, run: TrainingRun, history: History, settings: Settings) -> None:
     """Write a checkpoint; a kill while writing leaves the one before.
 
     Args:
@@ -90,11 +90,11 @@ def save(path: Path, run: Run, history: History, settings: Settings) -> None:
         torch.save(content, partial)
 
 
-def restore(path: Path, run: Run, settings: Settings, epochs: int) -> History:
+def restore_run(path: Path, run: TrainingRun, settings: Settings, epochs: int) -> History:
     """Put a run back where its checkpoint was written.
 
     Args:
-        path: a file written by ``save``.
+        path: a file written by ``save_checkpoint``.
         run: a fresh run, filled in place.
         settings: the settings of this run.
         epochs: how many epochs this run is asked for.

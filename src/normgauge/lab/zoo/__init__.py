@@ -39,7 +39,7 @@ __all__ = [
     "IMAGENET_STD",
     "ZOO",
     "Split",
-    "build",
+    "build_network",
     "cifar10",
     "cifar_resnet",
     "digits",
@@ -84,7 +84,7 @@ DATASETS: Mapping[str, Callable[..., Split]] = MappingProxyType(
 )
 
 
-def build(name: str, **options: object) -> nn.Module:
+def build_network(name: str, **options: object) -> nn.Module:
     """Build a network of the zoo by name.
 
     Args:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from normgauge.core.errors import InputError, LoadError
 from normgauge.lab.zoo.formats import read_cifar_binary, read_idx, read_npz
-from normgauge.lab.zoo.places import Folder, absent, idx_path, npz_paths, places
+from normgauge.lab.zoo.places import Folder, absent_message, idx_path, npz_paths, places
 from normgauge.lab.zoo.split import Split
 from normgauge.lab.zoo.unpickle import read_cifar_pickle
 
@@ -116,7 +116,7 @@ def cifar10(split: Half = "train", *, folder: Folder = None, limit: int | None =
         if images.ndim == 4 and images.shape[-1] == 3:
             images = np.moveaxis(images, -1, 1)
         return _image_split(images, labels, limit, CIFAR, str(path))
-    raise LoadError(absent("cifar10", f"{stems[0]}.bin ..., {stems[0]} ..., cifar10.npz", folders, how))
+    raise LoadError(absent_message("cifar10", f"{stems[0]}.bin ..., {stems[0]} ..., cifar10.npz", folders, how))
 
 
 def tinyshakespeare(
@@ -142,7 +142,7 @@ def tinyshakespeare(
     folders = places("tinyshakespeare", ("tinyshakespeare",), folder, how)
     path = next((place / "input.txt" for place in folders if (place / "input.txt").is_file()), None)
     if path is None:
-        raise LoadError(absent("tinyshakespeare", "input.txt", folders, how))
+        raise LoadError(absent_message("tinyshakespeare", "input.txt", folders, how))
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -182,7 +182,7 @@ def _from_idx(
     for path in npz_paths(name, folders):
         pixels, targets = read_npz(path, split)
         return _image_split(pixels[:, None] if pixels.ndim == 3 else pixels, targets, limit, classes, str(path))
-    raise LoadError(absent(name, f"{stem}-images-idx3-ubyte[.gz] with its labels or {name}.npz", folders, how))
+    raise LoadError(absent_message(name, f"{stem}-images-idx3-ubyte[.gz] with its labels or {name}.npz", folders, how))
 
 
 def _joined(batches: Iterator[Batch], limit: int | None) -> Batch:

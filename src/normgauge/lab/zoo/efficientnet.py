@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from normgauge.lab.zoo.parts import Affine, Norm
+from normgauge.lab.zoo.parts import Affine, NormFactory
 
 WIDTH, DEPTH, DROPOUT, DROP_PATH = 1.2, 1.4, 0.3, 0.2  # the scaling of B3
 
@@ -71,7 +71,7 @@ class SqueezeExcitation(nn.Module):
 class MBConv(nn.Module):
     """Expand, depthwise convolution, squeeze-excitation, project; with a residual where the shapes allow it."""
 
-    def __init__(self, stage: Stage, inputs: int, outputs: int, stride: int, drop: float, norm: Norm) -> None:
+    def __init__(self, stage: Stage, inputs: int, outputs: int, stride: int, drop: float, norm: NormFactory) -> None:
         super().__init__()
         expanded = _divisible(inputs * stage.expand)
         layers: list[nn.Module] = []
@@ -93,7 +93,7 @@ class MBConv(nn.Module):
 class EfficientNet(nn.Module):
     """``features`` (stem, seven stages of MBConv, last convolution), ``avgpool``, ``classifier``."""
 
-    def __init__(self, num_classes: int, norm: Norm) -> None:
+    def __init__(self, num_classes: int, norm: NormFactory) -> None:
         super().__init__()
         last = _divisible(STAGES[-1].outputs * WIDTH)
         stem = _conv(3, _divisible(STAGES[0].inputs * WIDTH), 3, 2, norm)
@@ -114,14 +114,14 @@ def _divisible(channels: float) -> int:
 
 
 def _conv(
-    inputs: int, outputs: int, kernel: int, stride: int, norm: Norm, *, groups: int = 1, active: bool = True
+    inputs: int, outputs: int, kernel: int, stride: int, norm: NormFactory, *, groups: int = 1, active: bool = True
 ) -> nn.Sequential:
     padding = (kernel - 1) // 2
     conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
     return nn.Sequential(conv, norm(outputs), *([nn.SiLU()] if active else []))
 
 
-def _stages(norm: Norm) -> list[nn.Sequential]:
+def _stages(norm: NormFactory) -> list[nn.Sequential]:
     depths = [math.ceil(stage.layers * DEPTH) for stage in STAGES]
     stages, done = [], 0
     for stage, depth in zip(STAGES, depths, strict=True):
@@ -167,4 +167,4 @@ def efficientnet_b3(
     Returns:
         The network.
     """
-    return EfficientNet(num_classes, Norm(norm, "image", affine, eps, groups))
+    return EfficientNet(num_classes, NormFactory(norm, "image", affine, eps, groups))

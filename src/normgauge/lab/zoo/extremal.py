@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.lab.zoo.parts import Norm
+from normgauge.lab.zoo.parts import NormFactory
 
 NORMS = ("batch", "layer", "rms")
 
 
-class Layer(nn.Module):
+class ExtremalLayer(nn.Module):
     """ReLU(NO(a I x)); ``norm`` is an Identity where there is none."""
 
     def __init__(self, gain: float, inputs: int, outputs: int, norm: nn.Module, dtype: torch.dtype) -> None:
@@ -85,7 +85,9 @@ def extremal(
     """
     _refuse(gains, widths, norm, batch, eps)
     pairs = zip(gains, pairwise(widths), strict=True)
-    layers = [Layer(gain, *pair, Norm(norm, "vector", False, eps)(pair[1]), dtype) for gain, pair in pairs]
+    layers = [
+        ExtremalLayer(gain, *pair, NormFactory(norm, "vector", False, eps)(pair[1]), dtype) for gain, pair in pairs
+    ]
     net = nn.Sequential(*layers).to(dtype).eval()
     if batch is not None:
         _hold_statistics(layers, batch.to(dtype))
@@ -243,7 +245,7 @@ def _shape(batch: Tensor | None) -> str:
 
 
 @torch.no_grad()
-def _hold_statistics(layers: Sequence[Layer], value: Tensor) -> None:
+def _hold_statistics(layers: Sequence[ExtremalLayer], value: Tensor) -> None:
     """The population statistics of ``value``, layer by layer: each is taken behind the normalizers before it."""
     for layer in layers:
         before = layer.linear(value)
@@ -252,13 +254,13 @@ def _hold_statistics(layers: Sequence[Layer], value: Tensor) -> None:
         value = layer(value)
 
 
-def _layers(net: nn.Sequential, layer: int) -> list[Layer]:
+def _layers(net: nn.Sequential, layer: int) -> list[ExtremalLayer]:
     """The layers from ``layer`` on, counted from 1.
 
     Raises:
         InputError: if there is no such layer or the network is another one.
     """
-    layers = [part for part in net if isinstance(part, Layer)]
+    layers = [part for part in net if isinstance(part, ExtremalLayer)]
     if len(layers) != len(net) or not layers:
         raise InputError(f"expected a network of `extremal`; got {type(net).__name__} with other layers.")
     if not 1 <= layer <= len(layers):
@@ -267,7 +269,7 @@ def _layers(net: nn.Sequential, layer: int) -> list[Layer]:
 
 
 @torch.no_grad()
-def _tail(layers: Sequence[Layer]) -> Tensor:
+def _tail(layers: Sequence[ExtremalLayer]) -> Tensor:
     """s_ij Π_{k>i} a_k s_kj for the channels j that pass the layers from i on; W_i itself takes no part."""
     passing = min(layer.linear.out_features for layer in layers)
     tail = layers[0].slopes[:passing]

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError
-from normgauge.lab.zoo.parts import Affine, Norm, activation
+from normgauge.lab.zoo.parts import Affine, NormFactory, build_activation
 
 
 class MLP(nn.Module):
     """Hidden layers ``layers.{k}.{linear,norm,act}`` and a linear ``head``."""
 
-    def __init__(self, sizes: Sequence[int], norms: Sequence[Norm], act: str) -> None:
+    def __init__(self, sizes: Sequence[int], norms: Sequence[NormFactory], act: str) -> None:
         super().__init__()
         pairs = pairwise(sizes[:-1])
         self.layers = nn.Sequential(*(_layer(*pair, norm, act) for pair, norm in zip(pairs, norms, strict=True)))
@@ -29,11 +29,11 @@ class MLP(nn.Module):
         return self.head(self.layers(x))
 
 
-def _layer(inputs: int, outputs: int, norm: Norm, act: str) -> nn.Sequential:
+def _layer(inputs: int, outputs: int, norm: NormFactory, act: str) -> nn.Sequential:
     parts: OrderedDict[str, nn.Module] = OrderedDict(linear=nn.Linear(inputs, outputs))
     if norm.kind is not None:
         parts["norm"] = norm(outputs)
-    parts["act"] = activation(act)
+    parts["act"] = build_activation(act)
     return nn.Sequential(parts)
 
 
@@ -70,5 +70,5 @@ def mlp(
     strange = sorted(set(normalized or ()) - set(hidden))
     if strange:
         raise InputError(f"normalized={strange} are no hidden layers; there are {len(hidden)}, counted from 0.")
-    chosen, none = Norm(norm, "vector", affine, eps, groups), Norm(None, "vector")
+    chosen, none = NormFactory(norm, "vector", affine, eps, groups), NormFactory(None, "vector")
     return MLP(sizes, [chosen if normalized is None or k in normalized else none for k in hidden], activation)

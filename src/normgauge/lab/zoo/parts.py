@@ -46,7 +46,7 @@ class ChannelRMSNorm(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class NormFactory:
     """A normalization layer by name; call it with a number of features to get the module.
 
     Names mean what they commonly mean for the layout. "layer" on images is over channels and pixels together with one
@@ -123,7 +123,7 @@ class Norm:
         return self.groups
 
 
-def activation(name: str) -> nn.Module:
+def build_activation(name: str) -> nn.Module:
     """Build an activation by name.
 
     Args:

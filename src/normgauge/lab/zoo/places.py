@@ -35,7 +35,7 @@ def places(name: str, subfolders: Sequence[str], folder: Folder, how: str) -> li
     return below if folder is None else [*below, Path(root)]
 
 
-def absent(name: str, files: str, looked_in: Sequence[Path], how: str) -> str:
+def absent_message(name: str, files: str, looked_in: Sequence[Path], how: str) -> str:
     """The message for a data set that is nowhere: what was looked for, where, how to get it."""
     where = ", ".join(str(place) for place in looked_in)
     return f"{name}: found no {files} in {where}. To get the data: {how}; then put it in one of these."

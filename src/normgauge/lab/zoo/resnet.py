@@ -10,17 +10,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from normgauge.core.errors import InputError
-from normgauge.lab.zoo.parts import Affine, Norm
+from normgauge.lab.zoo.parts import Affine, NormFactory
 
 CIFAR_DEPTHS = (20, 32, 44, 56)
 
-Shortcut = Callable[[int, int, int, Norm], nn.Module]  # inputs, planes, stride, norm
+Shortcut = Callable[[int, int, int, NormFactory], nn.Module]  # inputs, planes, stride, norm
 
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions, each with its norm, around a shortcut: relu(norm(conv(relu(norm(conv(x))))) + s(x))."""
 
-    def __init__(self, inputs: int, planes: int, stride: int, norm: Norm, downsample: nn.Module | None) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, norm: NormFactory, downsample: nn.Module | None) -> None:
         super().__init__()
         self.conv1 = _conv(inputs, planes, 3, stride)
         self.bn1 = norm(planes)
@@ -52,7 +52,7 @@ class PadShortcut(nn.Module):
 class ResNet18(nn.Module):
     """ResNet-18: ``conv1 bn1 layer1..layer4 fc``, the names torchvision gives."""
 
-    def __init__(self, num_classes: int, stem: Literal["imagenet", "cifar"], norm: Norm) -> None:
+    def __init__(self, num_classes: int, stem: Literal["imagenet", "cifar"], norm: NormFactory) -> None:
         super().__init__()
         small = stem == "cifar"
         self.conv1 = _conv(3, 64, 3, 1) if small else _conv(3, 64, 7, 2)
@@ -77,7 +77,7 @@ class ResNet18(nn.Module):
 class CifarResNet(nn.Module):
     """Three stages of 16, 32 and 64 channels with option-A shortcuts: ``conv1 bn1 layer1..layer3 linear``."""
 
-    def __init__(self, blocks: int, num_classes: int, norm: Norm) -> None:
+    def __init__(self, blocks: int, num_classes: int, norm: NormFactory) -> None:
         super().__init__()
         self.conv1 = _conv(3, 16, 3, 1)
         self.bn1 = norm(16)
@@ -100,15 +100,15 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
-def _projection(inputs: int, planes: int, stride: int, norm: Norm) -> nn.Module:
+def _projection(inputs: int, planes: int, stride: int, norm: NormFactory) -> nn.Module:
     return nn.Sequential(_conv(inputs, planes, 1, stride), norm(planes))
 
 
-def _padding(inputs: int, planes: int, stride: int, norm: Norm) -> nn.Module:
+def _padding(inputs: int, planes: int, stride: int, norm: NormFactory) -> nn.Module:
     return PadShortcut((planes - inputs) // 2)
 
 
-def _stage(inputs: int, planes: int, blocks: int, stride: int, norm: Norm, shortcut: Shortcut) -> nn.Sequential:
+def _stage(inputs: int, planes: int, blocks: int, stride: int, norm: NormFactory, shortcut: Shortcut) -> nn.Sequential:
     first = shortcut(inputs, planes, stride, norm) if stride != 1 or inputs != planes else None
     rest = (BasicBlock(planes, planes, 1, norm, None) for _ in range(blocks - 1))
     return nn.Sequential(BasicBlock(inputs, planes, stride, norm, first), *rest)
@@ -147,7 +147,7 @@ def resnet18(
     """
     if stem not in ("imagenet", "cifar"):
         raise InputError(f"stem={stem!r} is not known; use 'imagenet' or 'cifar'.")
-    return ResNet18(num_classes, stem, Norm(norm, "image", affine, eps, groups))
+    return ResNet18(num_classes, stem, NormFactory(norm, "image", affine, eps, groups))
 
 
 def cifar_resnet(
@@ -177,4 +177,4 @@ def cifar_resnet(
     """
     if depth not in CIFAR_DEPTHS:
         raise InputError(f"depth={depth!r} is not known; use one of {', '.join(map(str, CIFAR_DEPTHS))}.")
-    return CifarResNet((depth - 2) // 6, num_classes, Norm(norm, "image", affine, eps, groups))
+    return CifarResNet((depth - 2) // 6, num_classes, NormFactory(norm, "image", affine, eps, groups))

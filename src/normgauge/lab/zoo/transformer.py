@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from normgauge.core.errors import InputError
-from normgauge.lab.zoo.parts import Norm, activation
+from normgauge.lab.zoo.parts import NormFactory, build_activation
 
 Position = Literal["pre", "post"]
 
@@ -43,17 +43,19 @@ class FeedForward(nn.Sequential):
     def __init__(self, width: int, hidden: int, act: str) -> None:
         super().__init__()
         self.up = nn.Linear(width, hidden)
-        self.act = activation(act)
+        self.act = build_activation(act)
         self.down = nn.Linear(hidden, width)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a feed-forward layer, each with a residual.
 
     pre:   x + f(norm(x));     post:   norm(x + f(x))
     """
 
-    def __init__(self, attn: Attention, mlp: FeedForward, norm: Norm, position: Position, dropout: float) -> None:
+    def __init__(
+        self, attn: Attention, mlp: FeedForward, norm: NormFactory, position: Position, dropout: float
+    ) -> None:
         super().__init__()
         width = attn.out.out_features
         self.pre = position == "pre"
@@ -132,7 +134,7 @@ def _initialize(module: nn.Module) -> None:
 
 
 def _blocks(
-    width: int, depth: int, heads: int, norm: Norm, position: Position, *, causal: bool, act: str, dropout: float
+    width: int, depth: int, heads: int, norm: NormFactory, position: Position, *, causal: bool, act: str, dropout: float
 ) -> nn.Sequential:
     if heads < 1 or width % heads:
         raise InputError(f"width={width} does not divide into heads={heads}.")
@@ -140,7 +142,7 @@ def _blocks(
         raise InputError(f"position={position!r} is not known; use 'pre' or 'post'.")
     return nn.Sequential(
         *(
-            Block(
+            TransformerBlock(
                 Attention(width, heads, causal=causal, dropout=dropout),
                 FeedForward(width, 4 * width, act),
                 norm,
@@ -152,7 +154,7 @@ def _blocks(
     )
 
 
-def _final(norm: Norm, position: Position, width: int) -> nn.Module:
+def _final(norm: NormFactory, position: Position, width: int) -> nn.Module:
     """The norm before the head, which a post-norm network already has in its last block."""
     return norm(width) if position == "pre" else nn.Identity()
 
@@ -192,7 +194,7 @@ def gpt(
     Raises:
         InputError: if an option is not known or does not fit.
     """
-    kind = Norm(norm, "tokens", affine, eps)
+    kind = NormFactory(norm, "tokens", affine, eps)
     blocks = _blocks(width, depth, heads, kind, position, causal=True, act=activation, dropout=dropout)
     return GPT(vocab, width, context, blocks, _final(kind, position, width))
 
@@ -238,7 +240,7 @@ def vit(
     """
     if patch < 1 or image % patch:
         raise InputError(f"image={image} does not divide into patches of {patch}.")
-    kind = Norm(norm, "tokens", affine, eps)
+    kind = NormFactory(norm, "tokens", affine, eps)
     blocks = _blocks(width, depth, heads, kind, position, causal=False, act=activation, dropout=dropout)
     embed = nn.Conv2d(channels, width, patch, stride=patch)
     return ViT(embed, image, blocks, _final(kind, position, width), num_classes)

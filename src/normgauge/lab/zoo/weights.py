@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import LoadError
-from normgauge.render.numbers import listed
+from normgauge.render.numbers import shortened_names
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -96,4 +96,4 @@ def _mismatches(wanted: Mapping[str, torch.Tensor], given: Mapping[str, torch.Te
         if name in given and given[name].shape != tensor.shape
     ]
     groups = {"missing in the file": missing, "not in the model": unexpected, "other shapes": shapes}
-    return [f"{len(names)} {what} ({listed(names, 5)})" for what, names in groups.items() if names]
+    return [f"{len(names)} {what} ({shortened_names(names, 5)})" for what, names in groups.items() if names]

@@ -14,7 +14,7 @@ from normgauge.monitor.thresholds import (
 )
 
 
-class Broken(Sign):
+class BrokenNumbers(Sign):
     """NaN and overflow: in the input, in half precision, or anywhere else."""
 
     _skipped = 0

@@ -113,7 +113,7 @@ class Epsilon(Sign):
             yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE)
 
 
-class Sigma(Sign):
+class SigmaShift(Sign):
     """σ that leaves its level by a large factor.
 
     Where a weight goes straight into the normalizer, σ/‖w‖ is compared: growing weights alone are a change of gauge.

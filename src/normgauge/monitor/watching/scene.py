@@ -10,7 +10,7 @@ from normgauge.core.errors import StoreError
 from normgauge.core.store import Collector, Follower, find
 from normgauge.render.numbers import plural
 from normgauge.render.runs_curves import COLOURS
-from normgauge.render.runs_data import Labelled, labelled
+from normgauge.render.runs_data import LabelledRun, labelled_runs
 
 LOOK = 2.0  # seconds between two looks for new files
 
@@ -63,12 +63,12 @@ class Scene:
         # in the order found, so that colours follow age
         self._open = {path: self._open.get(path) or (Follower(path), Collector(path)) for path in wanted}
 
-    def items(self) -> list[Labelled]:
+    def items(self) -> list[LabelledRun]:
         """The runs so far, with their labels; those without a header yet are left out.
 
         A half line at the end of a file is one being written, so it is not called torn here.
         """
-        return labelled([collector.run() for _, collector in self._open.values() if collector.begun])
+        return labelled_runs([collector.run() for _, collector in self._open.values() if collector.begun])
 
     def waiting(self) -> str:
         """What is waited for, as a sentence; empty once there is a run."""
@@ -92,7 +92,7 @@ class Scene:
         return f"{plural(self.left_out, 'older run')} not shown." if self.left_out else ""
 
 
-def opened(paths: Sequence[str | Path]) -> tuple[list[Labelled], str]:
+def read_runs(paths: Sequence[str | Path]) -> tuple[list[LabelledRun], str]:
     """The runs at some paths, read once, and a sentence about those left out.
 
     Raises:

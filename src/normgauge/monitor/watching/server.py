@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from normgauge.core.errors import InputError
 from normgauge.monitor.watching.scene import Scene
-from normgauge.render.runs import live_page, pieces, subtitle
+from normgauge.render.runs import live_page, page_sections, subtitle
 from normgauge.render.runs_console import headline
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Studio:
         items = self.scene.items()
         self._scene_version = self.scene.version
         self._count += 1
-        for key, content in pieces(items, self.scene.waiting()).items():
+        for key, content in page_sections(items, self.scene.waiting()).items():
             if self._drawn.get(key, ("", 0))[0] != content or key not in self._drawn:
                 self._drawn[key] = (content, int(self._count))
         self._beside = subtitle(items)
