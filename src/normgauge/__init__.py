@@ -90,6 +90,8 @@ def __getattr__(name: str) -> Any:
         home = importlib.import_module(_HOME[name])
         value = globals()[name] = getattr(home, name, home)  # `testing` is a module
         return value
+    if name in moved.MOVED:
+        return importlib.import_module(f"normgauge.{name}")
     raise AttributeError(f"module 'normgauge' has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 

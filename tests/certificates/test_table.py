@@ -340,7 +340,7 @@ def test_a_family_that_fails_is_reported_and_takes_no_other_along(monkeypatch: p
         yield Row("capacity.none", "n", "capacity", RowKind.NOT_APPLICABLE, reason="r")
         raise KeyError("broken")
 
-    monkeypatch.setattr("normgauge.certificates.table.capacity.rows", fails)
+    monkeypatch.setattr("normgauge.certificates.table.capacity.capacity_rows", fails)
     data = torch.randn(40, 8), torch.arange(40) % 3
     found = ng.certify(nn.Sequential(nn.Linear(8, 3)), data, epochs=0)
     assert any("capacity" in note and "KeyError" in note for note in found.notes)

@@ -222,7 +222,7 @@ def test_the_second_run_notices(fault, batch, monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_without_it_the_bound_would_be_false(fault, batch, monkeypatch):
     fault.plant(monkeypatch)
-    monkeypatch.setattr("normgauge.instrument.session.checked", lambda trace, *_: trace)
+    monkeypatch.setattr("normgauge.instrument.session.checked_trace", lambda trace, *_: trace)
     monkeypatch.setattr(Own, "computed_by", lambda *_: True)
     net = Net(fault.function).double()
     with opened(net, batch, Options(search=False)) as session:

@@ -11,13 +11,17 @@ import pytest
 
 from normgauge.core.moved import MOVED, new_path
 
+AS_ATTRIBUTE = "import normgauge; m = normgauge.rules.conv"
+
 
 @pytest.mark.parametrize("old", MOVED)
 def test_every_old_path_has_a_new_module(old):
     assert importlib.util.find_spec(f"normgauge.{MOVED[old]}") is not None
 
 
-@pytest.mark.parametrize("statement", ["import normgauge.rules.conv as m", "from normgauge.rules import conv as m"])
+@pytest.mark.parametrize(
+    "statement", ["import normgauge.rules.conv as m", "from normgauge.rules import conv as m", AS_ATTRIBUTE]
+)
 def test_an_old_path_gives_the_module_itself_and_a_warning_that_names_the_new_one(statement):
     script = f"""
 import warnings

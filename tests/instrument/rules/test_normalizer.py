@@ -214,7 +214,7 @@ def test_an_epsilon_whose_digits_are_not_sure_is_not_guessed(eps):
 
 def test_a_rule_of_the_users_comes_before_what_was_recognised():
     def twice(step, incoming, ctx):
-        return ng.rules.Transfer((ng.rules.Gain(ctx.log(2.0)),))
+        return ng.instrument.rules.Transfer((ng.instrument.rules.Gain(ctx.log(2.0)),))
 
     rules = ng.REGISTRY.extended({ByHandFrozen: twice})
     reading = ng.gauge(ByHandFrozen(5), torch.randn(4, 5), scope="global", search=False, rules=rules)
