@@ -14,7 +14,11 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-COMPARED, REFUTED, OTHER = ("equal", "below"), ("refutes", "exceeds"), ("moves", "shown")
+COMPARED, REFUTED, OTHER = (
+    ("expect_equal", "expect_below"),
+    ("expect_refuted", "expect_exceeded"),
+    ("expect_change", "expect_fact"),
+)
 OF_THE_LEDGER = "normgauge.theory"
 
 
@@ -204,7 +208,7 @@ def _instance(unit: Unit, bound: list[Definition]) -> set[str]:
     for call in calls(unit.tree, (*COMPARED, *REFUTED)):
         measured = argument(call, "measured", 1)
         names |= loaded(measured) if measured is not None else set()
-    for call in calls(unit.tree, ("moves",)):
+    for call in calls(unit.tree, ("expect_change",)):
         names |= set().union(*map(loaded, call.args[1:]))
     drawn = [one.names for one in bound if "draw" in loaded(one.value)]
     return reach(names.union(*drawn), bound)

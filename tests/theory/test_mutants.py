@@ -67,8 +67,8 @@ def test_only_the_formula_is_changed():
     assert {before for _, before in changed} == {
         "squares = a ** 2 + b ** 2",
         "return x ** 0.5",
-        "yield equal('hypotenuse', math.hypot(a, b), predicted=length, rel=1e-09)",
-        "yield equal('both', on_both_sides(a), predicted=on_both_sides(a))",
+        "yield expect_equal('hypotenuse', math.hypot(a, b), predicted=length, rel=1e-09)",
+        "yield expect_equal('both', on_both_sides(a), predicted=on_both_sides(a))",
         "yield refutes('sum', math.hypot(a, b), published=a + b)",
     }
     assert ("operator", "squares = a ** 2 + b ** 2") in changed and ("exponent", "return x ** 0.5") in changed
@@ -78,7 +78,7 @@ def test_every_mistake_in_a_tight_formula_is_found():
     found = fates(claim(tight))
     assert set(found.values()) <= {"killed", "crashed"} and len(found) == 10  # a root of a² − b² is no number
     assert ("printed", "yield refutes('sum', math.hypot(a, b), published=math.hypot(a, b))") in found
-    assert ("factor", "yield equal('both', on_both_sides(a), predicted=on_both_sides(a) * 2.0)") in found
+    assert ("factor", "yield expect_equal('both', on_both_sides(a), predicted=on_both_sides(a) * 2.0)") in found
 
 
 def test_a_bound_that_rose_and_one_with_room_are_told_apart():
@@ -99,7 +99,7 @@ def test_a_value_that_is_overwritten_before_the_comparison_is_no_part_of_it():
         bound = 3 * a
         yield expect_equal("right", a + a + a, predicted=bound)
 
-    changed = {m.before for m in made(again) if m.finding == "equal"}
+    changed = {m.before for m in made(again) if m.finding == "expect_equal"}
     assert "bound = 3 * a" in changed and "bound = 7 * a" not in changed
 
 
@@ -109,7 +109,7 @@ def test_what_is_assigned_together_with_what_is_measured_is_left_alone():
         drawn, half = 2 * a, 1 * a
         yield expect_equal("twice", drawn, predicted=half + half)
 
-    assert {m.before for m in made(together)} == {"yield equal('twice', drawn, predicted=half + half)"}
+    assert {m.before for m in made(together)} == {"yield expect_equal('twice', drawn, predicted=half + half)"}
 
 
 def test_a_check_that_compares_nothing_tight_misses():
@@ -118,9 +118,9 @@ def test_a_check_that_compares_nothing_tight_misses():
         yield expect_equal("close", a, predicted=1.0 * a, rel=10.0)
 
     assert fates(claim(loose)) == {
-        ("constant", "yield equal('close', a, predicted=2.0 * a, rel=10.0)"): "missed",
-        ("constant", "yield equal('close', a, predicted=0.5 * a, rel=10.0)"): "missed",
-        ("operator", "yield equal('close', a, predicted=1.0 / a, rel=10.0)"): "missed",
+        ("constant", "yield expect_equal('close', a, predicted=2.0 * a, rel=10.0)"): "missed",
+        ("constant", "yield expect_equal('close', a, predicted=0.5 * a, rel=10.0)"): "missed",
+        ("operator", "yield expect_equal('close', a, predicted=1.0 / a, rel=10.0)"): "missed",
     }
 
 

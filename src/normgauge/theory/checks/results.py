@@ -337,7 +337,7 @@ def row(rows: list[Any], **wanted: object) -> Any:
     return next(r for r in rows if all(r[key] == value for key, value in wanted.items()))
 
 
-def norm_kept(_: Draw) -> Found:
+def norm_kept(_: RandomDraw) -> Found:
     rows = found("plane__base", "models", "batch")
     gentle = row(rows, norm=1.0, lr=0.01)
     yield expect_below("largest change of ‖w‖, rate 0.01 from 1", max(gentle["largest"]), predicted=0.01)
@@ -347,7 +347,7 @@ def norm_kept(_: Draw) -> Found:
         yield expect_equal(f"change of ‖w‖, rate 0.1 from {start:g}", measured, predicted=change, rel=1e-3)
 
 
-def straight_path(_: Draw) -> Found:
+def straight_path(_: RandomDraw) -> Found:
     for unit, straight in (("plane__base", 0.85), ("plane__gamma-fixed", 0.99)):
         rows = found(unit, "models", "batch")
         back = share(b < 0.05 for r in rows if r["lr"] <= r["norm"] ** 2 for b in r["back"])
@@ -356,7 +356,7 @@ def straight_path(_: Draw) -> Found:
     yield expect_equal("degrees off after 500 steps from length 10", far, predicted=88.0, rel=1e-2)
 
 
-def plain_norm(_: Draw) -> Found:
+def plain_norm(_: RandomDraw) -> Found:
     rows, late = (found(f"plane__{label}", "models", "none") for label in ("base", "steps-5000"))
     grows = share(c > 0 for r in rows if r["norm"] == 0.1 for c in r["change"])
     shrinks = share(c < -0.05 for r in rows if r["norm"] == 10.0 for c in r["lowest"])
@@ -367,13 +367,13 @@ def plain_norm(_: Draw) -> Found:
     yield expect_equal("‖w‖ after 5000 steps over that after 500", grown, predicted=1.68, rel=1e-2)
 
 
-def convergence(_: Draw) -> Found:
+def convergence(_: RandomDraw) -> Found:
     rough, fine = (found("regression__base", "batch", "reached", level) for level in ("0.1", "0.01"))
     yield expect_exceeded("steps to 1 % of the start with batch norm", median(fine), published=100.0)
     yield expect_equal("share at 10 % in 100 steps, batch norm", share(0 <= s < 100 for s in rough), predicted=0.9)
 
 
-def slower(_: Draw) -> Found:
+def slower(_: RandomDraw) -> Found:
     for steps, expected in zip(both("regression__base", "reached", "0.01"), (641.5, 1860), strict=True):
         yield expect_equal("steps to 1 % of the start, with batch norm and without", median(steps), predicted=expected)
     yield expect_equal(
@@ -381,7 +381,7 @@ def slower(_: Draw) -> Found:
     )
 
 
-def largest_eigenvalue(_: Draw) -> Found:
+def largest_eigenvalue(_: RandomDraw) -> Found:
     spectra = zip(*both("regression__base", "spectrum"), strict=True)
     ratio = fmean([plain["top"] / batch["top"] for batch, plain in spectra])
     yield expect_refuted("λ_max without batch norm over that with it", ratio, published=5.0)
@@ -392,7 +392,7 @@ def largest_eigenvalue(_: Draw) -> Found:
         yield expect_equal(f"λ_max·η/2 at rate {rate:g}, {net}", last / told["limit"], predicted=1.0, rel=2e-2)
 
 
-def conditioning(_: Draw) -> Found:
+def conditioning(_: RandomDraw) -> Found:
     batch, plain = both("regression__base", "spectrum")
     for k, cut in ((1, 1e-6), (3, 1e-3), (4, 1e-2)):
         one, other = (fmean([s["kappa"][k] for s in spectra]) for spectra in (batch, plain))
@@ -402,7 +402,7 @@ def conditioning(_: Draw) -> Found:
     yield expect_equal("share with a negative eigenvalue", share(s["bottom"] < 0 for s in batch), predicted=1.0)
 
 
-def stable_rates(_: Draw) -> Found:
+def stable_rates(_: RandomDraw) -> Found:
     rates = {name: both(f"stable__{name}", "largest") for name in results("akbar2025", "stable__*")}
     ratios = {name: fmean([a / b for a, b in zip(*pair, strict=True)]) for name, pair in rates.items()}
     yield expect_equal("largest stable rate with over without", ratios["base"], predicted=0.95, rel=3e-2)
@@ -413,7 +413,7 @@ def stable_rates(_: Draw) -> Found:
         )
 
 
-def spikes(_: Draw) -> Found:
+def spikes(_: RandomDraw) -> Found:
     for label, expected in (("base", (14.6, 89.7)), ("lr-0.02", (24.7, 1.9))):
         for peaks, number in zip(both(f"regression__{label}", "spike"), expected, strict=True):
             yield expect_equal(
@@ -421,7 +421,7 @@ def spikes(_: Draw) -> Found:
             )
 
 
-def raw_margins(_: Draw) -> Found:
+def raw_margins(_: RandomDraw) -> Found:
     for moment, expected in (("zero", (3.24, 4.06)), ("end", (7.99, 10.07))):
         one, other = (fmean(margins) for margins in both("margins__base", moment, "margin"))
         yield expect_refuted(f"mean margin with over without, {moment}", one / other, published=1.8 / 1.2)
@@ -429,14 +429,14 @@ def raw_margins(_: Draw) -> Found:
         yield expect_equal(f"mean margin without, {moment}", other, predicted=expected[1], rel=2e-3)
 
 
-def confidence(_: Draw) -> Found:
+def confidence(_: RandomDraw) -> Found:
     for moment in ("zero", "loss", "end"):
         for key, said in (("margin", "larger mean margin"), ("narrow", "wider spread of margins")):
             measured = wins("margins__base", moment, key)
             yield expect_equal(f"pairs with the {said} under batch norm, {moment}", measured, predicted=0)
 
 
-def accuracy(_: Draw) -> Found:
+def accuracy(_: RandomDraw) -> Found:
     fitted = share(epoch >= 0 for epochs in both("margins__base", "zero", "epoch") for epoch in epochs)
     yield expect_equal("share that gets all training points right", fitted, predicted=1.0)
     for task, expected in (("base", 0.0), ("task-committee", 0.9)):
@@ -446,7 +446,7 @@ def accuracy(_: Draw) -> Found:
         )
 
 
-def noise_tolerance(_: Draw) -> Found:
+def noise_tolerance(_: RandomDraw) -> Found:
     batch, plain = both("margins__base", "zero", "noise")
     short, long, free = (fmean(batch[kind]["tolerance"]) for kind in ("x0.1", "x10", "free"))
     yield expect_change("noise borne by the same function, weights × 0.1 and × 10", short, long)
@@ -455,7 +455,7 @@ def noise_tolerance(_: Draw) -> Found:
     )
 
 
-def bad_starts(_: Draw) -> Found:
+def bad_starts(_: RandomDraw) -> Found:
     batch, plain = both("scales__base")
 
     def trained(rows: list[Any], low: float, high: float, *heads: bool) -> float:
@@ -473,7 +473,7 @@ def bad_starts(_: Draw) -> Found:
     yield expect_equal("NaN without batch norm, × 10 and more", broken, predicted=0.73, rel=1e-2)
 
 
-def contours(_: Draw) -> Found:
+def contours(_: RandomDraw) -> Found:
     cells, apart = [(i, j) for i in range(-12, 13) for j in range(-12, 13) if i or j], []
     for loss in (found("plane__base", "contours", net) for net in ("batch", "none")):
         apart.append(max(abs(1 - loss[24 + i][24 + j] / loss[24 + 2 * i][24 + 2 * j]) for i, j in cells))
@@ -481,7 +481,7 @@ def contours(_: Draw) -> Found:
     yield expect_below("the same, against without batch norm", apart[0], predicted=apart[1] / 1000)
 
 
-def batch_noise(_: Draw) -> Found:
+def batch_noise(_: RandomDraw) -> Found:
     for moment, expected in (("start", {4: 1.12, 32: 0.19, 256: 0.105}), ("trained", {4: 8.92, 32: 0.79, 256: 0.35})):
         for batch, ratio in expected.items():
             at = found("noise__base", "batch", moment)[found("noise__base", "batches").index(batch)]
@@ -489,7 +489,7 @@ def batch_noise(_: Draw) -> Found:
             yield expect_equal(f"noise of statistics over that of samples, {said}", measured, predicted=ratio, rel=3e-2)
 
 
-def scaled_inputs(_: Draw) -> Found:
+def scaled_inputs(_: RandomDraw) -> Found:
     factors = found("shift__base", "factors")
     for model, expected in (("batch, running", 15.7), ("none", 8.7), ("batch, own", 0.0)):
         usual, scaled = (fmean(found("shift__base", model, "factor")[factors.index(f)]) for f in (1.0, 0.1))
@@ -497,7 +497,7 @@ def scaled_inputs(_: Draw) -> Found:
         yield expect_equal(f"points lost at inputs × 0.1, {model}", lost, predicted=expected, rel=1e-2, scale=10.0)
 
 
-def dropout(_: Draw) -> Found:
+def dropout(_: RandomDraw) -> Found:
     for task, expected in (("base", (-0.9, -4.9)), ("task-committee", (4.6, 3.0))):
         rows = found(f"combined__{task}", "rows")
         for net, points in zip(("batch", "none"), expected, strict=True):
