@@ -69,7 +69,7 @@ def test_only_the_formula_is_changed():
         "return x ** 0.5",
         "yield expect_equal('hypotenuse', math.hypot(a, b), predicted=length, rel=1e-09)",
         "yield expect_equal('both', on_both_sides(a), predicted=on_both_sides(a))",
-        "yield refutes('sum', math.hypot(a, b), published=a + b)",
+        "yield expect_refuted('sum', math.hypot(a, b), published=a + b)",
     }
     assert ("operator", "squares = a ** 2 + b ** 2") in changed and ("exponent", "return x ** 0.5") in changed
 
@@ -77,7 +77,7 @@ def test_only_the_formula_is_changed():
 def test_every_mistake_in_a_tight_formula_is_found():
     found = fates(claim(tight))
     assert set(found.values()) <= {"killed", "crashed"} and len(found) == 10  # a root of a² − b² is no number
-    assert ("printed", "yield refutes('sum', math.hypot(a, b), published=math.hypot(a, b))") in found
+    assert ("printed", "yield expect_refuted('sum', math.hypot(a, b), published=math.hypot(a, b))") in found
     assert ("factor", "yield expect_equal('both', on_both_sides(a), predicted=on_both_sides(a) * 2.0)") in found
 
 
@@ -86,8 +86,8 @@ def test_a_bound_that_rose_and_one_with_room_are_told_apart():
     assert found["constant", "bound = 11 * a"] == "weaker bound"
     assert found["constant", "bound = 9 * a"] == "room"
     assert found["operator", "bound = 10 / a"] in ("room", "killed")
-    assert found["fact", "yield moves('another', a, a)"] == "killed"
-    assert found["fact", "yield shown('a fact', not a > 0)"] == "killed"
+    assert found["fact", "yield expect_change('another', a, a)"] == "killed"
+    assert found["fact", "yield expect_fact('a fact', not a > 0)"] == "killed"
     assert not any("unused" in after for _, after in found)
 
 

@@ -3,12 +3,13 @@
 A check is a generator: it draws a fresh instance, computes the quantity the claim is about by brute force (autograd,
 singular values, simulation) and yields one finding for every comparison:
 
-    equal(what, measured, predicted=..., published=...)    measured = predicted up to rounding (or ``rel``); of
-                                                           tensors, ``along`` a random one
-    below(what, measured, predicted=..., published=...)    measured <= predicted: a bound that holds
-    refutes(what, measured, published=...)                 the printed number is wrong here, by more than ``by``
-    moves(what, before, after)                             the printed number moves though the function does not
-    shown(what, fact)                                      a fact without a number
+    expect_equal(what, measured, predicted=..., published=...)    measured = predicted up to rounding (or ``rel``); of
+                                                                  tensors, ``along`` a random one
+    expect_below(what, measured, predicted=..., published=...)    measured <= predicted: a bound that holds
+    expect_refuted(what, measured, published=...)                 the printed number is wrong here, by more than ``by``
+    expect_exceeded(what, measured, published=...)                the printed upper bound is too small by ``by``
+    expect_change(what, before, after)                            the printed number moves though the function does not
+    expect_fact(what, fact)                                       a fact without a number
 
 and ``Curve`` for a small plot. What is *measured* must never come out of the formula it is compared with.
 """
