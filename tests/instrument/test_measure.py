@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from normgauge.core.errors import InputError, UnknownOpError
+import normgauge as ng
+from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
+from normgauge.instrument import measure, stretch
+from normgauge.instrument.compose import Composition
 from normgauge.instrument.measure import gauge, readings
-from normgauge.instrument.rules import REGISTRY
-from normgauge.instrument.rules.flow import Context, Flow, Gain, Transfer
-from normgauge.instrument.trace.step import Step
+from normgauge.instrument.probe.search import Found
+from normgauge.instrument.session import Session
+from normgauge.instrument.slopes import largest_slope
+from tests.instrument.claimed_rules import LOG2, LOG3, Triple, claimed, rule_of
 
 
 def layer_norm_mlp(seed: int) -> nn.Sequential:
@@ -68,99 +73,10 @@ def test_train_mode_measures_the_batch() -> None:
     assert reading.log_lower <= reading.log_upper
 
 
-def test_weight_constants_bound_the_effect_of_weights() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3)).double()
-    x = torch.randn(1, 6, dtype=torch.float64)
-    reading = gauge(model, x, scope="point", search=False)
-    for name in ("0", "3"):
-        weight = model.get_submodule(name).weight
-        rows = [torch.autograd.grad(o, weight, retain_graph=True)[0].flatten() for o in model(x)[0]]
-        truth = float(torch.linalg.matrix_norm(torch.stack(rows), 2))
-        bound = reading.layer(name).log_weight_lipschitz
-        assert bound is not None and truth <= math.exp(bound) * (1 + 1e-9)
-    assert reading.layer("3").log_weight_lipschitz == pytest.approx(math.log(truth), abs=1e-6)
-
-
-def test_loss_constants() -> None:
-    reading = gauge(nn.Linear(4, 9).double(), torch.randn(2, 4, dtype=torch.float64), search=False)
-    base = reading.log_upper / LN10
-    assert reading.loss["cross_entropy"] == pytest.approx(base + math.log10(math.sqrt(2)))
-    assert reading.loss["l1_sum"] == pytest.approx(base + math.log10(3))
-
-
-def test_slacks_add_up_to_the_gap_of_a_chain() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)).double()
-    reading = gauge(model, torch.randn(4, 8, dtype=torch.float64), scope="point", search=False)
-    assert sum(r.log_slack or 0 for r in reading.layers) / LN10 == pytest.approx(reading.gap, abs=0.02)
-    owner = reading.gap_owner()
-    assert owner is not None and owner.log_slack == max(r.log_slack or 0 for r in reading.layers)
-
-
 def test_json_round_trip(tmp_path: object) -> None:
     reading = gauge(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4), scope="ball:0.5")
     again = Reading.from_json(reading.to_json())
     assert again.to_json() == reading.to_json()
-
-
-def double_it(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
-    """Twice.
-
-    Holds:  here.
-    """
-    return Transfer((Gain(ctx.log(2.0)),))
-
-
-def test_unknown_ops_user_rules_and_strict() -> None:
-    class Odd(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.special.i0e(x) + 0.5 * torch.special.erfcx(x.abs())  # steeper than 1.57 nowhere
-
-    model = nn.Sequential(nn.Linear(3, 3), Odd())
-    x = torch.rand(2, 3)
-    reading = gauge(model, x)
-    assert reading.log_upper == math.inf and {f.name for f in reading.unknown} == {"1.special_i0e", "1.special_erfcx"}
-    with pytest.raises(UnknownOpError, match=r"special_i0e.*special_erfcx"):
-        gauge(model, x, strict=True)
-    known = gauge(model, x, rules=REGISTRY.extended({Odd: double_it}), strict=True, search=False)
-    assert math.isfinite(known.log_upper) and REGISTRY.lookup(Odd) is None
-
-
-class Product(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x
-
-
-def test_products_are_unbounded_globally_and_fine_elsewhere() -> None:
-    model, x = Product(), torch.randn(3, 4)
-    point, ball, everywhere = readings(model, x, ("point", "ball:0.1", "global"), search=False)
-    assert everywhere.log_upper == math.inf and str(everywhere.evidence) == "proved"
-    assert everywhere.unbounded and not everywhere.unknown
-    assert math.exp(point.log_upper) == pytest.approx(2 * float(x.abs().max()), rel=1e-6)
-    assert ball.log_upper > point.log_upper
-    gauge(model, x, strict=True, search=False)
-
-
-@pytest.mark.parametrize("scale", [1e15, 1e-30])
-def test_extreme_weights(scale: float) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(20)))
-    with torch.no_grad():
-        for layer in model:
-            layer.weight *= scale
-    reading = gauge(model, torch.randn(2, 6), search=False)
-    assert reading.log_upper / LN10 == pytest.approx(20 * math.log10(scale), abs=20)
-
-
-@pytest.mark.parametrize("scope", ["point", "global"])
-def test_diverged_networks_are_infinite_never_finite(scope: str) -> None:
-    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(12)), nn.LayerNorm(4)).double()
-    with torch.no_grad():
-        for layer in model[:-1]:
-            layer.weight.fill_(1e40)
-    reading = gauge(model, torch.ones(2, 4, dtype=torch.float64), scope=scope)
-    assert reading.log_upper == math.inf and "diverged" in reading.unknown[0].why
 
 
 def test_sigma_zero_is_said_in_words() -> None:
@@ -218,22 +134,21 @@ def test_masks_kept_as_buffers_are_fine() -> None:
     assert not reading.unknown and reading.log_lower <= reading.log_upper < math.inf
 
 
-def test_a_slope_above_the_bound_is_cut_only_within_rounding() -> None:
-    class Steep(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return 3.0 * x
+def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
+    """Slopes move to larger scopes once all are measured; the bounds are judged after that."""
 
-    def wrong(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
-        """Too small."""
-        return Transfer((Gain(ctx.log(2.0)),))
+    def blind(session: Session, parts: Composition) -> Found:
+        """A search that finds next to nothing over all inputs."""
+        found = largest_slope(session, parts)
+        if parts.ctx.scope.kind != "global":
+            return found
+        less = found.log_best - 9
+        return dataclasses.replace(found, log_lower=found.log_lower - 9, log_best=less, lengths=(1.0, math.exp(less)))
 
-    def nearly(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
-        """Too small by rounding."""
-        return Transfer((Gain(ctx.log(3.0 * (1 - 1e-6))),))
-
-    x = torch.randn(3, 4)
-    loud = gauge(Steep(), x, rules=REGISTRY.extended({Steep: wrong}))
-    assert str(loud.evidence) == "refuted" and loud.log_upper == math.inf
-    assert loud.log_refuted == pytest.approx(math.log(2)) and loud.log_lower == pytest.approx(math.log(3))
-    quiet = gauge(Steep(), x, rules=REGISTRY.extended({Steep: nearly}))
-    assert quiet.log_lower == quiet.log_upper and any("by rounding" in note for note in quiet.notes)
+    monkeypatch.setattr(measure, "largest_slope", blind)
+    monkeypatch.setattr(stretch, "reached", lambda here, there: {})
+    rules, x = claimed(triple=rule_of(2.0)), torch.ones(1, 2)
+    assert ng.gauge(Triple(), x, rules=rules).evidence is ng.Evidence.PROVED
+    everywhere = ng.readings(Triple(), x, ("global", "point"), rules=rules)[0]
+    assert everywhere.evidence is ng.Evidence.REFUTED and everywhere.log_upper == math.inf
+    assert everywhere.log_refuted == pytest.approx(LOG2) and everywhere.log_lower == pytest.approx(LOG3)

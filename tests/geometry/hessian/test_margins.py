@@ -12,7 +12,7 @@ from normgauge import gauge
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import margins, noise_accuracy
 from tests.geometry.hessian.made import data, fitted, net
-from tests.instrument.test_model_untouched import assert_untouched, snapshot
+from tests.instrument.trace.test_untouched import assert_untouched, snapshot
 
 
 def linear() -> nn.Linear:

@@ -14,7 +14,7 @@ from normgauge.geometry.hessian.graph import ATTENTION_NOTE
 from normgauge.geometry.hessian.operator import dense_matrix
 from normgauge.geometry.hessian.product import by_layer
 from tests.geometry.hessian.made import benchmark, data, fitted, net
-from tests.instrument.test_model_untouched import assert_untouched, prepared, snapshot
+from tests.instrument.trace.test_untouched import assert_untouched, prepared, snapshot
 
 CASES = (
     "BatchNorm1d, train",

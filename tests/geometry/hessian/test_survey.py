@@ -14,7 +14,7 @@ from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import dense_hessian
 from normgauge.geometry.hessian.survey import condition_number
 from tests.geometry.hessian.made import data, fitted, net
-from tests.instrument.test_model_untouched import assert_untouched, prepared, snapshot
+from tests.instrument.trace.test_untouched import assert_untouched, prepared, snapshot
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian import Product, Tracker, eigenvalues
 from tests.geometry.hessian.made import benchmark, data, net
-from tests.instrument.test_model_untouched import assert_untouched, snapshot
+from tests.instrument.trace.test_untouched import assert_untouched, snapshot
 
 
 @pytest.mark.parametrize(("norm", "lr"), [("batch", 0.1), ("none", 0.1)])

@@ -16,12 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
-from normgauge import gauge
 from normgauge.core.errors import InputError
-from normgauge.instrument.measure import readings
+from normgauge.instrument.measure import gauge, readings
 
 
-class Net(nn.Module):
+class Fragile(nn.Module):
     """Everything that can be disturbed: statistics, dropout, parametrizations, hooks, ties, flags, plain attributes."""
 
     def __init__(self, fail: BaseException | None = None) -> None:
@@ -107,9 +106,9 @@ def assert_untouched(before: dict[str, Any], model: nn.Module) -> None:
     assert not changed
 
 
-def prepared(fail: BaseException | None = None, training: bool = True) -> tuple[Net, Tensor]:
+def prepared(fail: BaseException | None = None, training: bool = True) -> tuple[Fragile, Tensor]:
     torch.manual_seed(3)
-    model, x = Net(), torch.randn(5, 4)
+    model, x = Fragile(), torch.randn(5, 4)
     model.train()
     model(x).sum().backward()
     del model.latest, model.extra
@@ -259,3 +258,14 @@ def test_a_hidden_layer_is_measured_as_any_other() -> None:
     model = Net()
     norm = float(torch.linalg.matrix_norm(model.hidden["map"].weight.detach().double(), 2))
     assert gauge(model, torch.randn(3, 4)).log_upper == pytest.approx(math.log(norm), abs=1e-6)
+
+
+def test_wrapped_models_are_unwrapped() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = torch.compile(model, backend="eager")
+    parallel = nn.DataParallel(model)
+    x = torch.randn(3, 4)
+    values = {gauge(m, x, search=False).log_upper for m in (model, compiled, parallel)}
+    assert len(values) == 1
+    inside = nn.Sequential(torch.compile(model, backend="eager"), nn.Tanh())
+    assert not gauge(inside, x, search=False).unknown

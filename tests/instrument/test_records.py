@@ -1,0 +1,67 @@
+"""One record a layer, the constants of losses and weights, and the steps without a bound."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.core.spelled import LN10
+from normgauge.instrument.measure import gauge
+from normgauge.render.verdict import reading_verdict
+from tests.instrument.claimed_rules import Triple, claimed, rule_of
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_no_bound_found_is_neither_unknown_nor_a_proof(strict):
+    rules = claimed(triple=rule_of(math.inf, no_bound="nobody found one"))
+    reading = ng.gauge(nn.Sequential(Triple(), nn.Linear(4, 2)), torch.randn(3, 4), rules=rules, strict=strict)
+    assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == math.inf
+    assert [(f.name, f.why) for f in reading.no_bound] == [("0", "nobody found one")]
+    assert reading.unknown == () and reading.unbounded == ()
+    assert "No finite bound was found everywhere; there may be one." in reading_verdict(reading)[0]
+    assert reading.to_json()["no_bound"] == [{"name": "0", "why": "nobody found one"}]
+
+
+def test_behind_a_part_without_a_bound_nothing_is_proved_infinite():
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            h = x[0] if isinstance(x, tuple) else x
+            return h * h
+
+    rules = claimed(triple=rule_of(math.inf, no_bound="nobody found one"))
+    behind = ng.gauge(nn.Sequential(Triple(), Square()), torch.randn(3, 4), rules=rules)
+    before = ng.gauge(nn.Sequential(Square(), Triple()), torch.randn(3, 4), rules=rules)
+    assert behind.unbounded == () and [f.name for f in behind.no_bound] == ["0"]
+    assert [f.name for f in before.unbounded] == ["0.mul"] and before.evidence is ng.Evidence.UNKNOWN
+
+
+def test_an_infinite_gain_without_a_word_is_not_called_proved():
+    reading = ng.gauge(Triple(), torch.randn(3, 4), rules=claimed(triple=rule_of(math.inf)))
+    assert reading.evidence is ng.Evidence.UNKNOWN and len(reading.no_bound) == 1 and reading.unbounded == ()
+    proved = ng.gauge(Triple(), torch.randn(3, 4), rules=claimed(triple=rule_of(math.inf, unbounded="a proof")))
+    assert proved.evidence is ng.Evidence.PROVED and proved.no_bound == () and proved.unbounded[0].why == "a proof"
+
+
+def test_weight_constants_bound_the_effect_of_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x = torch.randn(1, 6, dtype=torch.float64)
+    reading = gauge(model, x, scope="point", search=False)
+    for name in ("0", "3"):
+        weight = model.get_submodule(name).weight
+        rows = [torch.autograd.grad(o, weight, retain_graph=True)[0].flatten() for o in model(x)[0]]
+        truth = float(torch.linalg.matrix_norm(torch.stack(rows), 2))
+        bound = reading.layer(name).log_weight_lipschitz
+        assert bound is not None and truth <= math.exp(bound) * (1 + 1e-9)
+    assert reading.layer("3").log_weight_lipschitz == pytest.approx(math.log(truth), abs=1e-6)
+
+
+def test_loss_constants() -> None:
+    reading = gauge(nn.Linear(4, 9).double(), torch.randn(2, 4, dtype=torch.float64), search=False)
+    base = reading.log_upper / LN10
+    assert reading.loss["cross_entropy"] == pytest.approx(base + math.log10(math.sqrt(2)))
+    assert reading.loss["l1_sum"] == pytest.approx(base + math.log10(3))

@@ -1,0 +1,54 @@
+"""What each layer makes of the steepest direction."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.core.spelled import LN10
+from normgauge.instrument.measure import gauge
+from normgauge.render.verdict import reading_verdict
+from tests.instrument.claimed_rules import Tenth, Triple, claimed, rule_of
+
+
+def test_a_slope_above_a_layers_bound_refutes_though_the_total_holds():
+    model = nn.Sequential(Triple(), Tenth())
+    rules = claimed(triple=rule_of(2.0), tenth=rule_of(10.0))
+    point, ball, everywhere = ng.readings(model, torch.randn(3, 4), rules=rules)
+    for reading in (ball, everywhere):
+        assert reading.evidence is ng.Evidence.REFUTED and reading.log_upper == math.inf
+        assert (
+            "a slope of 3 was found at the output of 0, where at most 2 had been computed"
+            in reading_verdict(reading)[0]
+        )
+    assert point.evidence is ng.Evidence.PROVED  # followed over a short way, which a point has no room for
+
+
+def test_rounding_on_the_way_refutes_nothing():
+    """Changes of 1e-6 on values of 1e9: what a layer seems to reach is rounding, and is not told."""
+
+    class Far(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.far = nn.Linear(4, 4)
+            self.far.weight.data, self.far.bias.data = torch.eye(4), torch.full((4,), 1e9)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.far(x).tanh() + x
+
+    for scope in ("ball:0.1", "global"):
+        reading = ng.gauge(Far(), torch.linspace(-2, 2, 12).reshape(3, 4), scope=scope)
+        assert reading.evidence is ng.Evidence.PROVED and reading.layer("far").log_reached is None
+
+
+def test_slacks_add_up_to_the_gap_of_a_chain() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)).double()
+    reading = gauge(model, torch.randn(4, 8, dtype=torch.float64), scope="point", search=False)
+    assert sum(r.log_slack or 0 for r in reading.layers) / LN10 == pytest.approx(reading.gap, abs=0.02)
+    owner = reading.gap_owner()
+    assert owner is not None and owner.log_slack == max(r.log_slack or 0 for r in reading.layers)

@@ -1,0 +1,191 @@
+"""Networks whose program hides something from the tape: each is measured right, or nothing is claimed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+import normgauge as ng
+from normgauge.instrument.session import opened
+from tests.instrument.trace.nets import Net, batch, linear, sound
+
+
+def storage(x: Tensor) -> Tensor:
+    raw = torch.tensor(list(x.detach().contiguous().untyped_storage()), dtype=torch.uint8)
+    return x + 100 * raw.view(x.dtype).reshape(x.shape)
+
+
+def thread(x: Tensor) -> Tensor:
+    with ThreadPoolExecutor(1) as pool:
+        return x + pool.submit(lambda: 100 * x).result()
+
+
+LEAKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "format": lambda x: x * float(f"{x[0, 0]}"),
+    "repr": lambda x: x * len(repr(x[0, 0])),
+    "float": lambda x: x * float(x[0, 0]),
+    "item": lambda x: x * x[0, 0].item(),
+    "numpy": lambda x: x + 100 * torch.from_numpy(x.detach().numpy().copy()),
+    "dlpack": lambda x: x + 100 * torch.from_numpy(np.array(np.from_dlpack(x.detach()))),
+    "storage": storage,
+    "threads": thread,
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_data_that_leaves_the_tensors_is_unknown(name: str) -> None:
+    for scope in ("global", "ball:0.01", "point"):
+        reading = ng.gauge(Net(LEAKS[name]), batch(), scope=scope, search=False)
+        assert reading.log_upper == math.inf and str(reading.evidence) == "unknown" and reading.unknown
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.func.jvp(lambda z: z.pow(3), (x,), (torch.ones_like(x),))[1],
+        lambda x: torch.func.vmap(lambda row: row.sin() * 2)(x),
+        lambda x: torch.func.grad(lambda z: z.pow(3).sum())(x),
+        lambda x: torch.stack([x.new_tensor(float(v)) for v in x.flatten()]).reshape(x.shape),
+    ],
+)
+def test_transforms_inside_the_forward_are_right_or_unknown(function: Callable[[Tensor], Tensor]) -> None:
+    reading = ng.gauge(Net(function), batch(), scope="point", search=False)
+    assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
+
+
+class Counting(nn.Module):
+    """Steep at every second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * (100.0 if self.calls % 2 == 0 else 1.0)
+
+
+def test_a_model_that_changes_from_call_to_call_is_unknown() -> None:
+    reading = ng.gauge(Counting(), batch(), search=False)
+    assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
+    assert "from call to call" in reading.unknown[0].why
+
+
+def test_the_second_run_costs_at_most_six_forward_passes() -> None:
+    class Count(TorchFunctionMode):
+        passes = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.passes += func is torch.tanh
+            return func(*args, **(kwargs or {}))
+
+    with Count() as count, opened(Net(torch.tanh), batch(torch.float32)):
+        pass
+    assert 1 < count.passes <= 1 + 6  # the first is the trace's own
+
+
+class AlwaysTrained(nn.BatchNorm1d):
+    def train(self, mode: bool = True) -> Any:
+        return super().train(True)
+
+
+class Flagged(nn.Linear):
+    def train(self, mode: bool = True) -> Any:
+        self.steep = 1.0 if mode else 5.0
+        return super().train(mode)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * self.steep
+
+
+class Wrapped(nn.DataParallel[nn.Module]):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return 5 * super().forward(*args, **kwargs)
+
+
+class Quantized(nn.Parameter):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+        return 7 * out if func is F.linear else out
+
+
+class FlatWeights(nn.Module):
+    """A bias and a view of its memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(4, dtype=torch.float64))
+        self.flat = self.bias.data.view(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.flat.copy_(50 * x.detach().sum(0))
+        y = x + self.bias
+        self.flat.zero_()
+        return y
+
+
+def wrapper_with_a_hook() -> nn.Module:
+    model: nn.Module = nn.DataParallel(linear())
+    model.register_forward_hook(lambda module, given, out: 5 * out)
+    return model
+
+
+def quantized_weight() -> nn.Module:
+    layer = linear()
+    layer.weight = Quantized(layer.weight.data)
+    return nn.Sequential(layer)
+
+
+def with_gradients(x: Tensor) -> Tensor:
+    return x * (5.0 if torch.is_grad_enabled() else 1.0)
+
+
+SURPRISES: dict[str, Callable[[], nn.Module]] = {
+    "train() overridden": lambda: nn.Sequential(AlwaysTrained(4)).double().eval(),
+    "a flag set by train()": lambda: Flagged(4, 4).double(),
+    "a wrapper with a hook": wrapper_with_a_hook,
+    "a wrapper with a forward": lambda: Wrapped(linear()),
+    "a parameter of its own kind": quantized_weight,
+    "a view of a weight": FlatWeights,
+    "gradients on": lambda: Net(with_gradients),
+}
+
+
+@pytest.mark.parametrize("name", SURPRISES)
+def test_a_model_is_run_as_its_user_runs_it(name: str) -> None:
+    model, x = SURPRISES[name](), 0.05 * batch()
+    reading = ng.gauge(model, x, search=False, scope="point")
+    model.eval()
+    step = 1e-6 * torch.ones_like(x)
+    steep = float((model(x + step) - model(x - step)).detach().norm() / (2 * step).norm())
+    assert sound(reading, steep)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.to_sparse(),
+        lambda t: t.to_sparse_csr(),
+        lambda t: t.to(torch.float8_e4m3fn),
+        lambda t: t.to("meta"),
+        lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
+    ],
+    ids=["sparse", "csr", "float8", "meta", "quantized"],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:torch.quantize_per_tensor")
+def test_buffers_of_any_kind_do_not_stop_a_measurement(make: Callable[[Tensor], Tensor]) -> None:
+    model, buffer = Net(lambda x: 3 * x), make(torch.eye(4))
+    model.register_buffer("odd", buffer)
+    assert ng.gauge(model, batch().float(), search=False).log_upper == pytest.approx(math.log(3))

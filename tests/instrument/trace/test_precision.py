@@ -1,0 +1,83 @@
+"""Precision: a copy in float64 does what the model does in its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normgauge as ng
+from normgauge.instrument.measure import gauge
+from tests.instrument.trace.nets import Lambda, Net, batch
+
+
+def to_copy(x: Tensor) -> Tensor:
+    y = x.to(x.dtype, copy=True)
+    y.mul_(0.01)
+    return 5 * x + y
+
+
+def half(x: Tensor) -> Tensor:
+    y = x.half()
+    y.zero_()
+    return 5 * x
+
+
+def double(x: Tensor) -> Tensor:
+    y = x.double()
+    y.zero_()
+    return 5 * x + y.to(x.dtype)
+
+
+def same_precision(x: Tensor) -> Tensor:
+    y = x * 1.0
+    y.float().mul_(50.0)  # no copy where the network works in float32
+    return y
+
+
+def precision_branch(x: Tensor) -> Tensor:
+    return 100 * x if x.dtype == torch.float32 else x
+
+
+MEASURED: dict[str, tuple[Callable[..., Tensor], torch.dtype, float]] = {
+    "to(copy=True)": (to_copy, torch.float64, 5.01),
+    "half": (half, torch.float32, 5.0),
+    "double": (double, torch.float32, 5.0),
+    "float of float32": (same_precision, torch.float32, 50.0),
+    "float of float64": (same_precision, torch.float64, 1.0),
+    "a branch on the precision": (precision_branch, torch.float32, 100.0),
+    "one that the batch does not show": (lambda x: precision_branch(-(x + 9)).relu(), torch.float32, 100.0),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_casts_copy_where_the_models_own_would(name: str) -> None:
+    function, dtype, truth = MEASURED[name]
+    reading = ng.gauge(Net(function), batch(dtype), search=False)
+    assert reading.log_upper == pytest.approx(math.log(truth), abs=1e-6)
+
+
+def test_low_precision_models_are_measured_in_float64() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)).to(torch.bfloat16)
+    reading = gauge(model, torch.randn(3, 4).to(torch.bfloat16), scope="point")
+    assert str(reading.evidence) == "proved" and reading.log_lower <= reading.log_upper
+
+
+def test_a_model_that_refuses_float64_is_still_measured() -> None:
+    def branch(m: Any, x: Tensor) -> Tensor:
+        return x * 3 if x.type() == "torch.FloatTensor" else x
+
+    reading = gauge(Lambda(branch).float(), batch().float(), scope="point")
+    assert any("float64" in note for note in reading.notes) and str(reading.evidence) == "estimated"
+    assert reading.log_lower <= reading.log_upper + 1e-4
+
+
+def test_constants_of_another_precision_are_widened() -> None:
+    constant = torch.randn(4, 4)
+    model = Lambda(lambda m, x: x @ constant + torch.ones(4) @ torch.eye(4, dtype=torch.float32))
+    reading = gauge(model.float(), batch().float(), scope="point")
+    assert str(reading.evidence) == "proved" and reading.log_lower <= reading.log_upper + 1e-6
