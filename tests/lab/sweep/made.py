@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from normgauge.lab.sweep.config import Config, read_config
+from normgauge.lab.sweep.drive import Folder
+from normgauge.lab.sweep.space import expand_trials
 from normgauge.render.sweep import TrialOutcome
 
 HEAD = """
@@ -63,6 +65,14 @@ def written(folder: Path, *parts: str, head: str = HEAD, top: str = "", name: st
 
 def config(folder: Path, *parts: str, **options: Any) -> Config:
     return read_config(written(folder, *parts, **options))
+
+
+def begun(folder: Path, *values: str, key: str = "how") -> list[Path]:
+    """Trials of the function ``build`` of nets.py, one for each value of one of its options; each has begun."""
+    head = HEAD.replace('build = "mlp"', 'build = "nets.py:build"').replace("sizes = [64, 8, 10]", "")
+    read = config(folder, f'[grid]\n"network.options.{key}" = [{", ".join(values)}]', head=head, top="monitor = false")
+    places = Folder(folder / "out", read.folder, {})
+    return [places.begin(trial) for trial in expand_trials(read)]
 
 
 def outcome(seed: int = 0, status: str = "done", point: dict[str, Any] | None = None, **values: float) -> TrialOutcome:

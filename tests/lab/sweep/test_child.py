@@ -93,12 +93,6 @@ def test_a_network_that_diverges_has_a_result_without_readings(tmp_path):
     assert stored is not None and math.isnan(stored.values["train_loss"] or 0.0) and stored.notes == result.notes
 
 
-def test_infinities_are_stored(tmp_path):
-    write_result(tmp_path, Result({"a": math.inf, "b": -math.inf, "c": None}))
-    stored = read_result(tmp_path)
-    assert stored is not None and stored.values == {"a": math.inf, "b": -math.inf, "c": None}
-
-
 def test_a_function_that_gives_no_network(tmp_path):
     head = '[network]\nbuild = "nets.py:build"\n[network.options]\nhow = "number"'
     place, record = begun(tmp_path, head=head)
@@ -114,41 +108,11 @@ def test_the_exit_code_and_the_last_words(tmp_path, capsys, monkeypatch):
         raise InputError("two\n  lines")
 
     monkeypatch.setattr(child, "run_trial", refuse)
-    assert child._run(place) == 1 and capsys.readouterr().err == "InputError: two lines\n"
-    assert child._run(tmp_path / "nowhere") == 1 and "expected a trial.json" in capsys.readouterr().err
+    assert child.run_folder(place) == 1 and capsys.readouterr().err == "InputError: two lines\n"
+    assert child.run_folder(tmp_path / "nowhere") == 1 and "expected a trial.json" in capsys.readouterr().err
     monkeypatch.setattr(child, "run_trial", lambda *_: Result({"gap": 1.0}))
-    assert child._run(place) == 0 and read_result(place) is not None
+    assert child.run_folder(place) == 0 and read_result(place) is not None
 
 
 def test_alarms_of_a_file_that_is_not_there(tmp_path):
     assert child.alarm_count(tmp_path) is None
-
-
-def test_a_trial_ends_with_its_pipe_or_its_parent(monkeypatch):
-    ends: list[int] = []
-    given = [b"x", b""]
-    monkeypatch.setattr(child.os, "_exit", ends.append)
-    monkeypatch.setattr(child.os, "read", lambda *_: given.pop(0))
-    child._end_with_the_pipe()
-    assert ends == [child.ORPHANED] and given == []
-    child._end_with_the_parent()  # a main process has none
-    assert ends == [child.ORPHANED]
-
-    class Parent:
-        def join(self) -> None:
-            given.append(b"joined")
-
-    monkeypatch.setattr(child.multiprocessing, "parent_process", Parent)
-    child._end_with_the_parent()
-    assert ends == [child.ORPHANED] * 2 and given == [b"joined"]
-
-
-def test_both_ways_to_begin_a_trial_run_it(tmp_path, monkeypatch):
-    ran, turned, threads = [], [], []
-    monkeypatch.setattr(child, "_run", lambda place: ran.append(place) or 5)
-    monkeypatch.setattr(child, "_end_with_the_pipe", lambda: None)
-    monkeypatch.setattr(child, "_end_with_the_parent", lambda: None)
-    monkeypatch.setattr(child.os, "dup2", lambda _, stream: turned.append(stream))
-    monkeypatch.setattr(child.torch, "set_num_threads", threads.append)
-    assert child.main([str(tmp_path)]) == 5 and child.run_forked(tmp_path, 3) == 5
-    assert ran == [tmp_path, tmp_path] and turned == [1, 2] and threads == [3]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from normgauge.core.errors import InputError
 from normgauge.lab.sweep.attempt import Ended
 from normgauge.lab.sweep.drive import Folder, Tally, drive
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
-    LOCK,
     RECORD,
     RESULT,
     Result,
-    exclusive_lock,
     read_record,
     write_result,
 )
@@ -175,15 +171,6 @@ def test_time_left_is_guessed_from_this_run(sweep):
     ticks = iter(range(0, 100, 10))
     drive(trials, folder, Pretend(1), report=told.append, clock=lambda: next(ticks))
     assert [tally.left_s for tally in told] == [None, 20.0, 10.0, 0.0]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no such locks on Windows")
-def test_a_lock_is_refused_or_waited_for(tmp_path):
-    held, again = (exclusive_lock(tmp_path / LOCK, "busy") for _ in range(2))
-    with held, pytest.raises(InputError, match="busy"), again:
-        pass
-    with exclusive_lock(tmp_path / LOCK):
-        pass
 
 
 def test_nothing_asked_for_is_nothing_done(tmp_path):

@@ -19,7 +19,7 @@ from normgauge.lab.sweep.drive import Folder, drive
 from normgauge.lab.sweep.engine import Local
 from normgauge.lab.sweep.files import CHECKPOINT
 from normgauge.lab.sweep.space import expand_trials
-from tests.lab.sweep.made import HEAD, config, written
+from tests.lab.sweep.made import CODE, HEAD, config, written
 
 SLOW = HEAD.replace('build = "mlp"', 'build = "nets.py:slow"').replace("sizes = [64, 8, 10]", "")
 PARTS = ('[grid]\n"network.options.norm" = ["none", "batch"]', '[run]\nout = "out"')
@@ -46,7 +46,7 @@ def alive(marker: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for processes in /proc")
 def test_a_killed_sweep_goes_on(tmp_path, monkeypatch, capsys):
-    head = SLOW.replace("epochs = 2", "epochs = 20")
+    head = SLOW.replace("epochs = 2", "epochs = 8")
     path = written(tmp_path, *PARTS, head=head)
     trials = [trial.id for trial in expand_trials(config(tmp_path, *PARTS, head=head))]
     out = tmp_path / "out"
@@ -75,9 +75,10 @@ def test_a_killed_sweep_goes_on(tmp_path, monkeypatch, capsys):
     assert (first / "result.json").read_bytes() == result
     run = store.read(second / "run.jsonl")
     assert len(run.resumes) == 1 and run.resumes[0]["step"] % 3 == 0 and run.resumes[0]["step"] >= 3
-    assert run.end is not None and run.end["step"] == 60
+    assert run.end is not None and run.end["step"] == 24
 
     read = config(tmp_path, *PARTS, head=head)
+    (tmp_path / "nets.py").write_text(CODE.replace("0.05", "0.0"))  # the same network, without its pauses
     straight = Folder(tmp_path / "straight", read.folder, {})
     with Local(1, Limits(1)) as engine:
         drive(expand_trials(read)[1:2], straight, engine)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import pytest
-
-from normgauge.lab.sweep.keys import ValueDraw
 from normgauge.lab.sweep.space import expand_trials, identity
 from tests.lab.sweep.made import HEAD, config
 
@@ -80,15 +75,3 @@ def test_an_id_depends_on_every_setting():
         base | {key: value} for key, value in (("network.options.norm", None), ("training.lr", 0.2), ("seed", 1))
     ]
     assert len({identity(settings) for settings in (base, *changed)}) == 4
-
-
-@pytest.mark.parametrize("kind", ["uniform", "log_uniform", "int", "choice"])
-def test_a_draw_stays_inside_and_reaches_both_halves(kind):
-    draw = ValueDraw.of(kind, [1, 2, 3, 4] if kind == "choice" else [1, 100])
-    values = [draw.value(random.Random(k)) for k in range(200)]
-    ends = draw.ends[0], draw.ends[-1]
-    assert all(ends[0] <= value <= ends[1] for value in values)
-    middle = {"log_uniform": 10, "choice": 2.5}.get(kind, 50.5)
-    assert 60 < sum(value < middle for value in values) < 140
-    if "uniform" in kind:
-        assert all(float(f"{value:.6g}") == value for value in values)

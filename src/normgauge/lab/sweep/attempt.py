@@ -1,8 +1,8 @@
-"""The process of one attempt, seen from outside: begun, looked at, ended; why it failed in its own last words.
+"""The process of one attempt: begun, looked at, ended; why it failed in its own last words.
 
 There are two ways to begin it: a fresh interpreter, or a fork of a server that has torch loaded already. Loading torch
 takes seconds; a fork takes milliseconds, and is a process of its own all the same. Either ends when the process that
-began it does.
+began it does, however that ended: a thread waits for it, begun before torch is loaded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 LAST_LINES, LAST_LETTERS = 4, 600
 PAUSE = 0.05
+ORPHANED = 70  # the exit code of an attempt whose sweep has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Fresh:
 
     def __init__(self, place: Path, threads: int) -> None:
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
-        command = [sys.executable, "-m", "normgauge.lab.sweep.child", str(place)]
+        command = [sys.executable, "-m", "normgauge.lab.sweep.attempt", str(place)]
         with (place / LOG).open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment
@@ -106,10 +108,39 @@ class Forked:
         self._process.close()
 
 
-def _forked(place: str, threads: int) -> None:
-    from normgauge.lab.sweep.child import run_forked
+def _fresh(place: Path) -> int:
+    """Run the trial of a folder in this interpreter, which was begun for it; returns the exit code."""
+    threading.Thread(target=_end_with_the_pipe, daemon=True).start()
+    from normgauge.lab.sweep.child import run_folder
 
-    sys.exit(run_forked(Path(place), threads))
+    return run_folder(place)
+
+
+def _forked(place: str, threads: int) -> None:
+    """Run the trial of a folder in this fork; what it prints goes to its log."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    import torch
+
+    from normgauge.lab.sweep.child import run_folder
+
+    with (Path(place) / LOG).open("ab") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+    torch.set_num_threads(threads)
+    sys.exit(run_folder(Path(place)))
+
+
+def _end_with_the_pipe() -> None:
+    while os.read(0, 1):  # ends when the pipe is closed
+        pass
+    os._exit(ORPHANED)
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(ORPHANED)
 
 
 def _nothing() -> None:
@@ -192,3 +223,7 @@ def run_attempt(place: Path, limits: Limits) -> Ended:
         running.kill()
         raise
     return ended
+
+
+if __name__ == "__main__":
+    sys.exit(_fresh(Path(sys.argv[1])))

@@ -1,17 +1,10 @@
-"""One trial in a process of its own: ``python -m normgauge.lab.sweep.child FOLDER``.
-
-It trains, or goes on from its checkpoint, gauges the trained network and writes result.json. It ends when the process
-that began it does, whatever ended that: a pipe that closes then is its standard input, or that of the fork.
-"""
+"""One trial: it trains, or goes on from its checkpoint, gauges the trained network and writes result.json."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +19,6 @@ from normgauge.lab.sweep.building import builder, splits
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
     LOCK,
-    LOG,
     RUN,
     Record,
     Result,
@@ -40,41 +32,10 @@ from normgauge.monitor.monitor import Monitor
 from normgauge.render.verdict import refutation_sentence
 
 Values = dict[str, float | None]
-ORPHANED = 70
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the trial of a folder, in an interpreter begun for it.
-
-    Args:
-        arguments: the folder.
-
-    Returns:
-        The exit code; a failure is told on standard error.
-    """
-    threading.Thread(target=_end_with_the_pipe, daemon=True).start()
-    return _run(Path(arguments[0]))
-
-
-def run_forked(place: Path, threads: int) -> int:
-    """Run the trial of a folder, in a fork: what it prints goes to its log, as if it had been begun for it.
-
-    Args:
-        place: the folder.
-        threads: for arithmetic.
-
-    Returns:
-        The exit code.
-    """
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    with (place / LOG).open("ab") as log:
-        for stream in (1, 2):
-            os.dup2(log.fileno(), stream)
-    torch.set_num_threads(threads)
-    return _run(place)
-
-
-def _run(place: Path) -> int:
+def run_folder(place: Path) -> int:
+    """Run the trial of a folder; returns the exit code, and tells a failure on standard error."""
     record = read_record(place)
     if record is None:
         print(f"{place}: expected a trial.json, got none that can be read", file=sys.stderr)
@@ -86,19 +47,6 @@ def _run(place: Path) -> int:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0
-
-
-def _end_with_the_pipe() -> None:
-    while os.read(0, 1):  # ends when the pipe is closed
-        pass
-    os._exit(ORPHANED)
-
-
-def _end_with_the_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(ORPHANED)
 
 
 def run_trial(place: Path, record: Record) -> Result:
@@ -214,7 +162,3 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
     notes = [refutation_sentence(reading) for reading in found if reading.log_refuted is not None]
     notes += [f"{r.scope}: {item.name}: {item.why}" for r in found for item in (*r.unknown, *r.no_bound)]
     return values, tuple(notes)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,42 +9,39 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from normgauge.core.errors import InputError
 from normgauge.lab.sweep import on_ray
 from normgauge.lab.sweep.attempt import Ended, Limits
+from normgauge.lab.sweep.files import read_result
 from normgauge.lab.sweep.on_ray import OnRay
-from tests.lab.sweep.made import written
+from tests.lab.sweep.made import begun
 
-HEAD = """
-[data]
-set = "mnist"
-data_dir = "."
-[network]
-build = "nets.py:build"
-[training]
-epochs = 1
-batch_size = 16
-[measure]
-samples = 4
+DRIVER = """
+import sys
+from pathlib import Path
+from normgauge.lab.sweep.attempt import Limits
+from normgauge.lab.sweep.on_ray import OnRay
+
+with OnRay(1, Limits(1)) as engine:
+    engine.start(Path(sys.argv[1]))
+    while not (ended := engine.ended()):
+        pass
+    print(ended[0].place, ended[0].error, engine.free)
 """
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_sweep_runs_on_ray(tmp_path):
+def test_a_trial_runs_on_ray(tmp_path):
     pytest.importorskip("ray", reason="needs Ray: pip install 'normgauge[ray]'")
-    images = np.arange(48 * 64, dtype=np.uint8).reshape(48, 8, 8)
-    labels = np.arange(48, dtype=np.uint8) % 10
-    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images[:9], y_test=labels[:9])
-    path = written(tmp_path, head=HEAD, top="monitor = false")
-    command = [sys.executable, "-m", "normgauge", "sweep", str(path), "--engine", "ray", "--json", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    (place,) = begun(tmp_path, '"well"')
+    done = subprocess.run([sys.executable, "-c", DRIVER, str(place)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    (trial,) = json.loads(done.stdout)["trials"]
-    assert trial["status"] == "done" and trial["attempts"] == 1 and 0 <= trial["values"]["test_accuracy"] <= 1
+    assert done.stdout.split() == [str(place.resolve()), "1"], done.stdout
+    result = read_result(place)
+    assert result is not None and result.values["test_accuracy"] is not None
 
 
 class StandIn:
