@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import normgauge as ng
 from normgauge.advice.chains import absorbed, chains, channel_uptake, weight_row_norms
 from normgauge.advice.view import TraceView
 from normgauge.instrument.session import opened
-from normgauge.lab.zoo import vit
 
 
 class Dense(nn.Module):
@@ -27,26 +25,9 @@ class Dense(nn.Module):
         return self.last(self.drop(self.c(h)).flatten(1))
 
 
-class Plain(nn.Module):
-    """A stem, a residual block without normalizers, a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.up, self.down, self.head = (nn.Linear(8, 8) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = torch.relu(self.stem(x))
-        return self.head(h + self.down(torch.relu(self.up(h))))
-
-
 @pytest.fixture
 def images() -> Tensor:
     return torch.randn(12, 2, 4, 4, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def vectors() -> Tensor:
-    return torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
 
 
 def looked_at(model: nn.Module, batch: Tensor, use) -> object:
@@ -106,69 +87,3 @@ def test_columns_and_rows_are_those_of_the_layers_beside(images):
         return True
 
     assert looked_at(model, images, use)
-
-
-class PreNorm(nn.Module):
-    """A stem, a residual block of three layers with a normalizer in front, a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.first, self.second, self.third, self.head = (nn.Linear(8, 8) for _ in range(5))
-        self.norm = nn.LayerNorm(8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = torch.relu(self.stem(x))
-        inner = torch.relu(self.second(torch.relu(self.first(self.norm(h)))))
-        return self.head(h + self.third(inner))
-
-
-@pytest.mark.parametrize(
-    ("factors", "named"),
-    [
-        ({"third": 3000.0}, ["third"]),
-        ({"stem": 3000.0, "third": 3000.0, "head": 1 / 3000}, []),
-    ],
-    ids=["branch", "stream"],
-)
-def test_a_stream_written_larger_is_no_problem_and_a_branch_that_drowns_it_is(vectors, factors, named):
-    torch.manual_seed(3)
-    model = scaled(PreNorm(), **factors)
-    problems = ng.advise(model, vectors, facts=False).problems
-    assert [r.layer for r in problems if r.kind == "outlier weight"] == named
-
-
-@pytest.mark.parametrize(("key", "named"), [(1.0, ["blocks.0.attn.query"]), (1e-3, [])], ids=["alone", "undone"])
-def test_queries_against_keys(key, named):
-    torch.manual_seed(0)
-    model = vit(8, 2, 1, 16, 2, 4)
-    attn = model.blocks[0].attn
-    scaled(attn, query=1e3, key=key)
-    problems = ng.advise(model, torch.randn(8, 1, 8, 8), facts=False).problems
-    assert [r.layer for r in problems if r.kind == "outlier weight"] == named
-
-
-def scaled(model: nn.Module, **factors: float) -> nn.Module:
-    with torch.no_grad():
-        for name, factor in factors.items():
-            layer = model.get_submodule(name)
-            layer.weight.mul_(factor)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("factors", "named"),
-    [
-        ({}, []),
-        ({"down": 3000.0}, ["down"]),
-        ({"stem": 3000.0}, ["stem"]),
-        ({"head": 3000.0}, ["head"]),
-        ({"up": 3000.0, "down": 1 / 3000}, []),  # the next layer takes it back
-        ({"stem": 3000.0, "up": 1 / 3000, "down": 3000.0, "head": 1 / 3000}, []),  # the stream is written larger
-    ],
-    ids=["healthy", "branch", "stem", "head", "pair", "stream"],
-)
-def test_an_outlying_layer_is_named_unless_the_function_is_the_same(vectors, factors, named):
-    torch.manual_seed(3)
-    model = scaled(Plain(), **factors)
-    problems = ng.advise(model, vectors, facts=False).problems
-    assert [r.layer for r in problems if r.kind == "outlier weight"] == named

@@ -6,32 +6,11 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-import normgauge as ng
-from normgauge.advice.whatif import WhatIf
-from normgauge.advice.whatif.exchange import swapped_modules
-from normgauge.advice.whatif.fresh import group_count
 from normgauge.core.errors import ReadingError
 from normgauge.lab.zoo import mlp
-
-
-class Net(nn.Module):
-    """A bit of everything: normalizers as modules and as functions, one that runs twice, one under two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 8)
-        self.bn = nn.BatchNorm1d(8)
-        self.ln = nn.LayerNorm(8)
-        self.again = self.ln
-        self.last = nn.Linear(8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.ln(torch.relu(self.bn(self.first(x))))
-        h = self.again(torch.relu(h) + 1)
-        return self.last(F.layer_norm(h, (8,)))
+from tests.advice.whatif.nets import Net, ask, built
 
 
 class Hidden(nn.Module):
@@ -44,23 +23,6 @@ class Hidden(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.kept[0](x)
-
-
-@pytest.fixture
-def batch() -> Tensor:
-    return torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
-
-
-def built(seed: int = 0) -> Net:
-    torch.manual_seed(seed)
-    net = Net()
-    net.bn.running_var.uniform_(0.2, 3.0)
-    net.bn.running_mean.normal_()
-    return net.eval()
-
-
-def ask(model: nn.Module, batch: Tensor, scope: str = "point", **options: object) -> WhatIf:
-    return ng.what_if(model, batch, scope=scope, search=False, balance=False, **options)
 
 
 @pytest.mark.parametrize("scope", ["point", "ball:0.01", "global"])
@@ -96,30 +58,6 @@ def test_a_normalizer_is_exchanged_in_its_place(batch, kind, made_of):
     asked = ask(built(), batch).with_norm("bn", kind).reading
     assert asked.layer("bn").kind == made_of
     assert f"a fresh {made_of}" in asked.notes[0] and "in the place of bn (BatchNorm1d)" in asked.notes[0]
-
-
-@pytest.mark.parametrize("kind", ["batch", "layer", "group", "instance", "rms"])
-def test_images_take_every_kind(kind):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.Flatten(), nn.Linear(16, 3)).eval()
-    whole = ask(net, torch.randn(4, 2, 6, 6))
-    asked = whole.with_norm("0", kind, groups=3 if kind == "group" else None).reading
-    assert asked.log_upper != pytest.approx(whole.reading.log_upper, abs=1e-6)
-    assert any(layer.name.startswith("0.norm") for layer in asked.layers)
-
-
-def test_tokens_and_other_shapes():
-    torch.manual_seed(0)
-    tokens = ask(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)), torch.randn(3, 5, 4))
-    assert tokens.with_norm("0", "rms").reading.layer("0.norm").kind == "RMSNorm"
-    with pytest.raises(ReadingError, match="lie on the last axis; use kind layer or rms"):
-        tokens.with_norm("0", "batch")
-    line = ask(nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(16, 2)), torch.randn(3, 2, 6))
-    assert line.with_norm("0", "batch").reading.layer("0.norm").kind == "BatchNorm1d"
-    with pytest.raises(ReadingError, match="kind rms needs vectors, tokens or images"):
-        line.with_norm("0", "rms")
-    whole = line.with_norm("1", "layer").reading  # behind the Flatten
-    assert whole.layer("1.norm").kind == "LayerNorm"
 
 
 def test_questions_about_answers_add_up(batch):
@@ -214,41 +152,9 @@ def test_a_changed_network_is_refused(batch, change):
         asked.without("bn")
 
 
-CALLS: list[int] = []
-
-
-def test_the_network_is_untouched_also_after_an_error(batch):
-    net = built().train()
-    calls = CALLS  # of the module's own: what a hook closes over is put back
-
-    def seen(*_: object) -> None:
-        CALLS.append(1)
-
-    net.bn.register_forward_hook(seen)
-    before = dict(net.named_modules(remove_duplicate=False)), net.state_dict(), [m.training for m in net.modules()]
-    asked = ask(net, batch)
-    count = len(calls)
-    asked.without("bn")
-    assert len(calls) > count  # the user's hook still runs on what stands in its place
-    asked.with_norm("first", "batch")
-    with pytest.raises(ReadingError):
-        asked.with_norm("first", "instance")
-    with pytest.raises(RuntimeError, match="stop"), swapped_modules(net, ()):
-        raise RuntimeError("stop")
-    after = dict(net.named_modules(remove_duplicate=False)), net.state_dict(), [m.training for m in net.modules()]
-    assert before[0].keys() == after[0].keys() and all(before[0][k] is after[0][k] for k in before[0])
-    assert all(torch.equal(before[1][k], after[1][k]) for k in before[1]) and before[2] == after[2]
-    assert list(net.bn._forward_hooks.values()) == [seen] and not net.first._forward_hooks
-
-
 def test_train_mode_is_asked_in_train_mode(batch):
     net = built()
     assert ask(net, batch, mode="train").without("bn").reading.mode == "train"
-
-
-def test_groups_are_chosen_so_that_three_entries_are_left():
-    assert [group_count(c, None) for c in (64, 8, 12, 7, 2)] == [8, 2, 4, 1, 1]
-    assert group_count(12, 6) == 6
 
 
 class Masked(nn.Module):
