@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from formula_side import parsed, sites, unit_of
-from mutate import Mutant, bodies, fate, mutants, run
+from mutate import Mutant, bodies, judged, mutants, run
 
 from normgauge.theory import find_claims
 from normgauge.theory.claim import Claim
@@ -55,15 +55,10 @@ def judge(claim: Claim, seeds: Sequence[int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(mutant: Mutant, claim: Claim, seeds: Sequence[int], base: Sequence[Any]) -> dict[str, Any]:
-    after = []
-    for seed in seeds:
-        after.append(run(claim, seed, mutant.check))
-        if not after[-1].passed:
-            break
-    end = fate(list(base[: len(after)]), after)
+def _told(mutant: Mutant, claim: Claim, seeds: Sequence[int], base: list[Any]) -> dict[str, Any]:
+    end, problem = judged(claim, mutant.check, seeds, base)
     names = ("kind", "finding", "line", "before", "after")
-    return {**{name: getattr(mutant, name) for name in names}, "fate": end, "problem": after[-1].problem}
+    return {**{name: getattr(mutant, name) for name in names}, "fate": end, "problem": problem}
 
 
 def rank(mutant: dict[str, Any]) -> tuple[int, int, int]:

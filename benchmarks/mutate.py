@@ -7,7 +7,7 @@ import ast
 import copy
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -259,6 +259,16 @@ def run(claim: Claim, seed: int, check: Callable[..., Any] | None = None) -> Out
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, old)
+
+
+def judged(claim: Claim, check: Callable[..., Any], seeds: Sequence[int], base: list[Outcome]) -> tuple[str, str]:
+    """The fate of a mutant's check, and its problem; seeds after the first that it fails on are not run."""
+    after: list[Outcome] = []
+    for seed in seeds:
+        after.append(run(claim, seed, check))
+        if not after[-1].passed:
+            break
+    return fate(base[: len(after)], after), after[-1].problem
 
 
 def fate(base: list[Outcome], after: list[Outcome]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 
 import pytest
 
 from normgauge.cli.reproduce import checkout, figures, papers
 from normgauge.core.claim import ComparisonKind, Entry, Ledger, Outcome, Verdict
-from normgauge.theory import CLAIMS, SOURCES, load_claims
+from normgauge.theory import CLAIMS, checks
 from normgauge.theory.claim import Absent, Claim, expect_change, expect_equal, expect_fact, expect_refuted
 
 SEEDS = (0, 1, 20_25)
@@ -45,6 +46,12 @@ def test_a_check_passes_on_fresh_instances_and_shows_what_its_verdict_says(name)
     assert [f.measured for f in again.findings] == pytest.approx([f.measured for f in outcome.findings], nan_ok=True)
 
 
+def test_every_module_of_checks_is_reached_by_the_test_above():
+    """So no module of checks needs a test file of its own."""
+    modules = {found.name for found in pkgutil.iter_modules(checks.__path__, f"{checks.__name__}.")}
+    assert len(modules) > 5 and modules == {CLAIMS[name].check.__module__ for name in HERE}
+
+
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name not in HERE])
 def test_what_has_no_check_never_counts_as_passed(name):
     outcome = CLAIMS[name].run()
@@ -70,10 +77,6 @@ def test_a_claim_is_one_line_with_a_place(name):
     assert len(entry.reading) > 4 and entry.at and entry.source
     for text in (entry.at, entry.reading, entry.words, entry.within, entry.instead, entry.survives, entry.note):
         assert text.strip() == text and "\n" not in text
-
-
-def test_no_claim_is_lost_by_having_the_id_of_another():
-    assert sum(len(load_claims(source)[1]) for source in SOURCES) == len(CLAIMS)
 
 
 def test_every_experiment_named_exists():

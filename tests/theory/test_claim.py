@@ -1,4 +1,4 @@
-"""The form of a claim: what each comparison accepts, what becomes of an error, how a claim is found by its name."""
+"""What each comparison accepts, what becomes of an error, and how an outcome is told."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from normgauge import theory as ledger
 from normgauge.core.claim import OWN, Comparison, ComparisonKind, Curve, Entry, Ledger, Outcome, Verdict
-from normgauge.core.errors import InputError, ReadingError
+from normgauge.core.errors import ReadingError
 from normgauge.theory.claim import (
     Claim,
     expect_below,
@@ -21,7 +20,6 @@ from normgauge.theory.claim import (
     expect_fact,
     expect_refuted,
 )
-from normgauge.theory.draw import RandomDraw
 
 ENTRY = Entry("T.x", "Than 2025", "Lemma 1", "a reading", Verdict.HOLDS, "a = b")
 
@@ -149,59 +147,6 @@ def test_json_is_strict_and_has_the_contract():
     assert (third["ran"], third["passed"], third["absent"]) == (False, None, "read")
     with pytest.raises(ReadingError, match="NaN"):
         Curve("c", "x", "y", (1.0,), (("a", (math.nan,)),)).to_json()
-
-
-def test_every_claim_has_a_stream_of_its_own():
-    one, again = RandomDraw(1, "T.L1"), RandomDraw(1, "T.L1")
-    assert torch.equal(one.normal(3), again.normal(3))
-    assert not torch.equal(RandomDraw(1, "T.L1").normal(3), RandomDraw(1, "T.L2").normal(3))
-    assert not torch.equal(RandomDraw(1, "T.L1").normal(3), RandomDraw(2, "T.L1").normal(3))
-    q = one.orthogonal(5)
-    assert torch.allclose(q @ q.T, torch.eye(5, dtype=torch.float64))
-    values = one.uniform(1000, low=2.0, high=3.0)
-    assert 2 <= float(values.min()) < 2.1 and 2.9 < float(values.max()) < 3
-    assert {one.integer(0, 3) for _ in range(100)} == {0, 1, 2}
-
-
-@pytest.fixture
-def few(monkeypatch):
-    names = ("T.L1", "T.L10", "T.L1.gauge", "A.P4.1", "A.P4.3", "S.sum")
-    claims = {name: Claim(replace(ENTRY, id=name)) for name in names}
-    monkeypatch.setattr(ledger, "CLAIMS", claims)
-    return claims
-
-
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        ([], "T.L1 T.L10 T.L1.gauge A.P4.1 A.P4.3 S.sum"),
-        (["T.L1"], "T.L1"),
-        (["t.l1"], "T.L1"),
-        (["T"], "T.L1 T.L10 T.L1.gauge"),
-        (["A.P4"], "A.P4.1 A.P4.3"),
-        (["A.P"], "A.P4.1 A.P4.3"),
-        (["S", "A.P4.1", "S.sum"], "S.sum A.P4.1"),
-    ],
-    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
-)
-def test_claims_are_found_by_id_or_by_its_start(few, names, found):
-    assert " ".join(claim.id for claim in ledger.find_claims(names)) == found
-
-
-def test_an_unknown_id_gets_the_nearest(few):
-    with pytest.raises(InputError, match=r"got 'T\.L2'; nearest: T\.L1, T\.L10") as caught:
-        ledger.find_claims(["T.L1", "T.L2"])
-    assert "S.sum" not in str(caught.value) and "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="nearest: none"):
-        ledger.find_claims(["zzzzzz"])
-
-
-def test_checking_tells_how_far_it_is_before_each_claim(few):
-    seen = {}
-    done = ledger.check_claims(ledger.find_claims(["T"]), 5, seen.__setitem__)
-    assert list(seen) == [o.claim.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
-    assert list(seen.values()) == [0, 1 / 3, 2 / 3]
-    assert {o.seed for o in ledger.check_claims(list(few.values()), 5).outcomes} == {5}
 
 
 def test_kinds_are_those_of_the_words():

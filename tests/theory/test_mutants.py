@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.formula_side import parsed, sites, unit_of
-from benchmarks.mutate import Mutant, bodies, fate, mutants, run
+from benchmarks.mutate import Mutant, bodies, judged, mutants, run
 from normgauge.core.claim import Entry, Verdict
 from normgauge.theory import CLAIMS
 from normgauge.theory.claim import Claim, expect_below, expect_change, expect_equal, expect_fact, expect_refuted
@@ -59,7 +59,7 @@ def fates(one: Claim) -> dict[tuple[str, str], str]:
     base = [run(one, seed) for seed in (0, 1)]
     assert all(outcome.passed for outcome in base)
     found = mutants(one, sites(one.check), bodies(parsed(unit_of(one.check).module)))
-    return {(m.kind, m.after): fate(base, [run(one, seed, m.check) for seed in (0, 1)]) for m in found}
+    return {(m.kind, m.after): judged(one, m.check, (0, 1), base)[0] for m in found}
 
 
 def test_only_the_formula_is_changed():

@@ -33,8 +33,9 @@ def test_every_command_names_what_exists():
     commands = set(re.findall("`normgauge (.*?)`", TEXT))
     there = {f"{paper}/{name}" for paper in papers(checkout()) for name in figures(checkout(), paper)}
     assert len(commands) > 60
+    parser = build_parser()
     for command in commands:
-        args = build_parser().parse_args(shlex.split(command))
+        args = parser.parse_args(shlex.split(command))
         assert args.name in there if command.startswith("reproduce") else find_claims(args.claims)
 
 

@@ -1,4 +1,4 @@
-"""Products of Hessians are right on every normalizer, and what cannot be differentiated twice is named."""
+"""Products of Hessians are right on every normalizer, blocks and scale-free ones too."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.hessian import Product, dense_hessian
-from normgauge.geometry.hessian.graph import ATTENTION_NOTE
+from normgauge.geometry.hessian import Product, dense_hessian, eigenvalues, scale_free
 from normgauge.geometry.hessian.operator import dense_matrix
-from normgauge.geometry.hessian.product import by_layer
+from normgauge.geometry.hessian.product import by_layer, zero_tensors
 from tests.geometry.hessian.made import benchmark, data, fitted, net
 from tests.instrument.trace.test_untouched import assert_untouched, prepared, snapshot
 
@@ -72,18 +70,6 @@ def test_a_quadratic_loss_has_the_hessian_it_is_made_of():
     x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = dense_hessian(model, lambda out, target: ((out - target) ** 2).mean(), [(x, torch.zeros(7, 1))])
     assert torch.allclose(found, 2 * x.T @ x / 7)
-
-
-def test_batches_weigh_as_many_samples_as_they_hold():
-    model = fitted(net()).double().eval()
-    x, y = data()
-    whole = Product(model, F.cross_entropy, [(x, y)])
-    parts = Product(model, F.cross_entropy, [(x[:7], y[:7]), (x[7:], y[7:])])
-    vector = torch.randn(whole.size, dtype=torch.float64)
-    assert parts.loss == pytest.approx(whole.loss, 1e-12)
-    assert torch.allclose(parts.gradient, whole.gradient)
-    assert torch.allclose(parts.hvp(vector), whole.hvp(vector))
-    assert parts.count == 1
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
@@ -160,158 +146,43 @@ def test_recurrent_layers_differentiate_twice(dtype):
     assert float(matrix[product.blocks["cells.weight_ih_l0"]].norm()) > 1e-3
 
 
-def test_fused_attention_runs_on_the_math_kernel_and_says_so():
-    model, batch, _ = benchmark().case("fused attention")
-    loss = F.cross_entropy(model.float()(batch[0].float()), batch[1])
-    gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
-    with pytest.raises(RuntimeError, match="not implemented"):  # what happens without us
-        torch.autograd.grad(sum(g.sum() for g in gradients), list(model.parameters()))
-    product = Product(model, F.cross_entropy, [batch])
-    assert ATTENTION_NOTE in product.notes
-    assert float(product.hvp(torch.ones(product.size)).norm()) > 0
+def sharpness(model: nn.Module, units: str | None) -> float:
+    product = Product(model, F.cross_entropy, [data()], mode="train", dtype=torch.float64)
+    operator = product if units is None else scale_free(product, units)
+    return float(eigenvalues(operator, 1, tolerance=1e-9)[0].values[0])
 
 
-def test_an_objective_takes_the_batch_as_it_is():
-    model, (x, y) = net(), data()
-    product = Product(
-        model,
-        batches=[{"x": x, "y": y}],
-        objective=lambda model, batch: F.cross_entropy(model(batch["x"]), batch["y"]),
-    )
-    assert product.loss == pytest.approx(Product(model, F.cross_entropy, (x, y)).loss)
+def rescaled(factor: Tensor | float) -> nn.Module:
+    """The same function in train mode: BatchNorm hides the scale of what comes before it."""
+    model = fitted(net(nn.BatchNorm1d(8, eps=1e-12))).double()
+    with torch.no_grad():
+        model[0].weight.mul_(factor)
+        model[0].bias.mul_(torch.as_tensor(factor).squeeze())
+    return model
 
 
-def test_data_sets_and_loaders_give_batches():
-    x, y = data()
-    wanted = Product(net(), F.cross_entropy, [(x, y)])
-    for given in (TensorDataset(x, y), DataLoader(TensorDataset(x, y), batch_size=16), (x, y)):
-        assert Product(net(), F.cross_entropy, given).loss == pytest.approx(wanted.loss, 1e-6)
+def test_scaling_a_tensor_moves_the_sharpness_and_not_the_scale_free_one():
+    one, ten = rescaled(1.0), rescaled(0.05)
+    assert sharpness(ten, None) > 5 * sharpness(one, None)
+    for units in ("tensor", "channel"):
+        assert sharpness(ten, units) == pytest.approx(sharpness(one, units), 1e-6)
 
 
-def test_frozen_unused_and_random_parts_are_said():
-    model = nn.Sequential(net(), nn.Dropout(0.3))
-    model[0][0].weight.requires_grad_(False)
-    model.register_parameter("idle", nn.Parameter(torch.ones(2)))
-    notes = " | ".join(Product(model, F.cross_entropy, [data()], mode="train").notes)
-    assert "frozen parameters are not part of it: 0.0.weight" in notes
-    assert "does not depend on idle" in notes
-    assert "dropout draws one mask a batch and holds it: 1" in notes
+def test_scaling_single_channels_needs_channel_units():
+    factors = torch.logspace(-1, 1, 8, dtype=torch.float64)[:, None]
+    one, many = rescaled(1.0), rescaled(factors)
+    product = Product(many, F.cross_entropy, [data()], mode="train")
+    assert product.loss == pytest.approx(Product(one, F.cross_entropy, [data()], mode="train").loss)
+    # the biases of the first layer have no effect at all under BatchNorm, so their own units do not matter
+    assert sharpness(many, "channel") == pytest.approx(sharpness(one, "channel"), 1e-6)
+    assert sharpness(many, "tensor") != pytest.approx(sharpness(one, "tensor"), 0.05)
 
 
-def test_half_precision_is_measured_in_float32():
-    product = Product(net().bfloat16(), F.cross_entropy, [data()])
-    assert product.dtype == torch.float32
-
-
-def test_steps_without_a_slope_are_said():
-    def loss(out: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(out, target) + out.round().mean()
-
-    assert any("derivative of round is zero" in note for note in Product(net(), loss, [data()]).notes)
-
-
-@torch.no_grad()
-def _blind(out: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(out, target)
-
-
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        return g * 2
-
-
-LOSSES = {
-    "shape": (lambda o, t: F.cross_entropy(o, t, reduction="none"), r"scalar, got shape \(40,\) on batch 0"),
-    "accuracy": (lambda o, t: (o.argmax(1) == t).float().mean(), "argmax passes no gradient on"),
-    "detached": (lambda o, t: F.cross_entropy(o.detach(), t), "detach passes no gradient on"),
-    "data": (lambda o, t: F.cross_entropy(o.data, t), "data passes no gradient on"),
-    "number": (lambda o, t: F.cross_entropy(o, t).item(), "tensor with one entry, got a float"),
-    "switched off": (_blind, "switched off"),
-    "constant": (lambda o, t: torch.ones(()), "no operation leads from a parameter"),
-    "sign": (lambda o, t: o.sign().mean(), "derivative of sign is zero"),
-    "nan": (lambda o, t: o.mean() * float("nan"), "finite number, got nan"),
-    "gradient": (lambda o, t: (o[:1] * 0).sqrt().sum(), "its gradient on batch 0 is not finite"),
-    "wrong target": (lambda o, t: F.cross_entropy(o, t[:3]), "raised ValueError on batch 0"),
-}
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_that_has_no_curvature_is_refused_with_the_reason(name):
-    loss, message = LOSSES[name]
-    with pytest.raises(InputError, match=message):
-        Product(net(), loss, [data()])
-
-
-def test_an_operation_without_second_derivative_is_named():
-    with pytest.raises(InputError, match=r"no second derivative.*once_differentiable"):
-        Product(net(), lambda o, t: F.cross_entropy(Once.apply(o), t), [data()])
-
-
-class Hidden(torch.autograd.Function):
-    """A square whose backward hides how it depends on its input."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x.detach()
-        return x**2
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * ctx.x * g
-
-
-def test_a_backward_written_by_hand_is_said():
-    product = Product(net(), lambda o, t: Hidden.apply(o).mean() + F.cross_entropy(o, t), [data()])
-    assert any(note.startswith("Hidden has a backward written by hand") for note in product.notes)
-
-
-def test_an_operation_of_torch_without_second_derivative_is_named():
-    def loss(out: Tensor, target: Tensor) -> Tensor:
-        return torch.cdist(out, torch.zeros(2, 3), p=1.0).mean() + F.cross_entropy(out, target)
-
-    product = Product(net(), loss, [data()])
-    with pytest.raises(InputError, match=r"no second derivative.*cdist"):
-        product.hvp(torch.ones(product.size))
-
-
-def test_a_batch_of_one_in_train_mode_names_the_normalizer():
-    x, y = data()
-    with pytest.raises(InputError, match=r"batch 1 has one value a channel at 1.*drop_last"):
-        Product(net(), F.cross_entropy, [(x[:20], y[:20]), (x[:1], y[:1])], mode="train")
-    Product(net(), F.cross_entropy, [(x[:1], y[:1])], mode="eval")
-
-
-BATCHES = {
-    "none": ([], "at least one batch"),
-    "a tensor": (torch.zeros(3, 6), r"give one batch as \[\(x, y\)\]"),
-    "no pairs": ([torch.zeros(3, 6)], r"pairs \(input, target\)"),
-    "empty": ([(torch.zeros(0, 6), torch.zeros(0, dtype=torch.long))], "at least one sample"),
-    "no tensors": ([("a", "b")], "expected tensors"),
-    "a number": (3, "got a int"),
-}
-
-
-@pytest.mark.parametrize("name", BATCHES)
-def test_bad_batches_are_refused(name):
-    batches, message = BATCHES[name]
-    with pytest.raises(InputError, match=message):
-        Product(net(), F.cross_entropy, batches)
-
-
-def test_bad_models_and_options_are_refused():
-    with pytest.raises(InputError, match="without any"):
-        Product(nn.ReLU(), F.cross_entropy, [data()])
-    with pytest.raises(InputError, match="parameters are frozen"):
-        Product(net().requires_grad_(False), F.cross_entropy, [data()])
-    with pytest.raises(InputError, match="either loss"):
-        Product(net(), None, [data()])
-    with pytest.raises(InputError, match="expected eval or train"):
-        Product(net(), F.cross_entropy, [data()], mode="test")
-    with pytest.raises(InputError, match="at most 5000"):
-        dense_hessian(net(hidden=600), F.cross_entropy, [data()])
+def test_the_scaled_matrix_is_dhd():
+    product = Product(net(), F.cross_entropy, [data()], dtype=torch.float64)
+    whole = dense_matrix(product)
+    d = torch.cat([p.detach().double().norm().expand(p.numel()) for p in net().parameters()])
+    assert torch.allclose(dense_matrix(scale_free(product)), d[:, None] * whole * d[None], rtol=1e-6, atol=1e-12)
+    assert zero_tensors(product) == ["1.bias"]
+    with pytest.raises(InputError, match="tensor or channel"):
+        scale_free(product, "row")

@@ -1,4 +1,4 @@
-"""Scale-free sharpness, the loss along its gradient, covariate shift."""
+"""The loss along its gradient, and covariate shift."""
 
 from __future__ import annotations
 
@@ -8,52 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
-from normgauge.geometry.hessian import Product, covariate_shift, eigenvalues, landscape, scale_free
-from normgauge.geometry.hessian.operator import dense_matrix
-from normgauge.geometry.hessian.product import zero_tensors
+from normgauge.geometry.hessian import Product, covariate_shift, landscape
 from tests.geometry.hessian.made import data, fitted, net
-
-
-def sharpness(model: nn.Module, units: str | None) -> float:
-    product = Product(model, F.cross_entropy, [data()], mode="train", dtype=torch.float64)
-    operator = product if units is None else scale_free(product, units)
-    return float(eigenvalues(operator, 1, tolerance=1e-9)[0].values[0])
-
-
-def rescaled(factor: Tensor | float) -> nn.Module:
-    """The same function in train mode: BatchNorm hides the scale of what comes before it."""
-    model = fitted(net(nn.BatchNorm1d(8, eps=1e-12))).double()
-    with torch.no_grad():
-        model[0].weight.mul_(factor)
-        model[0].bias.mul_(torch.as_tensor(factor).squeeze())
-    return model
-
-
-def test_scaling_a_tensor_moves_the_sharpness_and_not_the_scale_free_one():
-    one, ten = rescaled(1.0), rescaled(0.05)
-    assert sharpness(ten, None) > 5 * sharpness(one, None)
-    for units in ("tensor", "channel"):
-        assert sharpness(ten, units) == pytest.approx(sharpness(one, units), 1e-6)
-
-
-def test_scaling_single_channels_needs_channel_units():
-    factors = torch.logspace(-1, 1, 8, dtype=torch.float64)[:, None]
-    one, many = rescaled(1.0), rescaled(factors)
-    product = Product(many, F.cross_entropy, [data()], mode="train")
-    assert product.loss == pytest.approx(Product(one, F.cross_entropy, [data()], mode="train").loss)
-    # the biases of the first layer have no effect at all under BatchNorm, so their own units do not matter
-    assert sharpness(many, "channel") == pytest.approx(sharpness(one, "channel"), 1e-6)
-    assert sharpness(many, "tensor") != pytest.approx(sharpness(one, "tensor"), 0.05)
-
-
-def test_the_scaled_matrix_is_dhd():
-    product = Product(net(), F.cross_entropy, [data()], dtype=torch.float64)
-    whole = dense_matrix(product)
-    d = torch.cat([p.detach().double().norm().expand(p.numel()) for p in net().parameters()])
-    assert torch.allclose(dense_matrix(scale_free(product)), d[:, None] * whole * d[None], rtol=1e-6, atol=1e-12)
-    assert zero_tensors(product) == ["1.bias"]
-    with pytest.raises(InputError, match="tensor or channel"):
-        scale_free(product, "row")
 
 
 class Bowl(nn.Module):

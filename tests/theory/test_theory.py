@@ -1,0 +1,62 @@
+"""Claims are loaded, found by name, and run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from normgauge import theory as ledger
+from normgauge.core.claim import Entry, Verdict
+from normgauge.core.errors import InputError
+from normgauge.theory import CLAIMS, SOURCES, load_claims
+from normgauge.theory.claim import (
+    Claim,
+)
+
+ENTRY = Entry("T.x", "Than 2025", "Lemma 1", "a reading", Verdict.HOLDS, "a = b")
+
+
+def test_no_claim_is_lost_by_having_the_id_of_another():
+    assert sum(len(load_claims(source)[1]) for source in SOURCES) == len(CLAIMS)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    names = ("T.L1", "T.L10", "T.L1.gauge", "A.P4.1", "A.P4.3", "S.sum")
+    claims = {name: Claim(replace(ENTRY, id=name)) for name in names}
+    monkeypatch.setattr(ledger, "CLAIMS", claims)
+    return claims
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ([], "T.L1 T.L10 T.L1.gauge A.P4.1 A.P4.3 S.sum"),
+        (["T.L1"], "T.L1"),
+        (["t.l1"], "T.L1"),
+        (["T"], "T.L1 T.L10 T.L1.gauge"),
+        (["A.P4"], "A.P4.1 A.P4.3"),
+        (["A.P"], "A.P4.1 A.P4.3"),
+        (["S", "A.P4.1", "S.sum"], "S.sum A.P4.1"),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
+)
+def test_claims_are_found_by_id_or_by_its_start(few, names, found):
+    assert " ".join(claim.id for claim in ledger.find_claims(names)) == found
+
+
+def test_an_unknown_id_gets_the_nearest(few):
+    with pytest.raises(InputError, match=r"got 'T\.L2'; nearest: T\.L1, T\.L10") as caught:
+        ledger.find_claims(["T.L1", "T.L2"])
+    assert "S.sum" not in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="nearest: none"):
+        ledger.find_claims(["zzzzzz"])
+
+
+def test_checking_tells_how_far_it_is_before_each_claim(few):
+    seen = {}
+    done = ledger.check_claims(ledger.find_claims(["T"]), 5, seen.__setitem__)
+    assert list(seen) == [o.claim.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
+    assert list(seen.values()) == [0, 1 / 3, 2 / 3]
+    assert {o.seed for o in ledger.check_claims(list(few.values()), 5).outcomes} == {5}
