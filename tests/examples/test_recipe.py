@@ -76,8 +76,8 @@ def run_tests(root: Path, *asked: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_page_names_every_file_it_changes():
-    files = [block.path for block in BLOCKS]
-    assert len(files) == PAGE.count("```py\n") + PAGE.count("```toml\n") == 10  # no block without its file
+    fenced = re.findall(r"^```(?:py|toml|text)$", PAGE, re.MULTILINE)
+    assert len(BLOCKS) == len(fenced) == 10  # no block without its file
     assert len(COMMANDS) == 2
 
 
