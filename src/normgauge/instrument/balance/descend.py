@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,7 @@ SMOOTH_STEPS = 100
 SHARP_STEPS = 40
 PATIENT_STEPS = 120  # for networks so small that it costs nothing
 SMALL = 3e6  # multiplications of one pass over the linear maps, one sample
+WORTH, SPAN = 0.01 * math.log(10), 10  # what so many steps must gain on a large network for more to be taken
 FIRST_STEP, LAST_STEP = 0.1, 0.003
 FLAT = 1e-8  # a gradient with no larger entry: the descent has arrived
 SETTLED = 1e-10  # of the value: what a step must gain for another one to be worth it
@@ -32,9 +34,11 @@ def descend_weights(weighting: Weighting, start: Tensor) -> Tensor:
     """
     if weighting.free == 0:
         return start
-    smooth = lbfgs(lambda theta: value_and_gradient(weighting, theta, frobenius=True), start, SMOOTH_STEPS)
-    steps = PATIENT_STEPS if weighting.work() < SMALL else SHARP_STEPS
-    return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, steps)
+    small = weighting.work() < SMALL
+    worth = 0.0 if small else WORTH
+    smooth = lbfgs(lambda theta: value_and_gradient(weighting, theta, frobenius=True), start, SMOOTH_STEPS, worth)
+    steps = PATIENT_STEPS if small else SHARP_STEPS
+    return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, steps, worth)
 
 
 def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) -> tuple[float, Tensor]:
@@ -46,13 +50,14 @@ def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) 
     return float(value.detach()), torch.zeros_like(theta) if gradient is None else gradient.nan_to_num()
 
 
-def lbfgs(function: Gradient, start: Tensor, steps: int, memory: int = 20) -> Tensor:
+def lbfgs(function: Gradient, start: Tensor, steps: int, worth: float = 0.0, memory: int = 20) -> Tensor:
     """Limited-memory BFGS with backtracking (Nocedal & Wright, Numerical Optimization, algorithm 7.5).
 
     torch.optim has one, but importing it loads torch's compiler, which costs more than the descent.
     """
     point, (value, gradient) = start, function(start)
     pairs: list[tuple[Tensor, Tensor]] = []
+    values = [value]
     for _ in range(steps):
         if float(gradient.abs().max()) < FLAT:
             break
@@ -73,6 +78,9 @@ def lbfgs(function: Gradient, start: Tensor, steps: int, memory: int = 20) -> Te
         if value - trial_value < SETTLED * max(1.0, abs(value)):
             return trial
         point, value, gradient = trial, trial_value, trial_gradient
+        values.append(value)
+        if len(values) > SPAN and values[-1 - SPAN] - value < worth:
+            break
     return point
 
 
@@ -91,18 +99,23 @@ def _two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     return rest
 
 
-def adam(function: Gradient, start: Tensor, steps: int) -> Tensor:
-    """Adam (Kingma & Ba 2015) with a shrinking step; the best point of the second half is kept.
+def adam(function: Gradient, start: Tensor, steps: int, worth: float = 0.0) -> Tensor:
+    """Adam (Kingma & Ba 2015) with a shrinking step; the best point is kept, once the values can be compared.
 
     The usual tiny ε is replaced by the mean gradient size: weights that carry little of any singular vector should
     move little, or their noise drowns the descent when there are tens of thousands of them.
     """
     point, best, best_value = start, start, float("inf")
     mean, square = torch.zeros_like(start), torch.zeros_like(start)
+    values: list[float] = []
+    settled = SPAN if worth else steps // 2  # earlier values lag: the singular vectors are still settling
     for step in range(steps):
         value, gradient = function(point)
-        if step >= steps // 2 and value < best_value:  # earlier values lag: the singular vectors are still settling
+        if step >= settled and value < best_value:
             best, best_value = point, value
+        values.append(value)
+        if step >= settled + SPAN and values[-1 - SPAN] - best_value < worth:
+            break
         mean = 0.7 * mean + 0.3 * gradient
         square = 0.95 * square + 0.05 * gradient.square()
         rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)

@@ -34,7 +34,8 @@ class Weighting:
         self.shift = torch.tensor([delta for _, delta in found], dtype=torch.float64)
         self.free = len(roots)
         self.warm: dict[Key, Any] = {}
-        self.squares: dict[Key, Tensor] = {}  # logs of squared weights
+        self.squares: dict[Key, Tensor] = {}
+        self.singles: dict[Key, tuple[Tensor, float]] = {}  # weights in float32, and the log of what divides them
 
     def slots(self, channels: ChannelWeights) -> tuple[Tensor, Tensor]:
         """For each channel: which free weight (−1 for none), and what is added to it."""
@@ -131,15 +132,13 @@ class Weighting:
         log_in = torch.zeros(ins, dtype=torch.float64) if before is None else before
         log_out = torch.zeros(outs, dtype=torch.float64) if after is None else after
         if frobenius:
-            squares = self._mass(key, weight) + 2 * log_factors(form, log_out, log_in)
-            return torch.logsumexp(squares.reshape(-1), 0) / 2  # ‖·‖_F, smooth in the weights
-        scaled = scale_weight(weight, form, log_out.detach(), log_in.detach())
+            return log_frobenius(self._squares(key, weight, form), *sided(form, log_out, log_in))
         if certified:
-            return torch.tensor(self._proved(scaled, form, weight, log_out, log_in), dtype=torch.float64)
-        sigma, left, right = self._pair(key, scaled, form)
+            return torch.tensor(self._proved(form, weight, log_out, log_in), dtype=torch.float64)
+        log_sigma, left, right = self._pair(key, weight, form, log_out.detach(), log_in.detach())
         # by the envelope theorem the vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
         slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
-        return math.log(max(sigma, TINY)) + slope
+        return log_sigma + slope
 
     def _centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
         """W, or PW when nothing but a centring normalizer reads the result."""
@@ -152,15 +151,17 @@ class Weighting:
                     return form.weight - form.weight.mean(0, keepdim=True)
         return form.weight
 
-    def _mass(self, key: Key, weight: Tensor) -> Tensor:
-        """log of the squared weights summed over kernel positions, kept between calls."""
+    def _squares(self, key: Key, weight: Tensor, form: Matrix | Kernel) -> Tensor:
+        """The squared weights summed over kernel positions, (groups, rows, columns), kept between calls."""
         if key not in self.squares:
-            self.squares[key] = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2).log()
+            groups = form.spec.groups if isinstance(form, Kernel) else 1
+            squares = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2)
+            self.squares[key] = squares.reshape(groups, -1, weight.shape[1])
         return self.squares[key]
 
-    def _proved(self, scaled: Tensor, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
+    def _proved(self, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
         if not (weight is form.weight and _constant(log_out) and _constant(log_in)):
-            return self._norm(scaled, form)
+            return self._norm(scale_weight(weight, form, log_out, log_in), form)
         key = ("weighted", id(weight))
         if key not in self.parts.ctx.cache:
             self.parts.ctx.cache[key] = (self._norm(weight, form), weight)
@@ -170,15 +171,23 @@ class Weighting:
         found = dense_norm(weight) if isinstance(form, Matrix) else conv_norm(weight, form.spec, self.parts.ctx.width)
         return found.log.hi
 
-    def _pair(self, key: Key, scaled: Tensor, form: Matrix | Kernel) -> tuple[float, Tensor, Tensor]:
-        """Top singular value, and the mass of the top singular vectors on each channel of output and input.
+    def _pair(
+        self, key: Key, weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor
+    ) -> tuple[float, Tensor, Tensor]:
+        """log of the top singular value of D_out W D_in⁻¹, and the mass of its vectors on each channel of both sides.
 
         A block of vectors is kept between calls. Near the minimum several singular values are equal, so the masses are
-        averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block.
+        averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block. float32 has
+        digits enough to steer by; what is found is proved in float64.
         """
-        size = float(scaled.abs().max().clamp_min(TINY))
-        scaled = (scaled / size).float()  # three digits are enough to steer by; what is found is proved in float64
-        shape = (scaled.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(scaled)
+        if key not in self.singles:
+            size = float(weight.detach().abs().max().clamp_min(TINY))
+            self.singles[key] = (weight.detach() / size).float(), math.log(size)
+        single, log_size = self.singles[key]
+        shape = (single.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(single)
+        after, before = (
+            (log - log.max()).exp().float().reshape(-1, *([1] * (len(shape) - 1))) for log in (log_out, -log_in)
+        )
         block = self.warm.get(key)
         rounds = 1
         if block is None:
@@ -187,18 +196,18 @@ class Weighting:
             rounds = 10
         for _ in range(rounds):
             basis = torch.linalg.qr(block.flatten(1).T)[0]
-            image = _forward(scaled, basis.T.reshape(-1, *shape), form)
-            block = _backward(scaled, image, form)
+            image = after * _forward(single, before * basis.T.reshape(-1, *shape), form)
+            block = before * _backward(single, after * image, form)
         squares, turn = torch.linalg.eigh(image.flatten(1) @ image.flatten(1).T)
         self.warm[key] = block
-        sigma = float(squares[-1].clamp_min(0).sqrt()) * size
+        log_sigma = math.log(max(float(squares[-1]), TINY)) / 2 + log_size + float(log_out.max() - log_in.min())
         share = (squares.clamp_min(0) / squares[-1].clamp_min(TINY_SINGLE)).pow(POWER / 2)
         share = share / share.sum().clamp_min(TINY_SINGLE)
         left = torch.einsum("ki,k...->i...", turn, image).flatten(2) if image.ndim > 2 else (turn.T @ image)[..., None]
         right = (turn.T @ basis.T).reshape(-1, *shape).flatten(2) if len(shape) > 1 else (turn.T @ basis.T)[..., None]
         masses = [m.square().sum(2) for m in (left, right)]
         masses = [m / m.sum(1, keepdim=True).clamp_min(TINY_SINGLE) for m in masses]
-        return sigma, (share @ masses[0]).double(), (share @ masses[1]).double()
+        return log_sigma, (share @ masses[0]).double(), (share @ masses[1]).double()
 
 
 def _forward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
@@ -228,21 +237,25 @@ def _channel_counts(form: Matrix | Kernel) -> tuple[int, int]:
     return (first, second) if form.spec.transposed else (second, first)
 
 
-def log_factors(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
-    """log of what D_out W D_in⁻¹ multiplies each entry of W by, over the weight's first two axes.
+def sided(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> tuple[Tensor, Tensor]:
+    """log of what D_out W D_in⁻¹ multiplies W by along its first axis and along its second, (groups, n) each."""
+    groups, transposed = (form.spec.groups, form.spec.transposed) if isinstance(form, Kernel) else (1, False)
+    first, second = (-log_in, log_out) if transposed else (log_out, -log_in)
+    return first.reshape(groups, -1), second.reshape(groups, -1)
 
-    A grouped kernel sees the input weights of its own group.
-    """
-    if isinstance(form, Matrix):
-        return log_out[:, None] - log_in[None]
-    first, second = (-log_in, log_out) if form.spec.transposed else (log_out, -log_in)
-    groups = form.spec.groups
-    return first[:, None] + second.reshape(groups, -1).repeat_interleave(len(first) // groups, 0)
+
+def log_frobenius(squares: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """log ‖D W D'‖_F from the squared entries of W and the logs of D and D': two products with vectors."""
+    top, left = first.max().detach(), second.max().detach()
+    rows = torch.einsum("gij,gj->gi", squares, (2 * (second - left)).exp())
+    total = (rows * (2 * (first - top)).exp()).sum()
+    return total.clamp_min(TINY).log() / 2 + top + left
 
 
 def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
     """D_out W D_in⁻¹."""
-    factor = log_factors(form, log_out, log_in).exp()
+    first, second = sided(form, log_out.detach(), log_in.detach())
+    factor = (first[:, :, None] + second[:, None]).exp().flatten(0, 1)
     return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
 
 
