@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
@@ -48,3 +49,18 @@ def watched(healthy: int = 30) -> AlarmWatch:
 def said(alarms: list[Alarm]) -> list[tuple[str, str]]:
     """Kind and layer of each."""
     return [(alarm.alarm, alarm.layer) for alarm in alarms]
+
+
+def after(watch: AlarmWatch, count: int, first: int = 31, **changes: Any) -> list[Alarm]:
+    """The alarms of the next readings, all changed alike."""
+    return [alarm for step in range(first, first + count) for alarm in watch.observe(reading(step, **changes))]
+
+
+def named(kind: str, layer: str, changes: dict[str, Any], readings: int) -> None:
+    """A watch with a healthy start names this layer and cause, and nothing else, after so many changed readings."""
+    alarms = after(watched(), readings, **changes)
+    assert said(alarms) == [(kind, layer)]
+    (alarm,) = alarms
+    assert alarm.step == 30 + readings
+    assert alarm.sentence.endswith((".", "?")) and layer in alarm.sentence
+    assert not math.isnan(alarm.threshold)

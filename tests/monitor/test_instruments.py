@@ -10,7 +10,6 @@ from torch import nn
 
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.layers import find_layers
-from normgauge.monitor.optimizer import at_hand, first_rate, settings_of
 from normgauge.monitor.sheet import Sheet, fetch_numbers
 
 
@@ -108,10 +107,3 @@ def test_a_failure_is_reported_and_the_pass_goes_on(model):
     instruments._listener._normalized(model[1], (), None)
     assert [type(trouble) for trouble in troubles] == [IndexError]
     instruments.close()
-
-
-def test_settings_that_are_tensors_are_read_where_nothing_waits(model):
-    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.25), capturable=False)
-    assert first_rate(optimizer) == 0.25 and first_rate(None) is None
-    assert settings_of(optimizer)[id(model[0].weight)]["rate"] == 0.25
-    assert at_hand(torch.empty((), device="meta")) is None and at_hand("0.1") is None

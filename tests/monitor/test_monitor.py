@@ -363,24 +363,6 @@ def test_a_fault_of_the_instrument_never_reaches_the_loop(owner, name, tmp_path,
     assert len(said) == 1 and "training goes on" in said[0]
 
 
-def test_a_sink_or_callback_that_raises_is_told_of_once_and_every_line_is_written(tmp_path):
-    def broken(_):
-        raise OSError("the tracker is away")
-
-    good = []
-    model = small()
-    with ng.Monitor(model, tmp_path, every=1, sinks=[broken, good.append], on_alarm=broken) as monitor:
-        loop(model, monitor, 2)
-        monitor.step(loss=math.nan)
-    run = store.read(tmp_path)
-    sentences = [note["sentence"] for note in run.notes]
-    assert sum("function failed (OSError: the tracker is away)" in s for s in sentences) == 1
-    assert sum("on_alarm raised OSError" in s for s in sentences) == 1
-    assert [line["step"] for line in run.steps] == [1, 2, 3]
-    kinds = [record["kind"] for record in good]
-    assert kinds[0] == "header" and kinds[-1] == "end" and kinds.count("step") == 3
-
-
 def test_a_model_that_changes_its_precision_is_followed_anew(tmp_path):
     model = nn.Sequential(nn.Conv1d(4, 6, 3, padding=1), nn.BatchNorm1d(6), nn.Flatten(), nn.Linear(30, 2))
     given = data(shape=(8, 4, 5))

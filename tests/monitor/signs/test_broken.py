@@ -1,0 +1,43 @@
+"""Numbers that are no numbers: in the input, in half precision, in a loss or a gradient."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from normgauge.monitor import thresholds
+from tests.monitor.readings import MAP, NORM, after, named, reading, rows, said, watched
+
+CAUSES = {
+    "nan input": ("nan_input", "", {"given": math.nan, "loss": math.nan}, 1),
+    "half overflow": (
+        "half_overflow", "b.1.map", {"loss": math.nan, "half": True, "changed": {NORM: {"sigma_rms": math.nan}}}, 1,
+    ),
+    "half near": ("half_overflow", "b.1.map", {"half": True, "changed": {NORM: {"sigma_max": 3e4}}}, 1),
+    "half backward": (
+        "half_overflow", "", {"half": True, "changed": {MAP: {"gradient": math.inf, "frobenius": math.nan}}}, 1,
+    ),
+    "nan loss": ("nan", "", {"loss": math.inf}, 1),
+    "nan gradient": ("nan", "b.1.map", {"changed": {MAP: {"gradient": math.nan, "frobenius": math.nan}}}, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_a_cause_is_named(case):
+    named(*CAUSES[case])
+
+
+def test_a_scaler_that_skips_a_few_steps_is_healthy_and_many_are_not():
+    skipped = {"half": True, "changed": {MAP: {"gradient": math.inf}}}
+    assert after(watched(), thresholds.SKIPPED - 1, **skipped) == []
+    assert said(after(watched(), thresholds.SKIPPED, **skipped)) == [("half_overflow", "")]
+
+
+def test_after_the_weights_are_gone_nothing_more_is_said():
+    watch = watched()
+    gone = {row: dict.fromkeys(numbers, math.nan) for row, numbers in enumerate(rows())}
+    assert said(watch.observe(reading(31, math.nan, gone, totals={"log10_folded": math.nan})))[0][0] == "nan"
+    nothing = {"loss": math.nan, "changed": gone, "totals": {"log10_folded": math.nan}}
+    assert after(watch, 50, first=32, **nothing) == []
+    assert after(watch, 5, first=82, given=math.nan, half=True, **nothing) == []

@@ -1,0 +1,79 @@
+"""Normalizers: missing, starved, dead, decaying, or with statistics of other data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from normgauge.monitor.signs.normalizers import SigmaShift
+from normgauge.monitor.signs.sign import Place
+from normgauge.monitor.watch import AlarmWatch
+from tests.monitor.readings import HEAD, MAP, NORM, PAIRS, PLACES, after, named, reading, rows, said, watched
+
+CAUSES = {
+    "eps": ("eps_dominates", "b.1.norm", {"changed": {NORM: {"eps": 100.0, "sigma_rms": 10.02}}}, 1),
+    "constant input": ("sigma_collapse", "b.1.norm", {"changed": {NORM: {"sigma_rms": 0.0032}}}, 1),
+    "dead": ("dead_normalizer", "b.1.norm", {"changed": {NORM: {"frobenius": 0.0}}}, 1),
+    "gain replaced": ("gamma_jump", "b.1.norm", {"changed": {NORM: {"update": 4.0}}}, 1),
+    "decay known": (
+        "gamma_decay", "", {"changed": {NORM: {"frobenius": 3.4, "rate": 0.01, "weight_decay": 1.0}}}, 1,
+    ),
+    "decay inferred": ("gamma_decay", "", {"changed": {row: {"frobenius": 2.0} for row in (1, 3, 5)}}, 1),
+    "statistics used": ("stale_statistics", "b.1.norm", {"changed": {NORM: {"running": 0.4, "batch": 20.0}}}, 1),
+    "statistics of others": ("stale_statistics", "b.1.norm", {"changed": {NORM: {"sigma_rms": 3.0}}}, 13),
+    "statistics still": ("stale_statistics", "b.1.norm", {"changed": {NORM: {"running": 0.5}}}, 21),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_a_cause_is_named(case):
+    named(*CAUSES[case])
+
+
+def test_statistics_on_their_way_are_not_stale():
+    watch = AlarmWatch(PLACES)
+    for step in range(1, 100):
+        running = 10.0 * 0.9**step + 0.36
+        assert watch.observe(reading(step, changed={row: {"running": running} for row in (1, 3, 5)})) == []
+
+
+def test_normalizers_frozen_on_purpose_are_not_stale():
+    frozen = {row: {"running": 0.36, "batch": 0.4} for row in (1, 3, 5)}
+    assert after(watched(), 50, changed=frozen) == []
+
+
+def test_sigma_that_follows_its_weights_is_a_change_of_gauge():
+    sign = SigmaShift(PLACES)
+    for step in range(1, 31):
+        assert not list(sign.look(reading(step)))
+    assert not list(sign.look(reading(31, changed={MAP: {"frobenius": 240.0}, NORM: {"sigma_rms": 60.0}})))
+    (alarm,) = sign.look(reading(32, changed={NORM: {"sigma_rms": 60.0}}))
+    assert (alarm.alarm, alarm.layer, round(alarm.value)) == ("sigma_explosion", "b.1.norm", 100)
+
+
+def test_a_block_without_the_normalizer_of_its_sisters_is_named():
+    places = [place for place in PLACES if place.name != "b.1.norm"]
+    numbers = [row for place, row in zip(PLACES, rows(), strict=True) if place.name != "b.1.norm"]
+    watch = AlarmWatch(places)
+    seen = replace(reading(2), rows=numbers, pairs={0: 1, 3: 4})
+    (alarm,) = watch.observe(seen)
+    assert (alarm.alarm, alarm.layer) == ("missing_normalizer", "b.1.map")
+    assert "b.1.norm" in alarm.sentence and "Inferred" in alarm.sentence
+
+
+def test_a_layer_without_among_normalized_ones_is_named_from_the_wiring_alone():
+    roles = {"one": "matrix", "n1": "norm", "two": "matrix", "three": "matrix", "n3": "norm", "out": "matrix"}
+    places = [Place(name, role, (16,) if role == "norm" else (16, 16)) for name, role in roles.items()]
+    kind = {place.name: row for place, row in zip(PLACES, rows(), strict=True)}
+    numbers = [kind["b.0.norm" if place.role == "norm" else "b.0.map"] for place in places]
+    seen = replace(reading(2), rows=numbers, pairs={0: 1, 3: 4})
+    assert said(AlarmWatch(places).observe(seen)) == [("missing_normalizer", "two")]
+
+
+def test_a_network_without_normalizers_or_with_plain_ends_misses_none():
+    assert AlarmWatch(PLACES).observe(reading(2)) == []
+    bare = [place for place in PLACES if place.role != "norm"]
+    numbers = [row for place, row in zip(PLACES, rows(), strict=True) if place.role != "norm"]
+    assert AlarmWatch(bare).observe(replace(reading(2), rows=numbers, pairs={})) == []
+    assert PAIRS.get(HEAD) is None

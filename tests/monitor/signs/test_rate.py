@@ -1,0 +1,45 @@
+"""Learning rate, momentum and the effective rate of scale-free weights."""
+
+from __future__ import annotations
+
+import pytest
+
+from normgauge.monitor.watch import AlarmWatch
+from tests.monitor.readings import MAP, PLACES, named, reading, said, watched
+
+CAUSES = {
+    "momentum": ("momentum", "", {"changed": {MAP: {"momentum": 0.999}}}, 1),
+    "rate jump": (
+        "learning_rate", "", {"rate": 10.0, "changed": {row: {"update": 0.5} for row in (0, 2, 4, 6)}}, 1,
+    ),
+    "rate from the start": ("learning_rate", "", {"changed": {row: {"update": 2.0} for row in (0, 2, 4, 6)}}, 1),
+    "three long steps": ("learning_rate", "", {"changed": {row: {"update": 1.1} for row in (0, 2, 4, 6)}}, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_a_cause_is_named(case):
+    named(*CAUSES[case])
+
+
+@pytest.mark.parametrize(("first", "later", "alarms"), [(1.0, 60.0, 1), (1.0, 9.0, 0), (30.0, 60.0, 0)])
+def test_momentum_is_inferred_for_plain_sgd_only(first, later, alarms):
+    watch = AlarmWatch(PLACES)
+    found = []
+    for step in range(1, 40):
+        update = (first if step == 1 else later) * 1e-4 * 0.1
+        found += watch.observe(reading(step, changed={row: {"update": update} for row in (0, 2, 4, 6)}, rate=1e-4))
+    assert said(found) == [("momentum", "")] * alarms
+
+
+@pytest.mark.parametrize(("scale", "word"), [(0.96, "larger"), (1.04, "smaller")])
+def test_the_effective_rate_drifts_when_scale_free_weights_do(scale, word):
+    watch = watched()
+    found = []
+    for step in range(31, 131):
+        by = scale ** (step - 30)
+        changed = {row: {"frobenius": 2.4 * by, "update": 0.02 * by} for row in (0, 2, 4, 6)}
+        changed |= {row: {"sigma_rms": 0.6 * by, "running": 0.36 * by**2} for row in (1, 3, 5)}
+        found += watch.observe(reading(step, changed=changed))
+    assert {("effective_rate", f"b.{k}.map") for k in range(3)} == set(said(found))
+    assert word in found[0].sentence
