@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
+from normgauge.instrument.balance import descend
+from normgauge.instrument.balance.weighted import Weighting
 from normgauge.instrument.measure import gauge
 
 LN10 = math.log(10)
@@ -216,3 +218,27 @@ def test_an_output_whose_channels_cannot_all_be_tied_to_one(mode: str) -> None:
         reading = ng.gauge(Twice(mode), x, scope=scope)
         assert reading.evidence is ng.Evidence.PROVED and reading.log_refuted is None
         assert reading.log_upper - reading.log_lower < 1.5
+
+
+def test_a_large_network_that_nothing_can_lower_keeps_the_folded_bound(monkeypatch) -> None:
+    torch.manual_seed(0)
+    maps = [nn.Linear(6, 6, bias=False).double() for _ in range(3)]
+    for layer in maps:
+        torch.nn.init.orthogonal_(layer.weight)  # norm 1 in every gauge: no weights lower the product
+    model, x = nn.Sequential(*maps[:1], nn.ReLU(), *maps[1:]), torch.randn(2, 6, dtype=torch.float64)
+    calls: list[bool] = []
+    proved = Weighting.gains
+
+    def counted(self, theta, *, certified=False, frobenius=False):
+        calls.append(certified)
+        return proved(self, theta, certified=certified, frobenius=frobenius)
+
+    monkeypatch.setattr(Weighting, "gains", counted)
+    monkeypatch.setattr(descend, "SMALL", 0.0)
+    reading = gauge(model, x, scope="global", search=False)
+    assert calls.count(True) == 1  # the folded bound alone was proved
+    assert reading.log_upper == reading.log_folded and abs(reading.log_upper) < 1e-6
+    calls.clear()
+    monkeypatch.setattr(descend, "SMALL", 3e6)
+    gauge(model, x, scope="global", search=False)
+    assert calls.count(True) == 2

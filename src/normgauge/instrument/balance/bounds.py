@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.instrument.balance.descend import descend_weights
+from normgauge.instrument.balance.descend import descend_weights, is_worth_proving
 from normgauge.instrument.balance.ties import ChannelWeights, log_scale, tie_weights
 from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
 from normgauge.instrument.compose import Composition
@@ -56,7 +56,10 @@ def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
     if not math.isfinite(folded.total):
         return folded
     weighting = Weighting(parts, tie_weights(parts))
-    found = _certified(weighting, descend_weights(weighting, fold_weights(weighting)))
+    theta = descend_weights(weighting, fold_weights(weighting))
+    if not is_worth_proving(weighting, theta, folded.log_upper):
+        return replace(folded, gauges=tuple(sorted(weighting.ties.named)))
+    found = _certified(weighting, theta)
     best = found if found.total < folded.total else folded
     lowest = torch.minimum(found.log_upper, folded.log_upper)
     return Balanced(lowest, best.gains, found.gauges, best.weights, found.table)

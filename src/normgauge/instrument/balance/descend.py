@@ -41,6 +41,13 @@ def descend_weights(weighting: Weighting, start: Tensor) -> Tensor:
     return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, steps, worth)
 
 
+def is_worth_proving(weighting: Weighting, theta: Tensor, known: Tensor) -> bool:
+    """Whether weights promise to lower a known bound by more than their proof costs; always, on a small network."""
+    if weighting.work() < SMALL:
+        return True
+    return value_and_gradient(weighting, theta, frobenius=False)[0] < float(known.mean()) - WORTH / 2
+
+
 def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) -> tuple[float, Tensor]:
     """The mean over the samples of the log bound, and its gradient."""
     with torch.enable_grad():
