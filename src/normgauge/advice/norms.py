@@ -45,7 +45,7 @@ class MeasuredNorm:
 def norm_of(step: Step, native: torch.dtype) -> MeasuredNorm | None:
     """The normalizer a step is; None for any other."""
     form = of_step(step, native)
-    if form is None or form.kind == "response" or (form.axis == 1 and step.inputs[0].tensor.ndim < 2):
+    if form is None or not form.has_spread or (form.axis == 1 and step.inputs[0].tensor.ndim < 2):
         return None
     data = step.inputs[0].tensor.detach().double()
     variance = form.variance(data).detach().double()

@@ -265,7 +265,7 @@ def _of_module(path: str, module: nn.Module) -> Iterator[WatchedLayer]:
 def is_norm(module: nn.Module) -> bool:
     """Whether a module is a normalizer with a spread to follow."""
     form = of_module(module)
-    return form is not None and form.kind not in ("response", "length")
+    return form is not None and form.has_spread and form.kind != "length"
 
 
 def by_channel(module: nn.Module) -> bool:

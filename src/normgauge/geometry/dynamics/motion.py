@@ -166,7 +166,7 @@ class RadialIdentity:
 
     def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
         modules = dict(model.named_modules())
-        known = [name for name, module in modules.items() if (form := of_module(module)) and form.kind != "response"]
+        known = [name for name, module in modules.items() if (form := of_module(module)) and form.has_spread]
         wrong = [name for name in names if name not in known]
         if wrong:
             raise InputError(f"{', '.join(wrong)}: no normalizer of this model; it has {', '.join(known) or 'none'}.")

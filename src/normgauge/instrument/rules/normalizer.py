@@ -59,6 +59,7 @@ FORWARDS = {base.forward for torchs in OF_TORCH.values() for base in torchs.modu
 FUNCTIONS = {function: kind for kind, torchs in OF_TORCH.items() for function in torchs.functions}
 BATCH = "norm_batch."  # how the names of the rules begin that divide all samples by one spread a channel
 NORMALIZING = (BATCH, "norm_layer.", "response.", "recognise.written_out_norm")  # and of all that normalize
+WITHOUT_SPREAD = ("response",)  # kinds that divide by something else than the spread of a group
 EPS = 1e-5  # of torch's functions, where none is given
 FLOOR = 1e-12  # of F.normalize
 SEVERAL = -99
@@ -92,6 +93,11 @@ class Normalizer:
     def stored(self) -> tuple[Tensor, Tensor] | None:
         """Mean and variance that take the place of the values' own."""
         return None if self.own else self.running
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether a group is divided by its spread."""
+        return self.kind not in WITHOUT_SPREAD
 
     @property
     def centred(self) -> bool:
@@ -224,7 +230,7 @@ def _settings(module: nn.Module) -> tuple[str, dict[str, Any]]:
     """The kind of a module of torch's and what it hands to its function; no kind for any other."""
     for kind, (bases, functions) in OF_TORCH.items():
         if isinstance(module, bases) and type(module).forward in FORWARDS:
-            given = {name: getattr(module, name, None) for name in next(iter(functions.values()))}
+            given = {name: getattr(module, name, None) for name in next(iter(functions.values()), ())}
             if kind == "instance":
                 given["use_input_stats"] = module.training or not module.track_running_stats
             return kind, given
