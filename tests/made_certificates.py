@@ -108,6 +108,21 @@ NOTHING = replace(NO_HOLDOUT, rows=(PUBLISHED, SPECTRAL, TIGHT_GIBBS, DIRECT, *S
 EMPTY = Certificate("Sequential", 0.05, 8, 0, 0, 2, rows=())
 
 
+def certificate(*rows: Row, **more: object) -> Certificate:
+    """These rows instead of all, and no warning."""
+    return replace(FULL, rows=rows, warnings=(), **more)  # type: ignore[arg-type]
+
+
+def plain_row(key: str, value: float, **more: object) -> Row:
+    family = "feature cells" if "features" in key else "cells"
+    return Row(key, key, family, RowKind.BOUND, value, 0.95, **{"condition": RESTS, **more})  # type: ignore[arg-type]
+
+
+def small(*rows: Row, **more: object) -> Certificate:
+    """A certificate of these rows alone."""
+    return Certificate("Net", 0.05, 100, 0, 0, 10, rows, **more)  # type: ignore[arg-type]
+
+
 def hostile() -> Certificate:
     """Every text is an attack."""
     words = {"name": ATTACK, "family": ATTACK, "source": ATTACK, "formula": ATTACK, "about": ATTACK, "quantity": ATTACK}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,7 +12,7 @@ from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Witness
 from normgauge.core.spelled import LN10
-from normgauge.render.page import TERMS, report
+from normgauge.render.page import TERMS, grouped_readings, report
 from tests.made import reading
 from tests.render.networks import ATTACK, PIXEL, deep, endless, hostile, residual, scopes
 
@@ -236,12 +235,6 @@ def test_a_deep_network_folds_and_stays_small(tmp_path):
     assert len(page.encode()) < 2_000_000
 
 
-def test_a_summary_row_with_an_infinite_gain_is_infinite(tmp_path):
-    from normgauge.render.layertable import _sum
-
-    assert _sum([1.0, math.inf, -math.inf]) == "inf" and _sum([None]) == "·" and _sum([LN10, None]) == "1.00"
-
-
 def test_a_bare_reading_makes_a_page(tmp_path):
     bare = reading(layers=(), samples=(), published={}, loss={}, gauges=(), notes=(), seconds={}, rules={})
     page = written(tmp_path, bare)
@@ -259,3 +252,31 @@ def test_nothing_to_show_is_refused(tmp_path):
         report([], tmp_path / "a.html")
     with pytest.raises(ReadingError, match="one label for each of 1 readings, got 2"):
         report(reading(), tmp_path / "a.html", labels=["a", "b"])
+
+
+def shapes(readings, labels=None):
+    return [(group.label, len(group.readings)) for group in grouped_readings(readings, labels)]
+
+
+def test_scopes_of_one_network_belong_together():
+    assert shapes(scopes()) == [("Residual", 3)]
+    assert shapes(scopes(), ["a: point", "a: ball:0.1", "a: global"]) == [("a", 3)]
+    assert shapes(scopes(), ["a, point", "a, ball:0.1", "a, global"]) == [("a", 3)]
+
+
+def test_the_same_scope_again_is_another_network():
+    assert shapes([*scopes(), *scopes()]) == [("Residual", 3), ("Residual (2)", 3)]
+
+
+def test_labels_keep_networks_apart():
+    point, _, everywhere = scopes()
+    assert shapes([point, everywhere], ["a: point", "b: global"]) == [("a", 1), ("b", 1)]
+    assert shapes([point, everywhere], ["before", "after"]) == [("before", 1), ("after", 1)]
+    assert shapes([point], ["point"]) == [("point", 1)]
+
+
+def test_other_layers_or_another_mode_are_another_network():
+    point, _, everywhere = scopes()
+    shorter = residual(layers=point.layers[:2], scope=everywhere.scope)
+    trained = residual(mode="train", scope=everywhere.scope)
+    assert shapes([point, shorter]) == shapes([point, trained]) == [("Residual", 1), ("Residual (2)", 1)]

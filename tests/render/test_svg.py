@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from normgauge.render import svg
+from normgauge.render.svg import axis
 
 
 @pytest.mark.parametrize("span", [1e-6, 0.3, 1.0, 7.0, 123.0, 1e5])
@@ -58,3 +59,12 @@ def test_exponents_are_raised_and_what_follows_comes_down_again():
 
 def test_everything_written_is_escaped():
     assert "<b>" not in svg.text_line(0, 0, "<b>") and "<b>" not in svg.drawing((1, 1), "wide", "<b>")
+
+
+@pytest.mark.parametrize("largest", [1e-300, 1.0, 1e300])
+def test_an_axis_of_any_size_has_ticks(largest):
+    for values in ((largest,), (largest / 1e5, largest), (0.0, largest / 1e5, largest)):
+        along = axis(values, 0.0, 100.0, logarithmic=True)
+        assert 1 <= len(list(along.ticks(5))) <= 7
+        assert all(0 <= along.at(v) <= 100 for v in values)
+    assert axis((0.0, -1.0), 0.0, 100.0, logarithmic=True).logarithmic is False

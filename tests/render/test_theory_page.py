@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
-import pytest
-
-from normgauge.core.claim import Curve, Ledger, Verdict
-from normgauge.render.svg import axis
+from normgauge.core.claim import Ledger, Verdict
 from normgauge.render.theory_page import theory_page
-from normgauge.render.theory_plots import curve_plot
 from tests.made_claims import (
     ALL,
     ATTACK,
     BROKEN,
-    CURVE,
-    EVEN,
     FAILED,
     HOLDS,
     READ,
@@ -26,39 +18,6 @@ from tests.made_claims import (
     hostile,
     other,
 )
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def drawn(figure: str) -> ElementTree.Element:
-    return ElementTree.fromstring(figure[figure.index("<svg") : figure.index("</svg>") + 6])
-
-
-def test_a_curve_breaks_where_it_is_not_finite_and_names_its_lines():
-    root = drawn(curve_plot(CURVE))
-    lines = [node.attrib["points"].split() for node in root.iter(f"{SVG}polyline")]
-    assert [len(points) for points in lines] == [3, 1, 1]
-    xs, ys = zip(*(map(float, point.split(",")) for point in lines[0]), strict=True)
-    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)  # a decade each
-    assert ys[1] - ys[0] == pytest.approx(ys[2] - ys[1], abs=0.2) and ys[0] < ys[2]  # 900 above 9
-    label = "Steps by learning rate: steps against learning rate; lines: measured, printed"
-    assert root.attrib["aria-label"] == label
-
-
-def test_a_flat_curve_and_one_with_nothing_to_draw():
-    ys = {float(p.split(",")[1]) for p in next(drawn(curve_plot(EVEN)).iter(f"{SVG}polyline")).attrib["points"].split()}
-    assert len(ys) == 1
-    assert curve_plot(Curve("t", "x", "y", (1.0,), (("a", (math.nan,)),))) == ""
-    assert curve_plot(Curve("t", "x", "y", (), ())) == ""
-
-
-@pytest.mark.parametrize("largest", [1e-300, 1.0, 1e300])
-def test_an_axis_of_any_size_has_ticks(largest):
-    for values in ((largest,), (largest / 1e5, largest), (0.0, largest / 1e5, largest)):
-        along = axis(values, 0.0, 100.0, logarithmic=True)
-        assert 1 <= len(list(along.ticks(5))) <= 7
-        assert all(0 <= along.at(v) <= 100 for v in values)
-    assert axis((0.0, -1.0), 0.0, 100.0, logarithmic=True).logarithmic is False
 
 
 def test_the_page_begins_with_the_counts_and_the_errors_and_holds_everything():

@@ -2,12 +2,8 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
-from normgauge.core.bound import Evidence, Scope
+from normgauge.core.bound import Evidence
 from normgauge.core.reading import Finding
-from normgauge.core.spelled import LN10
-from normgauge.render.numbers import format_decades, format_factor, format_power, scope_words, sigma_range
 from normgauge.render.verdict import balance_sentence, reading_verdict
 from tests.made import reading
 
@@ -46,25 +42,3 @@ def test_what_weights_and_normalizers_do():
     assert told is not None
     assert "gains give 10^1.75 (56.2) and those of 1 normalizer 10^-0.50 (0.316)" in told
     assert balance_sentence(reading(layers=())) is None
-
-
-@pytest.mark.parametrize(
-    ("log10", "in_full", "as_power"),
-    [
-        (2, "100", "10^2.00 (100)"),
-        (-2, "0.01", "10^-2.00 (0.01)"),
-        (7, "10^7.00", "10^7.00"),
-        (-9, "10^-9.00", "10^-9.00"),
-    ],
-)
-def test_factors_are_readable(log10, in_full, as_power):
-    assert format_factor(log10 * LN10) == in_full
-    assert format_power(log10 * LN10) == as_power
-
-
-def test_edges_of_the_spelling():
-    assert format_decades(-1e-9) == "0.00"
-    assert format_decades(-math.inf) == "-inf"
-    assert format_factor(math.inf) == format_power(math.inf) == "infinite"
-    assert sigma_range({"rms": 1.0}) == "·"
-    assert scope_words(Scope.parse("global")) == "everywhere"

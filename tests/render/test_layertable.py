@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from normgauge.core.spelled import LN10
 from normgauge.render.layertable import folds
 from tests.made import layer
 
@@ -56,3 +59,9 @@ def test_named_functions_do_not_fold():
 def test_folds_never_overlap_in_a_mixed_net():
     net = [*block("a.0", "x", "y"), *block("a.1", "x", "y"), ("mid", "Add"), *((str(i), "Linear") for i in range(6))]
     assert found(*net) == [(0, 4, 2, "a.0 … a.1"), (5, 11, 6, "0 … 5")]
+
+
+def test_a_summary_row_with_an_infinite_gain_is_infinite(tmp_path):
+    from normgauge.render.layertable import _sum
+
+    assert _sum([1.0, math.inf, -math.inf]) == "inf" and _sum([None]) == "·" and _sum([LN10, None]) == "1.00"

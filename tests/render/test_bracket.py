@@ -1,0 +1,52 @@
+"""The bracket as a drawing: a row a reading, from the slope found to the bounds."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from normgauge.core.spelled import LN10
+from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.svg import NARROW, WIDE
+from tests.render.drawings import nodes, words
+from tests.render.networks import endless, residual
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
+def test_the_bracket_draws_every_row_from_found_to_folded(shape):
+    rows = [BracketRow("here", residual(), "now"), BracketRow("there", residual(log_upper=3 * LN10), "beside")]
+    drawing = bracket(rows, shape)
+    own, other = nodes(drawing, "rect", "strong")[0], nodes(drawing, "rect", "reference")[0]
+    assert float(other.get("width", "0")) / float(own.get("width", "1")) == pytest.approx(1.75 / 0.35, rel=0.02)
+    assert {"here", "there", "17.8 to 39.8", "17.8 to 1,000"} <= set(words(drawing))
+    assert len(nodes(drawing, "g", "beside")) == 1
+
+
+def test_the_bracket_runs_off_the_edge_where_there_is_no_end():
+    drawing = bracket([BracketRow("open", endless()), BracketRow("none found", residual(log_lower=-math.inf))])
+    assert len(nodes(drawing, "polygon", "open")) == 2
+    assert "17.8, no finite bound" in words(drawing) and "0 to 39.8" in words(drawing)
+    assert [len(nodes(drawing, "line", kind)) for kind in ("found", "balanced")] == [
+        2,
+        2,
+    ]  # one a row less, and the key
+
+
+def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_any():
+    alone, compared = (
+        bracket([BracketRow("a", residual()), BracketRow("b", residual(), kind)]) for kind in ("", "beside")
+    )
+    for name in ("found", "balanced", "the truth lies between", "up to folded", "layer by layer"):
+        assert name in words(alone)
+    assert "for comparison" in words(compared) and "for comparison" not in words(alone)
+    upright = [n for n in nodes(alone, "line", "solid") if n.get("x1") == n.get("x2")]
+    assert len(upright) == 2 * 2 + 2  # two a row and two in the key
+
+
+def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
+    drawing = bracket([BracketRow("a", residual(log_upper=15.06 * LN10))])
+    assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["15.06"]
+    assert "17.8 to 1015.06" in words(drawing)
+    assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")

@@ -1,0 +1,39 @@
+"""The table of a run's layers."""
+
+from __future__ import annotations
+
+import math
+
+from normgauge.core import store
+from normgauge.render.runs_data import (
+    labelled_runs,
+)
+from normgauge.render.runs_table import row_cells, run_layer_rows, signed_change, spark, worst_layers
+from tests.core.store.made import header, step, written
+
+
+def test_rows_have_last_values_a_trend_and_alarms(tmp_path):
+    item = labelled_runs([store.read(written(tmp_path, steps=300, alarms=(7,)))])[0]
+    found = run_layer_rows(item)
+    assert [row.name for row in found][:2] == ["blocks.0.linear", "blocks.0.norm"]
+    last = item.run.steps[-1]["columns"]
+    assert found[0].values[0] == last["norm_lower"][0] == found[0].trend[-1][1]
+    assert found[0].norm_upper == last["norm_upper"][0]
+    assert found[1].values[0] is None and found[1].trend[-1][1] == item.run.steps[-1]["columns"]["sigma_rms"][1]
+    assert found[3].alarms == "sigma_collapse at step 7" and 0.2 < found[0].change < 0.4
+    assert worst_layers(found, 2)[0].name == "blocks.1.norm" and worst_layers(found, 2)[1].change > 0.2
+    assert all(len(row.trend) < 40 for row in found)
+
+
+def test_a_change_is_that_of_the_lower_end(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    for number, upper in ((1, 2.1), (2, 900.0)):
+        writer.append({**step(number), "columns": {"norm_lower": [2.0], "norm_upper": [upper]}})
+    (row,) = run_layer_rows(labelled_runs([store.read(tmp_path)])[0])
+    assert row.change == 0.0 and row_cells(row)[0] == "2 to 900"
+
+
+def test_sparks():
+    assert spark([(1, 2.0)]) == "" == spark([(1, math.nan), (2, 1.0)])
+    assert 'points="0,17.0 88,1.0"' in spark([(1, 1.0), (2, 10.0)])
+    assert spark([(1, -1.0), (2, 1.0)]) and signed_change(-0.2) == "-0.20"

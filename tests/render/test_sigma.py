@@ -1,0 +1,28 @@
+"""σ by layer as a drawing."""
+
+from __future__ import annotations
+
+from normgauge.render.sigma import sigma_ranges
+from normgauge.render.svg import WIDE
+from tests.made import layer, reading
+from tests.render.drawings import nodes
+from tests.render.networks import SIGMA, residual
+
+
+def test_no_normalizers_no_sigma():
+    assert sigma_ranges(reading(layers=(layer("a", "Linear", 1.0, 0),))) == ""
+
+
+def test_sigma_is_drawn_from_smallest_to_largest_beside_the_least_it_can_be():
+    drawing = sigma_ranges(residual(), WIDE, "k-")
+    assert [n.get("data-row") for n in nodes(drawing, "g", "bar")] == ["k-1"]
+    bar = nodes(drawing, "rect", "norm")[0]
+    marks = [float(nodes(drawing, "line", kind)[0].get("y1", "0")) for kind in ("balanced", "floor-mark")]
+    top = float(bar.get("y", "0"))
+    assert top < marks[0] < top + float(bar.get("height", "0")) < marks[1]
+
+
+def test_a_sigma_without_all_its_ends_is_drawn_as_far_as_known():
+    odd = ({"max": 2.0}, {"min": 0.0, "rms": 1.0, "max": 4.0, "eps": 0.0}, {"rms": 1.0}, SIGMA)
+    layers = tuple(layer(f"n{i}", "LayerNorm", 1.0, i, sigma=s) for i, s in enumerate(odd))
+    assert len(nodes(sigma_ranges(reading(layers=layers)), "g", "bar")) == 3
