@@ -32,11 +32,7 @@ def test_the_plain_side_loads_without_torch(statement):
     assert loaded(statement) == set()
 
 
-def test_the_test_above_can_fail():
-    assert "torch" in loaded("import torch")
-
-
-def test_the_lazy_names_do_load_torch():
+def test_the_lazy_names_do_load_torch_so_that_the_test_above_can_fail():
     assert "torch" in loaded("import normgauge; normgauge.gauge")
 
 

@@ -1,4 +1,4 @@
-"""Chromium, once a module; every page is watched for errors, dialogs and requests."""
+"""Chromium, begun once; every page is watched for errors, dialogs and requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Watched:
     wrong: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install normgauge[dev]")
     chromium = shutil.which("chromium")
@@ -41,12 +41,14 @@ def visit_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]
     """Open a page given as text, in a window of its own."""
     contexts = []
 
-    def opened(text: str, width: int = 1400, height: int = 900, script: bool = True, anchor: str = "") -> Watched:
+    def opened(
+        text: str, width: int = 1400, script: bool = True, anchor: str = "", theme: str = "light", height: int = 0
+    ) -> Watched:
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
-        context = browser.new_context(viewport={"width": width, "height": height}, java_script_enabled=script)
-        contexts.append(context)
-        watched = Watched(context.new_page(), path)
+        size = {"width": width, "height": height or (900 if width > 500 else 800)}
+        contexts.append(browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=script))
+        watched = Watched(contexts[-1].new_page(), path)
         watch(watched)
         watched.page.goto(path.as_uri() + anchor)
         return watched
@@ -57,27 +59,16 @@ def visit_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]
 
 
 @pytest.fixture
-def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+def visit(visit_page: Callable[..., Watched], tmp_path: Path) -> Callable[..., Watched]:
     """Write a report of readings and open it."""
-    contexts = []
 
     def open_report(
         readings: Any, width: int = 1400, theme: str = "light", script: bool = True, **options: Any
     ) -> Watched:
         path = report(readings, tmp_path / "report.html", **options)
-        height = 900 if width > 500 else 800
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=theme, java_script_enabled=script
-        )
-        contexts.append(context)
-        watched = Watched(context.new_page(), path)
-        watch(watched)
-        watched.page.goto(path.as_uri())
-        return watched
+        return visit_page(path.read_text(encoding="utf-8"), width, script, theme=theme)
 
-    yield open_report
-    for context in contexts:
-        context.close()
+    return open_report
 
 
 def watch(watched: Watched) -> None:

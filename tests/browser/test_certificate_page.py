@@ -29,7 +29,7 @@ PAGES = {"full": FULL, "nothing": NOTHING, "long": LONG}
 @pytest.fixture
 def visit_certificate(visit_page: Callable[..., Watched]) -> Callable[..., Watched]:
     def opened(shown: Certificate = FULL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
-        watched = visit_page(certificate_html(shown), width, 900 if width > 500 else 800, script, anchor)
+        watched = visit_page(certificate_html(shown), width, script, anchor)
         if not anchor and watched.page.locator("details.all").count():  # a link to a row opens it by itself
             watched.page.locator("details.all > summary").click()
             watched.page.evaluate("scrollTo(0, 0)")

@@ -31,7 +31,7 @@ IDS = ["T.L2", "T.L1", "T.F1", "A.R1", "A.P4", "S.sum", "S.BN", "Q.open", "X.add
 @pytest.fixture
 def visit_claims(visit_page: Callable[..., Watched]) -> Callable[..., Watched]:
     def opened(ledger: Ledger = ALL, width: int = 1400, script: bool = True, anchor: str = "") -> Watched:
-        return visit_page(theory_page(ledger), width, 900, script, anchor)
+        return visit_page(theory_page(ledger), width, script, anchor, height=900)
 
     return opened
 

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from normgauge.core import store
-from normgauge.render.document import write_file
 from normgauge.render.runs import runs_html
 from normgauge.render.runs_data import labelled_runs
-from tests.browser.conftest import Watched, watch
+from tests.browser.conftest import Watched
 from tests.core.store.made import alarm, header, step, written
 
 pytestmark = pytest.mark.browser
@@ -47,25 +46,12 @@ while True:
 
 
 @pytest.fixture
-def visit_runs(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
-    contexts = []
-
+def visit_runs(visit_page: Callable[..., Watched]) -> Callable[..., Watched]:
     def open_runs(paths: list[Path], width: int = 1400, theme: str = "light", script: bool = True) -> Watched:
-        path = write_file(
-            runs_html(labelled_runs([store.read(p) for p in paths]), "normgauge runs"), tmp_path / "runs.html"
-        )
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script
-        )
-        contexts.append(context)
-        watched = Watched(context.new_page(), path)
-        watch(watched)
-        watched.page.goto(path.as_uri())
-        return watched
+        text = runs_html(labelled_runs([store.read(path) for path in paths]), "normgauge runs")
+        return visit_page(text, width, script, theme=theme, height=900)
 
-    yield open_runs
-    for context in contexts:
-        context.close()
+    return open_runs
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,11 @@ import torch
 from torch import nn
 
 from normgauge.cli import main
+from normgauge.cli.gauge import gauge_exit_code, gauge_json
+from normgauge.core.bound import Scope
+from normgauge.core.reading import Finding
+from normgauge.core.spelled import LN10
+from tests.made import reading
 
 NET = """\
 import torch
@@ -200,3 +205,29 @@ def test_a_wrong_batch_is_told_before_the_model_is_built(gauge, batch):
 def test_an_interrupt_is_quiet(gauge):
     code, out, err = gauge("interrupted")
     assert code == 130 and out == "" and err in ("", "a line of the user's own\n")
+
+
+def test_one_scope_is_the_contract_object_and_several_add_a_list():
+    point, everywhere = reading(), reading(scope=Scope.parse("global"))
+    assert gauge_json([point]) == point.to_json()
+    several = gauge_json([point, everywhere])
+    assert several["scope"] == "point"
+    assert [r["scope"] for r in several["readings"]] == ["point", "global"]
+
+
+@pytest.mark.parametrize(
+    ("log10_upper", "limit", "code"), [(2, None, 0), (2, 2.5, 0), (2, 1.5, 3), (math.inf, 300, 3), (math.inf, None, 0)]
+)
+def test_fail_above_judges_the_upper_bound(capsys, log10_upper, limit, code):
+    found = [reading(log_upper=-5.0), reading(scope=Scope.parse("global"), log_upper=log10_upper * LN10)]
+    assert gauge_exit_code(found, strict=False, limit=limit) == code
+    assert ("above" in capsys.readouterr().err) == (code == 3)
+
+
+def test_strict_lists_every_unknown_part_once(capsys):
+    unknown = (Finding("a", "torch.foo"), Finding("b", "torch.bar"))
+    found = [reading(unknown=unknown, log_upper=math.inf)] * 3
+    assert gauge_exit_code(found, strict=True, limit=0.0) == 2
+    assert capsys.readouterr().err.count("torch.foo") == 1
+    assert gauge_exit_code(found, strict=False, limit=None) == 0
+    assert gauge_exit_code([reading()], strict=True, limit=None) == 0

@@ -10,7 +10,10 @@ import sys
 import pytest
 
 from normgauge.cli import main
+from normgauge.cli.gauge import gauge_json
 from normgauge.core import reference
+from normgauge.core.bound import Scope
+from tests.made import reading
 from tests.render.networks import residual
 
 
@@ -100,3 +103,30 @@ def test_a_closed_pipe_is_no_error(tmp_path, saved, extra):
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_report_merges_saved_readings(tmp_path, capsys):
+    reading().save(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text(json.dumps(gauge_json([reading(), reading(scope=Scope.parse("global"))])))
+    files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    out = tmp_path / "out.html"
+    assert main(["report", *files, "--html", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: 3 readings\n"
+    assert "<h2>b</h2>" in out.read_text(encoding="utf-8")
+    assert main(["report", *files, "--html", str(out), "--json", "-"]) == 0
+    merged = json.loads(capsys.readouterr().out)
+    assert merged["labels"] == ["a: point", "b: point", "b: global"]
+    (tmp_path / "merged.json").write_text(json.dumps(merged))
+    assert main(["report", str(tmp_path / "merged.json"), "--html", str(out)]) == 0
+    assert "merged: b, global" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"schema": 9}', '{"schema": 1}', '{"readings": 3}', '{"readings": []}']
+)
+def test_report_refuses_what_is_no_reading_in_one_line(tmp_path, capsys, content):
+    (tmp_path / "a.json").write_text(content)
+    assert main(["report", str(tmp_path / "a.json"), "--html", str(tmp_path / "out.html")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("normgauge: ") and error.count("\n") == 1
+    assert not (tmp_path / "out.html").exists()

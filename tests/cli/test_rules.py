@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 from normgauge.cli import main
 
@@ -34,17 +32,3 @@ def test_the_markdown_table_has_one_line_a_rule(tmp_path, capsys):
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == len(rules) + 2
     assert {line.replace("\\|", "").count("|") for line in table} == {7}
-
-
-def test_an_interrupt_ends_quietly(monkeypatch, capsys):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("normgauge.cli.rules.list_rules", interrupt)
-    assert main(["rules"]) == 130
-    assert capsys.readouterr() == ("", "")
-
-
-def test_the_package_runs_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "normgauge", "--version"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("normgauge")

@@ -11,7 +11,7 @@ import pytest
 
 from normgauge.core.moved import MOVED, new_path
 
-AS_ATTRIBUTE = "import normgauge; m = normgauge.rules.conv"
+AS_ATTRIBUTE = "import normgauge; m = normgauge.store.lines"
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -20,7 +20,7 @@ def test_every_old_path_has_a_new_module(old):
 
 
 @pytest.mark.parametrize(
-    "statement", ["import normgauge.rules.conv as m", "from normgauge.rules import conv as m", AS_ATTRIBUTE]
+    "statement", ["import normgauge.store.lines as m", "from normgauge.store import lines as m", AS_ATTRIBUTE]
 )
 def test_an_old_path_gives_the_module_itself_and_a_warning_that_names_the_new_one(statement):
     script = f"""
@@ -28,12 +28,12 @@ import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     {statement}
-import normgauge.instrument.rules.conv as new
-assert m is new and new.__spec__.name == new.__name__ == "normgauge.instrument.rules.conv", new.__spec__
+import normgauge.core.store.lines as new
+assert m is new and new.__spec__.name == new.__name__ == "normgauge.core.store.lines", new.__spec__
 print(caught[0].category.__name__, caught[0].message)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    said = "FutureWarning normgauge.rules is now normgauge.instrument.rules; the old path goes in the next release"
+    said = "FutureWarning normgauge.store is now normgauge.core.store; the old path goes in the next release"
     assert done.stdout.strip() == said
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import pickle
 
 import numpy as np
@@ -144,59 +143,6 @@ def test_a_pickle_is_refused_and_nothing_executed(tmp_path, monkeypatch, how):
     assert not (tmp_path / "executed").exists()
 
 
-def test_batches_from_files(tmp_path):
-    wanted = torch.arange(6.0).reshape(2, 3)
-    np.save(tmp_path / "a.npy", wanted.numpy())
-    torch.save(wanted, tmp_path / "a.pt")
-    save_file({"x": wanted}, tmp_path / "a.safetensors")
-    for name in ("a.npy", "a.pt", "a.safetensors"):
-        assert torch.equal(load_batch(str(tmp_path / name)), wanted)
-    save_file({"x": wanted, "mask": wanted.clone()}, tmp_path / "b.safetensors")
-    assert load_batch(str(tmp_path / "b.safetensors")).keys() == {"x", "mask"}
-
-
-@pytest.mark.parametrize("name", ["a.npy", "a.pt", "a.safetensors"])
-def test_a_damaged_or_missing_file_is_refused(tmp_path, name):
-    assert "no such file" in refusal(load_batch, tmp_path / name)
-    (tmp_path / name).write_bytes(b"not tensors at all")
-    assert str(tmp_path / name) in refusal(load_batch, tmp_path / name)
-
-
-def test_a_pickled_array_is_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
-    assert "cannot be read" in refusal(load_batch, tmp_path / "a.npy")
-
-
-LOADERS = """\
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-from normgauge.lab.zoo import Split
-
-x, labels, mask = torch.ones(5, 3), torch.arange(5), torch.ones(5, 3)
-
-def plain(): return TensorDataset(x)
-def labelled(): return TensorDataset(x, labels)
-def masked(): return TensorDataset(x, mask)
-def loader(): return DataLoader(labelled(), batch_size=2)
-def split(): return Split(x, labels)
-def both(): return x, labels
-def stream(): return DataLoader([{"x": x[0]}], batch_size=1)
-"""
-
-
-@pytest.mark.parametrize(("name", "size"), [("plain", 5), ("labelled", 5), ("loader", 2), ("split", 5)])
-def test_a_loader_or_data_set_gives_its_first_batch_without_labels(tmp_path, name, size):
-    (tmp_path / "loaders.py").write_text(LOADERS)
-    assert load_batch(f"{tmp_path / 'loaders.py'}:{name}").shape == (size, 3)
-
-
-def test_a_batch_of_several_inputs_is_kept_whole(tmp_path):
-    (tmp_path / "loaders.py").write_text(LOADERS)
-    assert [part.shape for part in load_batch(f"{tmp_path / 'loaders.py'}:masked")] == [(5, 3), (5, 3)]
-    assert len(load_batch(f"{tmp_path / 'loaders.py'}:both")) == 2
-    assert load_batch(f"{tmp_path / 'loaders.py'}:stream")["x"].shape == (1, 3)
-
-
 def test_a_batch_of_the_zoo():
     assert load_batch("zoo:digits").shape == (100, 64)
     assert "known: digits" in refusal(load_batch, "zoo:letters")
@@ -205,49 +151,3 @@ def test_a_batch_of_the_zoo():
 def test_without_a_batch_the_error_says_how_to_give_one():
     with pytest.raises(LoadError, match=r"--batch with file\.py:function"):
         load_batch(None)
-
-
-@pytest.mark.llm
-class TestHuggingFace:
-    @pytest.fixture
-    def folder(self, tmp_path):
-        transformers = pytest.importorskip("transformers")
-        small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-        config = transformers.BertConfig(**small, vocab_size=11, max_position_embeddings=8)
-        self.model = transformers.BertModel(config)
-        self.model.save_pretrained(tmp_path)
-        return tmp_path
-
-    def test_with_weights(self, folder):
-        loaded = load_model(str(folder))
-        assert type(loaded).__name__ == "BertModel"
-        assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), self.model.parameters(), strict=True))
-
-    def test_from_the_configuration_alone(self, folder):
-        (folder / "model.safetensors").unlink()
-        assert type(load_model(str(folder))).__name__ == "BertModel"
-        described = json.loads((folder / "config.json").read_text())
-        del described["architectures"]
-        (folder / "config.json").write_text(json.dumps(described))
-        assert type(load_model(str(folder))).__name__ == "BertModel"
-
-    def test_its_own_code_is_never_run(self, folder):
-        (folder / "config.json").write_text(json.dumps({"auto_map": {"AutoModel": "modeling.Net"}}))
-        assert "which is never run" in refusal(load_model, folder)
-
-    def test_pickled_weights_are_refused(self, folder):
-        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        assert "its weights are pickled" in refusal(load_model, folder)
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ("{", "expected JSON"),
-            ("[]", "expected a JSON object"),
-            ("{}", "could not build it"),
-            (None, "with a config.json, got none"),
-        ],
-    )
-    def test_a_folder_that_is_none(self, folder, content, message):
-        (folder / "config.json").unlink() if content is None else (folder / "config.json").write_text(content)
-        assert message in refusal(load_model, folder)

@@ -1,0 +1,153 @@
+"""`normgauge verify --model`: what was stored, measured again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from normgauge.cli import main
+from normgauge.cli.gauge import gauge_json
+from normgauge.core.checker import digest
+from normgauge.instrument.measure import readings
+from normgauge.instrument.rules import REGISTRY
+from normgauge.instrument.rules.flow import Gain, Transfer
+from normgauge.loading import load_batch, load_model
+
+
+@pytest.fixture
+def verify(capsys):
+    """Run the command; returns exit code, standard output and error."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = main(["verify", *map(str, arguments)])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+NET = """\
+import torch
+from torch import nn
+
+def build(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3)).eval()
+
+def other():
+    return build(1)
+
+def batch():
+    torch.manual_seed(2)
+    return torch.randn(3, 4)
+
+def another():
+    return batch() + 1
+"""
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> tuple[Path, dict]:
+    """A network as code, and its readings in three scopes as the command writes them."""
+    folder = tmp_path_factory.mktemp("network")
+    (folder / "net.py").write_text(NET)
+    options = ["--no-search", "--width", "0.01", "--json", str(folder / "a.json")]
+    assert main(["gauge", f"{folder / 'net.py'}:build", "--batch", f"{folder / 'net.py'}:batch", *options]) == 0
+    return folder / "net.py", json.loads((folder / "a.json").read_text())
+
+
+def given(network: tuple[Path, dict], model: str = "build", batch: str | None = "batch") -> list[str]:
+    path = network[0]
+    return ["--model", f"{path}:{model}", *([] if batch is None else ["--batch", f"{path}:{batch}"])]
+
+
+def test_measured_again_all_comes_out_the_same(verify, network):
+    told = network[0].with_name("told.json")
+    code, out, _ = verify(network[0].with_name("a.json"), *given(network), "--json", told)
+    assert code == 0 and "every bound and every layer's gain measured again; not checked, that the same slopes" in out
+    assert set(json.loads(told.read_text())) == {"schema", "verified", "findings", "checked", "not_checked"}
+    code, out, _ = verify(network[0].with_name("a.json"), *given(network, batch=None))
+    assert code == 0 and "the digest of the weights compared; not checked, as it needs data (--batch)" in out
+
+
+def test_other_weights_and_other_data_are_told_apart(verify, network):
+    code, out, _ = verify(network[0].with_name("a.json"), *given(network, "other", None))
+    assert code == 1 and out.count("weights_digest: the weights are not those that were measured") == 3
+    code, out, _ = verify(network[0].with_name("a.json"), *given(network, batch="another"))
+    assert code == 1 and "weights_digest" not in out
+    assert "point: layers[1].log10_gain.upper: stored " in out and ", measured again " in out
+    assert "global: log10_upper" not in out and "global: layers[1].log10_gain" not in out  # they need no data
+
+
+def forged_gain(data: dict) -> None:
+    """One gain, and all that follows from it in a chain."""
+    less = 0.5
+    step, record = data["proof"]["steps"][-1], data["layers"][-1]
+    for column in ("log10_folded", "log10_balanced"):
+        step[column] = [[g - less for g in gain] if isinstance(gain, list) else gain - less for gain in step[column]]
+    step["log10_everywhere"] -= less
+    for key in ("log10_folded", "log10_balanced", "log10_cumulative"):
+        record[key] -= less
+    tables = [record["log10_gain"], record["log10_spectral"], data["log10_loss"]]
+    for table, keys in [
+        *((table, tuple(table)) for table in tables),
+        (data, ("log10_upper", "log10_folded", "log10_lower")),
+        (data["published"], ("log10_P_w", "log10_theorem9")),
+        *((row, ("log10_upper", "log10_lower")) for row in data["samples"]),
+        *((other, ("log10_to_output",)) for other in data["layers"][:-1]),
+    ]:
+        for key in keys:
+            table[key] -= less
+    data["witness"]["output_change"] /= 10**less
+
+
+def forged_scope(data: dict) -> None:
+    """A point called global, with every fact the scope is tied to, as a forger would who knows them all."""
+    data.update(scope="global")
+    for row in data["samples"]:
+        row["log10_upper"] = None
+    data["proof"].update(samples=1, log10_radii=["inf"])
+    for step in data["proof"]["steps"]:
+        for column in ("log10_folded", "log10_balanced"):
+            step[column] = [max(gain) if isinstance(gain, list) else gain for gain in step[column]]
+        step["log10_radius"] = "inf"
+        step["log10_everywhere"] = next(x for x in data["layers"] if x["name"] == step["layer"])["log10_gain"]["upper"]
+
+
+@pytest.mark.parametrize("forge", [forged_gain, forged_scope])
+def test_what_holds_together_and_was_resealed_is_still_found_by_measuring_again(verify, tmp_path, network, forge):
+    data = json.loads(json.dumps(network[1]["readings"][0]))
+    forge(data)
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    code, out, _ = verify(tmp_path / "a.json")
+    assert code == 1 and "digest: it is not that of the content" in out
+    data["digest"] = digest(data)
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    assert verify(tmp_path / "a.json")[0] == 0
+    code, out, _ = verify(tmp_path / "a.json", *given(network))
+    assert code == 1 and "log10_upper: stored " in out and "layers[" in out
+
+
+def test_a_batch_needs_its_network_and_a_model_that_does_not_fit_is_named(verify, tmp_path, network):
+    code, out, err = verify(network[0].with_name("a.json"), "--batch", f"{network[0]}:batch")
+    assert code == 1 and "give --model too" in err and out == ""
+    (tmp_path / "net.py").write_text(NET.replace("(3, 4)", "(3, 5)"))
+    code, out, _ = verify(network[0].with_name("a.json"), *given((tmp_path / "net.py", {})))
+    assert code == 1 and out.count("measured again: ") == 3 and "Traceback" not in out
+
+
+def test_rules_of_the_users_are_named_where_they_are_missing(verify, tmp_path, network):
+    def rule(step, incoming, ctx):
+        """Larger than need be."""
+        return Transfer((Gain(ctx.log(7.0)),))
+
+    model = load_model(f"{network[0]}:build")
+    found = readings(
+        model, load_batch(f"{network[0]}:batch"), ("global",), rules=REGISTRY.extended({nn.ReLU: rule}), search=False
+    )
+    (tmp_path / "a.json").write_text(json.dumps(gauge_json(found)))
+    code, out, _ = verify(tmp_path / "a.json", *given(network))
+    assert code == 1 and "rules: user." in out and "that the command does not have" in out

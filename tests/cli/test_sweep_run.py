@@ -1,0 +1,156 @@
+"""`normgauge sweep` from the command line to the exit code."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from normgauge.cli import main
+from normgauge.lab.sweep import on_ray
+from normgauge.lab.sweep.files import LOCK, exclusive_lock
+from tests.lab.sweep.made import HEAD, written
+
+GRID = '[grid]\n"network.options.norm" = ["batch", "none"]\n"training.lr" = [1e-2, 1e-1]'
+OWN = HEAD.replace('build = "mlp"', 'build = "nets.py:build"').replace("sizes = [64, 8, 10]", "")
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch, capsys):
+    """Run the command in a folder of its own; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["sweep", *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+def test_a_dry_run_lists_and_runs_nothing(sweep, tmp_path):
+    path = written(tmp_path, GRID, top="seeds = 12")
+    code, out, err = sweep(str(path), "--dry-run")
+    assert (code, err) == (0, "")
+    assert "48 trials (4 points × 12 seeds): 0 done, 48 to run." in out and "and 8 more" in out
+    assert out.count("new") == 40 and "norm" in out and "lr" in out
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
+    rates = '[grid]\n"training.lr" = [1e-2, 1e-1]'
+    path = written(tmp_path, rates, top="seeds = 2\nname = 'n'", head=HEAD.replace("epochs = 2", "epochs = 1"))
+    page = tmp_path / "n.html"
+    code, out, err = sweep(str(path), "--workers", "2", "--html", str(page), "--json", "n.json")
+    assert (code, err) == (0, "")
+    assert "4 of 4 trials done, 0 failed." in out and "Sweep n" in out and "±" in out and "2/2" in out
+    data = json.loads((tmp_path / "n.json").read_text())
+    assert data == json.loads((tmp_path / "sweeps/n/results.json").read_text())
+    assert [point["done"] for point in data["points"]] == [2, 2]
+    values = [trial["values"]["test_loss"] for trial in data["trials"][:2]]
+    assert data["points"][0]["mean"]["test_loss"] == pytest.approx(sum(values) / 2)
+    assert data["points"][0]["std"]["test_loss"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    with (tmp_path / "sweeps/n/results.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"] for row in rows] == [trial["id"] for trial in data["trials"]]
+    assert float(rows[3]["test_loss"]) == data["trials"][3]["values"]["test_loss"]
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<figcaption>") == 2 and "Content-Security-Policy" in text
+
+    begun = {trial["id"]: trial["attempts"] for trial in data["trials"]}
+    grown = rates.replace("[1e-2, 1e-1]", "[1e-2, 1.0]")
+    written(tmp_path, grown, top="seeds = 2\nname = 'n'", head=HEAD.replace("epochs = 2", "epochs = 1"))
+    code, out, _ = sweep(str(path), "--show")
+    assert code == 0 and "2 of 4 trials done, 0 failed." in out
+    assert "2 trials of another config in sweeps/n: not shown here." in out
+    code, out, _ = sweep(str(path), "--json", "-", "--sort", "gap")
+    data = json.loads(out)
+    assert code == 0 and [trial["attempts"] for trial in data["trials"]] == [1] * 4
+    assert sum(trial["id"] in begun for trial in data["trials"]) == 2
+
+
+def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
+    path = written(
+        tmp_path,
+        '[grid]\n"network.options.how" = ["well", "raise", "exit", "once"]',
+        '[run]\nout = "o"',
+        head=OWN,
+        top="monitor = false",
+    )
+    code, out, _ = sweep(str(path), "--html", "o.html")
+    assert code == 0 and "2 of 4 trials done, 2 failed." in out
+    assert "(how raise, seed 0), 2 attempts: ValueError: no such network today" in out
+    assert "(how exit, seed 0), 2 attempts: about to leave" in out
+    trials = json.loads((tmp_path / "o/results.json").read_text())["trials"]
+    assert [trial["attempts"] for trial in trials] == [1, 2, 2, 2] and trials[3]["status"] == "done"
+    assert "no such network today" in (tmp_path / "o.html").read_text()
+    (tmp_path / "nets.py").write_text((tmp_path / "nets.py").read_text() + "# changed\n")
+    assert "2 finished trials used an earlier version of your file" in sweep(str(path), "--show")[1]
+
+
+def test_all_failed_is_an_exit_code(sweep, tmp_path):
+    path = written(tmp_path, '[grid]\n"network.options.how" = ["raise"]', "[run]\nretries = 0", head=OWN)
+    code, out, _ = sweep(str(path))
+    assert code == 1 and "0 of 1 trial done, 1 failed." in out and "Sweep a" not in out
+
+
+def test_data_that_are_not_there(sweep, tmp_path, monkeypatch):
+    monkeypatch.delenv("NORMGAUGE_DATA", raising=False)
+    path = written(tmp_path, head=HEAD.replace("limit = 48", "set = 'cifar10'"))
+    code, _, err = sweep(str(path))
+    assert code == 1 and f"{path}: cifar10: no folder to look in. Give data_dir in [data], or set NORMGAUGE_DATA" in err
+    assert "To get the data: " in err and err.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks on Windows")
+def test_a_second_sweep_in_the_same_folder_is_refused(sweep, tmp_path):
+    path = written(tmp_path, GRID)
+    (tmp_path / "sweeps/a").mkdir(parents=True)
+    with exclusive_lock(tmp_path / "sweeps/a" / LOCK):
+        code, _, err = sweep(str(path))
+    assert code == 1 and "another sweep runs in sweeps/a; wait for its end, or give another folder with --out" in err
+
+
+def test_ray_is_asked_for_what_the_config_says(sweep, tmp_path, monkeypatch):
+    """Without Ray itself: the engine that is made, and for how many cores and devices."""
+    asked = []
+
+    class Stand:
+        def __init__(self, workers, limits, address, gpus):
+            asked.append((workers, limits.threads, limits.timeout, address, gpus))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(on_ray, "OnRay", Stand)
+    path = written(tmp_path, "[run]\nworkers = 3\nthreads = 2\ntimeout = 9", head=HEAD + "[random]\n", name="r.toml")
+    path.write_text(path.read_text().replace("[random]\n", "").replace("epochs = 2", "epochs = 2\ndevice = 'cuda'"))
+    assert sweep(str(path), "--engine", "ray", "--address", "auto")[0] == 130
+    assert asked == [(3, 2, 9.0, "auto", 1.0)]
+
+
+def test_a_person_sees_how_far_it_is(sweep, tmp_path, monkeypatch):
+    import contextlib
+
+    from normgauge.cli import sweep_run as command
+
+    told: list[tuple[str, float]] = []
+
+    @contextlib.contextmanager
+    def bar():
+        yield lambda stage, fraction: told.append((stage, fraction))
+
+    monkeypatch.setattr(command, "progress_bar", bar)
+    path = written(tmp_path, "[measure]\nsamples = 2", head=HEAD.replace("[measure]\nsamples = 4", ""))
+    assert sweep(str(path))[0] == 0
+    assert (
+        told[0] == ("0 of 1 trials done", 0.0) and told[-1][0].startswith("1 of 1 trials done") and told[-1][1] == 1.0
+    )
+
+
+def test_the_examples_pass_every_check(sweep):
+    folder = Path(__file__).parents[2] / "examples"
+    for path, count in ((folder / "sweep.toml", 24), (folder / "sweep_random.toml", 20)):
+        code, out, err = sweep(str(path), "--dry-run")
+        assert (code, err) == (0, "") and f"{count} trials" in out
