@@ -177,3 +177,21 @@ def test_running_statistics_make_nothing_scale_free():
         loss = net(torch.randn(3, 4)).sum()
         with pytest.raises(InputError, match=r"call model\.train\(\)"):
             loss.backward()
+
+
+@pytest.mark.parametrize("width", [5, 4], ids=["as wide as channels", "narrower"])
+def test_gains_of_channels_beside_groups_of_pixels_keep_their_axis(width):
+    class FilterResponse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.linspace(0.5, 2, 5).reshape(-1, 1, 1))
+
+        def forward(self, x):
+            return self.weight * (x / torch.sqrt(x.square().mean((2, 3), keepdim=True) + 1e-5))
+
+    net = nn.Sequential(nn.Conv2d(4, 5, 3, padding=1, bias=False), FilterResponse()).double()
+    x, target = torch.randn(6, 4, 5, width).double(), torch.randn(6, 5, 5, width).double()
+    with RadialIdentity(net, ["1"]) as identity:
+        (net(x) - target).square().sum().backward()
+    radial = float((net[0].weight.detach() * net[0].weight.grad).sum())
+    assert float(identity.predicted["1"].sum()) == pytest.approx(radial, rel=1e-9)

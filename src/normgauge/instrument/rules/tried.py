@@ -46,10 +46,12 @@ class Recipe:
 
     def filled(self, module: nn.Module) -> Normalizer:
         """The normalizer with the tensors that the module has now."""
-        own = {}
+        form, own = self.form, {}
+        mean, variance = form.running or (None, None)
+        tried = {"gamma": form.gamma, "beta": form.beta, "mean": mean, "variance": variance}
         for part, (name, more) in (self.names or {}).items():
-            tensor = getattr(module, name)
-            tensor = tensor if tensor.ndim == 1 else tensor.reshape(-1)
+            tensor, like = getattr(module, name), tried[part]
+            tensor = tensor if like is None or tensor.shape == like.shape else tensor.reshape(like.shape)
             own[part] = tensor + more if more else tensor
         running = (own["mean"], own["variance"]) if self.form.running is not None else None
         return replace(self.form, gamma=own.get("gamma"), beta=own.get("beta"), running=running)
