@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normgauge.advice.drift import outlier_weights, trunk_drift
-from normgauge.advice.facts import point_facts
+from normgauge.advice.facts import control, gap_remarks
 from normgauge.advice.normalizers import count_of, of_normalizers
 from normgauge.advice.remark import Advice, Remark
 from normgauge.advice.values import dead_units, diverged_values, unbounded_parts
@@ -90,7 +90,10 @@ def advise(
 def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advice:
     view = TraceView.of(session)
     problems = causes_first([remark for check in CHECKS for remark in check(view)])
-    told = tuple(point_facts(session.model, read_scope(session, Scope.parse("point")))) if with_facts else ()
+    told: tuple[Remark, ...] = ()
+    if with_facts:
+        reading = read_scope(session, Scope.parse("point"))
+        told = (*control(session.model, reading), *gap_remarks(reading))
     if view.samples < 8:
         notes = (*notes, f"the batch has {view.samples} samples; statistics over so few say little")
     return Advice(type(session.model).__name__, session.options.mode, (*problems, *told), notes)
@@ -111,12 +114,12 @@ def never_updated(model: nn.Module) -> bool:
     """Whether the model has BatchNorm statistics, and none of them was ever set."""
     forms = {module: in_training(module) for module in model.modules()}
     kept = {m: form.running for m, form in forms.items() if form is not None and form.kind == "batch" and form.own}
-    return any(kept.values()) and all(_as_made(module, *pair) for module, pair in kept.items() if pair is not None)
-
-
-def _as_made(norm: nn.Module, mean: Tensor, variance: Tensor) -> bool:
-    """A count of 0 alone does not tell: loaded statistics may come without one."""
-    return not count_of(norm) and bool((mean == 0).all()) and bool((variance == 1).all())
+    # a count of 0 alone does not tell: loaded statistics may come without one
+    return any(kept.values()) and all(
+        not count_of(module) and bool((pair[0] == 0).all()) and bool((pair[1] == 1).all())
+        for module, pair in kept.items()
+        if pair is not None
+    )
 
 
 def poisoned(model: nn.Module) -> list[Remark]:

@@ -15,12 +15,6 @@ from normgauge.render.numbers import format_factor, plural
 LISTED = 3
 
 
-def point_facts(model: nn.Module, reading: Reading) -> Iterator[Remark]:
-    """What a point reading says about its layers."""
-    yield from control(model, reading)
-    yield from gap_remarks(reading)
-
-
 def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     """The normalizers with the smallest gains at the samples."""
     norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.gain.hi)

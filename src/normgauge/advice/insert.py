@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from normgauge.advice.whatif.exchange import ModuleChange, append_normalizer, at_path, swap_in
-from normgauge.advice.whatif.fresh import KINDS, fresh_normalizer
+from normgauge.advice.whatif.fresh import fresh_normalizer
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.tried import of_module
 
@@ -72,6 +72,3 @@ def _fitting(layer: nn.Module, place: str, kind: str, groups: int | None) -> nn.
     if kind == "batch":
         norm.reset_running_stats()  # type: ignore[operator]
     return norm
-
-
-__all__ = ["KINDS", "insert_norm"]

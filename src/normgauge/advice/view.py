@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -48,7 +48,7 @@ class TraceView:
         parts = session.composed(Scope.parse("point"))
         names = {step.index: step.name for step in session.trace.steps} | layer_names(parts)
         view = cls(session, parts, names)
-        for value in view.values():
+        for value in (*session.trace.sources, *(out for step in session.trace.steps for out in step.outputs)):
             view.spread[value.index], view.size[value.index] = spread_and_size(value.tensor, view.sample_axis(value))
         view.trunk = trunk(session)
         found = {step.index: norm_of(step, session.native) for step in session.trace.steps}
@@ -59,12 +59,6 @@ class TraceView:
     def samples(self) -> int:
         """How many samples the batch has."""
         return int(self.session.trace.sources[0].tensor.shape[0])
-
-    def values(self) -> Iterator[Value]:
-        """The sources and every step's outputs."""
-        yield from self.session.trace.sources
-        for step in self.session.trace.steps:
-            yield from step.outputs
 
     def sample_axis(self, value: Value) -> int | None:
         """The axis along which samples lie; None where no axis has one entry a sample."""

@@ -148,7 +148,6 @@ class Tracked:
 
     def fits(self, weight: Tensor, size: tuple[int, ...] | None) -> bool:
         """Whether this is the weight being followed, at this size of input."""
-        del size
         old = self.reference
         return (old.device, old.dtype, old.shape) == (weight.device, weight.dtype, weight.shape)
 

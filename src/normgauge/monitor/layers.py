@@ -158,7 +158,11 @@ class Inventory:
             old = by_name.get(layer.name)
             if old is None:
                 found.append(layer)
-            elif old.module is not layer.module and _fits(old, layer):
+            elif old.module is not layer.module and (old.attribute, old.role, old.shape) == (
+                layer.attribute,
+                layer.role,
+                layer.shape,
+            ):
                 old.module = layer.module
                 self.exchanged.append(old)
         return found
@@ -291,13 +295,6 @@ def unheard_sentence(model: nn.Module, silent: Sequence[WatchedLayer]) -> str:
     parts = [f"no σ of {shortened_names(lacking, SHOWN)}"] if lacking else []
     parts += [f"no operator norm of {shortened_names(convs, SHOWN)}, whose input was not seen"] if convs else []
     parts += [f"σ of {shortened_names(kept, SHOWN)} from running statistics"] if kept else []
-    why = "the model is compiled, and its layers do not run as modules" if _compiled(model) else "they did not run"
+    compiled = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
+    why = "the model is compiled, and its layers do not run as modules" if compiled else "they did not run"
     return f"{' and '.join(parts)}: {why} in the steps that are read."
-
-
-def _fits(old: WatchedLayer, new: WatchedLayer) -> bool:
-    return old.attribute == new.attribute and old.role == new.role and old.shape == new.shape
-
-
-def _compiled(model: nn.Module) -> bool:
-    return any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())

@@ -105,7 +105,6 @@ class Listener:
         """Note the identity of a sharded weight in each pass: it is another tensor then."""
 
         def enter(module: nn.Module, args: Any) -> None:
-            del args
             if not torch.compiler.is_compiling():
                 places[id(getattr(module, attribute))] = row
 
@@ -136,7 +135,6 @@ class Listener:
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Keep the input, so that a loss that is no number can be traced to it even at a step not meant to be read."""
-        del module
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
@@ -144,7 +142,6 @@ class Listener:
         self.given = None if given is None else given.detach()
 
     def _multiplied(self, module: nn.Module, args: Any, output: Any) -> None:
-        del module, args
         if not torch.compiler.is_compiling() and isinstance(output, Tensor):
             self.half = output.dtype == torch.float16
 

@@ -305,7 +305,7 @@ class Monitor:
         enclosures = self._instruments.enclosures
         for row in enclosures.wanting():
             if self._schedule.proving.affords(enclosures[row].cost):
-                self._schedule.proving.spend(self._instruments.renew(row))
+                self._schedule.proving.spent += self._instruments.renew(row)
                 return
 
     def _full_reading(self) -> None:

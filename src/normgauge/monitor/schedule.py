@@ -40,10 +40,6 @@ class Account:
         """Time has passed."""
         self.earned += self.share * seconds
 
-    def spend(self, seconds: float) -> None:
-        """Time was taken."""
-        self.spent += seconds
-
     def affords(self, seconds: float) -> bool:
         """Whether this much more keeps within the share."""
         return self.spent + seconds <= self.earned
@@ -113,6 +109,6 @@ class Schedule:
         reading = mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
         if self._read_now or reading > IDLE:
-            self._reading.spend(reading)
+            self._reading.spent += reading
         if self._read_now:
             self._read_now, self.cost = False, reading

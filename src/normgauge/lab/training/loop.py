@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import nn
@@ -15,22 +15,11 @@ from torch.nn import functional as F
 
 from normgauge.core.errors import InputError
 from normgauge.lab.training.resume import Epoch, History, TrainingRun, restore_run, save_checkpoint
+from normgauge.lab.zoo.split import Split
 
 OnStart = Callable[[int], None]  # steps done before, in the run that is resumed
 OnStep = Callable[[int, torch.Tensor], None]  # steps done so far, loss of this one (detached)
 Progress = Callable[[int, int], None]  # steps done, steps in all
-
-
-class LabelledData(Protocol):
-    """Inputs with labels, such as ``normgauge.lab.zoo.Split``."""
-
-    @property
-    def inputs(self) -> torch.Tensor:
-        """One input a row."""
-
-    @property
-    def labels(self) -> torch.Tensor:
-        """One label a row, or one a position for sequences; int64."""
 
 
 @contextmanager
@@ -46,7 +35,7 @@ def one_thread() -> Iterator[None]:
 
 def train(
     model: nn.Module,
-    train_split: LabelledData,
+    train_split: Split,
     *,
     epochs: int,
     batch_size: int = 64,
@@ -135,7 +124,7 @@ class Scores:
     accuracy: float
 
 
-def evaluate_model(model: nn.Module, split: LabelledData, *, batch_size: int = 256) -> Scores:
+def evaluate_model(model: nn.Module, split: Split, *, batch_size: int = 256) -> Scores:
     """Loss and accuracy in eval mode; modes are as before at the end.
 
     Args:
@@ -163,7 +152,7 @@ def evaluate_model(model: nn.Module, split: LabelledData, *, batch_size: int = 2
     return Scores(total / split.labels.numel(), hits / split.labels.numel())
 
 
-def model_accuracy(model: nn.Module, split: LabelledData, *, batch_size: int = 256) -> float:
+def model_accuracy(model: nn.Module, split: Split, *, batch_size: int = 256) -> float:
     """Fraction of labels the model puts first, in eval mode; modes are as before at the end.
 
     Args:
@@ -178,7 +167,7 @@ def model_accuracy(model: nn.Module, split: LabelledData, *, batch_size: int = 2
 
 
 def _one_epoch(
-    run: TrainingRun, data: LabelledData, batch_size: int, number: int, after_step: Callable[[torch.Tensor], None]
+    run: TrainingRun, data: Split, batch_size: int, number: int, after_step: Callable[[torch.Tensor], None]
 ) -> Epoch:
     order = torch.randperm(len(data.labels), generator=run.shuffle)
     total = torch.zeros((), dtype=torch.float64 if run.device.type != "mps" else torch.float32, device=run.device)

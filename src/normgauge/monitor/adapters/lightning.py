@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class MonitorCallback(Callback):
         self._before = trainer.global_step
         options = dict(self._options)
         if self._log:
-            options["sinks"] = [*options.get("sinks", ()), _ToLoggers(trainer)]
+            options["sinks"] = [*options.get("sinks", ()), partial(_to_loggers, trainer)]
         together = trainer.world_size > 1 and dist.is_available() and dist.is_initialized()
         options = {
             "optimizer": trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
@@ -62,12 +63,10 @@ class MonitorCallback(Callback):
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Keep the learning rate of this step: schedulers have moved on when the batch ends."""
-        del trainer, pl_module
         self._rate = first_rate(optimizer) if len(optimizer.param_groups) == 1 else None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch is done; its gradients stay until the next one, and the optimizer has stepped or will later."""
-        del pl_module, batch, batch_idx
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if isinstance(loss, Tensor):
             self._losses.append(loss.detach())
@@ -81,12 +80,10 @@ class MonitorCallback(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the run."""
-        del trainer, pl_module
         self._close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the run too when the training breaks."""
-        del trainer, pl_module, exception
         self._close()
 
     def _close(self) -> None:
@@ -94,14 +91,9 @@ class MonitorCallback(Callback):
             self.monitor.close()
 
 
-class _ToLoggers:
-    """Logs totals as ``normgauge/<total>``, at the step they were measured."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        if record["kind"] == "step":
-            totals = {f"normgauge/{name}": value for name, value in record["totals"].items() if value is not None}
-            for logger in self._trainer.loggers:
-                logger.log_metrics(totals, step=record["step"])
+def _to_loggers(trainer: Any, record: Mapping[str, Any]) -> None:
+    """Log totals as ``normgauge/<total>``, at the step they were measured."""
+    if record["kind"] == "step":
+        totals = {f"normgauge/{name}": value for name, value in record["totals"].items() if value is not None}
+        for logger in trainer.loggers:
+            logger.log_metrics(totals, step=record["step"])

@@ -38,7 +38,6 @@ class MonitorCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Begin the run; weights and counters of a checkpoint are in place by now."""
-        del control
         together = args.world_size > 1 and dist.is_available() and dist.is_initialized()
         options = {
             "optimizer": given.get("optimizer"),
@@ -51,7 +50,6 @@ class MonitorCallback(TrainerCallback):
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The optimizer has stepped; gradients and learning rate are still those of the step."""
-        del args, state, control, given
         losses, self._losses = self._losses, []
         loss = None
         if losses:
@@ -62,7 +60,6 @@ class MonitorCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """End the run."""
-        del args, state, control, given
         if self._handle is not None:
             self._handle.remove()
         if self.monitor is not None:
@@ -70,7 +67,6 @@ class MonitorCallback(TrainerCallback):
 
     def _passed(self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         """Keep the loss of a micro batch; told the items of the whole batch, a model returns parts of a sum."""
-        del args
         loss = getattr(output, "loss", None)
         if module.training and torch.is_grad_enabled() and isinstance(loss, Tensor):
             self._losses.append(loss.detach().reshape(()))

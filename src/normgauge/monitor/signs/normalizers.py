@@ -202,7 +202,7 @@ class Gains(Sign):
         if not left or min(level.count for level in self._levels.values()) < SETTLED:
             return
         worst = min(left, key=lambda row: left[row])
-        taken = max(_taken(seen.rows[row]) for row in left)
+        taken = max(seen.rows[row].get("rate", 0.0) * seen.rows[row].get("weight_decay", 0.0) for row in left)
         if taken > GAMMA_DECAY and left[worst] < GAMMA_TOUCHED:
             how, threshold = f"weight decay takes {taken:.2%} of it each step", GAMMA_TOUCHED
         elif len(left) >= 2 and max(left.values()) < GAMMA_SHRUNK:
@@ -215,10 +215,6 @@ class Gains(Sign):
             "layer: put the parameters of normalizers in an optimizer group with weight_decay=0."
         )
         yield Alarm(seen.step, "gamma_decay", "", sentence, left[worst], threshold)
-
-
-def _taken(row: Row) -> float:
-    return row.get("rate", 0.0) * row.get("weight_decay", 0.0)
 
 
 class StaleStatistics(Sign):
