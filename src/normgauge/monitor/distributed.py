@@ -27,14 +27,12 @@ from normgauge.core.errors import InputError, StoreError
 from normgauge.monitor.layers import WatchedLayer, by_channel, is_sharded, looked_up, whole_tensor
 from normgauge.monitor.sheet import Column, Sheet
 
-FIRST_GAP = 10
-"""Steps from the first reading to the second: nobody knows the time of a step before."""
+FIRST_GAP = 10  # steps from the first reading to the second: nobody knows the time of a step before
 
-LONGEST = 100_000
-"""Most steps between two readings."""
+LONGEST = 100_000  # most steps between two readings
 
+# What a process tells of each normalizer, in this order
 HEARD: tuple[Column, ...] = ("inverse_max", "inverse_min", "gain", "square")
-"""What a process tells of each normalizer, in this order."""
 
 
 class Team:

@@ -22,26 +22,20 @@ from normgauge.instrument.spectral.dense import gram, proved_below
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.sheet import Column, Row
 
-ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)
-"""How far above the value found the proof is tried, in turn."""
+ROOMS = (0.004, 0.015, 0.04, 0.09, 0.3)  # how far above the value found the proof is tried, in turn
 
-ITERATIONS = 24
-"""Power iterations on the Gram matrix at a refresh: it is there, so they cost little."""
+ITERATIONS = 24  # power iterations on the Gram matrix at a refresh: it is there, so they cost little
 
-WIDTH = 0.02
-"""log(upper/lower) that a full proof of a convolution's norm asks for."""
+WIDTH = 0.02  # log(upper/lower) that a full proof of a convolution's norm asks for
 
-CHUNK = 2**18
-"""Most numbers added up in working precision before the sum goes on in float64."""
+CHUNK = 2**18  # most numbers added up in working precision before the sum goes on in float64
 
+# Relative width above which an enclosure wants a new proof: a little under five per cent, for what rounding adds
 TARGET = 0.049
-"""Relative width above which an enclosure wants a new proof: a little under five per cent, for what rounding adds."""
 
-CHEAP = 256
-"""Order up to which a proof is taken at once when everything is asked for; larger ones keep to the budget."""
+CHEAP = 256  # order up to which a proof is taken at once when everything is asked for; larger ones keep to the budget
 
-DEARER = 20
-"""What the operator norm of a convolution costs in cheap bounds, about; used until one was timed."""
+DEARER = 20  # what the operator norm of a convolution costs in cheap bounds, about; used until one was timed
 
 Raw = Mapping[Column, "Tensor | float"]
 

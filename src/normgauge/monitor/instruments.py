@@ -16,16 +16,15 @@ from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
+# Entries above which radial part and update are taken from every eighth row, and rows below which they are not
 SAMPLED, STRIDE, FEW = 65536, 8, 128
-"""Entries above which radial part and update are taken from every eighth row, and rows below which they are not."""
 
-SMALL = 8192
-"""Entries up to which weights that no enclosure follows are measured all at once."""
+SMALL = 8192  # entries up to which weights that no enclosure follows are measured all at once
 
+# Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
     "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
 )  # fmt: skip
-"""Numbers that go into a line as they were fetched."""
 
 Weights = list[tuple[int, Tensor]]
 

@@ -20,8 +20,8 @@ from normgauge.render.markup import clean
 
 log = logging.getLogger("normgauge")
 
+# Every reading of so many first steps is written; then lines are at least step/500 apart, and the file stays small
 DENSE_LINES, FINENESS = 200, 500
-"""Every reading of so many first steps is written; then lines are at least step/500 apart, and the file stays small."""
 
 Sink = Callable[[Mapping[str, Any]], None]
 

@@ -19,11 +19,10 @@ from normgauge.render.numbers import shortened_names
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+# Names, besides those with "weight" in them, of matrices that multiply; others may be added, as positions are
 WEIGHTS = ("W", "w", "kernel")
-"""Names, besides those with "weight" in them, of matrices that multiply; others may be added, as positions are."""
 
-SHOWN = 4
-"""Most layers named in a sentence."""
+SHOWN = 4  # most layers named in a sentence
 
 WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before every name
 

@@ -16,11 +16,11 @@ from normgauge.instrument.rules.normalizer import of_torch
 from normgauge.instrument.rules.tried import of_module
 from normgauge.monitor.layers import WatchedLayer, by_channel
 
+# Nodes of autograd whose second saved result is 1/√(σ² + ε)
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
-"""Nodes of autograd whose second saved result is 1/√(σ² + ε)."""
 
+# Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it
 PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Squeeze", "Unsqueeze")
-"""Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it."""
 
 LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
 

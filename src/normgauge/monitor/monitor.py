@@ -24,11 +24,9 @@ from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_even
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
 from normgauge.monitor.watch import AlarmWatch
 
-PATIENCE = 3
-"""Failures of the instrument itself after which it stops measuring."""
+PATIENCE = 3  # failures of the instrument itself after which it stops measuring
 
-FIRST_SECONDS = 1.0
-"""Most time the first proofs may take when a monitor is made."""
+FIRST_SECONDS = 1.0  # most time the first proofs may take when a monitor is made
 
 
 class Monitor:

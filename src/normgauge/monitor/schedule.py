@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+# Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen
 READING, PROVING = 0.5, 0.05
-"""Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen."""
 
+# After so many steps, readings within a budget are at least so many steps apart: more would show nothing new
 SPARSE, GAP = 20, 12
-"""After so many steps, readings within a budget are at least so many steps apart: more would show nothing new."""
 
 
-TURNS = 4
-"""How often directions turn at a reading that is not the step after the last one."""
+TURNS = 4  # how often directions turn at a reading that is not the step after the last one
 
+# Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
-"""Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps."""
 
-LOOK = 5
-"""Then the accounts are looked at only at every so many steps."""
+LOOK = 5  # then the accounts are looked at only at every so many steps
 
 
 @dataclass(slots=True)

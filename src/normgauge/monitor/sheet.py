@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+# Everything that may be known of a layer or of the network
 Column = Literal[
     # the columns of a line, which COLUMNS describes
     "norm_lower", "norm_upper", "frobenius", "gradient", "scale_free_gradient", "radial", "update", "effective_lr",
@@ -25,7 +26,6 @@ Column = Literal[
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
     "running", "batch", "eps", "rate", "momentum", "weight_decay", "input",
 ]  # fmt: skip
-"""Everything that may be known of a layer or of the network."""
 
 COLUMNS: Mapping[Column, tuple[str, str]] = {
     "norm_lower": ("proved", "operator norm of the layer, from below"),

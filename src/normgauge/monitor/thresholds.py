@@ -6,137 +6,65 @@ tuned with ``benchmarks/faults.py`` on networks and seeds other than those it ju
 
 from __future__ import annotations
 
-SETTLED = 5
-"""Readings before a level counts as known."""
+SETTLED = 5  # readings before a level counts as known
+MEMORY = 20  # readings over which a level forgets
+QUIET = 20  # readings without a sign after which an alarm may come again
+DATA_JUMP = 8.0  # factor between the size of a batch and that of the batches before
+DATA_LARGE, DATA_SMALL = 30.0, 1e-3  # root mean square of an input no network is made for, when it comes from the start
+STILL_READINGS = 10  # readings in a row without any movement
+MOMENTUM = 0.995  # momentum, or first beta, that averages over more than two hundred steps
 
-MEMORY = 20
-"""Readings over which a level forgets."""
-
-QUIET = 20
-"""Readings without a sign after which an alarm may come again."""
-
-DATA_JUMP = 8.0
-"""Factor between the size of a batch and that of the batches before."""
-
-DATA_LARGE, DATA_SMALL = 30.0, 1e-3
-"""Root mean square of an input no network is made for, when it comes from the start."""
-
-STILL_READINGS = 10
-"""Readings in a row without any movement."""
-
-MOMENTUM = 0.995
-"""Momentum, or first beta, that averages over more than two hundred steps."""
-
+# Level of ‖Δw‖ over η‖∇‖ of a plain SGD: 1 without momentum, at most 10 for steady gradients and momentum 0.9
 MOMENTUM_INFERRED = 12.0
-"""Level of ‖Δw‖ over η‖∇‖ of a plain SGD: 1 without momentum, at most 10 for steady gradients and momentum 0.9."""
 
-RATE_JUMP = 8.0
-"""Factor between the learning rate and the largest one before."""
+RATE_JUMP = 8.0  # factor between the learning rate and the largest one before
+TURN = 0.65  # median ‖Δw‖/‖w‖ of the layers in one step, with w after it: the step is nearly as long as the weight was
+TURN_PATH = 1.2  # the same ratio, summed over the last three readings
+TURN_JUMP = 5.0  # factor of the median ‖Δw‖/‖w‖ against its level, when the learning rate jumped as well
+WIRING_READINGS = 5  # first readings in which the wiring is looked at
+SCALE_LARGE, SCALE_SMALL = 50.0, 1 / 300  # root mean square of a layer's row norms against that of the other layers
+SCALE_ODD = 10.0  # and factor against 1, where every usual initialization lies
+SCALE_GREW = 5.0  # factor of a layer's norm against its own level, while the other layers keep theirs
+SCALE_KEPT = 1.5  # factor within which a weight counts as unchanged
+SIGMA_FACTOR = 30.0  # factor of σ/‖w‖ against its level
+EPS_SHARE = 0.5  # share of ε in σ² + ε
+EPS_USUAL = 1e-2  # no normalizer is usually given a larger ε
+GAMMA_DEAD = 0.3  # ‖γ‖ against its level
+GAMMA_JUMP = 0.7  # ‖Δγ‖ of one step against the level of ‖γ‖
+GAMMA_SHRUNK = 0.6  # ‖γ‖ against its start, for all normalizers of a network
+GAMMA_DECAY = 4e-3  # share of γ that weight decay takes in one step
+GAMMA_TOUCHED = 0.9  # ‖γ‖ against its start, where the optimizer is known to take that share
+STATISTICS = 6.0  # factor between the running σ² and that of the batch
+STATISTICS_STEPS = 40  # steps the running statistics need to arrive
+STATISTICS_READINGS = 4  # readings in a row that must disagree, while they are on their way
+STATISTICS_FROZEN = 1  # the same for a normalizer that uses them although the network trains
+STATISTICS_STILL = 20  # readings in a row that do not move the running statistics at all
 
-TURN = 0.65
-"""Median ‖Δw‖/‖w‖ of the layers in one step, with w after it: the step is nearly as long as the weight was."""
-
-TURN_PATH = 1.2
-"""The same, over three readings together."""
-
-TURN_JUMP = 5.0
-"""Factor of the median ‖Δw‖/‖w‖ against its level, when the learning rate jumped as well."""
-
-WIRING_READINGS = 5
-"""First readings in which the wiring is looked at."""
-
-SCALE_LARGE, SCALE_SMALL = 50.0, 1 / 300
-"""Root mean square of a layer's row norms against that of the other layers."""
-
-SCALE_ODD = 10.0
-"""And against 1, where every usual initialization lies."""
-
-SCALE_GREW = 5.0
-"""Factor of a layer's norm against its own level, while the other layers keep theirs."""
-
-SCALE_KEPT = 1.5
-"""Factor within which a weight counts as unchanged."""
-
-SIGMA_FACTOR = 30.0
-"""Factor of σ/‖w‖ against its level."""
-
-EPS_SHARE = 0.5
-"""Share of ε in σ² + ε."""
-
-EPS_USUAL = 1e-2
-"""No normalizer is usually given a larger ε."""
-
-GAMMA_DEAD = 0.3
-"""‖γ‖ against its level."""
-
-GAMMA_JUMP = 0.7
-"""‖Δγ‖ of one step against the level of ‖γ‖."""
-
-GAMMA_SHRUNK = 0.6
-"""‖γ‖ against its start, for all normalizers of a network."""
-
-GAMMA_DECAY = 4e-3
-"""Share of γ that weight decay takes in one step."""
-
-GAMMA_TOUCHED = 0.9
-"""‖γ‖ against its start, where the optimizer is known to take that share."""
-
-STATISTICS = 6.0
-"""Factor between the running σ² and that of the batch."""
-
-STATISTICS_STEPS = 40
-"""Steps the running statistics need to arrive."""
-
-STATISTICS_READINGS = 4
-"""Readings in a row that must disagree, while they are on their way."""
-
-STATISTICS_FROZEN = 1
-"""The same for a normalizer that uses them although the network trains."""
-
-STATISTICS_STILL = 20
-"""Readings in a row that do not move the running statistics at all."""
-
+# Factor of the mean of some losses in a row against their level, and how many usual spreads above it
 LOSS_JUMP, LOSS_SPREAD = 1.3, 3.5
-"""Factor of the mean of some losses in a row against their level, and how many usual spreads above it."""
 
+# And at least this part of the loss the run began with: a loss that is nearly zero doubles for no reason
 LOSS_MATERIAL = 0.1
-"""And at least this part of the loss the run began with: a loss that is nearly zero doubles for no reason."""
 
-LOSS_HIGH, LOSS_HIGH_SPREAD = 1.15, 2.0
-"""The same for each of them."""
+LOSS_HIGH, LOSS_HIGH_SPREAD = 1.15, 2.0  # the same two limits for each single loss
+LOSS_READINGS = 4  # high losses in a row before the labels are blamed
 
-LOSS_READINGS = 4
-"""How many in a row."""
-
+# Most steps between readings for the labels to be blamed: in more, the network may have changed and come back
 LOSS_APART = 2
-"""Most steps between readings for the labels to be blamed: in more, the network may have changed and come back."""
 
-LOSS_STEADY = 3.0
-"""Factor within which the network's own numbers must stay for the labels to be the cause."""
+LOSS_STEADY = 3.0  # factor within which the network's own numbers must stay for the labels to be the cause
 
+# Factor of ‖w‖‖∇‖ against its level, and of its share of the network's
 GRADIENT_EXPLODED, GRADIENT_VANISHED = 1e3, 1e-5
-"""Factor of ‖w‖‖∇‖ against its level, and of its share of the network's."""
 
-GRADIENT_READINGS = 3
-"""Readings in a row."""
+GRADIENT_READINGS = 3  # odd readings in a row before an alarm
+CAPACITY_DECADES = 0.5  # decades by which the folded product grows, for each layer in it, within ``MEMORY`` readings
 
-CAPACITY_DECADES = 0.5
-"""Decades by which the folded product grows, for each layer in it, within ``MEMORY`` readings."""
-
+# First readings that are left out: folded gains are found by iterations that take as long to arrive
 CAPACITY_READINGS = 30
-"""First readings that are left out: folded gains are found by iterations that take as long to arrive."""
 
-CAPACITY_STEPS = 200
-"""Steps over which growth is looked at."""
-
-EFFECTIVE_RATE = 1e3
-"""Factor of η/‖w‖² at the same η against its level at the start."""
-
-HALF_LIMIT = 65504.0
-"""Largest number of float16."""
-
-HALF_ROOM = 16.0
-"""A σ closer than this factor to the limit: a few σ out, activations overflow."""
-
-SKIPPED = 10
-"""Steps in a row that a gradient scaler may skip."""
+CAPACITY_STEPS = 200  # steps over which growth is looked at
+EFFECTIVE_RATE = 1e3  # factor of η/‖w‖² at the same η against its level at the start
+HALF_LIMIT = 65504.0  # largest number of float16
+HALF_ROOM = 16.0  # a σ closer than this factor to the limit: a few σ out, activations overflow
+SKIPPED = 10  # steps in a row that a gradient scaler may skip

@@ -13,8 +13,7 @@ from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, ObservedSigma
 from normgauge.monitor.sheet import Sheet
 
-LONG = 4096
-"""Mean length of parts above which each gets a sum of its own."""
+LONG = 4096  # mean length of parts above which each gets a sum of its own
 
 
 class Segments:

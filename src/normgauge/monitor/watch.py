@@ -17,8 +17,7 @@ CAUSES: tuple[type[Sign], ...] = (
     StandsStill,
 )  # fmt: skip
 
-LAST_CAUSES: tuple[type[Sign], ...] = (LabelNoise,)
-"""Causes inferred from nothing else having happened."""
+LAST_CAUSES: tuple[type[Sign], ...] = (LabelNoise,)  # causes inferred from nothing else having happened
 
 SYMPTOMS: tuple[type[Sign], ...] = (SigmaShift, EffectiveRate, Gradients, Capacity)
 

@@ -7,7 +7,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.tried import of_module
-from normgauge.lab.zoo.parts import ChannelRMSNorm
+from normgauge.lab.zoo.parts import ChannelRMSNorm, NormFactory
 
 KINDS = ("batch", "layer", "group", "instance", "rms")
 GROUPS = 8  # of a group normalizer, where not said: small enough for narrow layers, as the zoo's default is
@@ -50,11 +50,8 @@ def _over_features(kind: str, data: Tensor, groups: int | None) -> nn.Module:
     width = data.shape[-1]
     if kind == "instance":
         raise InputError("an instance normalizer on vectors has one number a channel and would return zeros")
-    if kind == "batch":
-        return with_statistics(nn.BatchNorm1d(width), data)
-    if kind == "group":
-        return nn.GroupNorm(group_count(width, groups), width)
-    return nn.LayerNorm(width) if kind == "layer" else nn.RMSNorm(width)
+    norm = NormFactory(kind, "vector", groups=group_count(width, groups))(width)
+    return with_statistics(norm, data) if kind == "batch" else norm
 
 
 def _over_channels(kind: str, data: Tensor, groups: int | None) -> nn.Module:

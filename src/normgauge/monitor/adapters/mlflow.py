@@ -12,8 +12,7 @@ from mlflow.entities import Metric
 from normgauge.core.errors import InputError
 from normgauge.monitor.adapters.scalars import COLUMNS, Scalars, alarm_text
 
-MOST = 1000
-"""Metrics that MLflow takes in one call."""
+MOST = 1000  # metrics that MLflow takes in one call
 
 
 class MlflowSink:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+# The columns logged when none are named; every one is a curve for each layer
 COLUMNS = ("norm_upper", "sigma_min", "scale_free_gradient")
-"""The columns logged when none are named; every one is a curve for each layer."""
 
 LINE = ("loss", "loss_mean", "loss_max", "lr")
 
