@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.instrument.balance import descend
+from normgauge.core.bound import Scope
+from normgauge.instrument.balance import balanced_bound, descend, folded_bound
 from normgauge.instrument.balance.weighted import Weighting
 from normgauge.instrument.measure import gauge
+from normgauge.instrument.session import opened
 
 LN10 = math.log(10)
 TOLERANCE = 1e-3  # decades; what the optimiser is trusted to
@@ -242,3 +244,61 @@ def test_a_large_network_that_nothing_can_lower_keeps_the_folded_bound(monkeypat
     monkeypatch.setattr(descend, "SMALL", 3e6)
     gauge(model, x, scope="global", search=False)
     assert calls.count(True) == 2
+
+
+def corner_net(seed: int, residual: bool) -> nn.Module:
+    """Two hidden units, so that the minimum over the weights is one over a single number."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(seed)
+            self.first, self.second = nn.Linear(3, 2, bias=False), nn.Linear(2, 3, bias=False)
+            nn.init.normal_(self.first.weight[0], std=3.0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.second(self.first(x).relu())
+            return x + h if residual else h
+
+    return Two().double()
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_balanced_bound_is_the_smallest_on_a_grid_of_weights(seed: int, residual: bool) -> None:
+    """min over t of ‖diag(1, t) W₁‖·‖W₂ diag(1, 1/t)‖, by dense norms; the whole of D scales out."""
+    model = corner_net(seed, residual)
+    one, two = (w.detach() for w in (model.first.weight, model.second.weight))
+    scales = torch.logspace(-2, 2, 4001, dtype=torch.float64)
+    d = torch.stack([torch.ones_like(scales), scales], 1)
+    norms = torch.linalg.matrix_norm(d[:, :, None] * one, 2) * torch.linalg.matrix_norm(two / d[:, None], 2)
+    plain = math.log(float(torch.linalg.matrix_norm(one, 2) * torch.linalg.matrix_norm(two, 2)) + residual)
+    best = math.log(float(norms.min()) + residual)
+    with opened(model, torch.randn(2, 3, dtype=torch.float64)) as session:
+        folded, balanced = session.bounds(session.composed(Scope.parse("global")))
+    assert folded.total == pytest.approx(plain, abs=1e-6)
+    assert best - 1e-5 <= balanced.total <= best + 1e-3
+    assert balanced.total < folded.total - 0.01
+
+
+def test_the_fold_behind_fixed_scales_is_one_linear_map() -> None:
+    """Linear and BatchNorm are the linear map diag(γ/√(v+ε)) W: its dense norm is the folded bound."""
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5)).double().eval()
+    for tensor in (model[1].weight.data, model[1].running_var):
+        tensor.uniform_(0.1, 3.0)
+    scale = model[1].weight.detach() / (model[1].running_var + model[1].eps).sqrt()
+    whole = torch.linalg.matrix_norm(scale[:, None] * model[0].weight.detach(), 2)
+    reading = gauge(model, torch.randn(3, 4, dtype=torch.float64), search=False)
+    assert reading.log_folded == pytest.approx(math.log(float(whole)), abs=1e-6)
+    assert reading.log_upper == pytest.approx(reading.log_folded, abs=1e-9)
+
+
+def test_an_infinite_bound_is_left_as_it_is() -> None:
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * x
+
+    with opened(nn.Sequential(nn.Linear(3, 3), Square()), torch.randn(2, 3)) as session:
+        parts = session.composed(Scope.parse("global"))
+        folded = folded_bound(parts)
+        assert folded.total == math.inf and folded.weights == {} and balanced_bound(parts, folded) is folded
