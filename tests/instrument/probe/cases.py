@@ -127,3 +127,7 @@ def relu_mlp() -> nn.Module:
         return nn.Sequential(
             nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)
         ).double()  # fmt: skip
+
+
+def gaussian(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
