@@ -11,11 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.core.errors import UnknownOpError
+from normgauge.core.bound import Scope
+from normgauge.core.errors import RuleError, UnknownOpError
 from normgauge.core.spelled import LN10
+from normgauge.instrument.compose import has_diverged, mixing_step, own_gain
 from normgauge.instrument.measure import gauge, readings
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Context, Flow, Gain, Transfer
+from normgauge.instrument.session import opened
 from normgauge.instrument.trace.step import Step
 from tests.instrument.trace.nets import Net, batch
 
@@ -83,3 +86,86 @@ def test_diverged_networks_are_infinite_never_finite(scope: str) -> None:
             layer.weight.fill_(1e40)
     reading = gauge(model, torch.ones(2, 4, dtype=torch.float64), scope=scope)
     assert reading.log_upper == math.inf and "diverged" in reading.unknown[0].why
+
+
+class Diamond(nn.Module):
+    """x → 2x → (3·, 5·) → sum → 7·: two ways from the input to the output, 2·3·7 and 2·5·7."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = 2 * x
+        return 7 * (3 * h + 5 * h)
+
+
+def test_what_lies_behind_a_value_is_the_sum_over_its_ways_to_the_output() -> None:
+    with opened(Diamond(), batch()) as session:
+        parts = session.composed(Scope.parse("global"))
+    onward = parts.to_output()
+    ways = {value.index: 0.0 for step in parts.trace.steps for value in (*step.inputs, *step.outputs)}
+
+    def walk(index: int, factor: float) -> None:
+        """Every way from the output back, brute force."""
+        ways[index] += factor
+        for step in parts.trace.steps:
+            for out in step.outputs:
+                if out.index == index:
+                    for value, gain in zip(step.inputs, parts.transfers[index].gains, strict=True):
+                        walk(value.index, factor * math.exp(float(gain.log[0])))
+
+    walk(parts.trace.output.index, 1.0)
+    assert len(ways) == 6 and ways[parts.trace.sources[0].index] == pytest.approx(112)
+    for index, total in ways.items():
+        assert float(onward[index].exp()[0]) == pytest.approx(total)
+    assert float(parts.log_upper.exp()[0]) == pytest.approx(112)
+
+
+def test_diverged_means_nan_or_plus_infinity_but_no_mask() -> None:
+    assert has_diverged(torch.tensor([1.0, math.nan])) and has_diverged(torch.tensor([math.inf]))
+    assert has_diverged(torch.tensor([complex(0, math.inf)]))
+    assert not has_diverged(torch.tensor([-math.inf, 2.0])) and not has_diverged(torch.empty(0))
+    assert not has_diverged(torch.tensor([2**62]))
+
+
+def test_a_layers_own_constant_is_its_largest_gain() -> None:
+    one = Gain(torch.tensor([0.5, 2.0], dtype=torch.float64), lo=-1.0)
+    two = Gain(torch.tensor([3.0, 1.0], dtype=torch.float64), lo=0.0)
+    assert (own_gain(Transfer((one,))).lo, own_gain(Transfer((one,))).hi) == (-1.0, 2.0)
+    assert (own_gain(Transfer((one, two))).lo, own_gain(Transfer((one, two))).hi) == (-math.inf, 3.0)
+
+
+class Halved(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda ctx: 0.5, "expected a Transfer with one gain for each input, got float"),
+        (lambda ctx: Transfer((Gain(ctx.log(0.5)),) * 2), "got 2 gains for 1 inputs"),
+        (lambda ctx: ctx.lag(0.5), "raised AttributeError: .*lag.*Mend the rule"),
+    ],
+    ids=["no transfer", "two gains", "a slip"],
+)
+def test_a_mistake_in_a_users_rule_is_told_with_its_place(answer, words) -> None:
+    rules = REGISTRY.extended({Halved: lambda step, incoming, ctx: answer(ctx)})
+    with pytest.raises(RuleError, match=words):
+        gauge(nn.Sequential(Halved()), batch(), rules=rules, search=False)
+
+
+def test_a_rule_that_gives_no_number_is_unknown() -> None:
+    rules = REGISTRY.extended({Halved: lambda step, incoming, ctx: Transfer((Gain(ctx.full(math.nan)),))})
+    reading = gauge(Halved(), batch(), rules=rules, search=False)
+    assert reading.log_upper == math.inf and "gave no number here" in reading.unknown[0].why
+
+
+def test_a_sample_that_moves_with_others_is_seen_at_its_step() -> None:
+    with opened(nn.Sequential(nn.Tanh(), nn.Tanh()).double(), batch()) as session:
+        parts = session.composed(Scope.parse("point"))
+    moved = torch.tensor([True, False, False])
+    first, second = parts.trace.steps
+    same = [(step, [out.tensor.clone() for out in step.outputs]) for step in (first, second)]
+    assert mixing_step(parts, same, moved) is None
+    same[1][1][0][0] += 1.0  # the sample that was moved
+    assert mixing_step(parts, same, moved) is None
+    same[1][1][0][2] += 1e-6
+    assert mixing_step(parts, same, moved) is second

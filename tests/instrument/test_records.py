@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
+from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
+from normgauge.instrument.records import layer_names, published_table, sum_logs, weight_frobenius
+from normgauge.instrument.session import opened
 from normgauge.render.verdict import reading_verdict
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
@@ -65,3 +68,38 @@ def test_loss_constants() -> None:
     base = reading.log_upper / LN10
     assert reading.loss["cross_entropy"] == pytest.approx(base + math.log10(math.sqrt(2)))
     assert reading.loss["l1_sum"] == pytest.approx(base + math.log10(3))
+
+
+def test_the_published_products_are_those_of_the_formulas() -> None:
+    """P_w is the product of spectral norms; Theorem 9 multiplies the normalizers' own constants."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double().eval()
+    norm = model[1]
+    norm.running_var.uniform_(0.2, 2.0), norm.weight.data.uniform_(0.5, 2.0)
+    with opened(model, torch.randn(2, 4, dtype=torch.float64)) as session:
+        table = published_table(session.composed(Scope.parse("global")))
+    maps = [layer.weight.detach() for layer in (model[0], model[3])]
+    spectral = math.prod(float(torch.linalg.matrix_norm(w, 2)) for w in maps)
+    sigma = (norm.running_var + norm.eps).sqrt()
+    assert table["log10_P_w"] == pytest.approx(math.log10(spectral), abs=1e-6)
+    assert table["log10_P_w_frobenius"] == pytest.approx(sum(math.log10(float(w.norm())) for w in maps), abs=1e-6)
+    steepest = float((norm.weight.detach().abs() / sigma).max())
+    assert table["log10_theorem9"] == pytest.approx(math.log10(spectral * steepest), abs=1e-6)
+    assert table["log10_prod_inv_sigma"]["min"] == pytest.approx(-math.log10(float(sigma.min())), abs=1e-6)
+
+
+def test_a_module_that_runs_again_gets_a_number() -> None:
+    layer = nn.Linear(3, 3)
+    with opened(nn.Sequential(layer, nn.Tanh(), layer), torch.randn(2, 3)) as session:
+        names = layer_names(session.composed(Scope.parse("global")))
+    assert list(names.values()) == ["0", "1", "0#2"]
+
+
+def test_infinity_absorbs_in_a_sum_of_logs() -> None:
+    assert sum_logs([1.0, 2.5]) == 3.5 and sum_logs([]) == 0.0
+    assert sum_logs([-math.inf, 2.0]) == -math.inf and sum_logs([-math.inf, math.inf]) == math.inf
+
+
+def test_the_length_of_a_weight() -> None:
+    assert weight_frobenius(torch.tensor([[3.0, 4.0]])) == pytest.approx(math.log(5))
+    assert weight_frobenius(torch.zeros(2, 2)) == -math.inf and weight_frobenius(None) is None
