@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parents[2] / "examples"
 LINES = {
@@ -41,11 +44,29 @@ def test_every_example_is_tested():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(LINES))
-def test_an_example_runs_and_prints_what_it_promises(name, tmp_path):
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch.func's own
+@pytest.mark.parametrize("name", sorted(LINES.keys() - NEEDS.keys()))
+def test_an_example_runs_and_prints_what_it_promises(name, tmp_path, monkeypatch, capsys):
     if name in ("advice", "batchnorm_or_not", "six_symmetries", "who_owns_the_gap"):
         pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install normgauge[data]")
-    for package in NEEDS.get(name, ()):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(FOLDER)  # as for a script
+    monkeypatch.setattr(importlib.import_module("normgauge.instrument.probe.search"), "MOST_STEPS", 64)
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    try:
+        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    finally:  # a script may choose both for its process, which here is everybody's
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        sys.modules.pop("net", None)
+    said = capsys.readouterr().out
+    assert re.search(LINES[name], said), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(NEEDS))
+def test_an_example_with_a_framework_runs_in_a_process_of_its_own(name, tmp_path):
+    for package in NEEDS[name]:  # each keeps settings for its whole process
         pytest.importorskip(package)
     done = subprocess.run(
         [sys.executable, FOLDER / f"{name}.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300

@@ -19,6 +19,8 @@ from normgauge.render.difference import difference_verdict
 from normgauge.render.verdict import reading_verdict
 from tests.instrument.claimed_rules import LOG2, LOG3, Triple, claimed, rule_of
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 
 class Branching(nn.Module):
     """Five times as steep where its input is positive."""
@@ -28,7 +30,7 @@ class Branching(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def refuted() -> ng.Reading:
+def refuted(brief_search: None) -> ng.Reading:
     torch.manual_seed(0)
     return ng.gauge(Triple(), torch.randn(3, 4), scope="ball:0.1", rules=claimed(triple=rule_of(2.0)))
 
@@ -37,7 +39,7 @@ def test_a_slope_above_the_bound_refutes_it_and_both_numbers_are_kept(refuted):
     assert refuted.evidence is ng.Evidence.REFUTED and not refuted.certain
     assert refuted.log_upper == refuted.log_folded == refuted.displacement == math.inf
     assert refuted.log_refuted == pytest.approx(LOG2) and refuted.log_lower == pytest.approx(LOG3)
-    assert all(row["log10_upper"] == math.inf for row in refuted.samples)
+    assert len(refuted.samples) == 3 and all(row["log10_upper"] == math.inf for row in refuted.samples)
     assert all(row["log10_refuted"] == pytest.approx(math.log10(2)) for row in refuted.samples)
     assert set(refuted.loss.values()) == {math.inf}
     data = json.loads(json.dumps(refuted.to_json(), allow_nan=False))
@@ -107,7 +109,9 @@ def test_a_trace_that_is_not_the_model_leaves_no_number():
             with ThreadPoolExecutor(1) as pool:
                 return x + pool.submit(lambda: 100 * x).result()
 
-    for reading in ng.readings(Elsewhere(), torch.randn(4, 3)):
+    found = ng.readings(Elsewhere(), torch.randn(4, 3))
+    assert len(found) == 3
+    for reading in found:
         assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == reading.log_folded == math.inf
         assert reading.unknown and not reading.unbounded and reading.log_refuted is None
         assert all(row["log10_upper"] in (None, math.inf) for row in reading.samples)

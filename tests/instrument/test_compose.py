@@ -44,7 +44,7 @@ def test_unknown_ops_user_rules_and_strict() -> None:
 
     model = nn.Sequential(nn.Linear(3, 3), Odd())
     x = torch.rand(2, 3)
-    reading = gauge(model, x)
+    reading = gauge(model, x, search=False)
     assert reading.log_upper == math.inf and {f.name for f in reading.unknown} == {"1.special_i0e", "1.special_erfcx"}
     with pytest.raises(UnknownOpError, match=r"special_i0e.*special_erfcx"):
         gauge(model, x, strict=True)
@@ -67,15 +67,15 @@ def test_products_are_unbounded_globally_and_fine_elsewhere() -> None:
     gauge(model, x, strict=True, search=False)
 
 
-@pytest.mark.parametrize("scale", [1e15, 1e-30])
+@pytest.mark.parametrize("scale", [1e25, 1e-30])
 def test_extreme_weights(scale: float) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(20)))
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(12)))
     with torch.no_grad():
         for layer in model:
             layer.weight *= scale
-    reading = gauge(model, torch.randn(2, 6), search=False)
-    assert reading.log_upper / LN10 == pytest.approx(20 * math.log10(scale), abs=20)
+    reading = gauge(model, torch.randn(2, 3), search=False)
+    assert reading.log_upper / LN10 == pytest.approx(12 * math.log10(scale), abs=12)
 
 
 @pytest.mark.parametrize("scope", ["point", "global"])
@@ -84,7 +84,7 @@ def test_diverged_networks_are_infinite_never_finite(scope: str) -> None:
     with torch.no_grad():
         for layer in model[:-1]:
             layer.weight.fill_(1e40)
-    reading = gauge(model, torch.ones(2, 4, dtype=torch.float64), scope=scope)
+    reading = gauge(model, torch.ones(2, 4, dtype=torch.float64), scope=scope, search=False)
     assert reading.log_upper == math.inf and "diverged" in reading.unknown[0].why
 
 

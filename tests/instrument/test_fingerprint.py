@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 
+import pytest
 import torch
 from torch import nn
 
@@ -12,6 +13,8 @@ import normgauge as ng
 from normgauge.core import consistency
 from normgauge.instrument.fingerprint import weights_digest
 from normgauge.render.verdict import reading_verdict
+
+pytestmark = pytest.mark.usefixtures("brief_search")
 
 
 # digests

@@ -22,8 +22,8 @@ from normgauge.instrument.slopes import largest_slope
 from tests.instrument.claimed_rules import LOG2, LOG3, Triple, claimed, rule_of
 
 
-def layer_norm_mlp(seed: int) -> nn.Sequential:
-    torch.manual_seed(seed)
+def layer_norm_mlp() -> nn.Sequential:
+    torch.manual_seed(0)
     layers: list[nn.Module] = []
     for _ in range(8):
         linear = nn.Linear(32, 32)
@@ -32,9 +32,8 @@ def layer_norm_mlp(seed: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_scopes_of_a_deep_layer_norm_net(seed: int) -> None:
-    model = layer_norm_mlp(seed)
+def test_scopes_of_a_deep_layer_norm_net() -> None:
+    model = layer_norm_mlp()
     point, ball, everywhere = readings(model, torch.randn(8, 32), ("point", "ball:0.0001", "global"), search=False)
     assert everywhere.log_upper / LN10 > 20
     assert abs(ball.log_upper - point.log_upper) / LN10 < 0.2
@@ -48,15 +47,15 @@ def test_identity_weights_under_batch_norm() -> None:
     for a in (0.1, 1.0, 10.0):
         torch.manual_seed(0)
         layers: list[nn.Module] = []
-        for _ in range(8):
+        for _ in range(3):
             linear = nn.Linear(16, 16, bias=False)
             nn.init.eye_(linear.weight)
             linear.weight.data *= a
             layers += [linear, nn.BatchNorm1d(16, eps=1e-14, momentum=None), nn.ReLU()]
         model = nn.Sequential(*layers).double()
-        model(torch.randn(4096, 16, dtype=torch.float64))
+        model(torch.randn(512, 16, dtype=torch.float64))
         reading = gauge(model, torch.randn(4, 16, dtype=torch.float64), search=False)
-        assert reading.published["log10_P_w"] == pytest.approx(8 * math.log10(a), abs=1e-6)
+        assert reading.published["log10_P_w"] == pytest.approx(3 * math.log10(a), abs=1e-6)
         bounds.append(reading.log_upper)
     assert max(bounds) - min(bounds) < 1e-6
 
@@ -73,8 +72,10 @@ def test_train_mode_measures_the_batch() -> None:
     assert reading.log_lower <= reading.log_upper
 
 
-def test_json_round_trip(tmp_path: object) -> None:
-    reading = gauge(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4), scope="ball:0.5")
+def test_json_round_trip() -> None:
+    reading = gauge(
+        nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4), scope="ball:0.5", search=False
+    )
     again = Reading.from_json(reading.to_json())
     assert again.to_json() == reading.to_json()
 

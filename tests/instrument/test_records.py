@@ -17,6 +17,8 @@ from normgauge.instrument.session import opened
 from normgauge.render.verdict import reading_verdict
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_no_bound_found_is_neither_unknown_nor_a_proof(strict):

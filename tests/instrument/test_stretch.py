@@ -14,6 +14,8 @@ from normgauge.instrument.measure import gauge
 from normgauge.render.verdict import reading_verdict
 from tests.instrument.claimed_rules import Tenth, Triple, claimed, rule_of
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 
 def test_a_slope_above_a_layers_bound_refutes_though_the_total_holds():
     model = nn.Sequential(Triple(), Tenth())

@@ -19,6 +19,8 @@ from torch.nn.utils import parametrizations, parametrize
 from normgauge.core.errors import InputError
 from normgauge.instrument.measure import gauge, readings
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 
 class Fragile(nn.Module):
     """Everything that can be disturbed: statistics, dropout, parametrizations, hooks, ties, flags, plain attributes."""
