@@ -21,7 +21,7 @@ class Fn(nn.Module):
     def __init__(self, name: str, function: Callable[..., Tensor], **constants: Tensor) -> None:
         super().__init__()
         self.name, self.function = name, function
-        self.constants = list(constants)
+        self.constants = tuple(constants)  # so that the module counts as fixed once built and is looked at once
         for key, tensor in constants.items():
             self.register_buffer(key, tensor)
 

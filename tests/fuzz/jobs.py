@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from typing import Any
 
@@ -16,14 +16,17 @@ from tests.fuzz.run import Outcome, fuzz_one
 from tests.fuzz.tracer import Attempt, attack
 from tests.fuzz.tracing import make_subject
 
+CHUNK = 4  # seeds a process takes at once
 
-def shared(work: Callable[[int], Any], seeds: Iterable[int], jobs: int) -> Iterator[Any]:
+
+def shared(work: Callable[[int], Any], seeds: Sequence[int], jobs: int) -> Iterator[Any]:
     """The outcomes in the order of their seeds, from one process or several."""
     if jobs == 1:
         yield from map(work, seeds)
         return
+    jobs = min(jobs, -(-len(seeds) // CHUNK))
     with get_context("spawn").Pool(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.imap(work, seeds, chunksize=4)
+        yield from pool.imap(work, seeds, chunksize=CHUNK)
 
 
 def network(mutate: str | None, seed: int) -> Outcome:

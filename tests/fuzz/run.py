@@ -55,15 +55,12 @@ def fuzz_one(seed: int, registry: Registry = REGISTRY, balance: bool = True, eff
     rng = Random(seed)
     weighed, searched = rng.choice(scopes), rng.choice(scopes)  # what costs most is done in one scope of each network
     found: list[Reading] = []
-    for scope in scopes:
-        case.rewind()
-        options: dict[str, Any] = {
-            "mode": case.mode,
-            "search": False,
-            "rules": registry,
-            "balance": balance and scope == weighed,
-        }
-        found.extend(readings(case.model, case.batch, (scope,), **options))
+    for weigh in (False, True):
+        some = [scope for scope in scopes if weigh == (balance and scope == weighed)]
+        if some:
+            case.rewind()
+            options: dict[str, Any] = {"mode": case.mode, "search": False, "rules": registry, "balance": weigh}
+            found.extend(readings(case.model, case.batch, some, **options))
     for reading in found:
         judge(case, reading, outcome, effort if str(reading.scope) == searched else 0)
     inspect(case, registry, outcome, found)

@@ -60,5 +60,5 @@ def test_the_same_seed_is_the_same_network():
 
 
 def test_processes_share_the_networks():
-    alone, together = ([a.answers for a in shared(partial(awkward, "written"), range(3), jobs)] for jobs in (1, 2))
+    alone, together = ([a.answers for a in shared(partial(awkward, "exchanged"), range(3), jobs)] for jobs in (1, 2))
     assert alone == together and len(alone) == 3

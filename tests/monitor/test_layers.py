@@ -1,9 +1,13 @@
 """Which layers a model has, and by what name."""
 
+from pathlib import Path
+
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+import normgauge as ng
+from normgauge.core import store
 from normgauge.monitor.layers import find_layers, is_norm, plain_name
 
 
@@ -83,3 +87,30 @@ class Positions(nn.Module):
 
 def test_a_parameter_that_may_be_added_has_no_operator_norm() -> None:
     assert roles(Positions()) == {"p": "vector", "W": "matrix"}
+
+
+class Imaginary(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.head = nn.Parameter(1j * torch.randn(6, 8)), nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head((x.to(torch.cfloat) @ self.weight.T).abs())
+
+
+def test_the_monitor_does_not_watch_complex_weights_and_says_so(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Imaginary()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    monitor = ng.Monitor(model, tmp_path, every=1, optimizer=optimizer)
+    for _ in range(2):
+        loss = model(torch.randn(16, 8)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        monitor.step(loss=loss)
+    monitor.close()
+    run = store.read(monitor.path)
+    assert [layer for layer in run.layers if "weight" in layer] == []
+    assert run.series("norm_upper", "head")
+    assert "complex weights are not watched: weight" in (tmp_path / "run.jsonl").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normgauge.advice.thresholds import NOTHING
 from normgauge.advice.view import TraceView
-from normgauge.instrument.rules.neighbours import making_map
+from normgauge.instrument.rules.normalizer import making_map
 from normgauge.instrument.trace.step import Step, Value
 
 DEEPEST = 40  # steps looked at behind a value

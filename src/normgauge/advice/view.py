@@ -15,7 +15,7 @@ from normgauge.advice.thresholds import NOTHING
 from normgauge.core.bound import Scope
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.records import layer_names
-from normgauge.instrument.rules.neighbours import reading_steps
+from normgauge.instrument.rules.normalizer import reading_steps
 from normgauge.instrument.session import Session
 from normgauge.instrument.trace.step import Step, Value
 

@@ -13,8 +13,7 @@ from normgauge.certificates.scores.fold import model_trace
 from normgauge.cli.progress import Report
 from normgauge.core.reading import Reading
 from normgauge.instrument.measure import gauge, readings
-from normgauge.instrument.rules.neighbours import fed_normalizers
-from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.rules.normalizer import Normalizer, fed_normalizers
 from normgauge.instrument.rules.tried import of_module
 from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits, mlp

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.instrument.compose import Composition, compose
 from normgauge.instrument.rules import REGISTRY
+from normgauge.instrument.rules.expand import expansion_of
 from normgauge.instrument.rules.flow import Context, Flow, Transfer
 from normgauge.instrument.trace import record_trace
 
@@ -119,3 +121,41 @@ def check(
         assert found > 0.99 * upper  # a bound of 0.99 times this one would be caught
         assert abs(found - upper) <= SLACK * upper, (found, upper)
     return upper
+
+
+class Called(nn.Module):
+    """A module called in a way of one's own."""
+
+    def __init__(self, module: nn.Module, how: Callable[[nn.Module, Tensor], Any]) -> None:
+        super().__init__()
+        self.module, self.how = module, how
+
+    def forward(self, x: Tensor) -> Any:
+        return self.how(self.module, x)
+
+
+def first(out: Any) -> Any:
+    """The first tensor of nested tuples."""
+    while isinstance(out, tuple):
+        out = out[0]
+    return out
+
+
+def expanded_uppers(module: nn.Module, how: Callable[[nn.Module, Tensor], Any], x: Tensor) -> list[float]:
+    """Bounds at a point, on a small ball and everywhere of a layer measured by its equations.
+
+    Asserts that the equations agree with the layer, that every step has a rule, and that no bound is below the slope.
+    """
+    model = Called(module.double().eval(), how)
+    with sdpa_kernel(SDPBackend.MATH):
+        trace = record_trace(model, (x,), {}, x, lambda out: (first(out), []), REGISTRY.is_leaf, expansion_of)
+        assert trace.steps and not any(step.trouble for step in trace.steps)
+        found = jacobian_norm(lambda x: first(model(x)), x)
+        uppers = []
+        for scope in ("point", "ball:0.02", "global"):
+            parts = compose(trace, REGISTRY, Context(Scope.parse(scope), 1))
+            assert not any(t.unknown for t in parts.transfers.values()), [t.unknown for t in parts.transfers.values()]
+            uppers.append(math.exp(min(float(parts.log_upper), 700.0)))
+    assert found <= uppers[0] * (1 + 1e-9) and uppers[0] <= uppers[1] * (1 + 1e-9)
+    assert uppers[1] < 1e290
+    return uppers

@@ -39,3 +39,15 @@ def test_what_has_no_bound_is_not_a_large_number(function):
 def test_the_range_of_a_logarithm_of_softmax_has_no_end_everywhere():
     _, flow = last(lambda x: torch.log_softmax(x, -1), weight(2, 3))
     assert flow.low.tolist() == [-math.inf]
+
+
+@pytest.mark.parametrize("correction", [0, 1, 3, 3.5, 3.99])
+def test_a_deviation_with_any_correction(correction):
+    upper = check(lambda x: x.std(-1, correction=correction), weight(1, 4))
+    assert upper == pytest.approx(1 / math.sqrt(4 - correction), rel=1e-8)
+
+
+@pytest.mark.parametrize("number", [0.1, 3.3, 1 / 3])
+def test_a_plain_number_keeps_all_its_digits(number):
+    for function in (lambda x: x * number, lambda x: x / (1 / number)):
+        assert number <= bound(function, weight(2, 3)) <= number * (1 + 1e-8)

@@ -9,7 +9,7 @@ from torch import nn
 
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Gain, Transfer
-from normgauge.instrument.rules.registry import Family, Registry
+from normgauge.instrument.rules.registry import Family, Registry, inherits_forward, printable, spellings
 
 
 def one(step, incoming, ctx):
@@ -86,13 +86,46 @@ def test_a_rule_of_ones_own_takes_the_place_of_the_librarys_in_a_new_registry_an
     assert REGISTRY.lookup(nn.ReLU) is before and not REGISTRY.is_own(nn.ReLU)
 
 
+class Same(nn.Linear):
+    pass
+
+
+class Forward(nn.Linear):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Called(nn.Conv2d):
+    def _conv_forward(self, x, weight, bias):
+        return super()._conv_forward(x, 2 * weight, bias)
+
+
+class Looked(nn.Linear):
+    def __getattr__(self, name):
+        return super().__getattr__(name)
+
+
 def test_a_subclass_has_the_rule_only_with_the_forward():
-    class Same(nn.ReLU):
-        pass
+    assert REGISTRY.lookup(Same) is REGISTRY.lookup(nn.Linear) is not None and REGISTRY.is_leaf(Same)
+    for kind in (Forward, Called, Looked, nn.Module):
+        assert REGISTRY.lookup(kind) is None and not REGISTRY.is_leaf(kind)
 
-    class Changed(nn.ReLU):
-        def forward(self, input):
-            return super().forward(input) + 1
 
-    assert REGISTRY.lookup(Same) is REGISTRY.lookup(nn.ReLU) is not None and REGISTRY.is_leaf(Same)
-    assert REGISTRY.lookup(Changed) is None and not REGISTRY.is_leaf(Changed)
+def test_a_forward_that_was_exchanged_is_not_torchs(monkeypatch):
+    assert inherits_forward(nn.ReLU, nn.ReLU)
+    monkeypatch.setattr(F, "relu", lambda x, inplace=False: 2 * x)
+    assert not inherits_forward(nn.ReLU, nn.ReLU)
+
+
+def test_names_are_printed_as_one_writes_them():
+    names = [printable(t) for t in (nn.Linear, F.relu, torch.relu, torch.Tensor.relu, torch.Tensor.T.__get__, Same)]
+    assert names == [
+        "torch.nn.Linear", "torch.nn.functional.relu", "torch.relu", "torch.Tensor.relu", "torch.Tensor.T",
+        f"{__name__}.Same",
+    ]  # fmt: skip
+
+
+def test_spellings_are_found_once_each():
+    found = spellings("softmax", "Softmax")
+    assert nn.Softmax in found and F.softmax in found and torch.Tensor.softmax in found
+    assert len(found) == len(set(found)) and spellings("nothing_like_it") == []

@@ -75,3 +75,8 @@ def test_dropping_everything_is_constant():
 def test_samples_stay_apart():
     x = torch.randn(3, 4).double()
     assert composed(nn.Dropout(0.5), x, "ball:0.1", samples=3).log_upper.shape == (3,)
+
+
+def test_dropout_says_for_which_masks_its_bound_holds():
+    notes = {scope: last(nn.Dropout(0.5), torch.ones(3, 4).double(), scope)[0].note for scope in ("global", "point")}
+    assert "every mask that can" in notes["global"] and "mask drawn" in notes["point"]

@@ -66,3 +66,14 @@ def _draw(rng: random.Random, seed: int) -> tuple[Tensor, ConvSpec]:
     shape = (c_in, c_out // groups, *kernel) if transposed else (c_out, c_in // groups, *kernel)
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return weight, spec
+
+
+def gaussian(*shape: int, seed: int = 0) -> Tensor:
+    """Standard normal entries, the same for the same seed."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def same(size: int, kernel: int = 3, axes: int = 2, stride: int = 1) -> ConvSpec:
+    """Zero padding that keeps the size."""
+    reach = kernel - 1
+    return ConvSpec((size,) * axes, (stride,) * axes, ((reach // 2, reach - reach // 2),) * axes)

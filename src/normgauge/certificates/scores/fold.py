@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from normgauge.certificates.facts.sample import device_of
-from normgauge.instrument.rules.neighbours import fed_normalizers
-from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.rules.normalizer import Normalizer, fed_normalizers
 from normgauge.instrument.rules.tried import of_module
 from normgauge.instrument.session import Options
 from normgauge.instrument.session import trace_call as recorded

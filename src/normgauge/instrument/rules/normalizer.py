@@ -7,6 +7,7 @@ it computes. Everyone who asks whether something normalizes, over what, by which
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.instrument.trace.step import Step, Value
+from normgauge.instrument.trace.step import Step, Trace, Value
 from normgauge.instrument.trace.untouched import default_eps
 
 Arguments = tuple[str, ...]
+IsMap = Callable[[Step], bool]
 
 
 class Torchs(NamedTuple):
@@ -63,6 +65,7 @@ WITHOUT_SPREAD = ("response",)  # kinds that divide by something else than the s
 EPS = 1e-5  # of torch's functions, where none is given
 FLOOR = 1e-12  # of F.normalize
 SEVERAL = -99
+PASSING = ("Dropout", "dropout", "Identity", "contiguous")  # every entry stays in its channel, at its scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +262,25 @@ def _made(kind: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0) 
 def _plain(tensor: Any) -> Tensor | None:
     """A tensor that does not depend on the input."""
     return tensor if isinstance(tensor, Tensor) and not isinstance(tensor, Value) else None
+
+
+def making_map(value: Value, is_map: IsMap) -> Step | None:
+    """The linear map that made a value, also through steps that pass it on; None where something else did."""
+    step = value.step
+    while step is not None and step.kind in PASSING and len(step.inputs) == 1:
+        step = step.inputs[0].step
+    return step if step is not None and len(step.inputs) == 1 and is_map(step) else None
+
+
+def reading_steps(trace: Trace, value: Value) -> list[Step]:
+    """The steps that read a value, each once."""
+    return list({step.index: step for step in trace.consumers.get(value.index, ())}.values())
+
+
+def fed_normalizers(trace: Trace, native: torch.dtype, is_map: IsMap) -> Iterator[tuple[Step, Step, Normalizer]]:
+    """Every linear map whose output a normalizer alone reads: the map, the normalizer's step, and what that is."""
+    for step in trace.steps:
+        form = of_step(step, native)
+        first = None if form is None else making_map(step.inputs[0], is_map)
+        if form is not None and first is not None and reading_steps(trace, first.outputs[0]) == [step]:
+            yield first, step, form

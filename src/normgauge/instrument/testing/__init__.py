@@ -79,21 +79,16 @@ def check_rule(
         AssertionError: saying what was expected, what was found, in which scope and at which point.
         RuleError: when a rule of the user's raises an error of its own.
     """
-    bench = make_bench(target, inputs, mode, seed)
+    bench, options = make_bench(target, inputs, mode, seed), Options(mode, search=False, rules=rules)
+    bench.rewind()
+    with opened(bench.model, bench.x, options) as session:
+        tried = [_audited(bench, Scope.parse(scope), session) for scope in scopes]
+    bench.rewind()
     shares: dict[str, float] = {}
-    for scope in scopes:
-        options = [Options(mode, balance=balanced, search=False, rules=rules) for balanced in (False, True)]
-        bench.rewind()
-        with opened(bench.model, bench.x, options[0]) as session:
-            tried = _audited(bench, Scope.parse(scope), session)
-        bench.rewind()
-        pair = [measured(bench.model, bench.x, (scope,), chosen)[0] for chosen in options]
-        for reading in pair:
-            _consistent(reading, unknown)
-        if pair[1].log_upper > pair[0].log_upper + SLACK:
-            raise AssertionError(f"{scope}: expected balancing to lower {pair[0].log_upper}, got {pair[1].log_upper}")
+    for scope, points, reading in zip(scopes, tried, measured(bench.model, bench.x, scopes, options), strict=True):
+        _consistent(reading, unknown)
         with untouched(bench.model, torch.float64, bench.x.device, mode == "train", bench.x.dtype):
-            shares[scope] = _attacked(bench, pair[1], tried)
+            shares[scope] = _attacked(bench, reading, points)
     least = 0.999 if attained is True else float(attained)
     for scope, share in shares.items():
         if 0 < share < least:
@@ -147,6 +142,10 @@ def _consistent(reading: Reading, unknown: bool) -> None:
     if reading.evidence is Evidence.REFUTED or reading.log_lower > reading.log_upper + SLACK:
         raise AssertionError(
             f"{reading.scope}: lower {reading.log_lower} above upper {reading.log_upper} (natural logs)"
+        )
+    if reading.log_upper > reading.log_folded + SLACK:
+        raise AssertionError(
+            f"{reading.scope}: expected balancing to lower {reading.log_folded}, got {reading.log_upper}"
         )
     for row in reading.layers:
         if row.gain.lo > row.gain.hi + SLACK:

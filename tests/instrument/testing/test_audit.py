@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.core.errors import NotCovered, RuleError
 from normgauge.instrument.rules.flow import Gain, Transfer, apply_gain
 from normgauge.instrument.testing import check_rule
 
@@ -165,77 +163,3 @@ def test_a_forgotten_middle_is_named():
 
     with pytest.raises(AssertionError, match=r"the rule user\.rule states high: expected at most 0\.01, got 0\.\d+"):
         check_rule(Half, (3, 4), rules=ng.REGISTRY.extended({Half: rule}))
-
-
-class Squash(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = 3.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * F.softsign(x)
-
-
-def with_typo(step, incoming, ctx):
-    return Transfer((Gain(ctx.log(step.module.sclae)),))
-
-
-def with_wrong_name(step, incoming, ctx):
-    return Transfer((Gain(ctx.log(scale)),))  # noqa: F821
-
-
-def with_wrong_call(step, incoming, ctx):
-    return Transfer((Gain(ctx.full()),))
-
-
-@pytest.mark.parametrize(
-    "run", [lambda r: check_rule(Squash, (2, 3), rules=r), lambda r: gauged(r)], ids=["check", "gauge"]
-)
-@pytest.mark.parametrize(
-    ("rule", "kind"), [(with_typo, AttributeError), (with_wrong_name, NameError), (with_wrong_call, TypeError)]
-)
-def test_a_slip_in_a_rule_raises_its_own_error(run, rule, kind):
-    with pytest.raises(RuleError, match=rf"user\.{rule.__name__} at .*Squash.* raised {kind.__name__}") as caught:
-        run(ng.REGISTRY.extended({Squash: rule}))
-    assert isinstance(caught.value.__cause__, kind)
-
-
-def gauged(rules):
-    return ng.gauge(nn.Sequential(nn.Linear(3, 3), Squash()), torch.ones(2, 3), rules=rules)
-
-
-@pytest.mark.parametrize(
-    ("made", "said"), [(None, "got NoneType"), (Transfer(()), "got 0 gains for 1 inputs")], ids=["nothing", "no gains"]
-)
-def test_a_rule_that_returns_something_else_is_told(made, said):
-    def rule(step, incoming, ctx):
-        return made
-
-    with pytest.raises(RuleError, match=said):
-        gauged(ng.REGISTRY.extended({Squash: rule}))
-
-
-def refusing(step, incoming, ctx):
-    raise NotCovered("only for images")
-
-
-def saying_unknown(step, incoming, ctx):
-    return Transfer((Gain(ctx.full(math.inf)),), unknown="only for images")
-
-
-@pytest.mark.parametrize("rule", [refusing, saying_unknown])
-def test_a_rule_may_refuse(rule):
-    reading = gauged(ng.REGISTRY.extended({Squash: rule}))
-    assert reading.evidence == "unknown" and reading.log_upper == math.inf
-    assert ["only for images" in f.why for f in reading.unknown] == [True]
-
-
-def test_a_rule_of_the_library_refuses_as_before():
-    """What the library's own rule does not cover is unknown, with the error's name, also when a user's rule asks it."""
-
-    def broken(step, incoming, ctx):
-        known = ng.REGISTRY.lookup(nn.LayerNorm)
-        return known.function(step, incoming, ctx)
-
-    reading = gauged(ng.REGISTRY.extended({Squash: broken}))
-    assert "does not cover this use (TypeError" in reading.unknown[0].why

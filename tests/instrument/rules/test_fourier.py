@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.core import store
 
 
 class Does(nn.Module):
@@ -96,30 +95,3 @@ def test_a_rule_for_real_numbers_is_not_used_for_complex_ones(function):
     reading = ng.gauge(Does(function), torch.randn(3, 4).double(), search=False)
     assert reading.log_upper == math.inf
     assert any("complex" in finding.why for finding in reading.unknown)
-
-
-class Imaginary(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.head = nn.Parameter(1j * torch.randn(6, 8)), nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head((x.to(torch.cfloat) @ self.weight.T).abs())
-
-
-def test_the_monitor_does_not_watch_complex_weights_and_says_so(tmp_path):
-    torch.manual_seed(0)
-    model = Imaginary()
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    monitor = ng.Monitor(model, tmp_path, every=1, optimizer=optimizer)
-    for _ in range(2):
-        loss = model(torch.randn(16, 8)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        monitor.step(loss=loss)
-    monitor.close()
-    run = store.read(monitor.path)
-    assert [layer for layer in run.layers if "weight" in layer] == []
-    assert run.series("norm_upper", "head")
-    assert "complex weights are not watched: weight" in (tmp_path / "run.jsonl").read_text(encoding="utf-8")

@@ -1,0 +1,74 @@
+"""Twisted circulants, built densely: their blocks have the same singular values, and the layer is a crop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from normgauge.instrument.spectral.conv_operator import ConvSpec
+from normgauge.instrument.spectral.symbol import Twist, circulant_sizes, frequencies, symbol
+from tests.instrument.spectral.conv_truth import gaussian, true_log_norm
+
+CPU = torch.device("cpu")
+LAYERS = [
+    (gaussian(2, 3, 3), ConvSpec((5,), padding=((1, 1),))),
+    (gaussian(3, 2, 2), ConvSpec((6,), (2,), ((0, 1),), (2,))),
+    (gaussian(2, 1, 2, 3), ConvSpec((3, 4), (1, 2), ((1, 0), (1, 1)))),
+    (gaussian(4, 1, 3), ConvSpec((4,), (3,), ((2, 1),), groups=2)),
+]
+
+
+def dense_circulant(weight: Tensor, spec: ConvSpec, twist: Twist) -> Tensor:
+    """Every output of the circulant, entry by entry: wrapping around an odd axis changes the sign."""
+    coarse = [n // s for n, s in zip(twist.sizes, spec.stride, strict=True)]
+    per_out, per_in = weight.shape[0] // spec.groups, weight.shape[1]
+    matrix = torch.zeros(weight.shape[0], *coarse, per_in * spec.groups, *twist.sizes, dtype=torch.float64)
+    for out in range(weight.shape[0]):
+        for place in itertools.product(*map(range, coarse)):
+            for tap in itertools.product(*map(range, weight.shape[2:])):
+                sign, cell = 1.0, []
+                for i, t, s, d, (left, _), n, odd in zip(
+                    place, tap, spec.stride, spec.dilation, spec.padding, twist.sizes, twist.odd, strict=True
+                ):
+                    turns, at = divmod(i * s + t * d - left, n)
+                    sign *= (-1.0) ** (odd * turns)
+                    cell.append(at)
+                first = out // per_out * per_in
+                matrix[(out, *place, slice(first, first + per_in), *cell)] += sign * weight[(out, slice(None), *tap)]
+    return matrix.reshape(weight.shape[0] * math.prod(coarse), -1)
+
+
+@pytest.mark.parametrize("layer", range(len(LAYERS)))
+@pytest.mark.parametrize("odd", [0, 1])
+def test_the_blocks_have_the_circulants_singular_values(layer: int, odd: int) -> None:
+    weight, spec = LAYERS[layer]
+    twist = Twist(circulant_sizes(spec.reach(weight), spec, spec.output_size(weight)), (odd,) * spec.axes)
+    found = symbol(weight, spec, frequencies(twist, spec.stride, CPU))
+    sizes = torch.linalg.svdvals(found.blocks)
+    each = found.pairs.long()[:, None, None].expand(sizes.shape)
+    every = sizes.flatten().repeat_interleave(each.flatten()).sort().values
+    wanted = torch.linalg.svdvals(dense_circulant(weight, spec, twist)).sort().values
+    count = min(len(every), len(wanted))
+    torch.testing.assert_close(every[-count:], wanted[-count:], rtol=1e-9, atol=1e-9)
+    assert float(every[: len(every) - count].sum()) == pytest.approx(0.0, abs=1e-9)
+    assert float(sizes.max()) >= math.exp(true_log_norm(weight, spec)) * (1 - 1e-12)
+    assert 0 < found.error < 1e-10
+
+
+def test_sizes_are_the_smallest_multiples_of_the_stride_that_leave_room() -> None:
+    spec = ConvSpec((5,), (2,), ((1, 1),))
+    assert circulant_sizes((2,), spec, (3,)) == (6,)
+    assert circulant_sizes((2,), ConvSpec((5,), padding=((1, 1),)), (5,)) == (6,)
+    assert circulant_sizes((2,), ConvSpec((5,), padding=((1, 1),), padding_mode="circular"), (5,)) == (5,)
+
+
+def test_one_frequency_of_each_pair_is_walked() -> None:
+    for sizes, odd in itertools.product(((6,), (7,), (4, 5)), (0, 1)):
+        twist = Twist(sizes, (odd,) * len(sizes))
+        waves = frequencies(twist, (1,) * len(sizes), CPU)
+        pairs = symbol(gaussian(1, 1, *(2,) * len(sizes)), ConvSpec(sizes), waves).pairs
+        assert int(pairs.sum()) == math.prod(sizes)
