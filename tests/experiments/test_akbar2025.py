@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing.dummy
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -209,9 +211,14 @@ def test_units_that_are_there_are_not_run_again(slice_folder: Path, capsys: pyte
     assert capsys.readouterr().out.splitlines() == ["plane/base", "plane/lr-matched"]
 
 
-def test_a_unit_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_unit_that_fails_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = plan.select(plan.load("tiny"), ["depth/activation-linear"])[0]
     bad = plan.Unit("depth", "bad", {})
+    # threads for processes: what a process is given must be picklable, the rest is the same
+    assert pickle.loads(pickle.dumps((run._one, good)))[1] == good
+    monkeypatch.setattr(run.multiprocessing, "get_context", lambda kind: multiprocessing.dummy)
     assert run.launch([bad, good], tmp_path, 1, 2) == 1
     said = capsys.readouterr().out
     assert "depth/bad: failed: KeyError" in said and run.done(good, tmp_path, 1) and not run.done(good, tmp_path, 2)

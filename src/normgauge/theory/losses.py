@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgauge.geometry.dynamics.sphere import angle
 from normgauge.theory.draw import RandomDraw
 from normgauge.theory.jacobians import jacobian
 
@@ -34,8 +35,7 @@ def vector_length(tensor: Tensor) -> float:
 
 def vector_angle(a: Tensor, b: Tensor) -> float:
     """The angle between two vectors, exact for small ones too."""
-    u, v = a.detach() / a.norm(), b.detach() / b.norm()
-    return 2.0 * math.atan2(float((u - v).norm()), float((u + v).norm()))
+    return float(angle(a.detach(), b.detach()))
 
 
 def flatten_tensors(*tensors: Tensor) -> Tensor:

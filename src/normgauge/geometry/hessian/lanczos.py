@@ -131,7 +131,6 @@ def eigenvalues(
     tolerance: float = 1e-6,
     products: int = PRODUCTS,
     seed: int = 0,
-    start: Tensor | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Ritz, LanczosBasis]:
     """The largest and smallest eigenvalues, counted algebraically.
@@ -143,7 +142,6 @@ def eigenvalues(
         tolerance: relative error asked of each; a value that is tiny beside the largest one is held to 1e-3 of it.
         products: at most so many products.
         seed: of the starting vector.
-        start: the starting vector, where one is known.
         progress: called with the fraction done.
 
     Returns:
@@ -151,7 +149,7 @@ def eigenvalues(
     """
     generator = torch.Generator().manual_seed(seed)
     most = max(BASIS, 3 * (top + bottom))
-    krylov = LanczosBasis(operator, gaussian(operator, generator) if start is None else start, generator, most)
+    krylov = LanczosBasis(operator, gaussian(operator, generator), generator, most)
     return solve(krylov, top, bottom, tolerance=tolerance, products=products, progress=progress), krylov
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -83,13 +83,14 @@ def landscape(
         raise InputError(f"steps: expected positive learning rates, got {list(steps)}")
     setting = Setting.of(model, loss, batches, **options)
     start, gradient = loss_and_gradient(setting)
-    length = parameter_norm(gradient)
+    before = joined(gradient, gradient)
+    length = float(before.norm())
     if length == 0.0:
         raise InputError("the gradient is zero: there is no direction to walk along")
     points = []
     for step in steps:
         here, there = loss_and_gradient(setting, {name: -step * value for name, value in gradient.items()})
-        change = parameter_norm(minus(there, gradient))
+        change = float((joined(there, gradient) - before).norm())
         points.append(LandscapePoint(step, here, change, change / (step * length)))
     return Landscape(start, length, tuple(points), setting.notes)
 
@@ -147,20 +148,15 @@ def covariate_shift(
     rows, earlier = [], list(groups[0][1])
     for layer, names in groups[1:]:
         _, after = loss_and_gradient(setting, {name: steps[name] for name in earlier if name in steps})
-        rows.append(_row(layer, {n: before[n] for n in names}, {n: after[n] for n in names}))
+        rows.append(_row(layer, joined(before, names), joined(after, names)))
         earlier += names
     return tuple(rows)
 
 
-def _row(layer: str, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Shift:
-    change, lengths = parameter_norm(minus(after, before)), (parameter_norm(before), parameter_norm(after))
-    product = lengths[0] * lengths[1]
-    return Shift(
-        layer,
-        change,
-        change / lengths[0] if lengths[0] else 0.0,
-        min(1.0, max(-1.0, parameter_dot(before, after) / product)) if product else 1.0,
-    )
+def _row(layer: str, before: Tensor, after: Tensor) -> Shift:
+    change, length, product = (float(n) for n in ((after - before).norm(), before.norm(), before.norm() * after.norm()))
+    cosine = min(1.0, max(-1.0, float(before @ after) / product)) if product else 1.0
+    return Shift(layer, change, change / length if length else 0.0, cosine)
 
 
 def loss_and_gradient(setting: Setting, shift: Mapping[str, Tensor] | None = None) -> tuple[float, dict[str, Tensor]]:
@@ -184,16 +180,6 @@ def loss_and_gradient(setting: Setting, shift: Mapping[str, Tensor] | None = Non
     return loss, total
 
 
-def parameter_norm(values: Mapping[str, Tensor]) -> float:
-    """The Euclidean norm over all parameters."""
-    return float(sum(float(value.double().square().sum()) for value in values.values())) ** 0.5
-
-
-def minus(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """a − b by parameter."""
-    return {name: value - b[name] for name, value in a.items()}
-
-
-def parameter_dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
-    """The inner product over all parameters."""
-    return float(sum(float((value.double() * b[name].double()).sum()) for name, value in a.items()))
+def joined(values: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    """Some tensors as one vector in float64."""
+    return torch.cat([values[name].double().reshape(-1) for name in names])

@@ -228,14 +228,10 @@ def noise_accuracy(
 def _accuracy(setting: Setting, sigma: float, draw: int) -> tuple[float, float]:
     """Accuracy and mean margin of one disturbed network."""
     with setting.lent(), torch.no_grad():
-        _disturb(setting, sigma, draw)
+        generator = torch.Generator().manual_seed(1000003 * setting.seed + draw)
+        for parameter in setting.model.parameters():
+            z = torch.randn(parameter.shape, generator=generator).to(parameter)
+            parameter.add_(z * (sigma * parameter.norm() / math.sqrt(parameter.numel())))
         data = [cast_tree(batch, setting.dtype, setting.device) for batch in setting.batches]
         joined = torch.cat([setting.call(setting.model, batch)[1] for batch in data])
     return float((joined > 0).double().mean()), float(joined.double().mean())
-
-
-def _disturb(setting: Setting, sigma: float, draw: int) -> None:
-    generator = torch.Generator().manual_seed(1000003 * setting.seed + draw)
-    for parameter in setting.model.parameters():
-        z = torch.randn(parameter.shape, generator=generator).to(parameter)
-        parameter.add_(z * (sigma * parameter.norm() / math.sqrt(parameter.numel())))

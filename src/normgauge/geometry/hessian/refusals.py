@@ -27,8 +27,7 @@ NUMBERS = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool_
 
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """w = g v/‖v‖ with the norm over all dimensions but ``dim``; −1 for all of them."""
-    others = [d for d in range(v.ndim) if dim == -1 or d != dim % v.ndim]
-    return v * (g / torch.linalg.vector_norm(v, dim=others, keepdim=True)) if others else v * (g / v.abs())
+    return v * (g / torch.norm_except_dim(v, 2, dim))
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:

@@ -66,7 +66,7 @@ def estimate_trace(
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, list[float]] = {name: [] for name in ("", *parts)}
     for i in range(samples):
-        z = signs(operator, generator)
+        z = (torch.randint(0, 2, (operator.size,), generator=generator) * 2 - 1).to(operator.device, operator.dtype)
         left = z * (operator.hvp(z) - (small @ (basis @ z)) @ basis)
         found[""].append(_sum(left))
         for name, where in parts.items():
@@ -75,11 +75,6 @@ def estimate_trace(
             progress((i + 1) / samples)
     whole = _estimate(found[""], _sum(exact))
     return whole, {name: _estimate(found[name], _sum(exact[where])) for name, where in parts.items()}
-
-
-def signs(operator: Operator, generator: torch.Generator) -> Tensor:
-    """A vector of random signs."""
-    return (torch.randint(0, 2, (operator.size,), generator=generator) * 2 - 1).to(operator.device, operator.dtype)
 
 
 def _sum(values: Tensor) -> float:
@@ -128,7 +123,7 @@ def spectral_density(
         The nodes and weights of the quadrature, and the outliers counted.
     """
     spikes = [] if known is None else known.values.tolist()
-    inner: Operator = operator if known is None else _deflated(operator, known.vectors)
+    inner = operator if known is None else _deflated(operator, known.vectors)
     generator = torch.Generator().manual_seed(seed)
     nodes: list[float] = []
     weights: list[float] = []

@@ -85,7 +85,7 @@ def curvature(
     if top < 1:
         raise InputError(f"top: expected at least 1 eigenvalue, got {top}")
     begun = time.process_time()
-    stage = partial(_stage, progress)
+    stage = partial(partial, progress or _silent)  # a callback for each stage
     data = as_batches(batches)
     product = Product(model, loss, data, objective=objective, mode=mode, dtype=dtype, keep=keep, seed=seed)
     made: dict[str, int] = {}
@@ -99,7 +99,8 @@ def curvature(
     bottom = solve(krylov, 0, 1, tolerance=ROUGH, products=SEARCH, progress=stage("smallest eigenvalue"))
     booked("smallest")
     blocks = by_layer(product.names)
-    parts = {name: _where(product, names) for name, names in blocks.items()}
+    places = torch.arange(product.size, device=product.device)
+    parts = {layer: torch.cat([places[product.blocks[name]] for name in names]) for layer, names in blocks.items()}
     total, each = estimate_trace(product, samples, krylov=krylov, parts=parts, seed=seed + 1, progress=stage("trace"))
     booked("trace")
     sharp, _ = eigenvalues(scale_free(product), 1, tolerance=ROUGH * tolerance**0.5, seed=seed + 2)
@@ -139,25 +140,18 @@ def curvature(
     )
 
 
-def _stage(report: Report | None, name: str) -> Callable[[float], None] | None:
-    """A callback for one stage."""
-    return None if report is None else partial(report, name)
-
-
-def _where(product: Product, names: tuple[str, ...]) -> Tensor:
-    places = [product.blocks[name] for name in names]
-    return torch.cat([torch.arange(place.start, place.stop, device=product.device) for place in places])
+def _silent(stage: str, fraction: float) -> None:
+    """Say nothing of how far it is."""
 
 
 def _block_tops(
-    product: Product, blocks: Mapping[str, tuple[str, ...]], seed: int, report: Callable[[float], None] | None
+    product: Product, blocks: Mapping[str, tuple[str, ...]], seed: int, report: Callable[[float], None]
 ) -> dict[str, Eigenvalue]:
     found = {}
     for i, (name, names) in enumerate(blocks.items()):
         pair, _ = eigenvalues(product.block(names), 1, tolerance=ROUGH, products=SEARCH, seed=seed)
         found[name] = pair.eigenvalue(0)
-        if report is not None:
-            report((i + 1) / len(blocks))
+        report((i + 1) / len(blocks))
     return found
 
 

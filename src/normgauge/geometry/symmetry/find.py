@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,7 +132,8 @@ def analysed(
         progress("equations", 0.3)
         labels = label_graph(graph, strict)
         solution = labels.torus.solve()
-        eps = epsilons(model, live)
+        own = {id(variance): eps for _, variance, eps in running_moments(model)}
+        eps = {name: own[id(tensor)] for name, tensor in live.items() if id(tensor) in own}
         generators = [
             *rescaling.rescalings(labels, solution, eps),
             *shifting.bias_shifts(labels),
@@ -276,9 +277,3 @@ def check_memory(model: nn.Module) -> None:
             raise InputError(
                 f"{first} and {second} share memory; give one of them a copy, or tie them as one parameter"
             )
-
-
-def epsilons(model: nn.Module, live: Mapping[str, Tensor]) -> dict[str, float]:
-    """The ε that belongs to every running variance."""
-    eps = {id(variance): eps for _, variance, eps in running_moments(model)}
-    return {name: eps[id(tensor)] for name, tensor in live.items() if id(tensor) in eps}

@@ -45,13 +45,8 @@ def with_computed(state: State, normed: Normed) -> dict[str, Tensor]:
     """The state and every w."""
     whole = dict(state)
     for name, (direction, length, dim) in normed.items():
-        whole[name] = state[length] * state[direction] / slice_norms(state[direction], dim)
+        whole[name] = state[length] * state[direction] / torch.norm_except_dim(state[direction], 2, dim)
     return whole
-
-
-def slice_norms(v: Tensor, dim: int) -> Tensor:
-    """‖v‖ along all dimensions but ``dim``."""
-    return v.square().sum([d for d in range(v.ndim) if d != dim], keepdim=True).sqrt()
 
 
 def with_normed(generator: Generator, normed: Normed) -> Generator:
@@ -74,8 +69,8 @@ def write_back(state: State, parts: tuple[str, str, int], weight: Tensor, unit: 
     """Direction and length of a moved weight; the direction keeps its length, or gets ``unit`` length."""
     direction, length, dim = parts
     sign = torch.where(state[length] < 0, -1.0, 1.0)
-    size = slice_norms(weight, dim)
-    kept = torch.ones_like(size) if unit else slice_norms(state[direction], dim)
+    size = torch.norm_except_dim(weight, 2, dim)
+    kept = torch.ones_like(size) if unit else torch.norm_except_dim(state[direction], 2, dim)
     return {length: sign * size, direction: sign * weight * kept / size}
 
 

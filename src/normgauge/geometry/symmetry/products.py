@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import torch
@@ -171,18 +172,13 @@ def reduced(labels: Labels, node: Node) -> None:
     if isinstance(node.arg(1), GraphValue):
         labels.refuse(node)
         return
-    pooled = "pool" in node.op or "upsample" in node.op
-    dims = _spatial(node) if pooled else _dims(node, given.ndim)
+    pooled = "pool" in node.op or "upsample" in node.op  # over as many dimensions as its name says
+    dims = tuple(range(-int(re.sub(r"\D", "", node.op)), 0)) if pooled else _dims(node, given.ndim)
     result = labels.torus.along(given, tuple(d % given.ndim for d in dims), keepdim=True) if given.ndim else given
     labels.fixed(node)
     if REDUCTIONS[node.op] != 1.0:
         result = labels.torus.combine([(REDUCTIONS[node.op], result)])
     labels.give(node, result if pooled or node.op == "cumsum" else result.reshape(node.outputs[0].shape))
-
-
-def _spatial(node: Node) -> tuple[int, ...]:
-    """The dimensions a pooling goes over, from its name."""
-    return tuple(range(-int(next(c for c in node.op if c.isdigit())), 0))
 
 
 def _dims(node: Node, ndim: int) -> tuple[int, ...]:

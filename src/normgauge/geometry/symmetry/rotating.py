@@ -49,7 +49,9 @@ def stream_rotations(labels: Labels) -> Iterator[Generator]:
             if rotated.count:
                 yield matrix_family("rotation of what is normalized, undone by what reads it", [rotated])
         if stream.normals and stream.direct and all(n.centres for n in stream.normals):
-            yield matrix_family("mixed into the mean that a normalizer takes off", [_sheared(stream.width, parts)])
+            # h → (I + 1wᵀ)h: every row of the exponent is the same
+            shear = MovedChannels(stream.width, lambda w: (w / len(w)).expand(len(w), len(w)), parts)
+            yield matrix_family("mixed into the mean that a normalizer takes off", [shear])
 
 
 def _rotated(stream: Stream, parts: list[Part]) -> MovedChannels:
@@ -65,11 +67,6 @@ def _rotated(stream: Stream, parts: list[Part]) -> MovedChannels:
     upper = torch.triu_indices(basis.shape[1], basis.shape[1], 1)
     planes = turned_channels(basis.shape[1], upper[1], upper[0], parts)
     return MovedChannels(planes.count, lambda numbers: basis @ planes.exponent(numbers) @ basis.T, parts)
-
-
-def _sheared(width: int, parts: list[Part]) -> MovedChannels:
-    """h → (I + 1wᵀ)h: every row of the exponent is the same."""
-    return MovedChannels(width, lambda numbers: (numbers / width).expand(width, width), parts)
 
 
 def complement(width: int) -> Tensor:

@@ -20,7 +20,10 @@ from normgauge.instrument.rules.expand import expansion_of
 from normgauge.instrument.trace.inputs import Call, pick_output
 from normgauge.instrument.trace.untouched import iterates
 
-EPS_AT = {"native_layer_norm": 4, "native_group_norm": 7, "native_batch_norm": 7, "_fused_rms_norm": 3}
+EPS_AT = {
+    "native_layer_norm": 4, "native_group_norm": 7, "native_batch_norm": 7, "_native_batch_norm_legit": -1,
+    "_fused_rms_norm": 3,
+}  # fmt: skip
 NOTHING = 1e-40  # small enough not to matter, large enough not to divide by zero
 EXACT = 1e-9  # largest relative change of the output for a symmetry, in float64 and without ε
 
@@ -44,20 +47,13 @@ class WithoutEps(TorchDispatchMode):
         name = func.overloadpacket.__name__
         self.count += 1
         changed = list(args)
-        if name == "native_batch_norm" and not args[5]:
-            pass  # a frozen variance takes its ε along
-        elif name in EPS_AT and len(args) > EPS_AT[name]:
+        frozen = name == "native_batch_norm" and not args[5]  # its variance takes its ε along
+        if name in EPS_AT and not frozen and len(args) > EPS_AT[name]:
             changed[EPS_AT[name]] = NOTHING
-        elif name == "_native_batch_norm_legit":
-            changed[-1] = NOTHING
         elif self.count in self.calls:
-            changed = [NOTHING if _is_eps(a) else a for a in args]
+            numbers = [isinstance(a, int | float) or (isinstance(a, Tensor) and a.numel() == 1) for a in args]
+            changed = [NOTHING if one and is_eps(float(a)) else a for a, one in zip(args, numbers, strict=True)]
         return func(*changed, **(kwargs or {}))
-
-
-def _is_eps(given: Any) -> bool:
-    number = isinstance(given, int | float) or (isinstance(given, Tensor) and given.numel() == 1)
-    return number and is_eps(float(given))
 
 
 class WeightTrial:

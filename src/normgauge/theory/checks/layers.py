@@ -8,34 +8,23 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from normgauge.core.bound import Scope
 from normgauge.core.claim import Comparison
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.session import Options, opened
+from normgauge.instrument.testing.bench import OneStep
 from normgauge.theory.claim import Found, expect_below, expect_change, expect_equal, expect_fact
 from normgauge.theory.draw import RandomDraw
 from normgauge.theory.jacobians import jacobian, spectral_norm
 from normgauge.theory.nets import BatchNormNet, Map, eye, ones
 
 
-class Does(nn.Module):
-    """A function of a batch as a module."""
-
-    def __init__(self, function: Map) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The function of x."""
-        return self.function(x)
-
-
 def upper(function: Map, x: Tensor, scope: str = "global", mode: str = "eval") -> float:
     """The bound that the rules give for a function of a batch, around one sample x."""
     asked = Scope.parse(scope)
-    with opened(Does(function), x[None], Options(mode)) as session:
+    with opened(OneStep(function), x[None], Options(mode)) as session:
         return math.exp(float(session.composed(asked).log_upper))
 
 
@@ -310,7 +299,7 @@ def balanced(draw: RandomDraw) -> Found:
     a, b = draw.uniform(2, draw.integer(2, 6), low=0.3, high=3.0)
     t = 10 ** torch.linspace(-1, 1, len(a), dtype=torch.float64)  # t² spans more than a/b can: never balanced by chance
     first, last = (t * a)[:, None], (b / t)[None]
-    net = Does(lambda x: F.linear(torch.relu(F.linear(x, first)), last))
+    net = OneStep(lambda x: F.linear(torch.relu(F.linear(x, first)), last))
     reading, exact = gauge(net, ones(1, 1), search=False), math.log10(float(a @ b))
     yield expect_equal(
         "log10 of the balanced bound, rescaled", reading.log10_upper, predicted=exact, scale=1.0, rel=2e-3

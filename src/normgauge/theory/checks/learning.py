@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from normgauge.certificates.bounds.cells import tau_published, tau_variation
 from normgauge.core.claim import Curve
 from normgauge.lab.zoo import resnet18
+from normgauge.theory.checks.normalizers import spread as root_variance
 from normgauge.theory.claim import (
     Found,
     expect_below,
@@ -30,10 +31,6 @@ from normgauge.theory.nets import EPS, BatchNormNet, eye, ones
 def spread(x: Tensor) -> float:
     """The mean distance of two rows."""
     return float((x[:, None] - x).norm(dim=-1).mean())
-
-
-def deviation(x: Tensor, eps: float = EPS) -> float:
-    return math.sqrt(float(x.var(correction=0)) + eps)
 
 
 def t20(draw: RandomDraw) -> Found:
@@ -296,17 +293,19 @@ def ln(draw: RandomDraw) -> Found:
         ("LN at equal entries", 1, ones(n)),
     ):
         x[0] = x[1:n].mean()
-        found = grouped(x, count, F.one_hot(torch.tensor(0), len(x)).double()) * deviation(x[:n])
+        found = grouped(x, count, F.one_hot(torch.tensor(0), len(x)).double()) * root_variance(x[:n], EPS)
         yield expect_exceeded(f"σ_ε‖J‖ for γ = e₁, {name}", found, published=1 - 1 / n)
         yield expect_equal("the same", found, predicted=math.sqrt(1 - 1 / n))
     x, gamma = draw.normal(n), draw.normal(n)
-    yield expect_below("‖J‖ for any γ", grouped(x, 1, gamma), predicted=float(gamma.abs().max()) / deviation(x))
+    yield expect_below(
+        "‖J‖ for any γ", grouped(x, 1, gamma), predicted=float(gamma.abs().max()) / root_variance(x, EPS)
+    )
 
 
 def sizes(draw: RandomDraw) -> Found:
     n, groups = draw.integer(3, 8), 2 * draw.integer(1, 4)
     x = draw.normal(n).repeat(groups)  # the same σ in groups of n, of 2n, and in all
-    inverse, var = 1 / deviation(x), x.var(correction=0) * ones(n)
+    inverse, var = 1 / root_variance(x, EPS), x.var(correction=0) * ones(n)
     for name, count in (("LayerNorm", 1), ("groups of n", groups), ("groups of 2n", groups // 2)):
         found = grouped(x, count)
         yield expect_exceeded(f"‖J‖, {name}", found, published=(1 - count / len(x)) * inverse)

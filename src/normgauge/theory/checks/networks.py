@@ -12,11 +12,12 @@ from torch import Tensor
 
 from normgauge.core.claim import Curve
 from normgauge.lab.zoo import extremal
+from normgauge.theory.checks.attention import steep_point
 from normgauge.theory.checks.normalizers import TINY, chord, parts, sideways, spread, touching
 from normgauge.theory.claim import Found, expect_below, expect_change, expect_equal, expect_exceeded, expect_refuted
 from normgauge.theory.draw import RandomDraw
-from normgauge.theory.jacobians import jacobian, spectral_norm
-from normgauge.theory.nets import Stack, equal_channels, frozen_stack, layer_norm, norm_product, random_matrices
+from normgauge.theory.jacobians import jacobian, jacobian_slope, spectral_norm
+from normgauge.theory.nets import Map, Stack, equal_channels, frozen_stack, layer_norm, norm_product, random_matrices
 
 
 def growth_with_depth(draw: RandomDraw) -> Found:
@@ -28,15 +29,9 @@ def growth_with_depth(draw: RandomDraw) -> Found:
     yield expect_equal(f"mean square behind {depth} blocks", x.square().sum(1).mean(), predicted=2**depth * before)
 
 
-def steepest(function: Callable[[Tensor], Tensor], low: float = -8.0, high: float = 8.0) -> float:
-    """The largest |f'| on an interval: a grid, then finer ones around the best point."""
-    best, x = 0.0, 0.0
-    for _ in range(4):
-        grid = torch.linspace(low, high, 801, dtype=torch.float64, requires_grad=True)
-        (slope,) = torch.autograd.grad(function(grid).sum(), grid)
-        x, best = float(grid.detach()[slope.abs().argmax()]), max(best, float(slope.abs().max()))
-        low, high = x - (high - low) / 400, x + (high - low) / 400
-    return best
+def steepest(function: Map, low: float = -8.0, high: float = 8.0) -> float:
+    """The largest |f'| on an interval."""
+    return jacobian_slope(function, steep_point(function, low, high))
 
 
 def activations(draw: RandomDraw) -> Found:
