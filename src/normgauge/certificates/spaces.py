@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normgauge.certificates.bounds.bazinet2026 import disagreement
-from normgauge.certificates.bounds.holdout import clopper_pearson
+from normgauge.certificates.bounds.holdout import clopper_pearson, disagreement
 from normgauge.certificates.case import Case
 from normgauge.certificates.conditions import ENCODER, TRAIN, UNLABELED, joined_conditions
 from normgauge.certificates.facts.cells import Partition, assign_all, k_means, neighbours, one_cell, voronoi

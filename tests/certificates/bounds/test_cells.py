@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -7,12 +9,14 @@ from normgauge.certificates.bounds.cells import (
     entropy_radius,
     kl_cells,
     mean_walk,
+    robust_bound,
     tau_chernoff,
     tau_published,
     tau_rademacher,
     tau_variation,
     tau_xu_mannor,
 )
+from normgauge.certificates.bounds.parts import Parts
 
 M = 50_000
 
@@ -60,10 +64,6 @@ def test_chernoff_is_below_the_published_slack() -> None:
     )
 
 
-def test_xu_mannor() -> None:
-    assert tau_xu_mannor(10, 1000, 0.05) == pytest.approx(math.sqrt((20 * math.log(2) + 2 * math.log(20)) / 1000))
-
-
 def test_entropy_radius_solves_its_equation() -> None:
     cells, m, delta = 12, 3000, 0.03
     e = entropy_radius(cells, m, delta)
@@ -90,3 +90,27 @@ def test_no_form_is_broken_more_often_than_it_may(seed: int) -> None:
     seen, true = (model * counts / m).sum(1), (model * p).sum(1)
     broken = sum(t > kl_cells(s, cells, m, delta) for s, t in zip(seen, true, strict=True))
     assert broken <= delta * trials
+
+
+def xu_mannor(loss: float, change: float, cells: int, m: int, delta: float, limit: float = 1.0) -> Parts:
+    return robust_bound(loss, change, tau_xu_mannor(cells, m, delta), limit)
+
+
+def kawaguchi(loss: float, change: float, met: int, cells: int, m: int, delta: float, limit: float = 1.0) -> Parts:
+    return robust_bound(loss, change, tau_published(met, cells, m, delta), limit)
+
+
+def test_xu_mannor_by_hand() -> None:
+    found = xu_mannor(0.05, 0.1, 100, 50_000, 0.05, limit=2.0)
+    assert dict(found.terms)["cells"] == pytest.approx(2 * math.sqrt((200 * math.log(2) + 2 * math.log(20)) / 50_000))
+    assert found.value == pytest.approx(0.15 + dict(found.terms)["cells"])
+
+
+def test_monotone() -> None:
+    base = kawaguchi(0.1, 0.1, 50, 100, 10_000, 0.05).value
+    assert kawaguchi(0.2, 0.1, 50, 100, 10_000, 0.05).value == pytest.approx(base + 0.1)
+    assert kawaguchi(0.1, 0.2, 50, 100, 10_000, 0.05).value == pytest.approx(base + 0.1)
+    assert kawaguchi(0.1, 0.1, 51, 100, 10_000, 0.05).value > base
+    assert kawaguchi(0.1, 0.1, 50, 101, 10_000, 0.05).value > base
+    assert kawaguchi(0.1, 0.1, 50, 100, 10_001, 0.05).value < base
+    assert xu_mannor(0.1, 0.1, 101, 10_000, 0.05).value > xu_mannor(0.1, 0.1, 100, 10_000, 0.05).value

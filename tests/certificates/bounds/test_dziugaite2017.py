@@ -5,7 +5,7 @@ import math
 import pytest
 
 from normgauge.certificates.bounds import dziugaite2017 as dr
-from normgauge.certificates.bounds.maurer2004 import maurer_exponent as maurer
+from normgauge.certificates.bounds.perez_ortiz2021 import maurer_exponent as maurer
 
 
 def test_the_grid_shares_all_of_delta() -> None:

@@ -1,11 +1,18 @@
+from __future__ import annotations
+
 import math
 import random
 
 import pytest
 from scipy.stats import beta, binom
 
-from normgauge.certificates.bounds.holdout import clopper_pearson, hoeffding, kl_holdout, log_binomial_below
-from normgauge.certificates.bounds.kl import kl_inverse, small_kl
+from normgauge.certificates.bounds.holdout import (
+    clopper_pearson,
+    disagreement,
+    hoeffding,
+    kl_holdout,
+    log_binomial_below,
+)
 
 
 def test_clopper_pearson_is_the_beta_quantile() -> None:
@@ -32,20 +39,16 @@ def test_tails() -> None:
     assert log_binomial_below(2, 5, 1.0) == -math.inf
 
 
-def test_the_inverse_inverts() -> None:
-    for q in (0.0, 0.01, 0.3, 0.9):
-        for c in (1e-6, 0.01, 1.0):
-            p = kl_inverse(q, c)
-            assert small_kl(q, p) == pytest.approx(c, rel=1e-5)
-            assert q <= p
-    assert kl_inverse(0.99, 1.0) == 1.0  # 1 − p is below the spacing of floats: rounded up
-    assert kl_inverse(1.0, 0.1) == kl_inverse(0.4, math.inf) == kl_inverse(1.7, 0.1) == 1.0
-    assert small_kl(1.0, 0.0) == small_kl(0.5, 0.0) == math.inf
-    assert small_kl(1.0, 0.25) == pytest.approx(math.log(4))
-
-
 def test_published_hold_outs() -> None:
     """About 199 of 10,000 wrong: the hold-out row of MNIST is .0224."""
     assert clopper_pearson(199, 10_000, math.log(0.05)) == pytest.approx(0.0224, abs=1e-4)
     assert kl_holdout(0.0199, 10_000, 0.05) > clopper_pearson(199, 10_000, math.log(0.05))
     assert hoeffding(0.1, 100, 0.05) == pytest.approx(0.1 + math.sqrt(math.log(20) / 200))
+
+
+def test_two_parts_add_up() -> None:
+    found = disagreement(0.0061, 42, 10_000, 0.025)
+    assert dict(found.terms)["disagreement"] == pytest.approx(beta.isf(0.025, 43, 10_000 - 42), rel=1e-8)
+    assert found.value == pytest.approx(0.0061 + dict(found.terms)["disagreement"], rel=1e-12)
+    assert disagreement(0.0061, 43, 10_000, 0.025).value > found.value
+    assert disagreement(0.0061, 42, 10_000, 0.03).value < found.value

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normgauge.certificates.bounds.grid import round_up
+from normgauge.certificates.bounds.margin import round_up
 from normgauge.certificates.case import Case
 from normgauge.certificates.facts.sample import DataSample, model_outputs
 from normgauge.certificates.rows.capacity import capacity_rows, data_norms

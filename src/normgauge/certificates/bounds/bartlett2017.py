@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from normgauge.certificates.bounds.grid import round_up
-from normgauge.certificates.bounds.margin import rademacher_deviation
+from normgauge.certificates.bounds.margin import rademacher_deviation, round_up
 from normgauge.certificates.bounds.parts import Parts, exp_up
 
 CEILING = math.sqrt(2)  # a cover has ⌈x⌉ ≤ 2x elements to choose, x ≥ 1; below 1 the single map 0 is a cover

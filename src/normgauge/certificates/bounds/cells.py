@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.certificates.bounds.kl import kl_inverse
+from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import upper_end
 
 
@@ -45,6 +46,27 @@ def tau_chernoff(counts: Sequence[int], cells: float, delta: float) -> float:
 def tau_xu_mannor(cells: float, m: float, delta: float) -> float:
     """√((2N ln 2 + 2 ln(1/δ))/m): Xu & Mannor 2012, Theorem 1, from Bretagnolle–Huber–Carol."""
     return math.sqrt((2 * cells * math.log(2) + 2 * math.log(1 / delta)) / m)
+
+
+def robust_bound(loss: float, change: float, tau: float, limit: float = 1.0) -> Parts:
+    """F(P) ≤ F(D) + ε + C·τ.
+
+    Holds:  ε is certified: in no cell does the loss of any input differ from that of a sample in it by more; a largest
+            difference that was seen is an estimate. Cells fixed without D: N counts all of them, |T| those D meets.
+    Source: Xu & Mannor 2012, Theorem 1, from the inequality of Bretagnolle, Huber & Carol, with
+            τ = √((2N ln 2 + 2 ln(1/δ))/m), `tau_xu_mannor`; Kawaguchi, Deng, Luh & Huang 2022, Theorem 1, with
+            τ = (√2+1)√(|T| ln(2N/δ)/m) + 2|T| ln(2N/δ)/m, `tau_published`.
+
+    Args:
+        loss: F(D).
+        change: ε.
+        tau: τ of all the cells, or of those met.
+        limit: C, the range of the loss.
+
+    Returns:
+        The bound and its parts.
+    """
+    return Parts.added(training_loss=loss, change_in_a_cell=change, cells=limit * tau)
 
 
 def entropy_radius(cells: int, m: int, delta: float) -> float:

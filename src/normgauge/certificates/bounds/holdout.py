@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.certificates.bounds.kl import kl_inverse
+from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import upper_end
 
 
@@ -95,3 +96,25 @@ def group_mean(wrong: Sequence[int], sizes: Sequence[int]) -> float:
 def hoeffding(mean: float, n: int, delta: float, limit: float = 1.0) -> float:
     """F(V) + C√(ln(1/δ)/(2n)): the plain form, for any loss in [0, C]."""
     return mean + limit * math.sqrt(math.log(1 / delta) / (2 * n))
+
+
+def disagreement(surrogate_bound: float, apart: int, m: int, delta: float) -> Parts:
+    """R(f) ≤ R(h) + P(f ≠ h) ≤ [bound of h] + Bin⁻¹(#{f ≠ h on U}, m, δ).
+
+    Holds:  U: m inputs without labels from the same source, seen by neither f nor h; the bound of h holds with its
+            own share of failure, which adds to δ.
+    Source: Bazinet et al. 2026, Theorem 4; the triangle inequality of the 0-1 loss.
+
+    Args:
+        surrogate_bound: a certified error of h.
+        apart: inputs of U on which f and h name different classes.
+        m: inputs of U.
+        delta: share of failure of the disagreement alone.
+
+    Returns:
+        The bound and its two parts.
+
+    >>> round(disagreement(0.01, 0, 10_000, 0.025).value, 6)  # 0.01 + 1 − δ^(1/m)
+    0.010369
+    """
+    return Parts.added(error_of_the_surrogate=surrogate_bound, disagreement=clopper_pearson(apart, m, math.log(delta)))

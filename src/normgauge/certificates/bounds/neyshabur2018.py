@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from normgauge.certificates.bounds.grid import round_up
+from normgauge.certificates.bounds.margin import round_up
 from normgauge.certificates.bounds.parts import Parts, exp_up
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.certificates.bounds import bartlett2017, bartlett2019, golowich2018, neyshabur2018
-from normgauge.certificates.bounds.margin import rademacher_bound
+from normgauge.certificates.bounds import bartlett2017, bartlett2019, neyshabur2018
+from normgauge.certificates.bounds.margin import log_rademacher, log_rademacher_2015, rademacher_bound
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import samples_needed
 from normgauge.certificates.case import Case
@@ -57,7 +57,7 @@ class Norms:
         return [math.nextafter(gamma, 0.0) for gamma in found if gamma > 0]
 
 
-UNITS = {"capacity.golowich": golowich2018.log_rademacher, "capacity.neyshabur2015": golowich2018.log_rademacher_2015}
+UNITS = {"capacity.golowich": log_rademacher, "capacity.neyshabur2015": log_rademacher_2015}
 
 
 def margin_bound(key: str, chain: MatrixChain, norms: Norms, gamma: float, classes: int, m: int, delta: float) -> Parts:

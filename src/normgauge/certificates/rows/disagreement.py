@@ -9,8 +9,7 @@ from functools import partial
 
 from torch import nn
 
-from normgauge.certificates.bounds.bazinet2026 import disagreement
-from normgauge.certificates.bounds.holdout import clopper_pearson
+from normgauge.certificates.bounds.holdout import clopper_pearson, disagreement
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import FEW, samples_needed
 from normgauge.certificates.case import Case

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from normgauge.certificates.bounds import dziugaite2017, lyu2022, maurer2004, perez_ortiz2021
+from normgauge.certificates.bounds import dziugaite2017, lyu2022, perez_ortiz2021
 from normgauge.certificates.bounds.kl import kl_inverse
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.case import Case
@@ -186,7 +186,7 @@ def _maurer(work: Work) -> Found:
     case, where = work.case, work.own()
     centre, effort = work.centre(where), work.effort(where)
     costs = {share: grid_divergence(proportional(where.mean, share), centre) for share in SHARES}
-    least = work.hopeless(maurer2004.maurer_exponent(min(costs.values()), case.m, work.delta))
+    least = work.hopeless(perez_ortiz2021.maurer_exponent(min(costs.values()), case.m, work.delta))
     if least is not None:
         return least, where, HOPELESS.format("")
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from normgauge.certificates.bounds.cells import tau_published, tau_variation, tau_xu_mannor
+from normgauge.certificates.bounds.cells import robust_bound, tau_published, tau_variation, tau_xu_mannor
 from normgauge.certificates.bounds.distances import from_holdout
 from normgauge.certificates.bounds.hou2023 import transport
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.than_phan2025 import computable_bound
-from normgauge.certificates.bounds.xu_mannor2012 import robust_bound
 from normgauge.certificates.conditions import HOLDOUT, joined_conditions
 from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.facts.space import STEEPNESS, CellSpace

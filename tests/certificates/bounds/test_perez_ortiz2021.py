@@ -7,8 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import rel_entr
 
 from normgauge.certificates.bounds.kl import kl_inverse
-from normgauge.certificates.bounds.maurer2004 import maurer_exponent
-from normgauge.certificates.bounds.perez_ortiz2021 import monte_carlo, pac_bayes_kl_bound
+from normgauge.certificates.bounds.perez_ortiz2021 import maurer_exponent, monte_carlo, pac_bayes_kl_bound
 
 
 def inverse(q: float, c: float) -> float:
