@@ -58,16 +58,6 @@ class Loss:
     name: str
     limit: float | None
 
-    @property
-    def problem(self) -> str:
-        """Why there is nothing to bound, where there is nothing."""
-        return "" if self.limit is not None else "cross-entropy has no upper end: give clip=C to bound min(loss, C)"
-
-    @property
-    def quantity(self) -> str:
-        """What is bounded, in words."""
-        return "error" if self.name == "ramp" else "clipped cross-entropy"
-
     def choices(self, logits: Tensor, labels: Tensor, view: MarginView) -> tuple[Choice, ...]:
         """Losses on offer, each with its own constant in the space of ``view``.
 
@@ -112,11 +102,6 @@ class Nearby:
     centres: Tensor
     unit: float
     slopes: list[Tensor] | None
-
-    @property
-    def radius(self) -> float:
-        """Of the cells."""
-        return SHARE * self.unit
 
 
 def measure_nearby(case: Case, slopes: MarginSlopes) -> Nearby | None:
@@ -186,9 +171,9 @@ def _space(name: str, case: Case, points: DataSample, partition: Partition, view
         view.slope,
         view.gap,
         loss.limit or 1.0,
-        loss.quantity,
+        "error" if loss.name == "ramp" else "clipped cross-entropy",
         choices,
-        loss.problem,
+        "" if loss.limit is not None else "cross-entropy has no upper end: give clip=C to bound min(loss, C)",
     )
 
 
@@ -196,7 +181,7 @@ def input_balls(case: Case, slopes: MarginSlopes, near: Nearby | None) -> local.
     """Balls around inputs the training never saw, with a constant certified in each."""
     if near is None:
         return None
-    balls = voronoi(near.centres, near.radius)
+    balls = voronoi(near.centres, SHARE * near.unit)
     said = model_outputs(case.model, DataSample(near.centres, None))
     gap = slopes.gap or ("" if near.slopes else "no constant could be certified in a ball around an input")
     found = near.slopes[0] if near.slopes else torch.full((len(near.centres),), math.inf, dtype=torch.float64)

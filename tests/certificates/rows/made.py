@@ -8,13 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.certificates.case import Case
+from normgauge.certificates.facts.cells import k_means, one_cell
 from normgauge.certificates.facts.sample import DataSample, model_outputs
+from normgauge.certificates.facts.space import CellSpace, in_cells, ramps
+from normgauge.certificates.gibbs.posterior import Gaussian
 from normgauge.certificates.rows.holdout import holdout_rows
 from normgauge.core.certificate import Row
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split, mlp
 
 WIDTH = 6
+DELTA = 0.05
 
 
 def points(count: int, seed: int, *, noise: float = 0.1) -> tuple[Tensor, Tensor]:
@@ -61,3 +65,45 @@ def trained(data: tuple[Tensor, Tensor], norm: str | None = "batch", epochs: int
     model = small(norm, seed)
     train(model, Split(*data), epochs=epochs, batch_size=64, lr=1e-2, seed=seed)
     return model.eval()
+
+
+def blobs(m: int, seed: int = 0, width: float = 0.02) -> DataSample:
+    """Two tight clusters at ±1 on a line in the plane, one a class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(m) % 2
+    centres = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
+    return DataSample(centres[labels] + width * torch.randn(m, 2, generator=generator), labels)
+
+
+def space_of(sample: DataSample, *, slope: float = 1.0, name: str = "inputs", cells: int = 1) -> CellSpace:
+    """These points in cells, the margin the distance to the line between the clusters."""
+    assert sample.labels is not None and sample.inputs is not None
+    partition = one_cell() if cells == 1 else k_means(blobs(400, seed=9).take(range(400)), cells)
+    crossed, spread = in_cells(sample, 2, partition)
+    margins = sample.inputs[:, 0].double() * torch.where(
+        sample.labels == 1, 1.0, -1.0
+    )  # distance to the boundary x = 0
+    return CellSpace(
+        name,
+        sample,
+        2,
+        partition,
+        crossed,
+        spread,
+        margins,
+        slope,
+        "",
+        1.0,
+        "error",
+        ramps(margins, slope),
+    )
+
+
+def gaussians() -> tuple[Gaussian, Gaussian]:
+    """A posterior and a prior over two tensors."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"a": (3, 4), "b": (5,)}
+    mean = {name: torch.randn(size, generator=draw) for name, size in sizes.items()}
+    width = {name: torch.rand(size, generator=draw) + 0.1 for name, size in sizes.items()}
+    start = {name: torch.randn(size, generator=draw) for name, size in sizes.items()}
+    return Gaussian(mean, width), Gaussian(start, {"a": torch.tensor(0.7), "b": torch.tensor(2.0)})

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
 
 from normgauge.certificates.bounds.kl import kl_inverse
 from normgauge.certificates.case import Case
 from normgauge.certificates.facts.sample import DataSample
-from normgauge.certificates.gibbs.descent import to_fixed_prior, to_shared_prior
-from normgauge.certificates.gibbs.posterior import GRID, Gaussian, divergence, grid_divergence, proportional
-from normgauge.certificates.gibbs.risk import Effort, drawn_error
+from normgauge.certificates.gibbs.posterior import Gaussian, grid_divergence, proportional
+from normgauge.certificates.gibbs.risk import drawn_error
 from normgauge.certificates.gibbs.space import WeightSpace, weight_space
 from normgauge.certificates.rows import gibbs
 from normgauge.certificates.surrogate import train_half
@@ -27,7 +25,11 @@ from normgauge.core.errors import InputError
 from tests.certificates.rows.made import case_of, points, small, trained
 
 KEYS = ["gibbs.maurer", "gibbs.dziugaite", "gibbs.data_dependent_prior", "score.lla"]
+
+
 TRAIN = points(2000, 0)
+
+
 FRESH = DataSample.of(points(20_000, 1), "fresh")
 
 
@@ -129,26 +131,6 @@ def test_a_rescaled_batch_norm_network_gets_the_same_row(
     assert row.value == pytest.approx(bn_rows["gibbs.maurer"].value, abs=2e-3)
 
 
-def test_without_canonical_scales_the_divergence_would_move(bn_case: Case) -> None:
-    plain, moved = (
-        weight_space(net, TRAIN[0][:1], settle=False) for net in (bn_case.model, scaled(bn_case.model, (10.0,) * 8))
-    )
-    settled = [weight_space(net, TRAIN[0][:1]) for net in (bn_case.model, scaled(bn_case.model, (10.0,) * 8))]
-    name = "layers.0.linear.weight"
-    assert torch.allclose(moved.mean[name], 10 * plain.mean[name])
-    assert torch.allclose(settled[0].mean[name], settled[1].mean[name], atol=1e-4)
-
-
-def test_a_layer_norm_network_scaled_by_ten_pays_the_same() -> None:
-    model = trained(TRAIN, "layer")
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        twin.layers[0].linear.weight.mul_(10)  # type: ignore[union-attr, index]
-        twin.layers[0].linear.bias.mul_(10)  # type: ignore[union-attr, index]
-    costs = [grid_divergence(proportional(weight_space(net, TRAIN[0][:1]).mean, 0.3), {}) for net in (model, twin)]
-    assert costs[0] == pytest.approx(costs[1], rel=1e-4)
-
-
 @pytest.mark.parametrize("norm", [None, "layer"], ids=["none", "layer"])
 def test_other_networks_get_all_rows_too(norm: str | None) -> None:
     found = asked(case_of(trained(TRAIN, norm), TRAIN, epochs=1), draws=100)
@@ -209,65 +191,6 @@ def test_a_network_without_weights_has_no_rows() -> None:
     assert "no weights" in found["gibbs.maurer"].reason
 
 
-class Buffered(nn.Module):
-    """A stored tensor that may have come from D, a causal mask that did not, a computed one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, 2)
-        self.register_buffer("shift", torch.ones(6))
-        self.register_buffer("mask", torch.full((2,), -math.inf).masked_fill(torch.ones(2).bool(), 0.0))
-        self.register_buffer("never", torch.full((2,), -math.inf))
-        self.register_buffer("computed", torch.ones(6), persistent=False)
-
-    shift: Tensor
-    computed: Tensor
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.linear(x - self.shift * self.computed)
-        return out
-
-
-def test_buffers_get_noise_saved_or_not_unless_they_are_declared() -> None:
-    where = weight_space(Buffered(), TRAIN[0][:1])
-    assert {"shift", "mask", "computed"} <= set(where.mean) and "never" not in where.mean
-    assert "computed" not in weight_space(Buffered(), TRAIN[0][:1], data_free=("computed",)).mean
-    moved = {**where.mean, "shift": where.mean["shift"] + 1}
-    assert not torch.equal(where(where.mean, TRAIN[0][:5]), where(moved, TRAIN[0][:5]))
-
-
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
-def test_running_statistics_become_weights(affine: bool) -> None:
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(8, affine=affine)
-    norm.running_mean, norm.running_var = torch.randn(8), torch.rand(8) + 0.1
-    model = nn.Sequential(nn.Linear(6, 8), norm, nn.ReLU(), nn.Linear(8, 2)).eval()
-    where = weight_space(model, TRAIN[0][:1])
-    assert torch.allclose(where(where.mean, TRAIN[0][:50]), model(TRAIN[0][:50]), atol=1e-5)
-    assert not [name for name in where.mean if "running" in name]
-    assert {"1.weight", "1.bias"} <= set(where.mean)
-    assert all(m.eps > 0 for m in where.model.modules() if isinstance(m, nn.BatchNorm1d))  # CUDA refuses 0
-
-
-class Odd(nn.BatchNorm1d):
-    """Not the map its class promises."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input) * self.running_var
-
-
-def test_a_normalizer_that_cannot_be_taken_into_the_weights_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = nn.Sequential(nn.Linear(6, 8), Odd(8), nn.Linear(8, 2)).eval()
-    model[1].running_var.fill_(3.0)
-    where = weight_space(model, TRAIN[0][:1])
-    assert torch.allclose(where(where.mean, TRAIN[0][:50]), model(TRAIN[0][:50]), atol=1e-5)
-    assert "would change what Sequential computes" in where.notes[0]
-    other = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))
-    monkeypatch.setattr("normgauge.certificates.gibbs.space._absorb", lambda twin: other)
-    with pytest.raises(InputError, match="changes the output"):
-        weight_space(model, TRAIN[0][:1])
-
-
 def test_a_network_without_canonical_scales_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_scales(*_: object) -> None:
         raise InputError("no graph")
@@ -294,62 +217,6 @@ def test_the_model_and_the_random_state_are_left_alone(bn_case: Case) -> None:
     assert torch.equal(drawn, torch.rand(1))
     assert all(torch.equal(tensor, before[name]) for name, tensor in bn_case.model.state_dict().items())
     assert not any(module.training for module in bn_case.model.modules())
-
-
-def gaussians() -> tuple[Gaussian, Gaussian]:
-    draw = torch.Generator().manual_seed(0)
-    sizes = {"a": (3, 4), "b": (5,)}
-    mean = {name: torch.randn(size, generator=draw) for name, size in sizes.items()}
-    width = {name: torch.rand(size, generator=draw) + 0.1 for name, size in sizes.items()}
-    start = {name: torch.randn(size, generator=draw) for name, size in sizes.items()}
-    return Gaussian(mean, width), Gaussian(start, {"a": torch.tensor(0.7), "b": torch.tensor(2.0)})
-
-
-def test_the_divergence_is_that_of_torch() -> None:
-    posterior, prior = gaussians()
-    right = sum(
-        float(
-            kl_divergence(
-                Normal(posterior.mean[name].double(), posterior.width[name].double()),
-                Normal(prior.mean[name].double(), prior.width[name].double()),
-            ).sum()
-        )
-        for name in ("a", "b")
-    )
-    assert right <= divergence(posterior, prior) <= right * (1 + 1e-8)
-    assert float(to_fixed_prior(prior)(posterior.mean, posterior.width)) == pytest.approx(right, rel=1e-5)
-
-
-def test_the_best_width_of_the_grid_is_taken_and_paid_for() -> None:
-    posterior, prior = gaussians()
-    found = grid_divergence(posterior, prior.mean)
-    best = 0.0
-    for name in posterior.mean:
-        one = Gaussian({name: posterior.mean[name]}, posterior.width)
-        wide = [Gaussian(prior.mean, {name: torch.tensor(scale, dtype=torch.float64)}) for scale in GRID]
-        best += min(divergence(one, prior) for prior in wide)
-    assert found == pytest.approx(best + 2 * math.log(121), rel=1e-7)
-
-
-def test_the_shared_prior_is_at_its_best_variance() -> None:
-    posterior, prior = gaussians()
-    units = {"a": 0.5, "b": 1.0}
-    best = float(to_shared_prior(prior.mean, units)(posterior.mean, posterior.width))
-    values = []
-    for step in range(-300, 300):
-        spread = math.exp(step / 100)
-        width = {name: torch.tensor(spread * units[name], dtype=torch.float64) for name in units}
-        values.append(divergence(posterior, Gaussian(prior.mean, width)))
-    assert min(values) == pytest.approx(best, rel=1e-4)
-
-
-def test_without_noise_the_drawn_error_is_the_training_error(bn_case: Case) -> None:
-    where = weight_space(bn_case.model, TRAIN[0][:1])
-    still = Gaussian(where.mean, {name: torch.zeros(()) for name in where.mean})
-    truth = float((bn_case.logits.argmax(1) != TRAIN[1]).float().mean())
-    assert drawn_error(where, still, bn_case.train, 2000) == pytest.approx(truth, abs=0.005)
-    with pytest.raises(InputError, match="labels"):
-        drawn_error(where, still, DataSample.of(TRAIN[0], "u", labelled=False), 1)
 
 
 def test_the_sharpness_score_does_not_see_the_scale(bn_case: Case, bn_rows: dict[str, Row]) -> None:
@@ -405,14 +272,3 @@ def test_pilots_are_spared_where_no_error_could_make_them_best(bn_case: Case, mo
     monkeypatch.setattr(gibbs.Work, "pilot", pilot)
     asked(case_of(bn_case.model, TRAIN, epochs=0), draws=50)
     assert len(tried) == 1
-
-
-def test_draws_and_samples_go_down_with_the_cost_of_a_pass() -> None:
-    filters = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(40)), nn.Flatten(), nn.Linear(12_288, 2))
-    networks = {
-        "small": (nn.Sequential(nn.Linear(10, 10)), torch.zeros(1, 10)),
-        "wide": (nn.Sequential(nn.Linear(1000, 1000, bias=False)), torch.zeros(1, 1000)),
-        "filters": (filters, torch.zeros(1, 3, 64, 64)),
-    }
-    found = {name: Effort.of(weight_space(net, like, settle=False), like) for name, (net, like) in networks.items()}
-    assert found == {"small": Effort(4000, 64, 128), "wide": Effort(304, 64, 128), "filters": Effort(458, 8, 30)}

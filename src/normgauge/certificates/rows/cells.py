@@ -53,19 +53,9 @@ def _rademacher(space: CellSpace, m: int, delta: float) -> float:
     return tau_rademacher(counts, delta)
 
 
-def _variation(space: CellSpace, m: int, delta: float) -> float:
-    return tau_variation(space.count, m, delta)
-
-
-def _pinsker(space: CellSpace, m: int, delta: float) -> float:
-    return math.sqrt(entropy_radius(space.count, m, delta) / 2)
-
-
-def _kl(space: CellSpace, delta: float, total: float) -> float:
-    return kl_cells(total, space.count, space.m, delta) - total
-
-
-VARIATION = SlackForm("variation", "total-variation slack", f"{SUM}, {TAU}", _variation)
+VARIATION = SlackForm(
+    "variation", "total-variation slack", f"{SUM}, {TAU}", lambda space, m, delta: tau_variation(space.count, m, delta)
+)
 FORMS = (
     SlackForm("published", "as published", f"{SUM}, τ = (√2+1)√(|T|ln(2N/δ)/m) + 2|T|ln(2N/δ)/m", _published),
     SlackForm("rademacher", "Rademacher slack", f"{SUM}, τ = ΣE|S_{{m_i}}|/m + 3√(ln(2/δ)/(2m))", _rademacher),
@@ -74,8 +64,8 @@ FORMS = (
         "kl",
         "relative entropy",
         "C·kl⁻¹((F(D) + Lipschitz term)/C, e), e from the tail of KL(p̂‖p) over N cells (Agrawal 2020)",
-        _pinsker,
-        _kl,
+        lambda space, m, delta: math.sqrt(entropy_radius(space.count, m, delta) / 2),  # Pinsker
+        lambda space, delta, total: kl_cells(total, space.count, space.m, delta) - total,
     ),
 )
 

@@ -22,7 +22,7 @@ from normgauge.certificates.gibbs.descent import DescentPlan, optimize_posterior
 from normgauge.certificates.gibbs.posterior import Gaussian, divergence, grid_divergence, proportional
 from normgauge.certificates.gibbs.risk import APART, Effort, drawn_error
 from normgauge.certificates.gibbs.space import TROUBLE, WeightSpace, weight_space
-from normgauge.certificates.gibbs.sphere import sharpness
+from normgauge.certificates.scores.function import scale_free_sharpness
 from normgauge.certificates.surrogate import Half, eval_copy, train_half
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
@@ -295,7 +295,7 @@ def _learnt_prior(work: Work) -> Found:
 def _lla(case: Case) -> Row:
     """The sharpness row: a score, whatever comes out."""
     try:
-        tau = max(sharpness(case.model, case.train, case.seed), 1e-12)
+        tau = max(scale_free_sharpness(case.model, case.train, case.seed), 1e-12)
     except TROUBLE as error:
         return dataclasses.replace(LLA, reason=str(error))
     loss = float(F.cross_entropy(case.logits.double(), case.train.truth))

@@ -16,8 +16,7 @@ from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.than_phan2025 import computable_bound
 from normgauge.certificates.conditions import HOLDOUT, joined_conditions
 from normgauge.certificates.facts.sample import DataSample
-from normgauge.certificates.facts.space import STEEPNESS, CellSpace
-from normgauge.certificates.facts.spread import sample_distances
+from normgauge.certificates.facts.space import STEEPNESS, CellSpace, sample_distances
 from normgauge.certificates.rows.cells import SLACK, VARIATION, blank_row, hopeless_row, smallest_loss
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 

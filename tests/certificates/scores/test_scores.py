@@ -10,10 +10,8 @@ import torch
 from torch import nn
 
 from normgauge.certificates.facts.sample import DataSample
-from normgauge.certificates.scores import SCORES, Ground, score_rows, score_values
-from normgauge.certificates.scores.flatness import score_noise
-from normgauge.certificates.scores.ground import ROUGH, SEARCH
-from normgauge.certificates.scores.norms import multiplications, weight_changes
+from normgauge.certificates.scores import SCORES, score_rows, score_values
+from normgauge.certificates.scores.norms import weight_changes
 from normgauge.core.certificate import Consumed, Row, RowKind
 from normgauge.core.errors import InputError
 from tests.certificates.scores.made import case, conv_net, images, sample, scored, trained, two_layers
@@ -93,25 +91,6 @@ def test_layers_that_are_zero_have_no_logarithm():
     assert "zero" in rows["log-prod-spec"].reason and "zero" in rows["fro-over-spec"].reason
 
 
-def test_noise_that_changes_nothing_or_everything_is_no_score():
-    class Deaf(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(1))
-
-        def forward(self, x):
-            return torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1) + 0 * self.weight
-
-    x, y = torch.ones(10, 1), torch.zeros(10, dtype=torch.long)
-    with pytest.raises(InputError, match="takes less than"):
-        score_noise(Deaf(), x, y)
-    net = nn.Linear(1, 2, bias=False)
-    with torch.no_grad():
-        net.weight.copy_(torch.tensor([[1e-12], [0.0]]))
-    with pytest.raises(InputError, match="already takes"):
-        score_noise(net, x, y)
-
-
 def test_word_numbers_have_no_slopes():
     class Words(nn.Module):
         def __init__(self) -> None:
@@ -156,22 +135,6 @@ def test_progress_is_told():
     assert told == sorted(told) and told[-1] == 1.0
 
 
-def test_multiplications_are_weights_times_places():
-    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(144, 3, bias=False))
-    assert multiplications(net, torch.zeros(2, 1, 6, 6)) == 36 * 36 + 144 * 3
-
-
-def test_a_large_network_is_shown_fewer_samples_and_searched_less(monkeypatch):
-    net, data = two_layers(), sample(400)
-    small = Ground(case(net, data))
-    assert len(small.inputs) == 400 and small.search == SEARCH
-    monkeypatch.setattr("normgauge.certificates.scores.norms.multiplications", lambda *_: 3.2e7)
-    large = Ground(case(net, data))
-    assert len(large.inputs) == 62 and large.search == ROUGH
-    monkeypatch.setattr("normgauge.certificates.scores.norms.multiplications", lambda *_: 1e12)
-    assert len(Ground(case(net, data)).inputs) == 50
-
-
 def test_the_plain_numbers_are_the_values_of_the_rows():
     net, data, fresh = two_layers(), sample(), sample(30, seed=4)
     rows = scored(net, data, more={"unlabeled": fresh}, initial=net.state_dict())
@@ -179,17 +142,3 @@ def test_the_plain_numbers_are_the_values_of_the_rows():
     assert found == {key: row.value for key, row in rows.items() if row.value is not None}
     assert "cell-sensitivity" in found and "theorem20-lipschitz" not in found
     assert "cell-sensitivity" not in score_values(net, data)
-
-
-@pytest.mark.parametrize(("value", "fits"), [(0.0, True), (1.0, False)])
-def test_padding_with_zeros_has_paths_and_padding_with_ones_has_not(value, fits):
-    class Padded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.head(nn.functional.pad(x, (1, 1), "constant", value))
-
-    row = scored(Padded().eval(), sample(20))["path-norm"]
-    assert (row.kind is RowKind.SCORE) is fits

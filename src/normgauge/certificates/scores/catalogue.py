@@ -1,12 +1,13 @@
-"""Scores made of what the network does: noise it bears, slopes, bounds, answers nearby."""
+"""The catalogue of scores: those made of the norms of the weights, then those of what the network does."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from torch.nn import functional as F
 
-from normgauge.certificates.scores import function
+from normgauge.certificates.scores import function, norms
 from normgauge.certificates.scores.flatness import score_pac_bayes, score_pac_bayes_aware
 from normgauge.certificates.scores.ground import Ground
 from normgauge.certificates.scores.score import Score
@@ -15,9 +16,53 @@ from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 
 LABELS = (Consumed.TRAIN_LABELS,)
+NEYSHABUR = "Neyshabur, Bhojanapalli & Srebro 2018"
 GAUGED = "reading=ng.gauge(model, batch)"
 GAUGED_LOCALLY = 'local=ng.gauge(model, batch, scope="point") of training samples'
 LN10 = math.log(10)
+
+
+def _over_margin(ground: Ground) -> dict[str, float]:
+    return {"log 1/γ²": -2 * math.log(ground.margin)}
+
+
+def _product(squares: list[float]) -> dict[str, float]:
+    return {"log Π": norms.log_product(squares)}
+
+
+def _sum(squares: list[float], log_over: float = 0.0) -> dict[str, float]:
+    return {"log Σ": norms.log_sum(squares, log_over)}
+
+
+def _main(ground: Ground, over: list[float]) -> dict[str, float]:
+    ratio = norms.ratio_sum(over, ground.spectral)
+    # a network that never moved has log 0 here; the row says so
+    found = _product(ground.spectral) | _over_margin(ground)
+    return found | {"log Σ‖·‖_F²/‖W‖²": math.log(ratio) if ratio > 0 else -math.inf}
+
+
+def _total(name: str, values: list[float]) -> dict[str, float]:
+    return {name: math.fsum(values)}
+
+
+def _count(ground: Ground) -> dict[str, float]:
+    return {"parameters": float(sum(p.numel() for p in ground.case.model.parameters()))}
+
+
+def _and_over_margin(
+    key: str, name: str, formula: str, squares: Callable[[Ground], list[float]]
+) -> tuple[Score, Score]:
+    """The product of these squared norms, and the same product divided by γ²."""
+    plain = Score(key, name, formula, "half log", lambda g: _product(squares(g)))
+    over = Score(
+        f"{key}-margin",
+        f"{name} over margin",
+        f"{formula}/γ²",
+        "half log",
+        lambda g: _product(squares(g)) | _over_margin(g),
+        LABELS,
+    )
+    return plain, over
 
 
 def capacity_over_margin(reading: Reading | None, margin: float, *, balanced: bool, how: str) -> dict[str, float]:
@@ -41,6 +86,112 @@ def _term(ground: Ground) -> dict[str, float]:
 
 
 SCORES = (
+    Score(
+        "params",
+        "parameters",
+        "number of parameters",
+        "root",
+        _count,
+    ),
+    Score("l2", "norm of the weights", "‖w‖", "root", lambda g: {"‖w‖": math.sqrt(math.fsum(g.frobenius))}),
+    Score(
+        "l2-dist-init",
+        "distance from the start",
+        "‖w − w₀‖",
+        "root",
+        lambda g: {"‖w−w₀‖": math.sqrt(math.fsum(norms.frobenius_squares(g.moved)))},
+    ),
+    Score("inverse-margin", "inverse margin", "1/γ²", "root", lambda g: {"1/γ²": g.margin**-2}, LABELS),
+    *_and_over_margin("log-prod-spec", "product of spectral norms", "Π‖W‖²", lambda g: g.spectral),
+    Score("log-sum-spec", "sum of spectral norms", "d (Π‖W‖²)^{1/d}", "half log", lambda g: _sum(g.spectral)),
+    Score(
+        "log-sum-spec-margin",
+        "sum of spectral norms over margin",
+        "d (Π‖W‖²/γ²)^{1/d}",
+        "half log",
+        lambda g: _sum(g.spectral, -2 * math.log(g.margin)),
+        LABELS,
+    ),
+    *_and_over_margin("log-prod-fro", "product of Frobenius norms", "Π‖W‖_F²", lambda g: g.frobenius),
+    Score("log-sum-fro", "sum of Frobenius norms", "d (Π‖W‖_F²)^{1/d}", "half log", lambda g: _sum(g.frobenius)),
+    Score(
+        "log-sum-fro-margin",
+        "sum of Frobenius norms over margin",
+        "d (Π‖W‖_F²/γ²)^{1/d}",
+        "half log",
+        lambda g: _sum(g.frobenius, -2 * math.log(g.margin)),
+        LABELS,
+    ),
+    Score(
+        "log-spec-init-main",
+        "spectral complexity from the start",
+        "Π‖W‖²/γ² Σ‖W−W₀‖_F²/‖W‖²",
+        "half log",
+        lambda g: _main(g, norms.frobenius_squares(g.moved)),
+        LABELS,
+        NEYSHABUR,
+    ),
+    Score(
+        "log-spec-orig-main",
+        "spectral complexity",
+        "Π‖W‖²/γ² Σ‖W‖_F²/‖W‖²",
+        "half log",
+        lambda g: _main(g, g.frobenius),
+        LABELS,
+        NEYSHABUR,
+    ),
+    Score(
+        "fro-over-spec",
+        "stable ranks",
+        "Σ‖W‖_F²/‖W‖²",
+        "root",
+        lambda g: {"Σ ranks": norms.ratio_sum(g.frobenius, g.spectral)},
+    ),
+    Score("param-norm", "squared norm of the weights", "Σ‖W‖_F²", "root", lambda g: _total("Σ‖W‖_F²", g.frobenius)),
+    Score(
+        "fro-dist",
+        "Frobenius distance from the start",
+        "Σ‖W−W₀‖_F²",
+        "root",
+        lambda g: _total("Σ‖W−W₀‖_F²", norms.frobenius_squares(g.moved)),
+    ),
+    Score(
+        "dist-spec-init",
+        "spectral distance from the start",
+        "Σ‖W−W₀‖²",
+        "root",
+        lambda g: _total("Σ‖W−W₀‖²", norms.spectral_squares(g.moved)),
+    ),
+    Score(
+        "path-norm", "path norm", "Σ_paths Π w²", "root", lambda g: {"paths": g.path}, source="Neyshabur et al. 2015"
+    ),
+    Score(
+        "path-norm-margin",
+        "path norm over margin",
+        "Σ_paths Π w²/γ²",
+        "root",
+        lambda g: {"paths/γ²": g.path / g.margin**2},
+        LABELS,
+        "Neyshabur et al. 2015",
+    ),
+    *_and_over_margin("log-prod-spec-fft", "product of norms by FFT", "Π‖F(W)‖²", lambda g: g.circular),
+    Score(
+        "log-prod-spec-true",
+        "product of norms of the maps as they run",
+        "Π‖A‖²",
+        "half log",
+        lambda g: _product(g.true),
+        source="normgauge",
+    ),
+    Score(
+        "log-prod-spec-true-margin",
+        "product of norms of the maps as they run, over margin",
+        "Π‖A‖²/γ²",
+        "half log",
+        lambda g: _product(g.true) | _over_margin(g),
+        LABELS,
+        "normgauge",
+    ),
     Score(
         "pacbayes-init",
         "PAC-Bayes from the start",
