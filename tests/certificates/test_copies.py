@@ -32,7 +32,8 @@ def discrete(count: int, seed: int) -> list[int]:
     return found
 
 
-def test_equal_records_that_nature_makes_pass_with_a_word() -> None:
+def test_equal_records_that_nature_makes_pass_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "SPLITS", 199)  # the smallest number that can reach the level
     refused = 0
     for seed in range(40):
         try:

@@ -3,16 +3,13 @@ import torch
 
 from normgauge.certificates import demo
 from normgauge.certificates.demo import EncoderPlan, feature_certificate, shifted_images
-from normgauge.certificates.gibbs import risk
-from normgauge.certificates.rows import gibbs
 from normgauge.core.certificate import RowKind
 from normgauge.core.errors import InputError
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_digits_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """500 images for the encoder, 942 for the head: the sharper slacks say something."""
-    monkeypatch.setattr(risk, "DRAWS", (20, 40))
-    monkeypatch.setattr(gibbs, "PILOT", 2)
     monkeypatch.setitem(demo.PLANS, "digits", EncoderPlan(500, 25, 8))
     told = []
     found = feature_certificate("digits", progress=lambda what, share: told.append((what, share)))

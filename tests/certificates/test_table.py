@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader, Dataset
 
 import normgauge as ng
 from normgauge.certificates.facts.cells import k_means
-from normgauge.certificates.gibbs import risk
-from normgauge.certificates.rows import gibbs
 from normgauge.core.certificate import NETWORK, Certificate, Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 from normgauge.lab.training import train
@@ -57,11 +55,7 @@ LISTED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Gibbs row is tested elsewhere; here it need not be tight."""
-    monkeypatch.setattr(risk, "DRAWS", (20, 40))
-    monkeypatch.setattr(gibbs, "PILOT", 2)
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 
 def plain() -> nn.Module:

@@ -100,13 +100,23 @@ def test_without_a_hold_out_it_does_not_apply() -> None:
     assert row.kind is RowKind.NOT_APPLICABLE and "hold-out" in row.reason
 
 
-def test_it_holds_as_often_as_it_says() -> None:
+def test_it_holds_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth: labels that were flipped, and of the others those within r of the boundary."""
     truth = NOISE + (1 - NOISE) * math.erf(RADIUS / math.sqrt(2))
     slopes = slopes_of(cut(), points(8, 1)[0])
-    values = []
-    for seed in range(200):
+
+    def value(seed: int) -> float:
         case, plain = held_out(cut(), points(100, seed, noise=NOISE), radius=RADIUS)
-        values += [row.value or 0.0 for row in robust_rows(case, slopes, plain)]
-    assert len(values) == 200 and max(values) < 0.6
+        (row,) = robust_rows(case, slopes, plain)
+        return row.value or 0.0
+
+    measured = [value(seed) for seed in range(5)]
+    # a linear map is as steep in every ball as everywhere: no need to measure each
+    monkeypatch.setattr(
+        "normgauge.certificates.rows.robust.local_slopes",
+        lambda model, centres, radii: [torch.full((len(centres),), slopes.balanced).double()],
+    )
+    values = [value(seed) for seed in range(200)]
+    assert values[:5] == measured
+    assert max(values) < 0.6
     assert sum(value < truth for value in values) <= 18  # Bin(200, 0.05) is above 18 with a chance below 1 %
