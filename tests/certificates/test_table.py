@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import normgauge as ng
-from normgauge.certificates.facts.cells import k_means
-from normgauge.core.certificate import NETWORK, Certificate, Consumed, Row, RowKind, promised_row
+from normgauge.core.certificate import Certificate, Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split
 from normgauge.lab.zoo.data import digits
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 LISTED = {
     "holdout.clopper_pearson",
     "holdout.kl",
@@ -53,9 +53,6 @@ LISTED = {
     "score.folded-capacity-margin",
     "score.balanced-capacity-margin",
 }
-
-
-pytestmark = pytest.mark.usefixtures("few_draws")
 
 
 def plain() -> nn.Module:
@@ -188,45 +185,20 @@ def test_shared_samples_are_refused() -> None:
         ng.certify(plain(), sample.first(1), fresh)
 
 
-def test_a_partition_made_from_the_sample_is_refused() -> None:
-    sample, fresh, _ = data()
-    with pytest.raises(InputError, match="made from 100 of the training samples"):
-        ng.certify(plain(), sample, fresh, partition=k_means(sample.inputs[:100], 5), epochs=0)
-    found = ng.certify(fitted(plain), sample, fresh, partition=k_means(fresh[0], 5), epochs=0)
-    assert found.row("theorem20.variation").kind is RowKind.VACUOUS
-
-
-def test_cells_are_made_from_fresh_inputs() -> None:
-    few = certified(fitted(plain), cells=4)
-    slack = dict(few.row("theorem20.variation").terms)["slack of the cells"]
-    assert slack == pytest.approx(0.5 * math.sqrt(39 / 1442) + math.sqrt(math.log(40) / 2884))
-    with pytest.raises(InputError, match="give unlabeled= or holdout="):
-        ng.certify(plain(), digits("train"), cells=4)
-    with pytest.raises(InputError, match="from 1 up"):
-        ng.certify(plain(), digits("train"), cells=0)
-
-
-def test_a_loss_without_a_range() -> None:
-    model = fitted(plain)
-    row = certified(model, loss="cross-entropy").row("theorem20.variation")
-    assert row.kind is RowKind.NOT_APPLICABLE and "clip=C" in row.reason
-    clipped = certified(model, loss="cross-entropy", clip=5.0).row("theorem20.variation")
-    assert clipped.kind is RowKind.VACUOUS and clipped.limit == 5.0 and clipped.quantity == "clipped cross-entropy"
-    for bad, words in (({"clip": 2.0}, "already"), ({"loss": "mse"}, "'ramp' or"), ({"clip": -1.0}, "positive")):
-        with pytest.raises(InputError, match=words):
-            certified(model, **bad)
-
-
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
         (plain, {"delta": 1.5}, "between 0 and 1"),
+        (plain, {"cells": 0}, "from 1 up"),
+        (plain, {"clip": 2.0}, "already"),
+        (plain, {"loss": "mse"}, "'ramp' or"),
+        (plain, {"clip": -1.0}, "positive"),
         (plain, {"encoder": "9"}, "first module of the sequence"),
         (Odd, {"encoder": "0"}, r"nn.Sequential\(encoder, head\)"),
         (lambda: nn.Linear(64, 4), {}, "class numbers below 4"),
         (lambda: nn.Linear(64, 1), {}, "one number z"),
     ],
-    ids=["delta", "encoder", "no sequence", "labels", "one output"],
+    ids=["delta", "cells", "clip of the ramp", "loss", "clip", "encoder", "no sequence", "labels", "one output"],
 )
 def test_mistakes_are_named(model: Any, options: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -263,38 +235,6 @@ def test_one_number_and_bad_inputs_are_named() -> None:
     arrays = bad.numpy(), digits("train").labels.numpy()
     with pytest.raises(InputError, match="1 of 1442"):
         ng.certify(plain(), arrays)
-
-
-def test_features_behind_an_encoder() -> None:
-    """An encoder that never saw the sample and a linear head: Theorem 20 says something on features only."""
-    first = digits("train")
-    half = Split(first.inputs[:700], first.labels[:700])
-    rest = Split(first.inputs[700:], first.labels[700:])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        encoder = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
-        train(encoder, half, epochs=40, lr=3e-3)
-        head = nn.Linear(10, 10)
-        with torch.no_grad():
-            head.weight.copy_(torch.eye(10))
-            head.bias.zero_()
-        model = nn.Sequential(nn.Sequential(encoder, nn.Softmax(1)), head)
-    test = digits("test")
-    found = ng.certify(model, rest, test, encoder=model[0], epochs=0)
-    rows = {row.key: row for row in found.rows}
-    assert rows["theorem20.variation"].kind is RowKind.VACUOUS
-    row = rows["features.theorem20.variation"]
-    assert row.kind is RowKind.BOUND and row.value is not None and 0.02 < row.value < 0.9
-    assert "the encoder never saw a sample of train" in row.condition and Consumed.OTHER in row.consumed
-    assert "disguise" in row.reason
-    plain, through = rows["features.encoder_holdout"], rows["features.disagreement"]
-    assert plain.kind is through.kind is RowKind.BOUND and plain.about != NETWORK == through.about
-    assert plain.value < through.value < row.value
-    assert rows["features.theorem20.published"].kind is RowKind.VACUOUS  # 742 samples are too few for its slack
-    assert rows["features.theorem20.kl"].kind is RowKind.BOUND
-    steep = nn.Sequential(model[0], nn.Linear(10, 10), nn.LayerNorm(10))
-    other = ng.certify(steep, rest, test, encoder="0", epochs=0)
-    assert other.row("features.theorem20.kl").kind is RowKind.VACUOUS
 
 
 def test_promised_is_the_only_door() -> None:
@@ -339,28 +279,6 @@ def test_a_family_that_fails_is_reported_and_takes_no_other_along(monkeypatch: p
     found = ng.certify(nn.Sequential(nn.Linear(8, 3)), data, epochs=0)
     assert any("capacity" in note and "KeyError" in note for note in found.notes)
     assert {"PAC-Bayes", "score"} <= {row.family for row in found.rows}
-
-
-def test_cross_entropy_has_its_own_slope_in_feature_space() -> None:
-    """Coin flips learnt by heart with large weights: nothing may be promised, and the margin's slope would."""
-    for seed in range(5):
-        g = torch.Generator().manual_seed(seed)
-        x = torch.nn.functional.normalize(torch.randn(400, 500, generator=g)) * 0.02
-        y = torch.randint(0, 2, (400,), generator=g)
-        w = torch.linalg.lstsq(x.double(), (2 * y - 1).double()[:, None] * 20).solution[:, 0].float()
-        head = nn.Linear(500, 2, bias=False)
-        with torch.no_grad():
-            head.weight.copy_(torch.stack([-w / 2, w / 2]))
-        model = nn.Sequential(nn.Identity(), head)
-        found = ng.certify(model, (x, y), encoder=model[0], loss="cross-entropy", clip=4.0, epochs=0)
-        rows = [r for r in found.rows if r.quantity == "clipped cross-entropy" and r.family == "feature cells"]
-        assert rows and not any(r.kind is RowKind.BOUND and r.value < 2 for r in rows)
-    gentle = nn.Linear(500, 2, bias=False)
-    with torch.no_grad():
-        gentle.weight.mul_(0.1)
-    model = nn.Sequential(nn.Identity(), gentle)
-    found = ng.certify(model, (x, y), encoder=model[0], loss="cross-entropy", clip=4.0, epochs=0)
-    assert found.row("features.theorem20.variation").kind is RowKind.BOUND  # nothing is won by refusing
 
 
 class Memory(nn.Module):

@@ -230,7 +230,7 @@ def test_the_sharpness_score_does_not_see_the_scale(bn_case: Case, bn_rows: dict
 def wide(classes: int = 2) -> nn.Sequential:
     """So many weights that no sample of this size pays for their noise."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 3000), nn.ReLU(), nn.Linear(3000, classes)).eval()
+    return nn.Sequential(nn.Linear(6, 1000), nn.ReLU(), nn.Linear(1000, classes)).eval()
 
 
 def test_a_divergence_that_says_it_all_needs_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:

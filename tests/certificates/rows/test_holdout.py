@@ -61,16 +61,6 @@ def test_without_groups_samples_count() -> None:
 
 
 def test_other_rows_take_one_sample_of_each_group() -> None:
-    fresh = DataSample.of(holdout([1, 0, 1, 0, 1, 1]), "holdout")
-    case = case_of(
-        Positive(), points(60, 0), holdout=fresh, holdout_logits=torch.eye(6, 2), groups=torch.tensor(GROUPS)
-    )
-    one = case.single()
-    assert one.groups is None and one.holdout is not None and len(one.holdout) == 3
-    assert fresh.inputs is not None and one.holdout.inputs is not None
-    places = [int((fresh.inputs == x).all(1).nonzero()) for x in one.holdout.inputs]
-    assert sorted(GROUPS[i] for i in places) == [0, 1, 2]
-    assert torch.equal(one.holdout_logits, torch.eye(6, 2)[places])  # type: ignore[arg-type]
     given = Positive(), points(50, 3)
     found = ng.certify(Positive(), points(60, 0), holdout([1] * 6), groups=GROUPS, surrogate=given, epochs=0)
     terms = dict(found.row("disagreement.surrogate").terms)
