@@ -64,7 +64,7 @@ def write(path: Path, content: Any) -> None:
 
 
 def read(path: Path) -> Any:
-    """The inverse of `write`."""
+    """Read what `write` wrote."""
     return _read(json.loads(path.read_text(encoding="utf-8")))
 
 

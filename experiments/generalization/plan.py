@@ -33,12 +33,12 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """For people and for ``--only``."""
+        """The name shown to people and taken by ``--only``."""
         return f"{self.experiment}/{self.label}"
 
     @property
     def slug(self) -> str:
-        """For files."""
+        """The name its files begin with."""
         return f"{self.experiment}__{self.label}"
 
 

@@ -24,7 +24,7 @@ TICKS = ((0.0, "all"), (1.0, "in bins"), (2.0, "matched"), (3.0, "in bins"))
 
 
 def drawn(found: dict[str, Any], records: Sequence[Record]) -> str:
-    """One SVG."""
+    """The figure as SVG text."""
     fit = [r for r in records if r.get("scores")]
     counts = found["counts"]
     panels = [worth(found, target) for target in ("gap", "test error")]

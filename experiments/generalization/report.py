@@ -259,7 +259,7 @@ def adversarial(found: list[Result]) -> str:
 
 
 def machine(found: list[Result]) -> str:
-    """Where and how long."""
+    """The machines the results come from, and how long they took."""
     devices = sorted({f"{r.environment['device']}, torch {r.environment['torch']}" for r in found})
     minutes = sum(r.environment["seconds"] for r in found) / 60
     return f"{len(found)} units, {minutes:.0f} minutes if run one after another ({'; '.join(devices)})."

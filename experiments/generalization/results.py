@@ -1,4 +1,4 @@
-"""Results by unit."""
+"""Reads the results of the experiments, one file a unit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).with_name("results")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One unit as it was measured."""
+    """The result of one unit."""
 
     experiment: str
     label: str

@@ -37,7 +37,7 @@ class Order:
 
     @property
     def file(self) -> Path:
-        """Where its result goes."""
+        """The file its result goes to."""
         return self.out / f"{self.unit.slug}.json"
 
     def done(self) -> bool:

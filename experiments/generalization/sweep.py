@@ -21,7 +21,7 @@ SPARE = 5.0  # seconds before the end at which nothing new is begun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is missing."""
+    """Run the command: train and score the networks that are not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="file of JSON lines")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
@@ -77,7 +77,7 @@ def records(nets: Sequence[Net], workers: int, end: float, steps: int | None = N
 
 
 def one_thread() -> None:
-    """One core a worker."""
+    """Let this process use one core only."""
     import torch
 
     torch.set_num_threads(1)

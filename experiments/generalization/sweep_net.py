@@ -43,7 +43,7 @@ class Images:
 
 @cache
 def images(data: str, train: int = TRAIN, fresh: int = FRESH, test: int | None = None) -> Images:
-    """Read once in each process."""
+    """The data set, read once in each process."""
     read = zoo.DATASETS[data]
     first, last = read("train", limit=FIRST_FRESH + fresh), read("test", limit=test)
     mean, std = first.inputs[:train].mean(), first.inputs[:train].std()
@@ -111,7 +111,7 @@ def fit(model: nn.Module, net: Net, inputs: Tensor, labels: Tensor, *, steps: in
 
 @torch.no_grad()
 def evaluated(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, float]:
-    """Loss and error."""
+    """Mean loss and error of a network on a sample."""
     logits = torch.cat([model(x) for x in inputs.split(1000)]).double()
     wrong = float((logits.argmax(1) != labels).double().mean())
     return {"loss": float(F.cross_entropy(logits, labels)), "error": wrong}
@@ -138,7 +138,7 @@ def run(net: Net, shown: Images | None = None, *, steps: int = STEPS) -> Record:
 
 
 def scored(model: nn.Module, here: Images, start: Mapping[str, Tensor]) -> dict[str, float]:
-    """Every score that fits."""
+    """Every score that fits the network, by key."""
     reading = ng.gauge(model, here.train[:READ_GLOBAL], search=False, pictures=False, width=1e-2)
     local = ng.gauge(model, here.train[:READ_POINT], scope="point", search=False, pictures=False, width=1e-2)
     pair = (here.train, here.labels)

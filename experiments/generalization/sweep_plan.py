@@ -56,7 +56,7 @@ class Net:
 
     @property
     def key(self) -> str:
-        """All of it in one word."""
+        """All settings joined to one key."""
         return "-".join(str(value) for value in asdict(self).values())
 
 

@@ -10,7 +10,7 @@ from normgauge.core.errors import InputError
 @pytest.mark.usefixtures("few_draws")
 def test_digits_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """500 images for the encoder, 942 for the head: the sharper slacks say something."""
-    monkeypatch.setitem(demo.PLANS, "digits", EncoderPlan(500, 15, 8))
+    monkeypatch.setitem(demo.PLANS, "digits", EncoderPlan(500, 25, 8))
     told = []
     found = feature_certificate("digits", progress=lambda what, share: told.append((what, share)))
     assert found.samples == 942 and found.holdout == 355

@@ -17,7 +17,7 @@ Progress = Callable[[str, float], None]  # what is being done, share of it done 
 
 
 def ignore_progress(what: str, share: float) -> None:
-    """No progress is shown."""
+    """Take a progress report and do nothing with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ class Case:
 
     @property
     def classes(self) -> int:
-        """How many numbers the network gives."""
+        """The number of classes: how many numbers the network gives."""
         return self.logits.shape[1]
 
     @property
     def m(self) -> int:
-        """Training samples."""
+        """The number of training samples."""
         return len(self.train)
 
     @property
     def margins(self) -> Tensor:
-        """(m,) of D, float64."""
+        """(m,) margins of D, float64."""
         return margins_of(self.logits, self.train.truth)
 
     @property
@@ -97,7 +97,7 @@ class Case:
         return self.train.take(range(min(LOOKED_AT, self.m)))
 
     def single(self) -> Case:
-        """The same with one hold-out sample of each group, drawn from the seed: these are independent."""
+        """This case with one random hold-out sample of each group; these samples are independent."""
         if self.groups is None or self.holdout is None or self.holdout_logits is None:
             return self
         order = torch.randperm(len(self.groups), generator=torch.Generator().manual_seed(self.seed)).tolist()

@@ -1,4 +1,4 @@
-"""What would make every row false: options of a wrong form, a network that is no function, shuffled labels."""
+"""What would make every row false: options of a wrong form, a network of many answers, shuffled labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TF32 = 2.0**-11  # what a product on a GPU may be rounded to
 
 
 def refuse_unsteady(model: nn.Module, sample: DataSample, said: Tensor, name: str, most: int) -> None:
-    """Refuse a network that answers otherwise when asked again, in another order, in smaller batches, one by one.
+    """Refuse a network whose answers change with the order, the batch size, or from one call to the next.
 
     Rounding differs between batch sizes, so half of the digits must agree, and the class wherever they decide it.
 
@@ -75,7 +75,7 @@ def _moved(model: nn.Module, first: Tensor, second: Tensor) -> int:
 
 
 def error_runs(wrong: Tensor, labels: Tensor) -> list[str]:
-    """A sentence where the wrong answers of a hold-out stand together, class by class: are its samples independent?
+    """Warn if the wrong answers of a hold-out stand together, class by class: its samples may depend on each other.
 
     In an independent sample any order of the k wrong ones among the n of a class is as likely as any other: of a pairs
     of neighbours of that class a·k(k−1)/(n(n−1)) are wrong on both sides in the mean, with a variance of at most about
@@ -205,7 +205,7 @@ def refuse_options(
 
 
 def records(sample: DataSample, labelled: bool) -> Sequence[Hashable]:
-    """Each input, with its label where that counts."""
+    """One record a sample: the fingerprint of its input, with its label if ``labelled``."""
     return list(zip(sample.marks, sample.truth.tolist(), strict=True)) if labelled else sample.marks
 
 

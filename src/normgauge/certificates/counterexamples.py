@@ -1,4 +1,4 @@
-"""Networks that make invalid routes to a bound fail: each is run, and what the route promises stands beside the truth.
+"""Networks on which invalid routes to a bound fail: what the route promises stands beside the truth.
 
 Every function draws its data, builds a predictor, walks the invalid route and measures the true error.
 ``docs/counterexamples.md`` says why each route is invalid.
@@ -33,7 +33,7 @@ class Counterexample:
     Attributes:
         key: its name.
         route: what is computed and called a bound.
-        why: why it is none.
+        why: why that is not a bound.
         promised: what the route says; the median over repetitions.
         truth: the true error.
         training_error: on D.
@@ -61,7 +61,7 @@ class Counterexample:
     partition: Partition | None = None
 
     def __str__(self) -> str:
-        """One line."""
+        """The promise, the truth and the share of failures in one line."""
         return (
             f"{self.key}: promised {self.promised:.3g}, true error {self.truth:.3g}, wrong in {self.failures:.0%} of "
             f"draws where {self.delta:.0%} are allowed; a hold-out says {self.honest:.3g}"
@@ -114,7 +114,7 @@ class Strip(nn.Module):
 
 
 def right_half(x: Tensor) -> Tensor:
-    """The class of a point."""
+    """The true class of each point: whether it lies right of ½."""
     return (x[:, 0] > 0.5).long()
 
 

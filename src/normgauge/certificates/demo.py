@@ -48,7 +48,7 @@ class Sharpened(nn.Module):
     """softmax(4x): the probabilities of the classes, sharpened."""
 
     def forward(self, scores: Tensor) -> Tensor:
-        """One row a sample."""
+        """One row of probabilities a sample."""
         return (SHARPNESS * scores).softmax(1)
 
 

@@ -52,7 +52,7 @@ class Loss:
 
     Attributes:
         name: ``ramp`` or ``cross-entropy``.
-        limit: its range; None where it has none.
+        limit: its range; None for a loss without a range.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Nearby:
 
 
 def measure_nearby(case: Case, slopes: MarginSlopes) -> Nearby | None:
-    """Measure them, all radii in one run of the gauge; None where there are no real inputs to stand on."""
+    """Measure local slopes, all radii in one run of the gauge; None without unseen inputs of real numbers."""
     fresh = case.unseen
     if fresh is None or len(fresh) < 2:
         return None
@@ -143,7 +143,7 @@ def cell_rows(
 
 
 def made(fresh: DataSample | None, cells: int, seed: int) -> Partition:
-    """Cells made without D.
+    """The partition into this many cells, made without D.
 
     Raises:
         InputError: where there is nothing to make several cells from.

@@ -41,7 +41,7 @@ class Half:
 
 
 def affordable_case(case: Case) -> Case:
-    """The case with as many passes as a row may take unasked: none where they would take long, and a word on it."""
+    """The case with the default number of training passes, or none and a reason if they would take long."""
     forward = multiplications(case.model, case.train.take([0]).to(device_of(case.model)))
     work = 3 * forward * PASSES * case.m / 2  # a backward pass costs two forward passes
     if work <= MOST_WORK:
@@ -115,7 +115,7 @@ def eval_copy(model: nn.Module) -> nn.Module:
     """A deep copy in eval mode.
 
     Raises:
-        InputError: where there is none.
+        InputError: for a network that cannot be copied.
     """
     try:
         return copy.deepcopy(unwrap(model)).eval()

@@ -61,8 +61,8 @@ def certify(
 ) -> Certificate:
     """What can be promised about unseen data: every bound and score for this network, each saying what it is.
 
-    Every row holds on its own with probability 1 − δ over the draw of the samples; the smallest of several is no bound
-    unless it was named beforehand. The network is measured in eval mode and left as it was.
+    Every row holds on its own with probability 1 − δ over the draw of the samples; the smallest of several rows is not
+    a bound unless it was named beforehand. The network is measured in eval mode and left as it was.
 
     Args:
         model: a classifier: one number a class.
@@ -175,7 +175,7 @@ def asked(families: Mapping[str, Iterable[Row]], told: Progress, notes: list[str
 
 
 def paid_for(row: Row, delta: float, tries: int) -> Row:
-    """The row after a choice among so many: together they fail with probability δ at most."""
+    """The row with the confidence and the conditions that hold after a choice among ``tries`` networks."""
     if row.confidence is None or not row.condition:
         return row
     chosen = f"at most {tries} networks or settings were compared on these samples" if tries > 1 else ""
@@ -202,7 +202,7 @@ def gather(
         The case, and warnings.
 
     Raises:
-        InputError: for data that cannot be read or is shared, for a network that is no function of one input.
+        InputError: for data that cannot be read or is shared, for answers that depend on more than one input.
     """
     told, (train, holdout, unlabeled) = options["progress"], data
     told("reading data", 0.0)
@@ -285,7 +285,7 @@ def evaluated(model: nn.Module) -> Iterator[list[str]]:
 
 
 def measured_facts(case: Case, slopes: MarginSlopes) -> dict[str, float | int | str]:
-    """Numbers measured on the way."""
+    """Numbers measured on the way, by the name the report gives them."""
     margins = case.margins
     found: dict[str, float | int | str] = {
         "training error": float((margins <= 0).double().mean()),

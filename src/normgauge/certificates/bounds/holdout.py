@@ -74,11 +74,11 @@ def kl_holdout(mean: float, n: int, delta: float) -> float:
 def group_mean(wrong: Sequence[int], sizes: Sequence[int]) -> float:
     """F(V) for samples that come in groups: the mean over groups of the share of a group that is wrong.
 
-    Let groups be independent draws from one source of groups, whatever holds within them. The shares Z_g ∈ [0, 1] of
-    G groups are then independent with one mean, R = E Z: the error of a random sample of a random group, where each
-    group weighs the same, large or small. So `kl_holdout` and `hoeffding` hold with F(V) = Σ Z_g / G and n = G, and
-    nothing that counts samples does. R is the error of a random sample where groups are of one size, or their size
-    has nothing to do with the error.
+    Let groups be independent draws from one source of groups; samples of one group may depend on each other. The
+    shares Z_g ∈ [0, 1] of G groups are then independent with one mean, R = E Z: the error of a random sample of a
+    random group, where each group weighs the same, large or small. So `kl_holdout` and `hoeffding` hold with
+    F(V) = Σ Z_g / G and n = G, and nothing that counts samples does. R is the error of a random sample if all groups
+    are of one size, or if their size has nothing to do with the error.
 
     Args:
         wrong: how many samples of each group are.

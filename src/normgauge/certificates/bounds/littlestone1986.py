@@ -29,7 +29,7 @@ def log_share(n: int, kept: int, delta: float) -> float:
 def sample_compression_bound(errors: int, n: int, kept: int, delta: float) -> Parts:
     """R ≤ Bin⁻¹(k, n−|i|, δ · 6/π² (|i|+1)⁻² / C(n, |i|)).
 
-    Holds:  for the predictor that a map fixed in advance rebuilds from the kept samples, whatever way they
+    Holds:  for the predictor that a map fixed in advance rebuilds from the kept samples, however they
             were picked; k errors are counted on the n − |i| others.
     Source: Littlestone & Warmuth 1986; Laviolette, Marchand & Shah 2005 for the binomial form.
 

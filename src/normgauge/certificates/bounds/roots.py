@@ -1,4 +1,4 @@
-"""Where something that changes once changes: numbers by halving, sample sizes by doubling and halving."""
+"""The place where a condition stops to hold: numbers by halving, sample sizes by doubling and halving."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def upper_end(low: float, high: float, below: Callable[[float], bool], width: fl
 
 
 def samples_needed(at: Callable[[int], float], m: int, limit: float, largest: int, parts: int = 100) -> int | None:
-    """The smallest number of samples, within one part in so many, at which a bound would be below its limit.
+    """The smallest number of samples at which a bound would be below its limit, up to one part in ``parts``.
 
     Args:
-        at: the bound for so many samples, all else equal; a binomial tail takes time that grows with them.
+        at: the bound as a function of the number of samples, all else equal.
         m: samples at hand, too few.
         limit: what the bound must get below.
         largest: where to give up.

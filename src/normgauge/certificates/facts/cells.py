@@ -50,7 +50,7 @@ class Partition:
         return cells
 
     def far(self, cells: Tensor) -> Tensor:
-        """Which cells are those of all that is far from every centre."""
+        """Which of these cell numbers stand for the points far from every centre."""
         return cells == (-1 if self.radius is None or self.centres is None else len(self.centres))
 
     def check_unseen(self, train: frozenset[bytes]) -> None:

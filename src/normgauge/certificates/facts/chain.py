@@ -39,7 +39,7 @@ MEANS = (torch.mean, Tensor.mean)
 
 
 class BrokenChainError(InputError):
-    """The network is no such chain; the message names the first layer that breaks it."""
+    """Raised for a network that is not such a chain; the message names the first layer that breaks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class MatrixChain:
 
 @dataclass(slots=True)
 class ChainWalk:
-    """The chain while it is read."""
+    """What has been recognised of the chain so far."""
 
     maps: list[Affine | Step]
     elementwise: bool = True

@@ -49,7 +49,7 @@ class Affine:
     Attributes:
         name: the layer.
         weight: (outputs, inputs); a kernel where ``spec`` is given; a vector of factors where it is 1-d.
-        bias: one number a unit or channel; None for none.
+        bias: one number a unit or channel; None for a map without bias.
         spec: layout of a convolution.
         shape: of one sample that comes in.
     """
@@ -61,7 +61,7 @@ class Affine:
     shape: tuple[int, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Run it on a batch."""
+        """What the map gives for a batch."""
         if self.spec is not None:
             out = apply_conv(self.weight, x, self.spec)
         elif self.weight.ndim == 1:

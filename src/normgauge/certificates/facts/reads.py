@@ -24,7 +24,7 @@ class Reads(TorchDispatchMode):
 
     Attributes:
         found: these tensors, views of them included.
-        opaque: operators with weights that are no tensors, as the packed ones of quantized layers.
+        opaque: operators whose weights are not tensors, such as the packed ones of quantized layers.
     """
 
     def __init__(self, given: Tensor) -> None:
@@ -62,7 +62,9 @@ class Reads(TorchDispatchMode):
 
     def _make(self, tensor: Tensor) -> None:
         storage = _storage(tensor)
-        if storage is not None and storage._cdata not in self._foreign:  # a view of what was read is no new tensor
+        if (
+            storage is not None and storage._cdata not in self._foreign
+        ):  # a view of a tensor that was read is not a new one
             self.made[storage._cdata] = storage
 
 
@@ -84,7 +86,7 @@ class Region:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Region:
-        """Of a tensor; one without memory of its own occupies nothing but itself."""
+        """The region of a tensor; a tensor without memory of its own equals only itself."""
         if _storage(tensor) is None or tensor.device.type == "meta":
             return cls(0, -1, False, (id(tensor),))
         reach = 1 + sum((n - 1) * abs(step) for n, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -108,7 +110,7 @@ def unpaid_reads(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_
         data_free: names of tensors, or of modules that hold them, fixed without D.
 
     Returns:
-        In words, each thing once.
+        One phrase for each thing, without repeats.
 
     Raises:
         InputError: for a name in ``data_free`` that the model does not have.
@@ -154,7 +156,7 @@ def refuse_unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data
 
 
 def says_nothing(tensor: Tensor) -> bool:
-    """Whether a tensor is a constant of the trade: one number again and again, 0, 1, 2, …, or a triangular mask."""
+    """Whether a tensor holds a common constant: one number repeated, 0, 1, 2, …, or a triangular mask."""
     if tensor.is_quantized or tensor.layout is not torch.strided or not tensor.numel():
         return False
     flat = tensor.detach().reshape(-1)

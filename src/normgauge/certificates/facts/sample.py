@@ -82,7 +82,7 @@ class DataSample:
             yield self.inputs[start:stop] if self.inputs is not None else self.take(range(start, stop))
 
     def pairs(self, size: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
-        """All inputs and labels in order."""
+        """Batches of inputs and labels, in order."""
         yield from zip(self.batches(size), self.truth.split(size), strict=True)
 
     def part(self, indices: Tensor) -> DataSample:
@@ -96,7 +96,7 @@ class DataSample:
         Of a loader, the samples it gives, in the order of its data set.
 
         Raises:
-            InputError: for anything else, for labels that are no class numbers, for no samples, for samples that
+            InputError: for anything else, for labels other than class numbers, for an empty sample, for samples that
                 change from one reading to the next.
         """
         if isinstance(data, DataSample):
@@ -130,7 +130,7 @@ def hash_rows(points: Tensor) -> Iterator[bytes]:
 
 
 def fingerprints(points: Tensor) -> frozenset[bytes]:
-    """The fingerprints of all rows."""
+    """The set of fingerprints of all rows."""
     return frozenset(hash_rows(points))
 
 

@@ -26,7 +26,7 @@ class MarginSlopes:
     """Lipschitz constants of the margin f_y − max over the others.
 
     Attributes:
-        balanced: proved, over all inputs; inf where there is none.
+        balanced: proved, over all inputs; inf if none is proved.
         folded: proved, linear maps with their normalizers but not balanced.
         published: the constants as printed in Than 2025, by name; not all are bounds.
         normalizers: rows of the normalizers in the network.

@@ -50,7 +50,7 @@ class CellSpread:
 
     @property
     def alone(self) -> int:
-        """Points that count 1, whatever the steepness: no other is in their cell, or they were left out."""
+        """How many points count 1 for every steepness: those alone in their cell, and those left out."""
         return self.m - 2 * len(self.pairs) - 3 * len(self.triples)
 
     def mean(self) -> float:
@@ -67,7 +67,7 @@ class CellSpread:
         return found, total / torch.zeros_like(total).index_add_(0, place, weights)
 
     def sums(self, steepness: float) -> tuple[float, float]:
-        """S and Q of `paired_distance`."""
+        """S and Q of `paired_distance` for this steepness."""
         near, far = (self.pairs * steepness).clamp(max=1), (self.triples * steepness).clamp(max=1)
         return float(2 * near.sum() + far.sum()), float(4 * near.square().sum() + far.square().sum())
 
@@ -88,12 +88,12 @@ class CellSpace:
         cells: (m,) cell times label: a cell never mixes labels.
         spread: distances inside the cells.
         margins: (m,) float64, positive where the network is right.
-        slope: proved Lipschitz constant of the margin in this space; inf where there is none.
+        slope: proved Lipschitz constant of the margin in this space; inf if none is proved.
         gap: why the slope is not proved, where it is not.
         limit: C, the range of the loss.
         quantity: what is bounded.
         choices: the losses one may choose from after the fact.
-        problem: why there is no loss with a range, where there is none.
+        problem: why the loss has no range; empty if it has one.
     """
 
     name: str
@@ -112,7 +112,7 @@ class CellSpace:
 
     @property
     def m(self) -> int:
-        """Samples."""
+        """The number of samples."""
         return len(self.cells)
 
     @property

@@ -128,7 +128,7 @@ def to_shared_prior(centre: Mapping[str, Tensor], units: Mapping[str, float]) ->
 
 
 def to_fixed_prior(prior: Gaussian) -> Callable[..., Tensor]:
-    """KL to a prior that is known."""
+    """KL to a fixed prior, as a differentiable function of means and widths."""
 
     def divergence(mean: Mapping[str, Tensor], width: Mapping[str, Tensor]) -> Tensor:
         parts = [entry_divergence(t - prior.mean[n], width[n], prior.width[n]).sum() for n, t in mean.items()]

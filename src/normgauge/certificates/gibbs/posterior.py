@@ -29,7 +29,7 @@ class Gaussian:
     width: Mapping[str, Tensor]
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """One set of tensors."""
+        """One random set of tensors, by name."""
         return {
             n: t + self.width[n] * torch.randn(t.shape, generator=generator, dtype=t.dtype, device=t.device)
             for n, t in self.mean.items()

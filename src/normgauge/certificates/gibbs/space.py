@@ -40,12 +40,12 @@ class WeightSpace:
 
     @property
     def size(self) -> int:
-        """Numbers in all."""
+        """How many numbers the tensors hold in all."""
         return sum(tensor.numel() for tensor in self.mean.values())
 
     @property
     def device(self) -> torch.device:
-        """Of the tensors."""
+        """The device the tensors are on."""
         return next(iter(self.mean.values())).device
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def weight_space(
         data_free: names of tensors fixed without D.
 
     Raises:
-        InputError: for a network that cannot be copied, is no function of single inputs, has no weights, or reads
+        InputError: for a network that cannot be copied, does not answer input by input, has no weights, or reads
             tensors that are not among them.
     """
     probe = random_inputs(inputs)

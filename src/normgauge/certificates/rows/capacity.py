@@ -43,7 +43,7 @@ class Norms:
 
     @property
     def m(self) -> int:
-        """Samples."""
+        """The number of samples."""
         return len(self.margins)
 
     def error(self, gamma: float) -> float:
@@ -61,7 +61,7 @@ UNITS = {"capacity.golowich": log_rademacher, "capacity.neyshabur2015": log_rade
 
 
 def margin_bound(key: str, chain: MatrixChain, norms: Norms, gamma: float, classes: int, m: int, delta: float) -> Parts:
-    """A margin row for so many samples, all else equal: Frobenius norms, or spectral ones with two more of each."""
+    """The bound of one margin row at ``m`` samples, all else equal."""
     error, log_data = norms.error(gamma), norms.log_data + math.log(m / norms.m) / 2  # ‖X‖_F grows with √m
     if key in UNITS:
         unit = UNITS[key](log_data, len(chain.links), m)
@@ -155,7 +155,7 @@ def capacity_rows(case: Case) -> Iterator[Row]:
 
 
 def vc_row(case: Case, chain: MatrixChain, margins: Tensor) -> Row:
-    """Counting weights."""
+    """The row that counts weights."""
     weights = [link.weights for link in chain.links]
     units = [link.units for link in chain.links[:-1]] + [max(1, case.classes - 1)]
     vc = bartlett2019.vc_dimension(weights, units)
@@ -166,7 +166,7 @@ def vc_row(case: Case, chain: MatrixChain, margins: Tensor) -> Row:
 
 
 def margin_row(case: Case, chain: MatrixChain, norms: Norms, row: Row) -> Row:
-    """The best margin of a row, or why there is none."""
+    """A margin row at its best margin, or with the reason why it has none."""
     frobenius = row.key in UNITS
     if frobenius and not chain.elementwise:
         return dataclasses.replace(row, reason=MAX_POOL)

@@ -31,7 +31,7 @@ SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlackForm:
-    """One of the slacks: its key and words, its formula, and τ/C for so many samples and so much δ.
+    """One form of the slack: its key and words, its formula, and τ/C as a function of the samples and of δ.
 
     Where the slack depends on what it is added to, ``added`` says how, and τ only shows its size.
     """

@@ -89,7 +89,7 @@ def _places(coreset: Sequence[int] | Tensor) -> Tensor:
     """The coreset as places.
 
     Raises:
-        InputError: for a mask, repeats and anything else that is no list of whole numbers.
+        InputError: for a mask, for repeats, for anything but a list of whole numbers.
     """
     try:
         found = torch.as_tensor(coreset)

@@ -42,7 +42,7 @@ def disagreement_rows(
     """The one row of this family.
 
     Args:
-        case: the network and its data; ``unlabeled`` is read, or the inputs of ``holdout`` where there is none.
+        case: the network and its data; ``unlabeled`` is read, or else the inputs of ``holdout``.
         surrogate: a network at hand and a labelled sample that it never saw; otherwise one is trained on half of D.
         prepared: gives the network trained on half of D, where other rows use it too.
 

@@ -100,12 +100,12 @@ class Work:
 
     @property
     def delta(self) -> float:
-        """For the PAC-Bayes step."""
+        """The share of δ for the PAC-Bayes step."""
         return self.case.delta * (1 - SPLIT)
 
     @property
     def delta_draws(self) -> float:
-        """δ′, for the draws."""
+        """δ′, the share of δ for the draws."""
         return self.case.delta * SPLIT
 
     def centre(self, like: WeightSpace) -> State:
@@ -122,12 +122,12 @@ class Work:
         return found if self.draws is None else dataclasses.replace(found, draws=self.draws)
 
     def error(self, where: WeightSpace, posterior: Gaussian, sample: DataSample, effort: Effort, what: str) -> float:
-        """The Gibbs error by new draws."""
+        """The Gibbs error, estimated with new draws."""
         seed, tell = self.case.seed + 2 * APART, partial(self.case.progress, what)
         return drawn_error(where, posterior, sample, effort.draws, batch=effort.batch, seed=seed, tell=tell)
 
     def pilot(self, where: WeightSpace, posterior: Gaussian, sample: DataSample, effort: Effort) -> float:
-        """The Gibbs error by a few draws, to choose by."""
+        """The Gibbs error, estimated with a few draws, to choose between posteriors."""
         return drawn_error(where, posterior, sample, PILOT, batch=effort.batch, seed=self.case.seed)
 
     def hopeless(self, exponent: float) -> Parts | None:
@@ -148,7 +148,7 @@ def gibbs_rows(
     Args:
         case: the network and its data.
         initial: the state dict training began with, fixed without D: the priors stand there instead of at 0.
-        prepared: gives a network trained on a random half of D, as `surrogate.half` does, where other rows use it too.
+        prepared: gives a network trained on a random half of D, as `train_half` does, where other rows use it too.
         draws: of the weights, for each row; by default as many as the size of the network allows.
 
     Yields:
@@ -164,7 +164,7 @@ def gibbs_rows(
 
 
 def _tried(template: Row, make: Callable[[Work], Found], work: Work) -> Row:
-    """The row, or why there is none: networks come in every form, and a row that fails must not take others along."""
+    """The row, or the reason why it could not be computed: one row that fails must not stop the others."""
     try:
         parts, where, stopped = make(work)
     except TROUBLE as error:
@@ -293,7 +293,7 @@ def _learnt_prior(work: Work) -> Found:
 
 
 def _lla(case: Case) -> Row:
-    """The sharpness row: a score, whatever comes out."""
+    """The sharpness row; it is always a score and never a bound."""
     try:
         tau = max(scale_free_sharpness(case.model, case.train, case.seed), 1e-12)
     except TROUBLE as error:

@@ -48,7 +48,7 @@ class LocalCells:
         return 2 * (self.partition.radius or 0.0)
 
     def slack(self, classes: int, delta: float) -> float:
-        """What so many cells cost, by total variation; a cell never mixes labels."""
+        """The slack of these cells by total variation; a cell never mixes labels."""
         return tau_variation(self.partition.cells * classes, len(self.owners), delta)
 
 
@@ -91,7 +91,7 @@ def _published(space: CellSpace, slopes: MarginSlopes, delta: float, name: str) 
 
 
 def at_slope(space: CellSpace, slope: float) -> CellSpace:
-    """The same cells, another constant; a loss that is given keeps its own."""
+    """These cells with another slope of the margin; cross-entropy keeps its own."""
     if space.quantity != "error":
         return space
     return dataclasses.replace(space, slope=slope, choices=ramps(space.margins, slope))

@@ -1,4 +1,4 @@
-"""Rows beside Theorem 20: robustness, the form with labels of a hold-out, transport, and a bound that is none."""
+"""Rows beside Theorem 20: robustness, the form with labels of a hold-out, transport, and a bound that fails."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _bracket(bears: Callable[[float], bool]) -> tuple[float, float]:
     """A noise that is borne and one, four times as large, that is not.
 
     Raises:
-        InputError: when all are borne, or none.
+        InputError: when every noise tried is borne, or none is.
     """
     sigma, factor = FIRST, RATIO if bears(FIRST) else 1 / RATIO
     for _ in range(STEPS):

@@ -30,7 +30,7 @@ CLUSTERED = 5000  # unlabeled points the cells are made from
 
 
 class Fact(Generic[T]):
-    """A property that is worked out once; that it cannot be is remembered too."""
+    """A property that is computed once; a failure is remembered too."""
 
     def __init__(self, measure: Callable[[Any], T]) -> None:
         self.measure, self.name, self.__doc__ = measure, measure.__name__, measure.__doc__
@@ -57,7 +57,7 @@ class Ground:
         local: of scope point at training samples, for the local capacity over margin.
         initial: the state dict the training started from.
         lipschitz_term: of Theorem 20, where it was worked out.
-        partition: the cells of the cell sensitivity; k-means of the unlabeled data where there is none.
+        partition: the cells of the cell sensitivity; None takes k-means cells of the unlabeled data.
         known: the facts so far.
     """
 
@@ -76,7 +76,7 @@ class Ground:
 
     @Fact
     def work(self) -> float:
-        """Multiplications a sample."""
+        """How many multiplications one sample costs."""
         return norms.multiplications(self.folded, self.example)
 
     @Fact
@@ -86,18 +86,18 @@ class Ground:
 
     @Fact
     def places(self) -> Tensor:
-        """Where in D the training samples lie that are looked at, evenly spread."""
+        """The places in D of the training samples that are looked at, evenly spread."""
         count = min(SAMPLES, max(FEWEST, int(WORK / max(1.0, self.work))), self.case.m)
         return torch.linspace(0, self.case.m - 1, count).round().long()
 
     @Fact
     def inputs(self) -> Tensor:
-        """These samples."""
+        """The inputs at ``places``."""
         return self.case.train.take(self.places)
 
     @Fact
     def labels(self) -> Tensor:
-        """Their classes."""
+        """The labels at ``places``."""
         return self.case.train.truth[self.places]
 
     @Fact
@@ -114,7 +114,7 @@ class Ground:
 
     @Fact
     def weights(self) -> dict[str, Tensor]:
-        """Its matrices."""
+        """The weight matrices of the folded network, by name."""
         return norms.weight_matrices(self.folded)
 
     @Fact
@@ -135,27 +135,27 @@ class Ground:
 
     @Fact
     def spectral(self) -> list[float]:
-        """‖W‖₂² of each as a matrix."""
+        """‖W‖₂² of each weight, flattened to a matrix."""
         return norms.spectral_squares(self.weights)
 
     @Fact
     def frobenius(self) -> list[float]:
-        """‖W‖_F² of each."""
+        """‖W‖_F² of each weight."""
         return norms.frobenius_squares(self.weights)
 
     @Fact
     def circular(self) -> list[float]:
-        """‖·‖² of each map by FFT."""
+        """The squared norm of each map, by the circular FFT formula."""
         return norms.convolved_squares(self.folded, self.example, circular=True)
 
     @Fact
     def true(self) -> list[float]:
-        """‖·‖² of each map as it runs."""
+        """The squared norm of each map as it runs."""
         return norms.convolved_squares(self.folded, self.example, circular=False)
 
     @Fact
     def path(self) -> float:
-        """The path norm."""
+        """The path norm of the folded network."""
         return norms.score_path_norm(self.folded, self.example)
 
     @Fact
@@ -170,7 +170,7 @@ class Ground:
 
     @Fact
     def aware(self) -> float:
-        """The same in proportion to the weights."""
+        """The largest noise, in proportion to each weight, that costs 0.1 of the accuracy."""
         return score_noise(self.folded, self.inputs, self.labels, aware=True, search=self.search)
 
     @Fact

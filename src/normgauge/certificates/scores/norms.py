@@ -48,7 +48,7 @@ def weight_matrices(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter with two axes or more, in float64.
 
     Raises:
-        InputError: when there is none.
+        InputError: for a network without such a parameter.
     """
     found = {name: p.detach().double().cpu() for name, p in model.named_parameters() if p.ndim >= 2}
     if not found:
@@ -76,7 +76,7 @@ def weight_changes(weights: Mapping[str, Tensor], initial: Mapping[str, Tensor])
 
 
 def frobenius_squares(weights: Mapping[str, Tensor]) -> list[float]:
-    """‖W‖_F² of each."""
+    """‖W‖_F² of each matrix."""
     return [float(w.square().sum()) for w in weights.values()]
 
 

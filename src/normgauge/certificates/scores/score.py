@@ -40,14 +40,14 @@ class Score:
     source: str = "Jiang et al. 2020; Dziugaite et al. 2020"
 
     def value(self, terms: dict[str, float], m: int) -> float:
-        """The terms in the form reported."""
+        """The sum of the terms, in the form this score is reported in."""
         total = math.fsum(terms.values())
         if self.form == "half log":
             return (total - math.log(m)) / 2
         return math.sqrt(total / m) if self.form == "root" else total
 
     def row(self, ground: Ground) -> Row:
-        """The score of one network, or why it has none."""
+        """The row of one network: its score, or the reason why there is no score."""
         plain = Row(
             key=f"score.{self.key}",
             name=self.name,
