@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from experiments import study
 from experiments.akbar2025 import figures_more, panels, results
 from experiments.akbar2025.findings import FINDINGS
 from experiments.akbar2025.results import Results, of
-from experiments.plot import Line, Panel, figure
+from experiments.plot import Line, Panel
 
 FIGURES = Path(__file__).with_name("figures")
 
@@ -119,11 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(prog="experiments.akbar2025.figures", description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=results.FOLDER)
-    parser.add_argument("out", nargs="?", type=Path, default=FIGURES)
-    parser.add_argument("--only", nargs="*", choices=[*ALL], default=[*ALL])
-    args = parser.parse_args(argv)
+    args = study.figure_arguments(argv, __doc__, [*ALL], results.FOLDER, FIGURES)
     told = FINDINGS if args.results == results.FOLDER else {}
     for name, path in draw(results.load(args.results), args.out, args.only, told).items():
         print(f"{name}: {path or 'its results are not there'}")
@@ -133,28 +129,10 @@ def main(argv: list[str] | None = None) -> int:
 def draw(
     found: Results, out: Path, names: list[str], findings: Mapping[str, str] | None = None
 ) -> dict[str, Path | None]:
-    """Write NAME.svg for each figure; None for one whose results are not there.
-
-    Args:
-        found: all results.
-        out: the folder.
-        names: which figures.
-        findings: what each shows, as its title; what it is about stands there otherwise.
-
-    Returns:
-        Where each figure is.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    written: dict[str, Path | None] = {}
-    for name in names:
-        there = all(of(found, experiment) for experiment in NEEDS[name])
-        written[name] = out / f"{name}.svg" if there else None
-        if there:
-            about = (ALL[name].__doc__ or "").strip()
-            shown = (findings or {}).get(name)
-            picture = figure(shown or about.rstrip("."), ALL[name](found), columns=2, below=about if shown else "")
-            (out / f"{name}.svg").write_text(picture, encoding="utf-8")
-    return written
+    """Write NAME.svg for each figure; None for one whose results are not there."""
+    there = [name for name in names if all(of(found, experiment) for experiment in NEEDS[name])]
+    drawn = study.draw_figures(ALL, found, out, there, findings or {}, columns=2)
+    return {name: drawn.get(name) for name in names}
 
 
 if __name__ == "__main__":

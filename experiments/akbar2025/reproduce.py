@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments import study
 from experiments.akbar2025 import figures, plan, results
 from experiments.akbar2025.findings import FINDINGS
 from experiments.akbar2025.plan import PlanError
 from experiments.akbar2025.results import of
-from normgauge import NormgaugeError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,24 +28,13 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    args = _parser().parse_args(argv)
-    if args.list:
-        print(json.dumps({name: (draw.__doc__ or "").strip() for name, draw in figures.ALL.items()}))
-        return 0
-    try:
-        told = train(args) if args.train else committed(args)
-    except NormgaugeError as error:
-        print(f"normgauge: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(told))
-    return 0
+    parser = study.reproduce_parser(__doc__, [*figures.ALL], "fig5.1")
+    return study.reproduce_figure(parser.parse_args(argv), figures.ALL, committed, train)
 
 
 def committed(args: argparse.Namespace) -> dict[str, Any]:
     """Draw from the results that come with the checkout."""
-    told = _drawn(args.name, results.FOLDER, args.out, FINDINGS)
-    words = "Drawn from the committed results: nothing was trained. --train trains anew."
-    return {**told, "trained": False, "words": words}
+    return _drawn(args.name, results.FOLDER, args.out, FINDINGS)
 
 
 def train(args: argparse.Namespace) -> dict[str, Any]:
@@ -82,20 +70,6 @@ def _drawn(name: str, folder: Path, out: Path, findings: Mapping[str, str] | Non
         raise PlanError(f"the results of {name} are not in {folder}; make them with --train.")
     used = [r.name for experiment in figures.NEEDS[name] for r in of(found, experiment).values()]
     return {"figure": str(path), "runs": used, "devices": ["cpu"]}
-
-
-def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="normgauge reproduce", description=__doc__)
-    made.add_argument("name", nargs="?", choices=[*figures.ALL], default="fig5.1")
-    made.add_argument("--list", action="store_true")
-    made.add_argument("--out", type=Path, default=Path("reproduce-output"))
-    made.add_argument("--train", action="store_true")
-    made.add_argument("--scale", default="full")
-    made.add_argument("--data-dir")
-    made.add_argument("--jobs", type=int, default=1)
-    made.add_argument("--minutes", type=float)
-    made.add_argument("--epochs", type=int)
-    return made
 
 
 if __name__ == "__main__":

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import study
 from experiments.akbar2025 import results, table_text, verdicts, verdicts_later, verdicts_text
 from experiments.akbar2025.results import Results, mean, of, pct, share, short, spread, steps
 from experiments.akbar2025.table_text import MODELS
 from experiments.akbar2025.verdicts import Row
-from experiments.than2025.table import between, grid
+from experiments.study import grid
 
 DIVERGED = 1e3  # a loss, of targets with variance 1
 README = Path(__file__).with_name("README.md")
@@ -29,15 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(prog="experiments.akbar2025.table", description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=results.FOLDER)
-    parser.add_argument("--readme", type=Path, default=README)
-    args = parser.parse_args(argv)
-    text = args.readme.read_text(encoding="utf-8")
-    for name, made in tables(results.load(args.results)).items():
-        text = between(text, name, made)
-    args.readme.write_text(text, encoding="utf-8")
-    return 0
+    return study.fill_readme(argv, __doc__, lambda folder: tables(results.load(folder)), results.FOLDER, README)
 
 
 def tables(found: Results) -> dict[str, str]:

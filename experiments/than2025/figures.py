@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from experiments.plot import Line, Panel, figure
+from experiments import study
+from experiments.plot import Line, Panel
 from experiments.than2025 import panels, results
 from experiments.than2025.findings import FINDINGS
 from experiments.than2025.panels import Results, compare, end, present
@@ -251,11 +251,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(prog="experiments.than2025.figures", description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=results.FOLDER)
-    parser.add_argument("out", nargs="?", type=Path, default=FIGURES)
-    parser.add_argument("--only", nargs="*", choices=[*ALL], default=[*ALL])
-    args = parser.parse_args(argv)
+    args = study.figure_arguments(argv, __doc__, [*ALL], results.FOLDER, FIGURES)
     told = FINDINGS if args.results == results.FOLDER else {}
     for name, path in draw(results.load(args.results), args.out, args.only, told).items():
         print(f"{name}: {path or 'its runs are not there'}")
@@ -265,28 +261,8 @@ def main(argv: list[str] | None = None) -> int:
 def draw(
     found: Results, out: Path, names: list[str], findings: Mapping[str, str] | None = None
 ) -> dict[str, Path | None]:
-    """Write NAME.svg for each figure; None for one whose runs are not there.
-
-    Args:
-        found: all results.
-        out: the folder.
-        names: which figures.
-        findings: what each shows, as its title; what it is about stands there otherwise.
-
-    Returns:
-        Where each figure is.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    written: dict[str, Path | None] = {}
-    for name in names:
-        made = ALL[name](found)
-        written[name] = out / f"{name}.svg" if made else None
-        if made:
-            about = (ALL[name].__doc__ or "").strip()
-            shown = (findings or {}).get(name)
-            picture = figure(shown or about.rstrip("."), made, below=about if shown else "")
-            (out / f"{name}.svg").write_text(picture, encoding="utf-8")
-    return written
+    """Write NAME.svg for each figure; None for one whose runs are not there."""
+    return study.draw_figures(ALL, found, out, names, findings or {})
 
 
 if __name__ == "__main__":

@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments import study
 from experiments.than2025 import figures, results
 from experiments.than2025.findings import FINDINGS
 from experiments.than2025.plan import PlanError
-from normgauge import NormgaugeError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,24 +26,15 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    args = _parser().parse_args(argv)
-    if args.list:
-        print(json.dumps({name: (draw.__doc__ or "").strip() for name, draw in figures.ALL.items()}))
-        return 0
-    try:
-        told = train(args) if args.train else committed(args)
-    except NormgaugeError as error:
-        print(f"normgauge: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(told))
-    return 0
+    parser = study.reproduce_parser(__doc__, [*figures.ALL], "fig1")
+    parser.add_argument("--device")
+    parser.add_argument("--only", nargs="*")
+    return study.reproduce_figure(parser.parse_args(argv), figures.ALL, committed, train)
 
 
 def committed(args: argparse.Namespace) -> dict[str, Any]:
     """Draw from the results that come with the checkout."""
-    told = _drawn(args.name, results.FOLDER, args.out, FINDINGS)
-    words = "Drawn from the committed results: nothing was trained. --train trains anew."
-    return {**told, "trained": False, "words": words}
+    return _drawn(args.name, results.FOLDER, args.out, FINDINGS)
 
 
 def train(args: argparse.Namespace) -> dict[str, Any]:
@@ -54,7 +43,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 
     device = args.device or _device()
     command = ["--scale", args.scale, "--state", str(args.out / "state"), "--out", str(args.out), "--device", device]
-    command += ["--jobs", str(args.jobs), "--workers", "1", "--minutes", str(args.minutes)]
+    command += ["--jobs", str(args.jobs), "--workers", "1", "--minutes", str(args.minutes or 24 * 60)]
     command += ["--data-dir", args.data_dir] if args.data_dir else []
     command += ["--epochs", str(args.epochs)] if args.epochs else []
     code = launch.main([*command, "--only", *(args.only or figures.NEEDS[args.name])])
@@ -84,22 +73,6 @@ def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="normgauge reproduce", description=__doc__)
-    made.add_argument("name", nargs="?", choices=[*figures.ALL], default="fig1")
-    made.add_argument("--list", action="store_true")
-    made.add_argument("--out", type=Path, default=Path("reproduce-output"))
-    made.add_argument("--train", action="store_true")
-    made.add_argument("--scale", default="full")
-    made.add_argument("--data-dir")
-    made.add_argument("--device")
-    made.add_argument("--jobs", type=int, default=1)
-    made.add_argument("--minutes", type=float, default=24 * 60)
-    made.add_argument("--epochs", type=int)
-    made.add_argument("--only", nargs="*")
-    return made
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from experiments import study
+from experiments.study import grid
 from experiments.than2025 import results
 from experiments.than2025.results import Curve, Result
 
@@ -43,15 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(prog="experiments.than2025.table", description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=results.FOLDER)
-    parser.add_argument("--readme", type=Path, default=README)
-    args = parser.parse_args(argv)
-    text = args.readme.read_text(encoding="utf-8")
-    for name, table in tables(results.load(args.results)).items():
-        text = between(text, name, table)
-    args.readme.write_text(text, encoding="utf-8")
-    return 0
+    return study.fill_readme(argv, __doc__, lambda folder: tables(results.load(folder)), results.FOLDER, README)
 
 
 def tables(found: Results) -> dict[str, str]:
@@ -77,20 +70,6 @@ def tables(found: Results) -> dict[str, str]:
     made |= {f"count{of}": count(runs) for of, runs in counts.items()}
     made |= {f"trend{of}": trend(runs) for of, runs in counts.items()}
     return {"nets": nets(found), "seeds": seeds(found), "below": below(found), **made}
-
-
-def between(text: str, name: str, table: str) -> str:
-    """The text with what lies between two markers replaced.
-
-    Raises:
-        ValueError: when the markers are not there.
-    """
-    begin, end = f"<!-- table {name} -->", f"<!-- end {name} -->"
-    head, found, rest = text.partition(begin)
-    _, also, tail = rest.partition(end)
-    if not found or not also:
-        raise ValueError(f"the text has no {begin} ... {end}")
-    return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
 def nets(found: Results) -> str:
@@ -231,14 +210,6 @@ def correlation(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, flo
     error = math.sqrt(max(0.0, 1 - r * r) / (len(pairs) - 2))
     unit = statistics.stdev(ys) / statistics.stdev(xs)
     return r, error, r * unit, error * unit
-
-
-def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int) -> str:
-    """A Markdown table; the first so many columns are words, the rest numbers to the right."""
-    if not rows:
-        return "No results yet."
-    rule = [*["---"] * words, *["---:"] * (len(headers) - words)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (headers, rule, *rows))
 
 
 def _main(found: Results) -> list[Result]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import study
 from experiments.akbar2025 import figures, plan, reproduce, results, run, table, verdicts
 from experiments.akbar2025.findings import FINDINGS
 from experiments.akbar2025.results import Result
@@ -51,7 +52,7 @@ def test_committed_figures_are_those_of_the_results(tmp_path: Path, capsys: pyte
 def test_committed_tables_are_those_of_the_results(committed: dict[str, Result]) -> None:
     text = fresh = table.README.read_text(encoding="utf-8")
     for name, made in table.tables(committed).items():
-        fresh = table.between(fresh, name, made)
+        fresh = study.between(fresh, name, made)
     assert fresh == text, "python -m experiments.akbar2025.table"
     words = {verdicts.YES: "7 are confirmed", verdicts.PART: "6 in part", verdicts.NO: "5 are not reproduced"}
     counts = Counter(row.verdict for row in table.published(committed))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import study
 from experiments.than2025 import figures, results, table
 from experiments.than2025.findings import FINDINGS
 from experiments.than2025.plan import load as load_plan
@@ -133,7 +134,7 @@ def test_the_tables_of_the_readme_are_fresh(found: dict[str, Result]) -> None:
     text = fresh = table.README.read_text(encoding="utf-8")
     for name, made in table.tables(found).items():
         assert made != "No results yet."
-        fresh = table.between(fresh, name, made)
+        fresh = study.between(fresh, name, made)
     assert fresh == text, "python -m experiments.than2025.table"
 
 

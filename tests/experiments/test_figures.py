@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import plot
+from experiments import plot, study
 from experiments.than2025 import figures, results, table
 from experiments.than2025.plan import load as load_plan
 from normgauge.render.svg import round_ticks
@@ -123,7 +123,7 @@ def test_tables_go_between_their_markers(finished: Path, tmp_path: Path) -> None
     assert [line[:5] for line in counted] == ["| 0 |", "| 2 |"] and "±" in counted[0]
     assert "| MLP | layer | 2 |" in rest
     with pytest.raises(ValueError, match="no <!-- table other -->"):
-        table.between("nothing", "other", "x")
+        study.between("nothing", "other", "x")
 
 
 def test_a_reading_that_is_older_than_the_run_says_so(finished: Path) -> None:
