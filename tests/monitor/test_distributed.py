@@ -87,6 +87,7 @@ def close(a: object, b: object, tolerance: float) -> bool:
 def test_two_processes_write_what_one_does(two, one, kind, tolerance):
     lines = steps_of(two, kind)
     assert [line["step"] for line in lines] == [line["step"] for line in one] == list(range(1, STEPS + 1))
+    assert {"log10_P_w", "log10_folded", "gradient"} <= set(one[0]["totals"]) and "norm_upper" in one[0]["columns"]
     for mine, theirs in zip(lines, one, strict=True):
         for name in ("loss", "loss_mean", "loss_max", "lr"):
             assert close(mine[name], theirs[name], tolerance), (mine["step"], name)

@@ -25,10 +25,6 @@ def data() -> Split:
     return digits(limit=300)
 
 
-def identical(a: nn.Module, b: nn.Module) -> bool:
-    return all(torch.equal(value, b.state_dict()[name]) for name, value in a.state_dict().items())
-
-
 def test_it_learns() -> None:
     model = mlp(norm="batch")
     history = train(model, digits(), epochs=5, lr=1e-2)

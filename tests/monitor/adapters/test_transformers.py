@@ -81,7 +81,7 @@ def test_every_optimizer_step_is_a_line(build, norm, tmp_path):
     assert [line["step"] for line in run.steps] == [1, 2, 3, 4] and run.end is not None
     assert [v for _, v in run.total("loss")] == pytest.approx([log["loss"] for log in logs], rel=2e-3)
     assert [v for _, v in run.total("lr")] == pytest.approx([0.01, 0.0075, 0.005, 0.0025], rel=1e-5)
-    assert all(value > 0 for _, value in run.series("sigma_min", norm))
+    assert [value > 0 for _, value in run.series("sigma_min", norm)] == [True] * 4
     tied = {layer["name"]: layer["tied"] for layer in run.header["layers"] if layer["tied"]}
     assert len(tied) == 1 and "lm_head" in tied
     gradients = [v for _, v in run.total("gradient")]
