@@ -1,7 +1,7 @@
 """Advice: what is wrong with a network, in sentences, and a way to follow them.
 
 consult: `advise`; remark: what it returns; insert: `insert_norm`; view, norms, chains: what the checks look at;
-drift, normalizers, values: the checks; facts: what needs nothing; thresholds: every limit with its reason.
+drift, normalizers, values: the checks; facts: what asks for no action; thresholds: every limit with its reason.
 """
 
 from normgauge.advice.consult import advise

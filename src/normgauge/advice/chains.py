@@ -1,4 +1,4 @@
-"""How weights hang together: chains of layers without a normalizer, and what becomes of a layer's scale behind it."""
+"""Chains of layers without a normalizer, and what happens behind a layer to its scale."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StepChain:
 
     @property
     def last(self) -> Value:
-        """The value at its end."""
+        """The value at the end of the chain."""
         return self.steps[-1].outputs[0]
 
 

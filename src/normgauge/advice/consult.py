@@ -34,7 +34,12 @@ CHECKS: tuple[Check, ...] = (
 )
 CAUSES = {"diverged", "one element", "dead normalizer", "epsilon decides", "stale statistics", "dead activations"}
 CAUSES |= {"outlier weight", "vanishes", "explodes"}
-FOLLOWS = {"epsilon decides", "stale statistics", "dead activations", "tiny sigma"}  # behind a cause, its mere echo
+FOLLOWS = {
+    "epsilon decides",
+    "stale statistics",
+    "dead activations",
+    "tiny sigma",
+}  # behind a cause, these only follow from it
 LOOSE = 0.1  # width of the norms' enclosures: advice speaks of decades
 
 
@@ -49,7 +54,7 @@ def advise(
     rules: Registry | None = None,
     progress: Progress | None = None,
 ) -> Advice:
-    """Say in plain words what is wrong with a network, and what is so.
+    """Say in plain words what is wrong with a network, and which facts are worth knowing.
 
     The model is untouched. Statistics of BatchNorm layers that were never updated mean nothing yet; such a network is
     looked at in train mode, as its first training step would run, unless ``mode`` says otherwise.
@@ -100,7 +105,7 @@ def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advic
 
 
 def causes_first(found: list[Remark]) -> list[Remark]:
-    """In the order of execution, without what merely follows from a problem further up."""
+    """The remarks in the order of execution, without those that only follow from an earlier problem."""
     kept: list[Remark] = []
     for remark in sorted(found, key=lambda r: r.depth):
         echo = remark.kind in FOLLOWS and any(r.kind in CAUSES and r.depth < remark.depth for r in kept)
@@ -123,7 +128,7 @@ def never_updated(model: nn.Module) -> bool:
 
 
 def poisoned(model: nn.Module) -> list[Remark]:
-    """Weights that are no numbers: nothing else can be said before they are."""
+    """A remark for every parameter that holds NaN or infinity; nothing else can be said of such a network."""
     found = []
     for name, tensor in model.named_parameters():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor.detach()).all()):

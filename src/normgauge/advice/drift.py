@@ -18,7 +18,7 @@ from normgauge.render.numbers import format_factor
 
 
 def factor_words(decades: float) -> str:
-    """A factor in words."""
+    """A factor given in decades, as text."""
     return format_factor(decades * LN10)
 
 
@@ -34,7 +34,7 @@ def trunk_drift(view: TraceView) -> Iterator[Remark]:
 
 
 def stretches(view: TraceView) -> list[list[Value]]:
-    """The trunk cut behind every normalizer on it."""
+    """The trunk, cut into pieces behind every normalizer on it."""
     cut: list[list[Value]] = [[]]
     for value in view.trunk:
         if value.step is not None and value.step.index in view.norms:
@@ -44,10 +44,10 @@ def stretches(view: TraceView) -> list[list[Value]]:
 
 
 def stretch_change(view: TraceView, stretch: list[Value]) -> float:
-    """Decades by which the spread changes in a way nothing behind undoes.
+    """Decades by which the spread changes and which no later part undoes.
 
-    A normalizer at the end makes the scale a matter of gauge: what is left is the spread in parts of the size, and a
-    BatchNorm, which takes the samples' mean away, makes even that one.
+    A normalizer at the end makes the scale irrelevant, and only the spread relative to the size counts; a BatchNorm,
+    which subtracts the samples' mean, makes that irrelevant too.
     """
     first, last = stretch[0].index, stretch[-1].index
     change = view.spread[last] - view.spread[first]
@@ -152,7 +152,7 @@ def outlier_weights(view: TraceView) -> Iterator[Remark]:
 def _excess(
     view: TraceView, chain: StepChain, beside: list[Step], sized: dict[int, float], shapes: dict[int, torch.Size]
 ) -> tuple[Step, float]:
-    """The layer of a chain furthest above its siblings, and how many decades of that the layers around it leave."""
+    """The layer of a chain furthest above its siblings, and the decades of that which other layers do not take back."""
     weights = [s for s in chain.steps if s.index in sized]
     excess = {s.index: sized[s.index] - _usual(s.index, sized, shapes) for s in weights}
     worst = max(weights, key=lambda s: excess[s.index])

@@ -1,4 +1,4 @@
-"""Facts: what is so and needs nothing. Which normalizers hold the slope down, and which layer owns the gap."""
+"""Facts that ask for no action: which normalizers hold the slope down, and which layer owns the gap."""
 
 from __future__ import annotations
 

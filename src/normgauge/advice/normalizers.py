@@ -28,13 +28,13 @@ from normgauge.instrument.rules.normalizer import SEVERAL
 
 
 def of_normalizers(view: TraceView) -> Iterator[Remark]:
-    """What is wrong with the normalizers, check by check."""
+    """The remarks of every check on every normalizer."""
     found = (check(view, norm) for check in CHECKS for norm in view.norms.values())
     return (remark for remark in found if remark is not None)
 
 
 def one_element(view: TraceView, norm: MeasuredNorm) -> Remark | None:
-    """A mean over one entry is that entry: nothing is left. Over two, only which is larger is."""
+    """Normalizing over one entry returns a constant, and over two entries only says which one is larger."""
     left = norm.size if norm.form.centred else norm.size + 1
     if left > 2 or norm.seen is not None:
         return None
@@ -65,7 +65,7 @@ def epsilon(view: TraceView, norm: MeasuredNorm) -> Remark | None:
 
 
 def stale(view: TraceView, norm: MeasuredNorm) -> Remark | None:
-    """Stored statistics that are not those of the data."""
+    """Running statistics that differ from those of the batch."""
     if norm.seen is None or norm.form.stored is None or norm.size < STALE_VALUES:
         return None
     mean, variance = norm.seen
@@ -89,13 +89,13 @@ def stale(view: TraceView, norm: MeasuredNorm) -> Remark | None:
 
 
 def count_of(module: nn.Module | None) -> int | None:
-    """How often a module's running statistics were updated, where it counts that."""
+    """How often a module's running statistics were updated; None where it does not count that."""
     count = getattr(module, "num_batches_tracked", None)
     return None if count is None else int(count)
 
 
 def tiny_sigma(view: TraceView, norm: MeasuredNorm) -> Remark | None:
-    """A σ far below the others: what little reaches that channel or sample is blown up."""
+    """A σ far below the others: mostly noise of that channel or sample is amplified."""
     found = _starved_channel(view, norm) if norm.form.by_channel else _starved_sample(norm, view.samples)
     if found is None:
         return None
@@ -115,7 +115,7 @@ Starved = tuple[str, float, int, float, float]
 
 
 def _starved_channel(view: TraceView, norm: MeasuredNorm) -> Starved | None:
-    """σ in parts of what a row of the layer before lets through at most: the row's own scale cancels."""
+    """The channel whose σ is smallest relative to the norm of the row before it, whose own scale cancels."""
     made = weight_row_norms(view, norm.step.inputs[0])
     sigma = norm.sigma[0]
     if made is None or made[0].shape != sigma.shape or not bool((made[0] > 0).any()):

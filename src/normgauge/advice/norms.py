@@ -18,7 +18,7 @@ class MeasuredNorm:
     Attributes:
         step: where.
         form: what it is.
-        variance: what it divides by the root of, without ε: (rows, groups), one row a sample or token, one in all
+        variance: whose root it divides by, without ε: (rows, groups), one row a sample or token, one in all
             where samples share it.
         size: how many entries it takes a variance over.
         seen: mean and variance the batch has, by channel, where the variance used is a stored one.
@@ -32,18 +32,18 @@ class MeasuredNorm:
 
     @property
     def gamma(self) -> Tensor | None:
-        """Its gains without their signs, None where it has none or one alone."""
+        """Absolute values of its gains; None where it has none, or a single one for all."""
         gains = self.form.gamma
         return None if gains is None or gains.numel() == 1 else gains.detach().double().abs().reshape(-1).cpu()
 
     @property
     def sigma(self) -> Tensor:
-        """What it divides by."""
+        """What it divides by: √(σ² + ε)."""
         return self.form.below(self.variance).cpu()
 
 
 def norm_of(step: Step, native: torch.dtype) -> MeasuredNorm | None:
-    """The normalizer a step is; None for any other."""
+    """The normalizer that a step is; None for any other step."""
     form = of_step(step, native)
     if form is None or not form.has_spread or (form.axis == 1 and step.inputs[0].tensor.ndim < 2):
         return None

@@ -41,7 +41,7 @@ class Remark(Stored):
     layer: Annotated[str, Told("the layer it is about, named as in a reading")]
     sentence: Annotated[str, Told("what was found, the number behind it, and what to do")]
     numbers: Annotated[Mapping[str, Plain], Told("those of the sentence, by name")] = field(default_factory=dict)
-    severity: Annotated[Severity, Told("`act` and `look` are problems, `fact` is none")] = Severity.ACT
+    severity: Annotated[Severity, Told("`act` and `look` are problems, `fact` is not")] = Severity.ACT
     fix: Annotated[Fix | None, Told("where normalizers would help, see below; `null` where none would")] = None
     depth: int = 0  # position of the layer in the order of execution
 
@@ -63,9 +63,9 @@ class Advice(Stored):
         return tuple(remark for remark in self.remarks if remark.severity is not Severity.FACT)
 
     @property
-    @Told("what is so, and needs nothing; in the same form")
+    @Told("what is true of the network and asks for no action; in the same form")
     def facts(self) -> tuple[Remark, ...]:
-        """What is so, and needs nothing."""
+        """What is true of the network and asks for no action."""
         return tuple(remark for remark in self.remarks if remark.severity is Severity.FACT)
 
     def __iter__(self) -> Iterator[Remark]:

@@ -1,4 +1,4 @@
-"""Values that say it themselves: units that never wake, numbers that overflow, parts without a bound."""
+"""Problems that show in the values: units that are always 0, numbers that overflow, parts without a bound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dead_units(view: TraceView) -> Iterator[Remark]:
 
 
 def diverged_values(view: TraceView) -> Iterator[Remark]:
-    """The first value that is no number, or none in the network's own precision."""
+    """A remark on the first value that is not finite, or that overflows in the network's own precision."""
     limit = torch.finfo(view.session.native).max
     for step in view.session.trace.steps:
         for value in step.outputs:
@@ -62,7 +62,7 @@ def diverged_values(view: TraceView) -> Iterator[Remark]:
 
 
 def unbounded_parts(view: TraceView) -> Iterator[Remark]:
-    """Parts of which nothing is known, parts that provably have no bound, and parts for which none was found."""
+    """Remarks on parts without a rule, parts that provably have no bound, and parts for which none was found."""
     unknown, unbounded, no_bound = findings(view.parts)
     unbounded += [
         Finding(step.name, f"{step.kind} jumps between the samples and is flat at them, so that no gradient passes")

@@ -44,7 +44,7 @@ class TraceView:
 
     @classmethod
     def of(cls, session: Session) -> TraceView:
-        """Look at a traced model."""
+        """Compute everything the checks look at, from a traced model."""
         parts = session.composed(Scope.parse("point"))
         names = {step.index: step.name for step in session.trace.steps} | layer_names(parts)
         view = cls(session, parts, names)
@@ -75,7 +75,7 @@ class TraceView:
     def remark(
         self, step: Step, kind: str, said: str, numbers: Mapping[str, float], severity: Severity = Severity.ACT
     ) -> Remark:
-        """What is to be said of a step; the sentence begins with its name."""
+        """A remark about a step; its sentence begins with the step's name."""
         name = self.names[step.index]
         return Remark(kind, name, f"{name} {said}", numbers, severity, depth=step.index)
 

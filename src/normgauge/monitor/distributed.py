@@ -65,12 +65,12 @@ class Team:
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to agree with."""
+        """Whether this process trains alone."""
         return self.world == 1
 
     @property
     def can_prove(self) -> bool:
-        """Whether whole weights are at hand now."""
+        """Whether this process has whole weights now, as a proof needs."""
         return self._holding or not self.sharded
 
     def measured(self, layers: list[WatchedLayer]) -> list[WatchedLayer]:
@@ -99,7 +99,7 @@ class Team:
             layer.held_bias = None if bias is None or bias.grad is None else whole_tensor(bias.grad.detach())
 
     def release(self, layers: Sequence[WatchedLayer]) -> None:
-        """Let go of what was put together."""
+        """Free the weights that `hold` put together."""
         if self._holding:
             self._holding = False
             for layer in layers:
@@ -131,7 +131,7 @@ class Team:
         return writer
 
     def begin(self, number: int) -> None:
-        """The training starts behind this step, and the next one is read."""
+        """Note that the training goes on after step ``number``; the step after it is read."""
         self._next, self._last = number + 1, number
 
     def due(self, number: int) -> bool:
@@ -147,7 +147,7 @@ class Team:
         wish: float,
         failures: int,
     ) -> None:
-        """Tell the others what was seen and write down what all saw together.
+        """Exchange what was measured with the other processes, and write the combined numbers into the sheet.
 
         Numbers that cannot be packed are dropped, and raise only when the others have got their answer.
 
@@ -186,7 +186,7 @@ class Team:
             raise broken
 
     def wish(self, cost: float, debt: float, earned_per_step: float) -> float:
-        """Steps to wait after the next reading so that the account is even again then.
+        """Steps to wait after the next reading so that its cost is earned by then.
 
         Args:
             cost: seconds of a reading.
@@ -199,7 +199,7 @@ class Team:
         return float(min(max(math.ceil((at_next + cost) / earned_per_step), 1), LONGEST))
 
     def settle(self, sheet: Sheet, layers: Sequence[WatchedLayer], patience: int) -> list[int]:
-        """Take the numbers of an exchange that have arrived, and leave those of a line.
+        """Use what the processes told each other, and leave in the sheet what belongs into a line.
 
         Args:
             sheet: as it was delivered; changed.
@@ -223,7 +223,7 @@ class Team:
 
 
 def _group(model: nn.Module, sharded: bool, distributed: bool | None) -> Any:
-    """The processes that train this model together; None where it is this one alone.
+    """The process group that trains this model together; None where this process trains alone.
 
     Raises:
         InputError: if they are asked for and there is no process group.
@@ -254,12 +254,12 @@ def sigma_of(sheet: Sheet, rows: Sequence[int], device: torch.device) -> tuple[T
 
 
 def _nothing(rows: Sequence[int], device: torch.device) -> tuple[Tensor, list[float]]:
-    """What a process tells that heard nothing."""
+    """What a process reports that has seen none of its normalizers run."""
     return torch.zeros(len(HEARD) * len(rows), dtype=torch.float64, device=device), [0.0] * len(rows)
 
 
 def line_of(losses: dict[int, Tensor | float], steps: range, device: torch.device) -> Tensor:
-    """The losses in the order of the steps; 0 where there is none."""
+    """The losses in the order of the steps, as one tensor; 0 for a step without a loss."""
     values = [losses.get(step, 0.0) for step in steps]
     if all(isinstance(value, float) for value in values):
         return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)
@@ -290,7 +290,7 @@ def _mean(values: Tensor, given: Tensor) -> Tensor:
 
 
 def mend(sheet: Sheet, layers: Sequence[WatchedLayer]) -> None:
-    """The normalizers' numbers as one process would have them, and the folded gains with the σ of all."""
+    """Change the numbers of normalizers, and the folded gains, to what a single process would have measured."""
     here: dict[int, float] = {}
     for row, numbers in sheet.layers.items():
         if "present" in numbers:

@@ -94,7 +94,7 @@ class Tracked:
 
     @property
     def is_cheap(self) -> bool:
-        """Whether a proof may be taken in passing: a small matrix on a CPU."""
+        """Whether a proof takes hardly any time: a small matrix on a CPU."""
         return min(self.reference.flatten(1).shape) <= CHEAP and self.reference.device.type == "cpu"
 
     def refresh(self, weight: Tensor) -> float:
@@ -152,13 +152,13 @@ class Tracked:
         self._cold = True
 
     def _prove(self, weight: Tensor) -> tuple[Tensor | float, float]:
-        """The norm from above, and how many times dearer the next proof will be."""
+        """An upper bound of the norm, and how many times as long the next proof will take."""
         proved, right = proved_norm(weight.flatten(1).double(), self.right.double())
         self.right = right.to(self.right.dtype)
         return proved, 1.0
 
     def _turned(self, weight: Tensor, scale: Tensor | None, turns: int) -> tuple[Tensor, Tensor]:
-        """‖Wv‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
+        """‖Wv‖ for the plain and the folded direction, after ``turns`` power iterations."""
         matrix = weight.flatten(1)
         for _ in range(turns):
             image = torch.mv(matrix, self.right)
@@ -214,7 +214,7 @@ class TrackedConv(Tracked):
         return upper * self.spread, DEARER if on_host else 1.0
 
     def _turned(self, weight: Tensor, scale: Tensor | None, turns: int) -> tuple[Tensor, Tensor]:
-        """‖conv v‖ for each direction, and a power iteration of both; so many times, and the last ones count."""
+        """‖conv v‖ for the plain and the folded direction, after ``turns`` power iterations."""
         kernel = weight.double()
         for _ in range(turns):
             image = apply_conv(kernel, self.right, self.spec)
@@ -273,7 +273,7 @@ def proved_norm(matrix: Tensor, right: Tensor) -> tuple[Tensor | float, Tensor]:
 
 
 def _on_host(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -> tuple[float, Tensor]:
-    """Room after room, each with a better direction, until one is proved."""
+    """Try the rooms one after another, with an ever better direction, until one is proved."""
     for room in ROOMS:
         vector, top = _iterated(product, vector)
         level = float(top) * (1 + room)
@@ -283,7 +283,7 @@ def _on_host(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -
 
 
 def _on_device(product: Tensor, error: Tensor, vector: Tensor, fallback: Tensor) -> tuple[Tensor, Tensor]:
-    """All rooms, the smallest that is proved; the host learns nothing."""
+    """Try all rooms and take the smallest that is proved; the host waits for nothing."""
     vector, _ = _iterated(product, vector)
     vector, top = _iterated(product, vector)
     upper = fallback
@@ -318,7 +318,7 @@ def root_of_squares(tensor: Tensor) -> Tensor:
 
 
 def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
-    """The layer as it runs."""
+    """The convolution of a module as it runs on inputs of this size."""
     transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
     return ConvSpec(
         input_size=tuple(input_size),
@@ -333,7 +333,7 @@ def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
 
 
 def is_pointwise(module: Any) -> bool:
-    """One tap, one group, no padding: the operator's norm is that of the matrix."""
+    """Whether a convolution has one tap, one group and no padding: its norm is then that of its matrix."""
     taps = math.prod(module.kernel_size)
     padded = isinstance(module.padding, str) or any(module.padding)
     return taps == 1 and module.groups == 1 and (not padded or module.padding in ("same", "valid"))

@@ -58,7 +58,7 @@ class Instruments:
         self.add(layers)
 
     def add(self, layers: list[WatchedLayer]) -> None:
-        """Watch these layers too."""
+        """Start watching these layers as well."""
         first = len(self.layers)
         self.layers += layers
         fresh = dict(enumerate(layers, first))
@@ -89,7 +89,7 @@ class Instruments:
 
     @property
     def hook_seconds(self) -> float:
-        """Time the hooks took since this was asked last."""
+        """Seconds the hooks took since this property was last read."""
         seconds, self._listener.seconds = self._listener.seconds, 0.0
         return seconds
 
@@ -134,7 +134,7 @@ class Instruments:
         return [x for x in silent if x.role == "norm" or (x.tied is None and not is_pointwise(x.module))]
 
     def finish(self, sheet: Sheet, lr: float | None) -> list[Row]:
-        """The numbers of a line from those fetched, rounding outward."""
+        """The numbers of each layer as a line holds them, from those fetched; bounds are rounded outward."""
         self._deaf = any("gain" not in sheet.layers[row] for row in self._norms)
         settings = settings_of(self._optimizer)
         rows = []
@@ -144,7 +144,7 @@ class Instruments:
         return rows
 
     def narrow(self, rows: list[Row]) -> None:
-        """Prove at once what is cheap and too wide, so that this reading has it; the weights are still its own."""
+        """Prove again what is cheap and too wide, while the weights are still those of this reading."""
         for row in self.enclosures.wanting():
             tracked = self.enclosures[row]
             if tracked.is_cheap:
@@ -153,7 +153,7 @@ class Instruments:
                 rows[row]["norm_lower"], rows[row]["norm_upper"] = tracked.ends(raw)
 
     def renew(self, row: int) -> float:
-        """Prove the norm of one layer anew; the seconds it took."""
+        """Prove the norm of one layer again; returns the seconds it took."""
         return self.enclosures[row].refresh(self._weight(row))
 
     def prove_first(self, seconds: float) -> None:
@@ -211,7 +211,7 @@ class Instruments:
         return line
 
     def _part(self, row: int) -> float:
-        """Rows of a weight for each row that is sampled."""
+        """How many rows of a weight each sampled row stands for."""
         shape = self.layers[row].shape
         return shape[0] / -(-shape[0] // STRIDE) if self._is_sampled(row) else 1.0
 
@@ -253,7 +253,7 @@ class Instruments:
                 self.layers[self._places[spread.feeding]].normalizer = row
 
     def _slopes(self, vectors: Vectors, weights: Weights, sheet: Sheet) -> None:
-        """Gradient, radial part and update of all these weights together."""
+        """Write down gradient, radial part and update of all these weights together."""
         if vectors.rows != [row for row, _ in weights]:
             return  # others came since the step before: they are in the next reading
         gradients = {row: self.layers[row].gradient for row, _ in weights}
@@ -265,7 +265,7 @@ class Instruments:
         vectors.read([weight for _, weight in weights], sampled, sheet)
 
     def _read_network(self, sheet: Sheet) -> None:
-        """The size of the input, and its precision."""
+        """Write down the size of the network's input and whether it runs in float16."""
         sheet.half = self._listener.half
         given = self._listener.given
         if given is not None and given.numel():
@@ -273,7 +273,7 @@ class Instruments:
             sheet.put(sheet.network, "input", size)
 
     def _read_biases(self, sheet: Sheet) -> None:
-        """Gradients of the biases that go with a weight, for the total."""
+        """Write down the gradient norms of biases, which count in the total."""
         found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
         slopes = {row: slope for row, slope in found.items() if slope is not None}
         if not slopes:

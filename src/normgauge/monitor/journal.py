@@ -1,4 +1,4 @@
-"""What a monitor says: header and lines of the run file, the same for sinks, sentences for the log; troubles once."""
+"""What a monitor writes: the records of the run file, which sinks get too, and warnings for the log, each once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from normgauge.render.markup import clean
 
 log = logging.getLogger("normgauge")
 
-# Every reading of so many first steps is written; then lines are at least step/500 apart, and the file stays small
+# Every reading of the first 200 steps is written; then lines are at least step/500 apart, and the file stays small
 DENSE_LINES, FINENESS = 200, 500
 
 Sink = Callable[[Mapping[str, Any]], None]
@@ -56,12 +56,12 @@ class Journal:
         self._writer.close()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write a record and hand it on."""
+        """Write a record and pass it to the sinks."""
         self._writer.append(record)
         self._tell(record, record["step"])
 
     def line(self, record: Mapping[str, Any], losses: Sequence[float], rows: Sequence[Row]) -> None:
-        """Write a reading, unless the last line is too near; losses go into the next line that is written."""
+        """Write a reading, unless the last line is too close; its losses then go into the next line."""
         self._losses += losses
         step = record["step"]
         if self._sparse and step > DENSE_LINES and step - self._last_line < step / FINENESS:
@@ -76,7 +76,7 @@ class Journal:
         self.append({"kind": "step", **record, **of_losses, "columns": columns})
 
     def alarm(self, alarm: Alarm) -> None:
-        """Say an alarm in the file, in the log and to whoever asked."""
+        """Write an alarm to the file and the log, and pass it to ``on_alarm``."""
         self.append({"kind": "alarm", **asdict(alarm)})
         log.warning("step %d: %s", alarm.step, clean(alarm.sentence))
         if self._on_alarm is not None:
@@ -86,7 +86,7 @@ class Journal:
                 self.note(alarm.step, f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
 
     def note(self, step: int, sentence: str, key: str) -> None:
-        """Say something once, in the file and in the log."""
+        """Write a sentence to the file and the log, once for each key."""
         if key in self._said:
             return
         self._said.add(key)
@@ -94,7 +94,7 @@ class Journal:
         self.append({"kind": "note", "step": step, "sentence": sentence})
 
     def _tell(self, record: Mapping[str, Any], step: int) -> None:
-        """Hand a record to the sinks; one that fails is told of once and asked again at the next record."""
+        """Pass a record to the sinks; one that raises is noted once and called again at the next record."""
         failed: list[tuple[Sink, Exception]] = []
         for sink in self._sinks:
             try:
@@ -109,7 +109,7 @@ class Journal:
 def header_of(
     model: nn.Module, layers: Sequence[WatchedLayer], device: str, world: int, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The first line of a run file, but for what the store fills in.
+    """The first line of a run file, without what the store fills in.
 
     Args:
         model: the network.
@@ -131,7 +131,7 @@ def header_of(
 
 
 def _rounded(name: str, value: float | None) -> float | None:
-    """Ends of an enclosure stay ends when they are written with six digits."""
+    """Round the two ends of an enclosure outward, since a file keeps six digits."""
     if value is None:
         return None
     if name == "norm_lower":

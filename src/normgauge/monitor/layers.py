@@ -53,7 +53,7 @@ class WatchedLayer:
 
     @property
     def parameter(self) -> nn.Parameter | None:
-        """The weight as its owner has it, maybe sharded; None where there is none, or it is computed from others."""
+        """The parameter itself, perhaps sharded; None where there is none or the weight is computed from others."""
         return None if self.attribute is None else self.module._parameters.get(self.attribute)  # quick: for every layer
 
     @property
@@ -67,14 +67,14 @@ class WatchedLayer:
 
     @property
     def form(self) -> Normalizer:
-        """What a normalizer is."""
+        """What kind of normalizer the module is, with its ε and statistics; only where the role is ``norm``."""
         found = of_module(self.module)
         assert found is not None  # its role says so
         return found
 
     @property
     def gain(self) -> Tensor | None:
-        """γ of a normalizer: its weight, or what is made of that."""
+        """γ of a normalizer: its weight, or what it computes from that (1 + weight, for example)."""
         gamma = self.form.gamma
         if gamma is None or self.held is not None or gamma is self.parameter:
             return self.weight
@@ -106,7 +106,7 @@ class WatchedLayer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the weight; nothing where there is none."""
+        """Shape of the weight; empty where there is none."""
         if self.attribute is None:
             return ()
         return tuple(looked_up(self.module, self.attribute).shape)  # sharded ones say their whole shape
@@ -117,7 +117,7 @@ class WatchedLayer:
         return 0.0 if weight is None or not weight.numel() else float(torch.linalg.vector_norm(weight.float()))
 
     def described(self) -> dict[str, Any]:
-        """The layer in the header of a run file."""
+        """The layer as the header of a run file describes it."""
         return {
             "name": self.name,
             "type": class_name(self.module),
@@ -141,7 +141,7 @@ class Inventory:
         self._take()
 
     def fresh(self, known: Sequence[WatchedLayer]) -> list[WatchedLayer]:
-        """Layers that were not there at the last look, nor under another name.
+        """Layers that are new since the last look, under any name.
 
         Args:
             known: the layers watched so far; one whose module was exchanged for another of the same shape goes on with
@@ -175,9 +175,9 @@ class Inventory:
 
 
 def looked_up(module: nn.Module, name: str) -> Tensor:
-    """A parameter of a module, or a weight it computes from others: as in evaluation, so that a look changes nothing.
+    """A parameter of a module, or a weight it computes from others, taken in eval mode so that looking changes nothing.
 
-    Spectral normalization turns its vectors at every look while it trains.
+    In train mode, spectral normalization updates its vectors at every access.
     """
     parameter = module._parameters.get(name)
     if parameter is not None or not parametrize.is_parametrized(module, name):
@@ -222,7 +222,7 @@ def find_layers(model: nn.Module) -> list[WatchedLayer]:
 
 
 def complex_weights(model: nn.Module) -> list[str]:
-    """Names of the complex weights, whose norms no column holds."""
+    """Names of the complex weights, which are not watched."""
     return [plain_name(name) for name, parameter in model.named_parameters() if parameter.is_complex()]
 
 
@@ -286,7 +286,7 @@ def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
 
 
 def unheard_sentence(model: nn.Module, silent: Sequence[WatchedLayer]) -> str:
-    """Which σ are not those of the step, which operator norms are not known, and why."""
+    """A sentence that says which σ and which operator norms could not be measured, and why."""
     norms = [layer for layer in silent if layer.role == "norm"]
     kept = [layer.name for layer in norms if layer.form.running is not None]
     lacking = [layer.name for layer in norms if layer.form.running is None]

@@ -1,4 +1,4 @@
-"""What is heard of the passes of a step that is read: σ as autograd saved it, inputs, sizes, precision."""
+"""What hooks learn from the passes of a step that is read: σ as autograd saved it, inputs, sizes, precision."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ObservedSigma:
 
 
 class Listener:
-    """Hooks that are on only during the steps that are read: one that only sleeps still costs microseconds a call.
+    """Hooks that are attached only for the steps that are read: even an idle hook costs microseconds a call.
 
     A hook never raises into the forward pass, keeps no graph (only small vectors), and does nothing while a compiler
     traces it.
@@ -74,7 +74,7 @@ class Listener:
         self._door = model.register_forward_pre_hook(self._enter, with_kwargs=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of the model, or one that is saved, takes along ears that hear nothing: no monitor and no run file."""
+        """What a copied or saved model keeps of its listener: hooks that do nothing, without monitor or run file."""
         return {"_awake": False, "sizes": {}, "given": None, "half": False}
 
     @property
@@ -102,7 +102,7 @@ class Listener:
                 self._add(partial(layer.module.register_forward_hook, self._multiplied))
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
-        """Note the identity of a sharded weight in each pass: it is another tensor then."""
+        """Note the identity of a sharded weight in each pass, where it is another tensor than outside."""
 
         def enter(module: nn.Module, args: Any) -> None:
             if not torch.compiler.is_compiling():
@@ -134,7 +134,7 @@ class Listener:
         self._handles.clear()
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Keep the input, so that a loss that is no number can be traced to it even at a step not meant to be read."""
+        """Keep the input at every step, so that a loss that is not finite can be traced to it."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())

@@ -30,7 +30,7 @@ FIRST_SECONDS = 1.0  # most time the first proofs may take when a monitor is mad
 
 
 class Monitor:
-    """Watches a network while it trains, for a share of the time that is set beforehand.
+    """Watches a network while it trains, within a share of the training time that is set beforehand.
 
     >>> import torch, tempfile, normgauge
     >>> from normgauge.core import store
@@ -133,7 +133,7 @@ class Monitor:
         return self._schedule.share
 
     def step(self, loss: Tensor | float | None = None, lr: float | None = None) -> None:
-        """One optimizer step is done.
+        """Tell the monitor that one optimizer step is done; it measures where a reading is due.
 
         Args:
             loss: of this step; a tensor is not waited for.
@@ -148,7 +148,7 @@ class Monitor:
         self._schedule.settle(began, self._instruments.hook_seconds)
 
     def close(self) -> None:
-        """Write what is still on its way and end the file; the hooks come off."""
+        """Write what has not arrived yet, end the file and take the hooks off."""
         try:
             self._collect(wait=True)
             self._instruments.close()
@@ -164,7 +164,7 @@ class Monitor:
         self.close()
 
     def _step(self, loss: Tensor | float | None, lr: float | None) -> None:
-        """Each part is guarded by itself: whatever fails, this process reads at the steps the others do."""
+        """Do the work of a step, each part guarded alone: whatever fails, all processes read at the same steps."""
         if self._number not in self._losses:
             self._guarded(self._take, loss)
         if self._armed or (self._team.alone and self._alarming()):
@@ -177,7 +177,7 @@ class Monitor:
         self._team.release(self._layers)
 
     def _guarded(self, part: Callable[..., Any], *args: Any) -> Any:
-        """Do one part of the work; trouble is said and counted, and never reaches the training."""
+        """Do one part of the work; an error is reported and counted, and never reaches the training."""
         try:
             return part(*args)
         except Exception as error:
@@ -185,13 +185,13 @@ class Monitor:
             return None
 
     def _resting(self) -> bool:
-        """Whether nothing is to be done at this step but to note its loss: most steps, so this is quick."""
+        """Whether this step needs nothing but its loss noted, as most do; so this must be quick."""
         if self._armed or self._pending or self._readings or not self._team.alone:
             return False
         return self._schedule.rests(self._number)
 
     def _take(self, loss: Tensor | float | None) -> bool:
-        """Note the loss of this step; whether it is as a loss should be."""
+        """Note the loss of this step; False if it is known and not finite."""
         if loss is not None:
             self._losses[self._number] = _at_hand(loss)
         return not self._alarming()
@@ -203,7 +203,7 @@ class Monitor:
             self._full_reading()
 
     def _measure(self, lr: float | None, heard: bool) -> None:
-        """Read every layer, and send for the numbers."""
+        """Measure every layer, and start copying the numbers from the device."""
         self._schedule.reads(self._number)
         if not self._team.alone:
             self._guarded(self._collect, True)  # what was agreed at the reading before
@@ -235,7 +235,7 @@ class Monitor:
         return self._instruments.read(self._schedule.turns)
 
     def _send(self, sheet: Sheet, event: Any, lr: float | None, complete: bool) -> None:
-        """Send for the numbers, and finish the line when they have come."""
+        """Start copying the numbers from the device; the line is finished when they have arrived."""
         step, when = self._number, time.monotonic() - self._began
 
         def then(sheet: Sheet, seconds: float) -> None:
@@ -248,19 +248,19 @@ class Monitor:
         self._pending.append(fetch_numbers(sheet, then, event))
 
     def _add(self, fresh: list[WatchedLayer]) -> None:
-        """Watch parameters that came since the last reading."""
+        """Watch parameters that were added since the last reading."""
         self._instruments.add(self._team.measured(fresh))
         self._watch = AlarmWatch(_places(self._instruments.layers))
         described = [layer.described() for layer in fresh]
         self._journal.append({"kind": "layers", "step": self._number, "layers": described})
 
     def _alarming(self) -> bool:
-        """A loss at hand that is no number is looked into at once."""
+        """Whether the loss of this step is known and not finite: such a step is read at once."""
         loss = self._losses.get(self._number)
         return isinstance(loss, float) and not math.isfinite(loss)
 
     def _collect(self, wait: bool = False) -> None:
-        """Hand on what has come from the device, or wait for everything that is still on its way."""
+        """Process the numbers that have arrived from the device; with ``wait``, all of them."""
         while self._pending and self._pending[0].ready(wait):
             self._pending.pop(0).deliver()
 
@@ -286,7 +286,7 @@ class Monitor:
         self._journal.line(record, [value for _, value in losses], rows)
 
     def _due(self) -> bool:
-        """Whether the coming step is to be read."""
+        """Whether the next step is to be read."""
         if self._every is None and not self._team.alone:
             return self._team.due(self._number + 1)
         return self._schedule.due(self._number + 1) and (self._every is not None or not self._pending)
@@ -297,7 +297,7 @@ class Monitor:
         self._instruments.arm()
 
     def _prove_within_budget(self) -> None:
-        """One proof, for the widest enclosure that the account affords."""
+        """Renew one proof: that of the widest enclosure the budget affords."""
         if not self._team.can_prove:
             return
         enclosures = self._instruments.enclosures
@@ -316,7 +316,7 @@ class Monitor:
         self._journal.append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
 
     def _trouble(self, error: Exception) -> None:
-        """Something in the instrument itself failed: say it once, and stop after a few times."""
+        """Report an error of the instrument itself once; after a few errors, measuring stops."""
         self._failures += 1
         sentence = f"measuring failed at step {self._number} ({type(error).__name__}: {error}); training goes on."
         if self._failures > PATIENCE:
@@ -353,7 +353,7 @@ def _places(layers: Sequence[WatchedLayer]) -> list[Place]:
 
 
 def _at_hand(loss: Tensor | float) -> Tensor | float:
-    """A loss as a float, unless that would wait for a device; never with its graph."""
+    """The loss as a float, or as a detached tensor where a float would wait for a device."""
     if isinstance(loss, Tensor) and loss.device.type != "cpu":
         return loss.detach().reshape(())
     return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)

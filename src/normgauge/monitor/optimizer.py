@@ -12,7 +12,7 @@ from normgauge.monitor.sheet import Column, Row
 
 
 def settings_of(optimizer: torch.optim.Optimizer | None) -> dict[int, Row]:
-    """Rate, momentum and weight decay of every parameter, by its identity; what is no number at hand is left out."""
+    """Rate, momentum and weight decay of every parameter, by its identity; what `at_hand` cannot read is left out."""
     found: dict[int, Row] = {}
     for group in [] if optimizer is None else optimizer.param_groups:
         found.update(dict.fromkeys(map(id, group["params"]), _settings(group)))
@@ -25,13 +25,13 @@ def first_rate(optimizer: torch.optim.Optimizer | None) -> float | None:
 
 
 def at_hand(value: Any) -> float | None:
-    """A setting as a float; None where it is no number, or asking for it would wait for a device."""
+    """A setting as a float; None where it is not a number, or reading it would wait for a device."""
     waits = isinstance(value, Tensor) and value.device.type != "cpu"
     return float(value) if isinstance(value, SupportsFloat) and not waits else None
 
 
 def _settings(group: Mapping[str, Any]) -> Row:
-    """The first beta of an Adam is its momentum."""
+    """The settings of one group; the first beta of Adam counts as its momentum."""
     betas = group.get("betas")
     given: dict[Column, Any] = {
         "rate": group.get("lr"),

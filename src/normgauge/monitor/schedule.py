@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-# Parts of the budget for readings and for proofs; the rest is room for what cannot be foreseen
+# Parts of the budget for readings and for proofs; the rest is a reserve
 READING, PROVING = 0.5, 0.05
 
-# After so many steps, readings within a budget are at least so many steps apart: more would show nothing new
+# After the first 20 steps, readings within a budget are at least 12 steps apart: more would show nothing new
 SPARSE, GAP = 20, 12
 
 
@@ -17,7 +17,7 @@ TURNS = 4  # how often directions turn at a reading that is not the step after t
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
 
-LOOK = 5  # then the accounts are looked at only at every so many steps
+LOOK = 5  # after those first steps, the accounts are looked at once in this many steps
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class Account:
     spent: float = 0.0
 
     def earn(self, seconds: float) -> None:
-        """Time has passed."""
+        """Save up the share of ``seconds`` that have passed."""
         self.earned += self.share * seconds
 
     def affords(self, seconds: float) -> bool:
-        """Whether this much more keeps within the share."""
+        """Whether spending ``seconds`` more stays within what was earned."""
         return self.spent + seconds <= self.earned
 
 
@@ -73,29 +73,29 @@ class Schedule:
         return self._spent / self._passed if self._passed else 0.0
 
     def reads(self, step: int) -> None:
-        """A reading is being taken at this step."""
+        """Note that a reading is being taken at this step."""
         self.turns = 1 if step - self._last <= 1 else TURNS
         self._read_now, self._last = True, step
 
     def rests(self, step: int) -> bool:
-        """Whether neither a reading nor a proof is thought of at this step."""
+        """Whether this step is skipped without looking at the accounts."""
         return self._every is None and step - self._first > SPARSE and step % LOOK != 0
 
     def due(self, step: int) -> bool:
-        """Whether this coming step is to be read."""
+        """Whether a step that comes next is to be read."""
         if self._every is not None:
             return step % self._every == 0
         soon = step - self._first > SPARSE and step - self._last < GAP
         return not soon and self._reading.affords(self.cost)
 
     def wish(self, step: int) -> tuple[float, float]:
-        """Seconds that are missing for another reading, and seconds earned with each step."""
+        """Seconds still to be earned before another reading, and seconds earned by each step."""
         done = step - self._first
         earned = self._reading.share * self._passed / done if done else 0.0
         return self._reading.spent + self.cost - self._reading.earned, earned
 
     def settle(self, began: float, hooks: float) -> None:
-        """Book one call that began then, with what the hooks took; earn a share of what passed since the last."""
+        """Book one call of the monitor: what it and its hooks took, and the time since the call before."""
         now = time.perf_counter()
         mine = now - began + hooks
         passed = 0.0 if self._call is None else now - self._call

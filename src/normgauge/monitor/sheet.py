@@ -227,7 +227,7 @@ def product_totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int
 
 
 def log10_product(factors: Iterable[float | None]) -> float | None:
-    """Decimal log of a product; None of nothing or where a factor is missing, nan of what is not a number.
+    """Decimal log of a product; None where there are no factors or one is missing, nan where one is nan or negative.
 
     Infinity absorbs, as in every product of gains.
     """

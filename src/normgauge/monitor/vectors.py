@@ -28,7 +28,7 @@ class Segments:
         self._sizes = torch.tensor(self.lengths)
 
     def fit(self, parts: Sequence[Tensor]) -> None:
-        """These parts are concatenated."""
+        """Take the lengths of the parts that the coming vectors consist of."""
         lengths, device = [part.numel() for part in parts], parts[0].device
         if self.lengths != lengths or self._sizes.device != device:
             self.lengths, sizes = lengths, torch.tensor(lengths)
@@ -60,7 +60,7 @@ class Vectors:
         self._kept = self._joined("kept", weights) if weights else None
 
     def read(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
-        """Write down norm, gradient, radial part and update of each."""
+        """Write norm, gradient, radial part and update of each weight into the sheet."""
         if not weights:
             return
         self._segments.fit(weights)
@@ -75,7 +75,7 @@ class Vectors:
         self._kept = None
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Euclidean norm of each."""
+        """Euclidean norm of each tensor."""
         self._segments.fit(tensors)
         joined = self._joined("weights", tensors)
         return self._sums(joined, joined).sqrt()

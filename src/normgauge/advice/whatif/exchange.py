@@ -30,7 +30,7 @@ class ModuleChange:
 
 @contextmanager
 def swapped_modules(model: nn.Module, changes: Sequence[ModuleChange]) -> Iterator[None]:
-    """Inside, other modules stand at the paths of the changes; afterwards the model's own are back."""
+    """While open, the modules of the changes stand at their paths; afterwards the model's own are back."""
     undo: list[tuple[Any, str, nn.Module]] = []
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # torch's own encoder layer looks at its normalizers for it
@@ -65,7 +65,7 @@ def at_path(model: nn.Module, path: str) -> nn.Module:
 
 
 def known_normalizers(model: nn.Module) -> str:
-    """The normalizers of a model, in words."""
+    """A clause that lists the normalizers of a model, for error sentences."""
     names = [name for name, module in model.named_modules() if name and of_module(module) is not None]
     if not names:
         return "it has no normalizer that is a module"

@@ -23,7 +23,7 @@ def fresh_normalizer(kind: str, data: Tensor, groups: int | None, module: nn.Mod
         module: the layer there; it tells features last (tokens) from channels first (images).
 
     Raises:
-        InputError: for a kind that is none or does not fit.
+        InputError: for a kind that does not exist or does not fit.
     """
     if kind not in KINDS:
         raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
@@ -101,7 +101,7 @@ def group_count(channels: int, groups: int | None) -> int:
 
 
 def describe_normalizer(norm: nn.Module) -> str:
-    """A fresh normalizer in words."""
+    """A fresh normalizer as text: its class, its groups, and whose statistics it has."""
     size = f"({norm.num_groups} groups)" if isinstance(norm, nn.GroupNorm) else ""
     statistics = " with the statistics of the batch" if isinstance(norm, nn.modules.batchnorm._BatchNorm) else ""
     return f"{type(norm).__name__}{size}{statistics}"

@@ -105,7 +105,7 @@ class WhatIf:
             groups: of a group normalizer, 8 or the nearest divisor below where it is not given.
 
         Raises:
-            ReadingError: when the model has changed, the layer is none, or the normalizer does not fit there.
+            ReadingError: when the model has changed, there is no such layer, or the normalizer does not fit there.
         """
         self.check_unchanged()
         with swapped_modules(self.model, self.changes):
@@ -124,7 +124,7 @@ class WhatIf:
         return self.changed((ModuleChange(name, replacement, said),), len(visits))
 
     def changed(self, changes: tuple[ModuleChange, ...], runs: int = 1) -> WhatIf:
-        """Measure with the changes, the last of which has so many runs, and say what was changed.
+        """Measure with the changes, the last of which has ``runs`` runs, and note what was changed.
 
         Raises:
             ReadingError: when the network reaches the module by another way than its path.
@@ -189,7 +189,7 @@ class WhatIf:
 
 
 def digests(model: nn.Module, batch: Any) -> dict[str, str]:
-    """By name, the digest of every weight, buffer and input."""
+    """The digest of every weight, buffer and input, by name."""
     owned = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return tensor_digests([*owned, *((f"batch {name}", tensor) for name, tensor in named_tensors(batch))])
 
@@ -209,10 +209,10 @@ def can_leave(model: nn.Module, reading: Reading, name: str) -> bool:
 
 
 def find_module(model: nn.Module, reading: Reading, name: str) -> tuple[str, nn.Module]:
-    """The module a layer's name stands for, and its path: of a function, the module that is this normalizer.
+    """Path and module that a layer's name stands for; for a call inside a normalizer, that normalizer.
 
     Raises:
-        ReadingError: saying what the name stands for instead.
+        ReadingError: for a name that stands for no module; it says what it stands for.
     """
     base, _, run = name.partition("#")
     try:

@@ -144,7 +144,7 @@ def _end_with_the_parent() -> None:
 
 
 def _nothing() -> None:
-    """The first fork: it is there when the server has loaded everything."""
+    """The work of the first fork, which runs once the server has loaded everything."""
 
 
 def warm_server() -> None:

@@ -82,7 +82,7 @@ def splits(settings: Settings, folder: Path, most: int | None = None) -> tuple[S
     Args:
         settings: of the trial.
         folder: where relative paths begin.
-        most: at most so many of each, to see whether they are there.
+        most: read at most this many of each, to see whether the data are there.
 
     Returns:
         Both halves.

@@ -101,7 +101,7 @@ class Watched:
         self._monitor: Monitor | None = None
 
     def on_start(self, step: int) -> None:
-        """Open the run file: anew for a fresh training, where it stopped for a resumed one."""
+        """Open the run file: a new one for a fresh training, the old one for a resumed one."""
         if not self.settings["monitor"]:
             return
         if step == 0:
@@ -110,7 +110,7 @@ class Watched:
         self._monitor = Monitor(self.model, self.place / RUN, resume=step or False, note=note)
 
     def on_step(self, step: int, loss: torch.Tensor) -> None:
-        """Pass a step on."""
+        """Tell the monitor about a step."""
         if self._monitor is not None:
             self._monitor.step(loss=loss, lr=float(self.settings["training.lr"]))
 

@@ -1,4 +1,4 @@
-"""What runs attempts, so many at a time: what local processes and Ray share, and the processes of this machine."""
+"""Engines keep several attempts running: what local processes and Ray share, and the local one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Engine(ABC):
 
     @property
     def free(self) -> int:
-        """How many more attempts it takes now."""
+        """How many more attempts can be started now."""
         return self.workers - len(self._running)
 
     @abstractmethod
@@ -29,11 +29,11 @@ class Engine(ABC):
 
     @abstractmethod
     def ended(self) -> list[Ended]:
-        """Those that ended since the last call; waits a moment where there are none."""
+        """The attempts that ended since the last call; waits a moment if none did."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End those that run."""
+        """End the attempts that still run."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,11 +47,11 @@ class Local(Engine):
     """An engine of ``workers`` processes."""
 
     def start(self, place: Path) -> None:
-        """Begin a process."""
+        """Begin an attempt in a process of its own."""
         self._running[Attempt(place, self.limits, quickest())] = place
 
     def ended(self) -> list[Ended]:
-        """Ask each process."""
+        """The attempts whose processes ended; waits a moment if none did."""
         over = {running: found for running in self._running if (found := running.poll()) is not None}
         if not over:
             time.sleep(PAUSE)
@@ -60,7 +60,7 @@ class Local(Engine):
         return list(over.values())
 
     def stop(self) -> None:
-        """Kill them."""
+        """Kill the processes that still run."""
         for running in self._running:
             running.kill()
 

@@ -32,7 +32,7 @@ class Key:
 
 
 def accepting(expected: str, passes: Callable[[Any], bool], used: Callable[[Any], Any] = lambda value: value) -> Check:
-    """A check for what ``passes``, given as it is ``used``; of anything else it says what was ``expected``."""
+    """A check that returns ``used(value)`` where ``passes(value)``, and else raises a ValueError with ``expected``."""
 
     def check(value: object) -> Any:
         if passes(value):
@@ -43,7 +43,7 @@ def accepting(expected: str, passes: Callable[[Any], bool], used: Callable[[Any]
 
 
 def is_number(value: object, kind: Any = (int, float)) -> bool:
-    """A finite number, and no truth value."""
+    """Whether a value is a finite number; True and False are not."""
     return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < math.inf
 
 
@@ -144,7 +144,7 @@ VARIED = ("data.", "network.", "training.")  # what grid and random may vary
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """Words that lead from a name that is not known to those that are."""
+    """The nearest known name, or all known ones where none is near, as the end of an error sentence."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"nearest: {close[0]}" if close else f"known: {', '.join(names) or 'none'}"

@@ -30,12 +30,12 @@ class OnRay(Engine):
         self._task: Any = remote(_attempt_there)
 
     def start(self, place: Path) -> None:
-        """Begin a task."""
+        """Begin an attempt as a Ray task."""
         place = place.resolve()
         self._running[self._task.remote(str(place), self.limits.threads, self.limits.timeout)] = place
 
     def ended(self) -> list[Ended]:
-        """Wait a moment for a task."""
+        """The attempts whose tasks ended; waits a moment for one."""
         if not self._running:
             return []
         over, _ = self._ray.wait(list(self._running), num_returns=1, timeout=MOMENT)
@@ -49,7 +49,7 @@ class OnRay(Engine):
         return Ended(place, seconds, error)
 
     def stop(self) -> None:
-        """Cancel them, and end a Ray that was begun here."""
+        """Cancel the tasks that still run, and end a Ray that was started here."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         if self._own:

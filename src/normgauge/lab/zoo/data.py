@@ -33,7 +33,7 @@ def digits(split: Half = "train", *, limit: int | None = None) -> Split:
 
     Args:
         split: "train" (1,442 images) or "test" (355).
-        limit: read only the first so many.
+        limit: read only this many, from the start.
 
     Returns:
         The examples.
@@ -62,7 +62,7 @@ def mnist(split: Half = "train", *, folder: Folder = None, limit: int | None = N
     Args:
         split: "train" or "test".
         folder: where to look; None for the folder in NORMGAUGE_DATA.
-        limit: read only the first so many.
+        limit: read only this many, from the start.
 
     Returns:
         The examples.
@@ -77,7 +77,7 @@ def fashion_mnist(split: Half = "train", *, folder: Folder = None, limit: int | 
     Args:
         split: "train" or "test".
         folder: where to look; None for the folder in NORMGAUGE_DATA.
-        limit: read only the first so many.
+        limit: read only this many, from the start.
 
     Returns:
         The examples.
@@ -93,7 +93,7 @@ def cifar10(split: Half = "train", *, folder: Folder = None, limit: int | None =
     Args:
         split: "train" or "test".
         folder: where to look; None for the folder in NORMGAUGE_DATA.
-        limit: read only the first so many.
+        limit: read only this many, from the start.
 
     Returns:
         The examples.
@@ -128,7 +128,7 @@ def tinyshakespeare(
         split: "train" or "test".
         folder: where to look for input.txt; None for the folder in NORMGAUGE_DATA.
         context: characters a window.
-        limit: read only the first so many windows.
+        limit: read only this many windows, from the start.
 
     Returns:
         Windows of character numbers, int64 (n, context); the labels are the same windows one character later.

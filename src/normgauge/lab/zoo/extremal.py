@@ -33,7 +33,7 @@ class ExtremalLayer(nn.Module):
 
     @property
     def gain(self) -> float:
-        """a, as long as the weight is the one it was built with."""
+        """The gain a of W = a I, while the weight is the one it was built with."""
         return float(self.linear.weight.detach()[0, 0])
 
     @property

@@ -36,13 +36,13 @@ def places(name: str, subfolders: Sequence[str], folder: Folder, how: str) -> li
 
 
 def absent_message(name: str, files: str, looked_in: Sequence[Path], how: str) -> str:
-    """The message for a data set that is nowhere: what was looked for, where, how to get it."""
+    """The error for a data set that was not found: what was looked for, where, and how to get it."""
     where = ", ".join(str(place) for place in looked_in)
     return f"{name}: found no {files} in {where}. To get the data: {how}; then put it in one of these."
 
 
 def npz_paths(name: str, looked_in: Sequence[Path]) -> Iterator[Path]:
-    """Files name.npz inside the folders or beside the first of them."""
+    """The files ``name.npz`` that exist in these folders or beside the first of them."""
     folders = dict.fromkeys((looked_in[0].parent, *looked_in))
     return (place / f"{name}.npz" for place in folders if (place / f"{name}.npz").is_file())
 

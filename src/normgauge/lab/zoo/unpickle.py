@@ -51,7 +51,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def __init__(self, file: io.BufferedIOBase) -> None:
         super().__init__(file, encoding="bytes")
 
-        # made anew for each file, so that a hostile one can spoil nothing that outlives it
+        # made for each file, so that a hostile one can spoil nothing that lives longer
         def reconstruct(*_: object) -> _Array:
             return _Array()
 
@@ -79,7 +79,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Answer the few names an array needs.
+        """Our stand-in for one of the few names that an array needs.
 
         Raises:
             UnpicklingError: for any other name.

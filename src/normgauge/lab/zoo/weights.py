@@ -87,7 +87,7 @@ def _unwrapped(content: Any, path: Path) -> dict[str, torch.Tensor]:
 
 
 def _mismatches(wanted: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> list[str]:
-    """What keeps the given tensors from filling the wanted ones, in words."""
+    """Sentences that say how the given tensors differ from the wanted ones in name or shape."""
     missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
     unexpected = [name for name in given if name not in wanted]
     shapes = [

@@ -1,4 +1,4 @@
-"""Numbers that are no numbers, and which of the possible reasons is left."""
+"""Numbers that are not finite, and which of the possible reasons remains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokenNumbers(Sign):
 
     _skipped = 0
     _suspect = ""  # where the gradient broke first, while the loss was still a number
-    _gone = False  # after the weights are no numbers, nothing more can be said
+    _gone = False  # once the weights are not finite, nothing more can be said
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Find the first thing that is not finite, from the input on."""

@@ -38,7 +38,7 @@ class MissingNormalizer(Sign):
         self._readings = 0
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Say what is missing, once the wiring was seen."""
+        """Name the layers without a normalizer, once the wiring was seen."""
         self._readings += 1
         if seen.step < 2:
             return
@@ -90,7 +90,7 @@ def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
 
 
 class Epsilon(Sign):
-    """ε that decides instead of σ²."""
+    """Normalizers in which ε outweighs σ²."""
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare ε with the mean of σ² + ε."""
@@ -120,7 +120,7 @@ class SigmaShift(Sign):
     """
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare every normalizer."""
+        """Compare σ of every normalizer with its level."""
         feeding = {norm: layer for layer, norm in seen.pairs.items()}
         for row, place in self._rows("norm").items():
             size = _free(seen.rows, row, feeding.get(row))
@@ -161,7 +161,7 @@ class Gains(Sign):
         self._starts: dict[int, float] = {}
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare every gain."""
+        """Compare ‖γ‖ of every normalizer with its level and its start."""
         left = {}
         for row, place in self._rows("norm").items():
             if not place.shape:
@@ -227,7 +227,7 @@ class StaleStatistics(Sign):
         self._last: dict[int, float] = {}
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare every normalizer that keeps statistics."""
+        """Compare the running statistics of every normalizer with those of the batch."""
         for row, place in self._rows("norm").items():
             if "running" in seen.rows[row]:
                 yield from self._one(seen, row, place.name, seen.rows[row])

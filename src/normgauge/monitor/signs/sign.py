@@ -1,4 +1,4 @@
-"""What every sign has: places to name, a look at each reading, levels to compare with, alarms to give."""
+"""What all signs share: the layers, a look at each reading, levels to compare with, and alarms."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Level:
         self.count, self.mean = 0, 0.0
 
     def see(self, value: float | None) -> None:
-        """Take one more into account."""
+        """Take one more number into account."""
         if value is None or not 0.0 < value < math.inf:
             return
         self.count += 1
@@ -90,7 +90,7 @@ class Level:
 
     @property
     def value(self) -> float:
-        """The level; 1 before anything was seen."""
+        """The level so far; 1 before the first number."""
         return math.exp(self.mean)
 
     def factor(self, value: float | None) -> float:
@@ -121,7 +121,7 @@ class Sign:
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The middle one, None of nothing; the lower of two."""
+    """The median, or the lower of the two values in the middle; None for no values."""
     return sorted(values)[(len(values) - 1) // 2] if values else None
 
 
