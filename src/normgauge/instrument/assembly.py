@@ -63,10 +63,9 @@ def make_reading(
 ) -> Reading:
     """Turn everything into plain numbers, and hold the bound against the slopes found."""
     trace, options, scope = session.trace, session.options, parts.ctx.scope
-    assert trace.output is not None
     displacement = None
     if scope.kind == "ball":
-        reached = float(parts.flows[trace.output.index].radius.max().log())
+        reached = float(parts.flows[trace.end.index].radius.max().log())
         displacement = min(reached, best.total + math.log(scope.radius))
     made = Reading(
         model=type(session.model).__name__,

@@ -57,13 +57,11 @@ class Composition:
     @property
     def log_upper(self) -> Tensor:
         """log of the bound on the whole map, one entry a sample."""
-        assert self.trace.output is not None
-        return self.flows[self.trace.output.index].slope
+        return self.flows[self.trace.end.index].slope
 
     def to_output(self) -> dict[int, Tensor]:
         """log of a bound on value ↦ output, by value index (an upper bound: branches add)."""
-        assert self.trace.output is not None
-        logs = {self.trace.output.index: self.ctx.full(0.0)}
+        logs = {self.trace.end.index: self.ctx.full(0.0)}
         for step in reversed(self.trace.steps):
             for out in step.outputs:
                 if out.index not in logs:

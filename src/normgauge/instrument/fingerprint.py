@@ -8,8 +8,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-Named = Iterable[tuple[str, Tensor]]
-
 
 def weights_digest(model: nn.Module) -> str:
     """SHA-256 over name, type, shape and bytes of every parameter and buffer, in the order of their names.
@@ -31,7 +29,7 @@ def weights_digest(model: nn.Module) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
-def tensor_digests(named: Named) -> dict[str, str]:
+def tensor_digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
     """By name, a digest of type, shape and bytes; of a tensor without plain memory, which one it is and its version."""
     found = {}
     for name, tensor in named:

@@ -37,8 +37,7 @@ NO_REASON = "its rule gave no finite gain here, and no reason"
 
 def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
     """Decimal logs of the constants of usual losses in the input: L_f times the network's own."""
-    assert trace.output is not None
-    shape = trace.output.tensor.shape
+    shape = trace.end.tensor.shape
     outputs = math.prod(shape[1:] if trace.sources[0].tensor.ndim > 1 else shape)
     return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
 
@@ -120,7 +119,6 @@ def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapp
         best: the balanced bound.
         everywhere: `own_gains` of the same steps over all inputs.
     """
-    assert parts.trace.output is not None
     names = layer_names(parts)
     steps = tuple(
         ProofStep(
@@ -138,7 +136,7 @@ def proof(parts: Composition, folded: Balanced, best: Balanced, everywhere: Mapp
     )
     sources = tuple(source.index for source in parts.trace.sources)
     radii = tuple(_radius(parts, source) for source in sources)
-    return Proof(parts.ctx.samples, sources, parts.trace.output.index, steps, radii=radii)
+    return Proof(parts.ctx.samples, sources, parts.trace.end.index, steps, radii=radii)
 
 
 def _radius(parts: Composition, index: int) -> float:
@@ -199,11 +197,13 @@ def published_table(parts: Composition) -> dict[str, Any]:
     table = {
         "log10_P_w": log_pw,
         "log10_P_w_frobenius": sum_logs(weight_frobenius(t.weight) or 0.0 for t in weights),
-        "log10_prod_l2": sum_logs(_first(s["log_l2"], s["log_inverse_l2"]) for _, s in norms),
+        "log10_prod_l2": sum_logs(s["log_inverse_l2"] if s["log_l2"] is None else s["log_l2"] for _, s in norms),
         "log10_theorem9": sum_logs([log_pw, *(own_gain(t).hi for t, _ in norms)]),
         "log10_corollary10_2": sum_logs([log_pw, len(norms) * max(inverse_l2, default=0.0)]),
         "log10_corollary11": sum_logs([log_pw, *(s["log_inverse"] for _, s in norms)]),
-        "log10_lemma3_sum": sum_logs([log_pw, *(_first(s["log_sum"], s["log_inverse"]) for _, s in norms)]),
+        "log10_lemma3_sum": sum_logs(
+            [log_pw, *(s["log_inverse"] if s["log_sum"] is None else s["log_sum"] for _, s in norms)]
+        ),
     }
     return {
         **{k: v / LN10 for k, v in table.items()},
@@ -217,10 +217,6 @@ def sum_logs(logs: Iterable[float]) -> float:
     return INF if INF in terms else -INF if -INF in terms else math.fsum(terms)
 
 
-def _first(preferred: float | None, otherwise: float) -> float:
-    return otherwise if preferred is None else preferred
-
-
 def findings(parts: Composition) -> tuple[list[Finding], list[Finding], list[Finding]]:
     """The steps without a bound: nothing is known of them, they provably have none, or none was found.
 
@@ -228,7 +224,6 @@ def findings(parts: Composition) -> tuple[list[Finding], list[Finding], list[Fin
     """
     unknown, unbounded, no_bound = dict[str, Finding](), dict[str, Finding](), dict[str, Finding]()
     behind, infinite = set[int](), set[int]()
-    assert parts.trace.output is not None
     for step in parts.trace.steps:
         echo = any(value.index in behind for value in step.inputs)
         for out in step.outputs:

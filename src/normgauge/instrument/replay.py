@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,19 +32,14 @@ class Substitute(TorchFunctionMode):
 
 def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
     """The model as a function of the measured tensor alone, or of its first embedding for an integer input."""
-    measured = call.measured
+    measured = None if trace.embeddings else call.measured
 
     def run(x: Tensor) -> Tensor:
         trace.rewind()
-        with imitate_precision(trace.native):
-            return put(x)
-
-    def put(x: Tensor) -> Tensor:
-        if not trace.embeddings:
-            args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
-            return pick_output(call_model(model, args, kwargs), output)[0]  # type: ignore[return-value]
-        with Substitute(x, trace.embeddings[0][1]):
-            return pick_output(call_model(model, call.args, call.kwargs), output)[0]  # type: ignore[return-value]
+        args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
+        lookup = Substitute(x, trace.embeddings[0][1]) if trace.embeddings else nullcontext()
+        with imitate_precision(trace.native), lookup:
+            return pick_output(call_model(model, args, kwargs), output)[0]
 
     return run
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError
@@ -36,16 +34,16 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
     """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
     trace, options = session.trace, session.options
     source, function = trace.sources[0].tensor, session.function()
-    assert trace.output is not None
     if parts.ctx.samples < session.samples and not session.together:
         parts = session.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
     together = session.together or options.mode == "train"
     if source.dtype != torch.float64:
-        source, function = source.double(), _in_precision(function, source.dtype)
+        inner, dtype = function, source.dtype
+        source, function = source.double(), lambda x: inner(x.to(dtype))
     only = len(list(named_tensors((session.call.args, session.call.kwargs)))) == 1 and not trace.embeddings
     look = focused_search if only and not together and session.samples > 1 and sample_alone(session) else search
     samples = 1 if together else session.samples
-    axis = parts.flows[trace.output.index].axis
+    axis = parts.flows[trace.end.index].axis
     try:
         with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
             warnings.simplefilter("ignore")
@@ -60,8 +58,7 @@ def sample_alone(session: Session) -> bool:
     """Whether a sample by itself gives what it gives in its batch."""
 
     def asked() -> bool:
-        source, output = session.trace.sources[0].tensor, session.trace.output
-        assert output is not None
+        source, output = session.trace.sources[0].tensor, session.trace.end
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -123,8 +120,3 @@ def noise_of_output(session: Session) -> float:
     values = [source, *(out.tensor.detach() for step in session.trace.steps for out in step.outputs)]
     widest = max(float(torch.linalg.vector_norm(v.double())) for v in values if v.is_floating_point())
     return 4 * moved if moved <= LOST_DIGITS * eps * widest else 0.0
-
-
-def _in_precision(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """A function of float64 tensors that works in ``dtype``."""
-    return lambda x: function(x.to(dtype))

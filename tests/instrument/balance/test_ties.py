@@ -87,7 +87,7 @@ def test_a_sum_ties_its_branches_and_the_gauges_are_named() -> None:
         assert out.axis == one.axis == two.axis == 1
         roots = [[ties.find(i)[0] for i in ties.values[v.index].index.tolist()] for v in (*join.inputs, *join.outputs)]
         assert roots[0] == roots[1] == roots[2] and len(set(roots[0])) == 4
-        assert ties.named["residual and parallel branches"] == 1
+        assert ties.named == {"per-channel weights across activations", "residual and parallel branches"}
 
 
 def test_copies_carry_the_weights_of_what_they_copy() -> None:

@@ -102,7 +102,7 @@ def fold_weights(weighting: Weighting) -> Tensor:
                 _aim(weighting, channels, torch.zeros_like(channels.offset), theta, chosen)
             elif isinstance(form, NormalizerMap) and form.gamma is not None and bool((form.gamma > 0).any()):
                 _aim(weighting, channels, -log_scale(form.gamma), theta, chosen)
-                weighting.ties.note("gains of normalizers folded into the linear map behind them")
+                weighting.ties.named.add("gains of normalizers folded into the linear map behind them")
     return theta
 
 
@@ -112,6 +112,3 @@ def _aim(weighting: Weighting, channels: ChannelWeights, goal: Tensor, theta: Te
     for s, value in zip(slot.tolist(), (goal - shift).tolist(), strict=True):
         if s >= 0 and not chosen[s]:
             theta[s], chosen[s] = value, True
-
-
-__all__ = ["Balanced", "balanced_bound", "folded_bound"]

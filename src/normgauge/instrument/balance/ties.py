@@ -27,12 +27,19 @@ class ChannelWeights:
 
 @dataclass(slots=True)
 class Ties:
-    """A weighted union-find over single weights: θ_i = θ_parent(i) + delta_i; entry 0 is fixed at 0."""
+    """A weighted union-find over single weights: θ_i = θ_parent(i) + delta_i; entry 0 is fixed at 0.
+
+    Attributes:
+        parent: of each entry; a root is its own.
+        delta: what is added to the parent's weight.
+        values: the weights of each value, by its index.
+        named: the gauges used, in words.
+    """
 
     parent: list[int] = field(default_factory=lambda: [0])
     delta: list[float] = field(default_factory=lambda: [0.0])
     values: dict[int, ChannelWeights] = field(default_factory=dict)
-    named: dict[str, int] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
 
     def fresh(self, count: int) -> Tensor:
         """``count`` new free weights."""
@@ -74,10 +81,6 @@ class Ties:
             for i, offset in zip(channels.index.tolist(), channels.offset.tolist(), strict=True):
                 self.unite(i, 0, -offset)
 
-    def note(self, gauge: str) -> None:
-        """Count a use of a gauge, to be named in the reading."""
-        self.named[gauge] = self.named.get(gauge, 0) + 1
-
 
 def tie_weights(parts: Composition) -> Ties:
     """Walk the graph once: linear maps and normalizers start new weights, everything that commutes passes them on."""
@@ -87,8 +90,7 @@ def tie_weights(parts: Composition) -> Ties:
             channels = outgoing(ties, step, out, parts.transfers[out.index])
             if channels is not None:
                 ties.values[out.index] = channels
-    assert parts.trace.output is not None
-    _settle(ties, parts.trace.output, parts.transfers.get(parts.trace.output.index))
+    _settle(ties, parts.trace.end, parts.transfers.get(parts.trace.end.index))
     return ties
 
 
@@ -132,7 +134,7 @@ def outgoing(ties: Ties, step: Step, out: Value, transfer: Transfer) -> ChannelW
             ties.pin(other)
             continue
         ties.same(other, first)
-        ties.note("residual and parallel branches")
+        ties.named.add("residual and parallel branches")
     return first
 
 
@@ -163,11 +165,11 @@ def _passed(ties: Ties, value: Value, gain: Gain, shape: torch.Size) -> ChannelW
     if value.tensor.shape != shape:
         return None
     if form.scale is None or form.scale.numel() == 1:
-        ties.note("per-channel weights across activations")
+        ties.named.add("per-channel weights across activations")
         return channels
     if form.axis % before != channels.axis or form.scale.numel() != channels.index.numel():
         return None
-    ties.note("normalizer scales folded into the linear map before them")
+    ties.named.add("normalizer scales folded into the linear map before them")
     return ChannelWeights(channels.axis, channels.index, channels.offset - log_scale(form.scale))
 
 
@@ -210,9 +212,6 @@ def _moved(ties: Ties, step: Step, out: Value) -> ChannelWeights | None:
 
 
 def _from_labels(ties: Ties, axis: int, labels: list[int], table: list[tuple[int, float]]) -> ChannelWeights:
-    index, offset = [], []
-    for label in labels:
-        entry, shift = table[label]
-        index.append(int(ties.fresh(1)) if label == 0 else entry)
-        offset.append(shift)
+    index = [int(ties.fresh(1)) if label == 0 else table[label][0] for label in labels]
+    offset = [table[label][1] for label in labels]
     return ChannelWeights(axis, torch.tensor(index), torch.tensor(offset, dtype=torch.float64))

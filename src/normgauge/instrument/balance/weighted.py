@@ -43,14 +43,10 @@ class Weighting:
 
     def work(self) -> float:
         """Multiplications of one sample's pass through the linear maps, roughly."""
-        total = 0.0
-        for step in self.parts.trace.steps:
-            for gain in self.parts.transfers[step.outputs[0].index].gains:
-                if isinstance(gain.form, Kernel):
-                    total += gain.form.weight.numel() * math.prod(gain.form.spec.output_size(gain.form.weight))
-                elif isinstance(gain.form, Matrix):
-                    total += gain.form.weight.numel()
-        return total
+        firsts = [self.parts.transfers[step.outputs[0].index] for step in self.parts.trace.steps]
+        maps = [g.form for first in firsts for g in first.gains if isinstance(g.form, Matrix | Kernel)]
+        places = [math.prod(m.spec.output_size(m.weight)) if isinstance(m, Kernel) else 1 for m in maps]
+        return math.fsum(m.weight.numel() * count for m, count in zip(maps, places, strict=True))
 
     def log_weights(self, theta: Tensor) -> dict[int, Tensor]:
         """log weights by value index; values that share their channels share the tensor."""
@@ -142,12 +138,12 @@ class Weighting:
 
     def _centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
         """W, or PW when nothing but a centring normalizer reads the result."""
-        if isinstance(form, Matrix) and self.parts.trace.output is not None and key[0] != self.parts.trace.output.index:
+        if isinstance(form, Matrix) and key[0] != self.parts.trace.end.index:
             readers = self.parts.trace.consumers.get(key[0], [])
             if len(readers) == 1:
                 gains = self.parts.transfers[readers[0].outputs[0].index].gains
                 if len(gains) == 1 and isinstance(gains[0].form, NormalizerMap) and gains[0].form.centred:
-                    self.ties.note("shifts under a centring normalizer")
+                    self.ties.named.add("shifts under a centring normalizer")
                     return form.weight - form.weight.mean(0, keepdim=True)
         return form.weight
 
@@ -267,5 +263,4 @@ def weighted_slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:
             transfer = parts.transfers[out.index]
             arms = [gains[(out.index, k)] + logs[v.index] for k, v in enumerate(step.inputs)]  # all finite or −inf here
             logs[out.index] = arms[0] if len(arms) == 1 else join_logs(arms, transfer.disjoint)
-    assert parts.trace.output is not None
-    return logs[parts.trace.output.index]
+    return logs[parts.trace.end.index]

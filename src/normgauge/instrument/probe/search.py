@@ -43,27 +43,10 @@ class Found:
     lengths: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """How many moves: ``steps``, or what fits ``budget`` CPU seconds."""
-
-    budget: float
-    steps: int | None
-
-    def first(self) -> int:
-        """Moves before the cost is known; none when the budget is spent."""
-        return self.steps if self.steps is not None else MOST_STEPS if self.budget > 0 else 0
-
-    def fit(self, cost: float) -> int:
-        """The largest power of two, up to `MOST_STEPS`, of moves of ``cost`` seconds."""
-        if self.steps is not None:
-            return self.steps
-        count = min(MOST_STEPS, int(self.budget / max(cost, CLOCK)))
-        return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
-
-    def overdue(self, spent: float) -> bool:
-        """Whether the first costs were no guide and the search takes far longer than it should."""
-        return self.steps is None and spent > PATIENCE * self.budget
+def affordable_moves(budget: float, cost: float) -> int:
+    """The largest power of two, up to `MOST_STEPS`, of moves of ``cost`` seconds that fit ``budget`` seconds."""
+    count = min(MOST_STEPS, int(budget / max(cost, CLOCK)))
+    return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
 
 
 def search(
@@ -129,9 +112,8 @@ def search(
         if steps is None and cost * (index + 2) > budget_seconds:
             break
         _visit(network, domain, chains, mark, generator)
-    plan = SearchPlan(budget_seconds - (time.process_time() - begun), steps)
-    met = [at_start]
-    reached, taken = _climb(network, domain, chains, generator, plan, tell, met)
+    budget, met = budget_seconds - (time.process_time() - begun), [at_start]
+    reached, taken = _climb(network, domain, chains, generator, budget, steps, tell, met)
     # Some noise, since a step function has no steepest direction.
     along = unit_rows(pair.right + 0.1 * unit_rows(random_rows(points, generator)))
     far = domain.project(points + domain.unit_step[:, None] * along)
@@ -167,22 +149,25 @@ def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, gen
 
 
 def _climb(
-    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, plan: SearchPlan, tell: Progress,
-    met: list[SecantSlopes],
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, budget: float, steps: int | None,
+    tell: Progress, met: list[SecantSlopes],
 ) -> tuple[Tensor, int]:  # fmt: skip
-    """Move the chains; returns the steepest confirmed slope by sample and the number of moves. ``met`` grows."""
+    """Make ``steps`` moves, or what fits the budget; returns the steepest confirmed slope by sample and the number.
+
+    ``met`` grows by the slopes that were confirmed.
+    """
     begun = time.process_time()
     reached = torch.zeros_like(chains.pair.sigma)
-    taken, planned = 0, plan.first()
+    taken, planned = 0, steps if steps is not None else MOST_STEPS if budget > 0 else 0
     while taken < planned:
         if taken % REFINE_EVERY == 0:
             refine_chains(network, chains)
         move_chains(network, domain, chains, kind_of(taken, chains), generator)
         taken += 1
         spent = time.process_time() - begun
-        if taken == REFINE_EVERY:
-            planned = plan.fit(spent / taken)
-        if plan.overdue(spent):
+        if taken == REFINE_EVERY and steps is None:
+            planned = affordable_moves(budget, spent / taken)
+        if steps is None and spent > PATIENCE * budget:  # the first costs were no guide
             break
         if domain.anywhere and taken * 4 % planned == 0:
             reached = torch.maximum(reached, _harvest(network, chains, met))

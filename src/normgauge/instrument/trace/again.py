@@ -86,9 +86,9 @@ def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None)
     with untouched(model, None, None, training, None):
         state = torch.get_rng_state()
         with Precision() as seen:
-            here, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
+            out, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
         drew = not torch.equal(state, torch.get_rng_state())
-        here = None if drew or here is None else here.detach().clone()
+        here = None if drew else out.detach().clone()
         lower = seen.asked or (here is not None and here.dtype != torch.float64)
         if here is not None and lower and call.measured.is_floating_point():
             other = elsewhere(call.measured.detach())[-1]
@@ -145,19 +145,6 @@ def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]
             if left[value.index] == 0:
                 values.pop(value.index, None)
         yield step, outs
-
-
-@torch.no_grad()
-def rerun_trace(trace: Trace, x: Tensor) -> dict[int, Tensor]:
-    """Every value of the trace, by index, where the measured tensor is ``x``."""
-    found = {source.index: source.tensor for source in trace.sources} | {trace.sources[0].index: x}
-    state = torch.get_rng_state()
-    try:
-        for step, outs in replayed_steps(trace, x):
-            found.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
-    finally:
-        torch.set_rng_state(state)
-    return found
 
 
 def tensors_alike(a: Tensor, b: Tensor) -> bool:
@@ -239,7 +226,6 @@ def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], 
 
 def output_difference(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
     """How the model and the recorded steps differ at ``x``, in words, and whether the model gave numbers there."""
-    assert trace.output is not None
     try:
         want = function(x.clone())  # which the model may overwrite
     except Exception:  # an input the model refuses says nothing about its steps
@@ -247,7 +233,7 @@ def output_difference(trace: Trace, function: Function, x: Tensor) -> tuple[str,
     try:
         got = x
         for _, outs in replayed_steps(trace, x):
-            got = outs[min(trace.output.position, len(outs) - 1)]
+            got = outs[min(trace.end.position, len(outs) - 1)]
     except Exception as error:
         return f"its steps cannot be run at another input ({type(error).__name__}: {error})".partition("\n")[0], True
     wrong = "" if tensors_alike(got, want) else "the model's output at another input is not that of its recorded steps"

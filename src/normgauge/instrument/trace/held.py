@@ -79,11 +79,6 @@ class Held:
         return copy
 
 
-def kind_of(module: nn.Module) -> type[nn.Module]:
-    """A module's class; the one it had before, where a parametrization gave it another."""
-    return parametrize.type_before_parametrizations(module)
-
-
 def own_tensors(module: nn.Module) -> list[Tensor]:
     """A module's own parameters, buffers and tensor attributes."""
     state = module.__dict__

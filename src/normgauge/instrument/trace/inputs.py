@@ -64,7 +64,13 @@ def map_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
     if next(named_tensors(tree), None) is None:
         return tree
     if isinstance(tree, Mapping):
-        return _refilled(tree, {key: map_tensors(change, value) for key, value in tree.items()})
+        values = {key: map_tensors(change, value) for key, value in tree.items()}
+        if type(tree) is dict:
+            return values
+        filled: Any = copy.copy(tree)
+        for key, value in values.items():
+            filled[key] = value
+        return filled
     if dataclasses.is_dataclass(tree):
         twin = copy.copy(tree)
         for field in dataclasses.fields(tree):
@@ -72,15 +78,6 @@ def map_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
         return twin
     parts = [map_tensors(change, value) for value in tree]
     return type(tree)(*parts) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(parts)
-
-
-def _refilled(tree: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    if type(tree) is dict:
-        return values
-    twin: Any = copy.copy(tree)
-    for key, value in values.items():
-        twin[key] = value
-    return twin
 
 
 def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
@@ -265,7 +262,7 @@ def check_place(model: nn.Module, call: Call) -> None:
         )
 
 
-def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor | None, list[str]]:
+def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor, list[str]]:
     """The measured output: the one named, else ``logits``, else the first floating tensor.
 
     Raises:

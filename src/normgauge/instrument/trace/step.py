@@ -121,6 +121,12 @@ class Trace:
         """Whether other data may take another path through the program: what is proved is proved for this one."""
         return bool(self.reads)
 
+    @property
+    def end(self) -> Value:
+        """The output of a trace that reaches one."""
+        assert self.output is not None
+        return self.output
+
     def rewind(self) -> None:
         """Let a run draw the random numbers that this one drew, where it drew any."""
         if self.random is not None and (self.draws or any(step.random is not None for step in self.steps)):
@@ -128,12 +134,11 @@ class Trace:
 
     def doubted(self, name: str, why: str) -> Trace:
         """The same trace with nothing known behind it: a last step that cannot be followed."""
-        assert self.output is not None
-        values = [self.output, *self.sources, *(out for step in self.steps for out in step.outputs)]
+        values = [self.end, *self.sources, *(out for step in self.steps for out in step.outputs)]
         index = max((step.index for step in self.steps), default=-1) + 1
-        made = (self.output,) if self.output.step is not None or self.output in self.sources else ()
+        made = (self.end,) if self.end.step is not None or self.end in self.sources else ()
         last = Step(index, unfollowed, None, name, (), {}, (*made, *self.sources), trouble=why)
-        last.outputs = (Value(max(value.index for value in values) + 1, self.output.tensor, last),)
+        last.outputs = (Value(max(value.index for value in values) + 1, self.end.tensor, last),)
         return replace(self, output=last.outputs[0], steps=(*self.steps, last), consumers={})
 
 

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from normgauge.instrument.trace.held import Held, kind_of, memory_geometry, memory_place, own_tensors, strided
+from normgauge.instrument.trace.held import Held, memory_geometry, memory_place, own_tensors, strided
 from normgauge.instrument.trace.precision import CASTS, FLOATS, imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
 from normgauge.instrument.trace.untouched import (
@@ -252,7 +252,7 @@ class Tape(TorchFunctionMode):
 
     def run_module(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Take a module as one step, by its equations, or as what it is made of."""
-        kind = kind_of(module)
+        kind = parametrize.type_before_parametrizations(module)  # parametrized modules get another class
         own = getattr(forward, "__func__", None) is type(module).forward  # else patched on the instance
         with torch._C.DisableTorchFunction():  # what the tape looks at is no step
             known = own and any(map(self.followed, tensors_in((args, kwargs))))
@@ -487,7 +487,7 @@ def record_trace(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     measured: Tensor,
-    pick: Callable[[Any], tuple[Tensor | None, list[str]]],
+    pick: Callable[[Any], tuple[Tensor, list[str]]],
     is_leaf: Callable[[type[nn.Module]], bool],
     expand: Callable[[Any], Any],
     native: torch.dtype = torch.float64,
@@ -518,15 +518,14 @@ def record_trace(
     for owned in model.buffers():
         tape.held.before_write(memory_place(owned))
     chosen, notes = pick(returned)
-    output = None if chosen is None else tape.bound.get(id(chosen))
-    if chosen is not None and output is None and memory_place(chosen) in tape.watch.tainted:
-        output = tape.adopted(chosen)
-    lost = list(tape.lost_at)
-    if chosen is not None and output is None and memory_place(chosen) in tape.watch.tainted:
-        lost.append("the output depends on the input through an operation the tape cannot see")
-    if chosen is not None and output is not None and tape.where[id(chosen)] != (memory_place(chosen), chosen.shape):
+    output, lost = tape.bound.get(id(chosen)), list(tape.lost_at)
+    if output is not None and tape.where[id(chosen)] != (memory_place(chosen), chosen.shape):
         lost.append("the output's memory was exchanged under it")
-    if lost and chosen is not None and output is None:
+    if output is None and memory_place(chosen) in tape.watch.tainted:
+        output = tape.adopted(chosen)
+        if output is None:
+            lost.append("the output depends on the input through an operation the tape cannot see")
+    if lost and output is None:
         output = Value(tape.count, chosen, None)
     trace = Trace(
         sources=tuple(tape.sources),
@@ -540,6 +539,3 @@ def record_trace(
         embeddings=tuple(tape.embeddings),
     )
     return trace.doubted("the model", "; ".join(lost)) if lost and output is not None else trace
-
-
-__all__ = ["Tape", "overlay", "recast", "record_trace"]

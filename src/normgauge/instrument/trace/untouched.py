@@ -258,12 +258,8 @@ def bring_back(states: tuple[Any, ...]) -> None:
 def drawn_outside_torch(before: tuple[Any, ...]) -> bool:
     """Whether Python's or numpy's own generator was asked since `random_states`."""
     _, _, plain, numbers = random_states()
-    same = numbers is None or before[3] is None or all(map(_equal, numbers, before[3]))
+    same = numbers is None or before[3] is None or all(map(sys.modules["numpy"].array_equal, numbers, before[3]))
     return plain != before[2] or not same
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return bool((a == b).all()) if isinstance(a, sys.modules["numpy"].ndarray) else bool(a == b)
 
 
 def iterates(module: nn.Module) -> bool:
