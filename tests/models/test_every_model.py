@@ -34,7 +34,7 @@ def measured(model: nn.Module, batch: Any) -> list[Any]:
     """Point and global reading; what was found is never above what is proved."""
     torch.manual_seed(0)
     found = ng.readings(model.eval(), batch, SCOPES, search=False, balance=False)
-    assert all(r.log_lower <= r.log_upper for r in found)
+    assert len(found) == len(SCOPES) and all(r.log_lower <= r.log_upper for r in found)
     return found
 
 

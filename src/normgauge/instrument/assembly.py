@@ -34,7 +34,7 @@ PICTURES = 8  # most sensitive samples shown
 
 
 class Findings(NamedTuple):
-    """What has no bound: nothing is known of it, it provably has none, or none was found."""
+    """The steps without a bound: nothing is known about them, they provably have none, or none was found."""
 
     unknown: tuple[Finding, ...]
     unbounded: tuple[Finding, ...]
@@ -42,7 +42,7 @@ class Findings(NamedTuple):
 
 
 def find_missing(session: Session, parts: Composition) -> Findings:
-    """What has no bound in the scope, step by step and for the path the data took."""
+    """List what has no bound in the scope, and say if the path depends on the data."""
     unknown, unbounded, no_bound = findings(parts)
     if session.trace.path_dependent and parts.ctx.scope.kind == "global":
         where = "; ".join(session.trace.reads)
@@ -106,7 +106,7 @@ def weakest_evidence(session: Session, parts: Composition, missing: Findings) ->
 
 
 def notes(session: Session, parts: Composition, best: Balanced, found: Found) -> list[str]:
-    """Assumptions and warnings in plain words."""
+    """Return the assumptions and warnings of a reading in plain words."""
     trace = session.trace
     said = [*session.call.notes, *trace.notes, *session.once("embeddings", lambda: embedding_notes(session))]
     if trace.draws and session.options.mode == "train":
@@ -126,7 +126,7 @@ def notes(session: Session, parts: Composition, best: Balanced, found: Found) ->
 
 
 def embedding_notes(session: Session) -> list[str]:
-    """What the tables of a discrete input do to it, in words."""
+    """Describe the embedding tables of an integer input in words."""
     said = []
     for path, _, weight in session.trace.embeddings:
         facts = embedding_facts(weight)

@@ -138,7 +138,7 @@ def mixing_step(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], 
 
 
 def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: Context) -> list[Transfer]:
-    """One transfer for each output; an infinite one that says why where no rule applies.
+    """Return one transfer for each output; where no rule applies, an infinite one that says why.
 
     Raises:
         SamplesMixed: when the rule finds that samples interact.
@@ -182,10 +182,10 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
 
 
 def from_nothing(step: Step, ctx: Context) -> list[Transfer]:
-    """What reads only tensors without entries (an expert without tokens) is constant, whatever the operation.
+    """Return gains of zero for a step that reads only empty tensors (an expert without tokens): it is constant.
 
     Raises:
-        SamplesMixed: when something comes of it; nothing says where the samples lie in that.
+        SamplesMixed: when its output is not empty, since nothing says where the samples lie in it.
     """
     if ctx.samples > 1 and any(out.tensor.numel() for out in step.outputs):
         raise SamplesMixed(f"{step.name} makes something of nothing")
@@ -199,7 +199,7 @@ def is_user_rule(rule: Rule) -> bool:
 
 
 def mistaken(rule: Rule, error: BaseException) -> bool:
-    """Whether a rule of the user's failed by a slip of its own, and not in a rule of the library's that it asked."""
+    """Whether a user's rule failed by its own mistake, and not inside a rule of the library that it called."""
     if not is_user_rule(rule) or not isinstance(error, SLIPS):
         return False
     homes = {frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)}
@@ -208,7 +208,7 @@ def mistaken(rule: Rule, error: BaseException) -> bool:
 
 
 def check_shape(rule: Rule, step: Step, transfer: Transfer) -> None:
-    """A rule of the user's returns a transfer with one gain for each input.
+    """Check that a user's rule returned a transfer with one gain for each input.
 
     Raises:
         RuleError: saying what it returned instead.
@@ -235,18 +235,18 @@ def has_complex(step: Step) -> bool:
 
 
 def has_diverged(tensor: Tensor) -> bool:
-    """NaN or +∞ among the values; −∞ alone is a mask."""
+    """Whether a tensor holds NaN or +∞; −∞ alone is a mask."""
     data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
     return data.is_floating_point() and data.numel() > 0 and not float(data.double().amax()) < INF
 
 
 def own_gain(transfer: Transfer) -> LogInterval:
-    """The layer's own constant, largest over samples and inputs."""
+    """Return the interval of a layer's own constant, largest over samples and inputs."""
     hi = max(float(g.log.max()) for g in transfer.gains)
     lo = min(max(g.lo for g in transfer.gains), hi) if len(transfer.gains) == 1 else -INF
     return LogInterval(lo, hi)
 
 
 def own_gains(parts: Composition) -> dict[int, float]:
-    """By value index, the log of its step's own gain."""
+    """Return the log of each step's own gain, by the index of its output."""
     return {index: own_gain(transfer).hi for index, transfer in parts.transfers.items()}

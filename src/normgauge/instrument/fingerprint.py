@@ -30,7 +30,7 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def tensor_digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """By name, a digest of type, shape and bytes; of a tensor without plain memory, which one it is and its version."""
+    """Return a digest of type, shape and bytes by name; where there are no bytes to read, of identity and version."""
     found = {}
     for name, tensor in named:
         try:
@@ -42,6 +42,6 @@ def tensor_digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
 
 
 def contents(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor, in main memory."""
+    """Return the bytes of a tensor, in main memory."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1).view(torch.uint8)

@@ -90,7 +90,7 @@ def readings(
 
 
 def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], options: Options) -> list[Reading]:
-    """One reading a scope, all from one trace."""
+    """Return one reading for each scope, all from one trace."""
     wanted = [Scope.parse(scope) for scope in scopes]
     with opened(model, batch, options) as session:  # traced, and the trace checked
         found = nested_lowers([read_scope(session, scope) for scope in wanted])
@@ -99,7 +99,7 @@ def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], option
 
 
 def read_scope(session: Session, scope: Scope) -> Reading:
-    """One reading of a traced model: rules and composition, bounds, slopes, plain numbers.
+    """Return the reading of a traced model in one scope: rules, bounds, slopes, then plain numbers.
 
     Raises:
         UnknownOpError: when asked to be strict and operations have no rule.
@@ -120,12 +120,12 @@ def read_scope(session: Session, scope: Scope) -> Reading:
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:
-    """A slope found in a small scope was found in every larger one too, and refutes a bound there that is below it."""
+    """Give larger scopes the slopes found in smaller ones, which lie inside them, and judge the bounds again."""
     return [judged_reading(_with_lowers(r, [o for o in results if o.scope.radius <= r.scope.radius])) for r in results]
 
 
 def _with_lowers(reading: Reading, inner: list[Reading]) -> Reading:
-    """The reading with the largest slopes of ``inner``, which it is one of, sample by sample."""
+    """Return the reading with the largest slope of all ``inner`` readings, sample by sample; it is one of them."""
     best = max(inner, key=lambda other: other.log_lower)
     samples = tuple(
         {**row, "log10_lower": max(other.samples[i]["log10_lower"] for other in inner if len(other.samples) > i)}

@@ -43,7 +43,7 @@ def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
 
 
 def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[str, Any], ...]:
-    """One row a sample: lower and, where the bound is per sample, upper."""
+    """Return one row for each sample, with its lower bound and, where there is one, its own upper bound."""
     uppers = best.log_upper.tolist() if len(best.log_upper) == len(found.log_lower) and scope.kind != "global" else None
     return tuple(
         {"index": i, "log10_lower": low / LN10, "log10_upper": None if uppers is None else uppers[i] / LN10}
@@ -52,7 +52,7 @@ def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[st
 
 
 def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: SteepestWalk) -> tuple[LayerRecord, ...]:
-    """One record a step worth a row, in the order of execution."""
+    """Return one record for each step that is shown, in the order of execution."""
     to_output = parts.to_output()
     names = layer_names(parts)
     records = []
@@ -89,7 +89,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: St
 
 
 def layer_names(parts: Composition) -> dict[int, str]:
-    """By step index, the name of every step worth a row; a module that runs again gets a number."""
+    """Return the name of every step that is shown, by step index; a module that runs again gets a number."""
     seen: dict[str, int] = {}
     names = {}
     for step in parts.trace.steps:
@@ -145,7 +145,7 @@ def _radius(parts: Composition, index: int) -> float:
 
 
 def _logs(table: Tensor) -> Logs:
-    """One number where all samples share it."""
+    """Return one number where all samples share it, else one for each sample."""
     logs = [float(log) for log in table.reshape(-1)]
     return logs[0] if len(set(logs)) == 1 else tuple(logs)
 
@@ -161,7 +161,7 @@ def _largest_gain(bound: Balanced, step: Step) -> float | None:
 
 
 def weight_frobenius(weight: Tensor | None) -> float | None:
-    """log ‖W‖_F."""
+    """Return log ‖W‖_F; None without a weight."""
     if weight is None:
         return None
     value = float(torch.linalg.vector_norm(to_double(weight)))
@@ -212,7 +212,7 @@ def published_table(parts: Composition) -> dict[str, Any]:
 
 
 def sum_logs(logs: Iterable[float]) -> float:
-    """Sum of logs in which +inf absorbs."""
+    """Return the sum of logs; +inf wins over −inf."""
     terms = list(logs)
     return INF if INF in terms else -INF if -INF in terms else math.fsum(terms)
 

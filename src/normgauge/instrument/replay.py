@@ -31,7 +31,7 @@ class Substitute(TorchFunctionMode):
 
 
 def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
-    """The model as a function of the measured tensor alone, or of its first embedding for an integer input."""
+    """Return the model as a function of the measured tensor alone, or of its first embedding for an integer input."""
     measured = None if trace.embeddings else call.measured
 
     def run(x: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None)
 
 
 def call_model(model: nn.Module, args: Any, kwargs: Any) -> Any:
-    """The model's own answer; whatever it raises is the model's and no fault of the measurement.
+    """Call the model; an error it raises is reported as the model's own.
 
     Raises:
         InputError: with the model's words.

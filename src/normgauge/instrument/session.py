@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a model is measured; `gauge` says what each of them means.
+    """How a model is measured; `gauge` explains each option.
 
     Raises:
         InputError: for a mode that is neither eval nor train.
@@ -67,17 +67,17 @@ class Options:
 
     @property
     def registry(self) -> Registry:
-        """The rules to ask."""
+        """The registry in use: the user's, or the library's own."""
         return REGISTRY if self.rules is None else self.rules
 
     def stored(self) -> dict[str, Any]:
-        """What a stored reading keeps, so that it can be measured again."""
+        """Return the options that a stored reading keeps, so that it can be measured again."""
         return {name: getattr(self, name) for name in ("input", "output", "balance", "search", "width")}
 
 
 @dataclass(slots=True)
 class Clock:
-    """CPU seconds of each part of a measurement, and who is told which part runs."""
+    """Counts the CPU seconds of each part of a measurement and reports which part runs."""
 
     progress: Progress | None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Clock:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.process_time() - start
 
     def restart(self) -> None:
-        """For another reading of the same trace."""
+        """Forget all parts but the trace, before another reading of the same trace."""
         self.seconds = {"trace": self.seconds["trace"]}
 
 
@@ -123,7 +123,7 @@ class Session:
     together: bool = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made the first time only."""
+        """Return what ``make`` returned the first time it was called for this key."""
         if key not in self.cache:
             self.cache[key] = make()
         found: T = self.cache[key]
@@ -131,7 +131,7 @@ class Session:
 
     @property
     def exact(self) -> bool:
-        """Whether it was traced in float64."""
+        """Whether the model was traced in float64."""
         return self.trace.sources[0].tensor.dtype == torch.float64
 
     @property
@@ -140,7 +140,7 @@ class Session:
         return samples_of(self.trace)
 
     def composed(self, scope: Scope) -> Composition:
-        """The composition, sample by sample where samples do not interact."""
+        """Return the composition in a scope, with one entry a sample where samples do not interact."""
         alone = scope.kind == "global" or self.together or self.samples == 1
         counts = [1] if alone else [self.samples, 1]
         while True:
@@ -155,10 +155,10 @@ class Session:
                 self.together = True
 
     def check_apart(self, parts: Composition) -> None:
-        """Move half of the samples, then the other half: what was not moved must stay as it was at every step.
+        """Check that samples do not interact: move half of them, and the others must stay the same at every step.
 
         Raises:
-            SamplesMixed: when it does not, whatever the rules say.
+            SamplesMixed: when one changes, whatever the rules say.
         """
         axes = tuple(flow.axis for flow in parts.flows.values())
         step = self.once(("apart", axes), lambda: self.mixing(parts))
@@ -167,7 +167,7 @@ class Session:
 
     @torch.no_grad()
     def mixing(self, parts: Composition) -> Step | None:
-        """The first step at which a sample moves although only others were moved, or that cannot be asked."""
+        """Return the first step at which a sample changes though only others were moved, or which cannot run again."""
         if any(step.trouble for step in self.trace.steps):  # nothing will be known anyway
             return None
         x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
@@ -190,7 +190,7 @@ class Session:
         return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
-        """The folded and the balanced bound; scopes in which every gain is the same share them."""
+        """Return the folded and the balanced bound; scopes with equal gains share them."""
 
         def both() -> tuple[Balanced, Balanced]:
             folded = folded_bound(parts)
@@ -204,7 +204,7 @@ class Session:
         return folded, best
 
     def everywhere(self, parts: Composition) -> dict[int, float]:
-        """Every step's own gain over all inputs."""
+        """Return the gain of every step over all inputs, by the index of its output."""
 
         def whole() -> dict[int, float]:
             return own_gains(parts if parts.ctx.scope.kind == "global" else self.composed(Scope.parse("global")))
@@ -213,11 +213,11 @@ class Session:
         return {index: max(gain, here[index]) for index, gain in self.once("everywhere", whole).items()}
 
     def retrace(self, x: Tensor) -> Trace:
-        """The steps of the same call with another measured tensor."""
+        """Trace the same call with another measured tensor, and recognise its formulas."""
         return recognised_trace(self.recorded(x), self.options, self.model)
 
     def recorded(self, x: Tensor) -> Trace:
-        """The same as the tape has it, with nothing recognised."""
+        """Trace the same call with another measured tensor, and leave the steps as the tape wrote them."""
         args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
@@ -225,13 +225,13 @@ class Session:
         return trace_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
 
     def function(self) -> Callable[[Tensor], Tensor]:
-        """The measured map from the measured tensor (or the embedding's output) to the measured output."""
+        """Return the model as a function from the measured tensor (or its embedding) to the measured output."""
         return replay_model(self.model, self.call, self.trace, self.options.output)
 
 
 @contextmanager
 def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iterator[Session]:
-    """Inside, the model stands on copies of its tensors and its trace, which was checked, can be read.
+    """Open a model: inside, it holds copies of its tensors, and its checked trace is ready to be read.
 
     Raises:
         InputError: for a model or batch that cannot be measured.
@@ -272,7 +272,7 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
 
 @contextmanager
 def no_fast_path() -> Iterator[None]:
-    """Inside, encoders run by their layers: torch's fast path for inference gives zeros at padded positions."""
+    """Inside, torch's fast path for encoders is off, since it returns zeros at padded positions."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -282,9 +282,9 @@ def no_fast_path() -> Iterator[None]:
 
 
 def precisions(call: Call, own: Own) -> list[tuple[torch.dtype | None, torch.device | None, bool]]:
-    """float64 on copies in main memory, whatever device the model lives on; failing that, as the model itself runs.
+    """List the precisions and devices to try: float64 copies in main memory first, then as the model itself runs.
 
-    The third part says whether the run must mind what the program does about precision (`Widened`).
+    The third part says whether the run must imitate the casts of the program (`Widened`).
     """
     cpu = torch.device("cpu")
     known = own.eps <= {default_eps(call.native)}  # an RMSNorm in another precision than the model's has its own ε
@@ -358,6 +358,6 @@ def trace_call(
 
 
 def recognised_trace(trace: Trace, options: Options, model: nn.Module) -> Trace:
-    """The trace with formulas written out as single steps; a rule of the user's for an operation is not passed over."""
+    """Return the trace with known formulas as single steps; unchanged where the user gave rules for operations."""
     given = any(options.registry.is_own(step.target) for step in trace.steps if step.module is None)
     return trace if given else recognise(with_stored(trace, model))

@@ -25,13 +25,13 @@ LARGEST = 700.0  # log of what a float may hold
 
 
 def largest_slope(session: Session, parts: Composition) -> Found:
-    """The largest slope found in the composition's scope; without a search, the Jacobians at the samples."""
+    """Return the largest slope found in the scope; without a search, from the Jacobians at the samples."""
     radius = parts.ctx.scope.radius if session.options.search else 0.0
     return session.once(("found", radius), lambda: search_around(session, radius, parts))
 
 
 def search_around(session: Session, radius: float, parts: Composition) -> Found:
-    """`search` with what is known of the model: which samples stand alone, and where they lie in the output."""
+    """Run `search`, knowing which samples interact and where they lie in the output."""
     trace, options = session.trace, session.options
     source, function = trace.sources[0].tensor, session.function()
     if parts.ctx.samples < session.samples and not session.together:
@@ -55,7 +55,7 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
 
 
 def sample_alone(session: Session) -> bool:
-    """Whether a sample by itself gives what it gives in its batch."""
+    """Whether the model gives one sample the same output alone as in its batch."""
 
     def asked() -> bool:
         source, output = session.trace.sources[0].tensor, session.trace.end
@@ -73,7 +73,7 @@ def sample_alone(session: Session) -> bool:
 
 
 def excused_slopes(session: Session, found: Found, parts: Composition, best: Balanced) -> Found:
-    """Slopes above their bound cut down to it where the rounding of the values on the way can explain them.
+    """Cut slopes above their bound down to it where rounding alone can explain the excess.
 
     The output may be off by η = Σ ε‖h‖·(bound from h to the output), or by what moves of a few ε show where a step
     loses its digits inside; two outputs, a way ``run`` apart, by 2η.
@@ -106,7 +106,7 @@ def rounding_of_values(parts: Composition) -> float:
 
 
 def noise_of_output(session: Session) -> float:
-    """What moves of a few ε do to the output, four times over; 0 where that is more than lost digits explain."""
+    """Return four times the change of the output under moves of a few ε; 0 where that is too large for lost digits."""
     source = session.trace.sources[0].tensor.detach()
     if not source.is_floating_point():
         return 0.0

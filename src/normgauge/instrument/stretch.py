@@ -24,7 +24,7 @@ LARGEST = 600.0  # log of what a float may hold with room to spare
 
 @dataclass(frozen=True, slots=True)
 class SteepestWalk:
-    """What the steepest direction at the most sensitive sample met, by step index; empty where it was not followed.
+    """What each step did to the steepest direction at the most sensitive sample; empty if it was not followed.
 
     Attributes:
         slack: log of (what the step's gain allows) over (what it did).
@@ -36,7 +36,7 @@ class SteepestWalk:
 
 
 def follow_steepest(session: Session, best: Balanced, found: Found) -> SteepestWalk:
-    """What each step made of the steepest direction at the most sensitive sample, and its share of the gap."""
+    """Follow the steepest direction at the most sensitive sample, and return each step's share of the gap."""
     if session.together or session.trace.embeddings or len(found.log_lower) != session.samples:
         return SteepestWalk()
     if session.samples > 1 and not sample_alone(session):
@@ -50,7 +50,7 @@ def follow_steepest(session: Session, best: Balanced, found: Found) -> SteepestW
 
 
 def steepest_walk(session: Session, sample: int) -> tuple[Trace, Trace] | None:
-    """The model at a sample and a little further in its steepest direction; nothing where that fails."""
+    """Return traces at a sample and a small step away in its steepest direction; None where that fails."""
     x = session.trace.sources[0].tensor
     x = x if session.samples == 1 else x[sample : sample + 1]
     reach = min(1e-6 * float(x.norm() + 1), ROOM)

@@ -126,7 +126,7 @@ def test_everything_is_as_before(mode, training):
     model, x = prepared(training=training)
     kept = x.clone()
     before = snapshot(model)
-    readings(model, x, mode=mode, search=training)
+    readings(model, x, ("ball:0.1", "global"), mode=mode, search=training)
     assert_untouched(before, model)
     assert torch.equal(x, kept) and x.grad is None and not x.requires_grad
 

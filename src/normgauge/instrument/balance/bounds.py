@@ -37,12 +37,12 @@ class Balanced:
 
     @property
     def total(self) -> float:
-        """The largest over the samples."""
+        """The largest log bound over the samples."""
         return float(self.log_upper.max())
 
 
 def folded_bound(parts: Composition) -> Balanced:
-    """Linear maps folded with the normalizers and gains beside them; nothing is optimised."""
+    """Return the bound with linear maps folded into the normalizers beside them; nothing is optimised."""
     plain = _plain(parts)
     if not math.isfinite(plain.total):
         return plain
@@ -52,7 +52,7 @@ def folded_bound(parts: Composition) -> Balanced:
 
 
 def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
-    """The smallest proved bound over the channel weights; never above the folded one."""
+    """Return the smallest bound found over the channel weights, proved; never above the folded one."""
     if not math.isfinite(folded.total):
         return folded
     weighting = Weighting(parts, tie_weights(parts))
@@ -88,7 +88,7 @@ def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
 
 
 def fold_weights(weighting: Weighting) -> Tensor:
-    """Weights 1 behind normalizers with fixed scales (so these fold backwards), 1/γ behind LayerNorm and its kin."""
+    """Return the weights that fold normalizers: 1 after one with fixed scales, 1/γ after LayerNorm and the like."""
     theta = torch.zeros(weighting.free, dtype=torch.float64)
     chosen = torch.zeros(weighting.free, dtype=torch.bool)
     for step in weighting.parts.trace.steps:
@@ -107,7 +107,7 @@ def fold_weights(weighting: Weighting) -> Tensor:
 
 
 def _aim(weighting: Weighting, channels: ChannelWeights, goal: Tensor, theta: Tensor, chosen: Tensor) -> None:
-    """Set the free weights under ``channels`` so that its log weights equal ``goal``, where nobody has chosen yet."""
+    """Set the free weights under ``channels`` so that its log weights equal ``goal``, where they are not chosen yet."""
     slot, shift = weighting.slots(channels)
     for s, value in zip(slot.tolist(), (goal - shift).tolist(), strict=True):
         if s >= 0 and not chosen[s]:

@@ -42,14 +42,14 @@ class Ties:
     named: set[str] = field(default_factory=set)
 
     def fresh(self, count: int) -> Tensor:
-        """``count`` new free weights."""
+        """Add ``count`` new free weights and return their entries."""
         first = len(self.parent)
         self.parent.extend(range(first, first + count))
         self.delta.extend([0.0] * count)
         return torch.arange(first, first + count)
 
     def find(self, i: int) -> tuple[int, float]:
-        """Root of entry i and θ_i − θ_root."""
+        """Return the root of entry i, and θ_i − θ_root."""
         path = []
         while self.parent[i] != i:
             path.append(i)
@@ -95,7 +95,7 @@ def tie_weights(parts: Composition) -> Ties:
 
 
 def _settle(ties: Ties, output: Value, transfer: Transfer | None) -> None:
-    """Fix the output's weights at 1: by its ties, or apart from them where a channel comes twice, scaled otherwise."""
+    """Fix the output's weights at 1; where its ties forbid that (one channel used twice), drop or replace them."""
     channels = ties.values.get(output.index)
     if channels is None or transfer is None:
         return
@@ -113,7 +113,7 @@ def _settle(ties: Ties, output: Value, transfer: Transfer | None) -> None:
 
 
 def outgoing(ties: Ties, step: Step, out: Value, transfer: Transfer) -> ChannelWeights | None:
-    """The weights of one output, None for weights fixed at 1."""
+    """Return the weights of one output; None for weights fixed at 1."""
     shape = out.tensor.shape
     forms = [g.form for g in transfer.gains]
     if len(forms) == 1 and isinstance(forms[0], Matrix | Kernel | NormalizerMap):
@@ -151,7 +151,7 @@ def _start(ties: Ties, form: Matrix | Kernel | NormalizerMap, shape: torch.Size)
 
 
 def _passed(ties: Ties, value: Value, gain: Gain, shape: torch.Size) -> ChannelWeights | None:
-    """Weights that a diagonal or commuting step hands on."""
+    """Return the weights that a diagonal or commuting step hands on."""
     channels, form = ties.values.get(value.index), gain.form
     if channels is None or not isinstance(form, Diagonal | Commute):
         return None

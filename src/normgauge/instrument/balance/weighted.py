@@ -42,7 +42,7 @@ class Weighting:
         return self.slot[channels.index], self.shift[channels.index] + channels.offset
 
     def work(self) -> float:
-        """Multiplications of one sample's pass through the linear maps, roughly."""
+        """Return roughly how many multiplications one sample's pass through the linear maps takes."""
         firsts = [self.parts.transfers[step.outputs[0].index] for step in self.parts.trace.steps]
         maps = [g.form for first in firsts for g in first.gains if isinstance(g.form, Matrix | Kernel)]
         places = [math.prod(m.spec.output_size(m.weight)) if isinstance(m, Kernel) else 1 for m in maps]
@@ -249,14 +249,14 @@ def log_frobenius(squares: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 
 def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
-    """D_out W D_in⁻¹."""
+    """Return D_out W D_in⁻¹."""
     first, second = sided(form, log_out.detach(), log_in.detach())
     factor = (first[:, :, None] + second[:, None]).exp().flatten(0, 1)
     return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
 
 
 def weighted_slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:
-    """Compose weighted gains from the sources to the output."""
+    """Compose weighted gains from the sources to the output, and return the log bound of each sample."""
     logs = {source.index: parts.ctx.full(0.0) for source in parts.trace.sources}
     for step in parts.trace.steps:
         for out in step.outputs:

@@ -43,7 +43,7 @@ class Chains:
         return cls(points, pair, torch.zeros_like(points), rows, scale)
 
     def offer(self, points: Tensor, pair: TopPair, slope: Tensor | None = None) -> Tensor:
-        """Move every chain for which ``points`` are steeper; say which."""
+        """Move every chain for which ``points`` are steeper, and return which ones moved."""
         better = pair.sigma > self.pair.sigma
         rows = better[:, None]
         self.points = torch.where(rows, points, self.points)
@@ -87,7 +87,7 @@ def direction(chains: Chains, kind: str, noise: Tensor) -> Tensor:
 
 
 def refine_chains(network: SampleMap, chains: Chains) -> None:
-    """Better singular pairs where the chains stand, and fresh gradients."""
+    """Improve the singular pairs at the chains' points and take fresh gradients."""
     here = network.at(chains.points)
     chains.offer(chains.points, top_pair(here, chains.pair.right, steps=REFINE_STEPS))
     if chains.slope is not None:
@@ -120,6 +120,6 @@ def move_chains(network: SampleMap, domain: Domain, chains: Chains, kind: str, g
 
 
 def kind_of(step: int, chains: Chains) -> str:
-    """The kind of a numbered move: every second one along the gradient, where there is one."""
+    """Return the kind of a numbered move: every second one follows the gradient, where there is one."""
     kind = MOVES[step % len(MOVES)]
     return MOVES[(step + 1) % len(MOVES)] if kind == "gradient" and chains.slope is None else kind

@@ -24,12 +24,12 @@ class Domain:
 
     @property
     def anywhere(self) -> bool:
-        """Whether there is no ball."""
+        """Whether the search may go anywhere."""
         return math.isinf(self.radius)
 
     @property
     def room(self) -> float:
-        """Most that a difference quotient may step from a projected point; a point scope does not limit it."""
+        """How far a difference quotient may step from a projected point; not limited in a point scope."""
         return self.radius * INSIDE / 2 if self.radius > 0 else math.inf
 
     @property

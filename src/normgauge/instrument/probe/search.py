@@ -185,7 +185,7 @@ def _harvest(network: SampleMap, chains: Chains, met: list[SecantSlopes]) -> Ten
 
 
 def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) -> Found:
-    """The result; ``met`` begins with the slopes at the samples and ends with the secants."""
+    """Make the result; ``met`` begins with the slopes at the samples and ends with the secants."""
     at_start, secants = met[0].slope, met[-1].slope
     lower = torch.maximum(reached, secants)
     best = int(lower.argmax())
@@ -199,7 +199,7 @@ def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) 
 
 
 def _lengths(met: list[SecantSlopes]) -> tuple[float, float] | None:
-    """Run and rise of the steepest slope met."""
+    """Return run and rise of the steepest slope met; None without one."""
     steepest = max(met, key=lambda slopes: float(slopes.slope.max()))
     best = int(steepest.slope.argmax())
     return (float(steepest.run[best]), float(steepest.rise[best])) if steepest.slope[best] > 0 else None

@@ -103,7 +103,7 @@ def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None)
 
 
 def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
-    """The outputs of one step from its stored arguments and settings; ``given`` says what its inputs are."""
+    """Run one step again from its stored arguments and settings; ``given`` supplies its inputs."""
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, Value):
@@ -123,7 +123,7 @@ def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
 
 
 def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]]]:
-    """Every step with its outputs where the first source is ``x``; a value is forgotten when nothing needs it any more.
+    """Yield every step with its outputs for the input ``x``; values are dropped once nothing needs them.
 
     A step that the tape could not follow gives what it was recorded with.
     """
@@ -168,7 +168,7 @@ def tensors_alike(a: Tensor, b: Tensor) -> bool:
 
 @torch.no_grad()
 def first_difference(trace: Trace) -> str:
-    """The first step that, given what it was given, does not make what it made; empty where there is none."""
+    """Name the first step that gives another result when it runs again on its own inputs; empty if all agree."""
     for step in trace.steps:
         if step.trouble:
             continue
@@ -184,7 +184,7 @@ def first_difference(trace: Trace) -> str:
 
 
 def elsewhere(x: Tensor) -> list[Tensor]:
-    """Other inputs: one near the first, and one that is near it for every second sample and far for the others.
+    """Return two other inputs: one nearby, and one that is near for every second sample and far for the rest.
 
     Far means other signs and another order.
     """
@@ -200,7 +200,7 @@ def elsewhere(x: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]) -> Trace:
-    """The trace, or one that ends in a step that says where its steps and the model differ.
+    """Return the trace if its steps do what the model does, else one that ends in a step saying where they differ.
 
     Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
     input, against the model itself; where that gives no numbers, at one nearer by.
@@ -225,7 +225,7 @@ def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], 
 
 
 def output_difference(trace: Trace, function: Function, x: Tensor) -> tuple[str, bool]:
-    """How the model and the recorded steps differ at ``x``, in words, and whether the model gave numbers there."""
+    """Say how model and recorded steps differ at ``x``, and whether the model gave finite numbers there."""
     try:
         want = function(x.clone())  # which the model may overwrite
     except Exception:  # an input the model refuses says nothing about its steps
@@ -241,7 +241,7 @@ def output_difference(trace: Trace, function: Function, x: Tensor) -> tuple[str,
 
 
 def named(trace: Trace, retrace: Callable[[Tensor], Trace], x: Tensor, wrong: str) -> tuple[str, str]:
-    """The first step that differs at ``x``, by recording the model there."""
+    """Record the model at ``x`` to name the first step that differs there."""
     why = f"{wrong}; data reach it by a way the tape cannot see, or the model changes from call to call"
     try:
         other = retrace(x.clone())

@@ -14,7 +14,7 @@ HOOKS = tuple(name for name in nn.Module().__dict__ if name.endswith(("_hooks", 
 
 
 def memory_place(tensor: Tensor) -> int:
-    """Where a tensor's memory lies; 0 for none."""
+    """Return the address of a tensor's memory; 0 if it has none."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # sparse and opaque tensors have no storage
@@ -27,7 +27,7 @@ def memory_geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], i
 
 
 def strided(tensor: Tensor) -> bool:
-    """Whether a tensor has a place and a geometry at all."""
+    """Whether a tensor is a plain array in memory, with strides."""
     return tensor.layout == torch.strided and not tensor.is_quantized
 
 

@@ -38,7 +38,7 @@ class Call:
 
     @property
     def measured(self) -> Tensor:
-        """The measured tensor itself."""
+        """The tensor that is measured."""
         return dict(named_tensors((self.args, self.kwargs)))[self.name]
 
 
@@ -58,7 +58,7 @@ def named_tensors(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """The same structure with every tensor that `named_tensors` finds exchanged; what holds none is kept as it is."""
+    """Return the same structure with ``change`` applied to every tensor; parts without tensors are kept as they are."""
     if isinstance(tree, Tensor):
         return change(tree)
     if next(named_tensors(tree), None) is None:
@@ -122,7 +122,7 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
 
 
 def argument_name(name: str) -> str:
-    """``0.0`` is the first positional argument, ``1.mask`` the keyword mask."""
+    """Return a readable name: ``0.0`` is the first positional argument, ``1.mask`` the keyword mask."""
     kind, _, rest = name.partition(".")
     if kind == "0":
         return "input" if rest in ("", "0") else f"input {rest}"
@@ -169,7 +169,7 @@ def check_initialized(model: nn.Module) -> None:
 
 
 def check_dense(name: str, tensor: Tensor) -> None:
-    """Refuse a measured tensor that is no plain array of numbers on a line.
+    """Refuse a measured tensor that is not a dense array of real numbers.
 
     Raises:
         InputError: saying how to make it one.
@@ -205,7 +205,7 @@ def check_memory(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def free_memory() -> float:
-    """Bytes of main memory that can be had, infinite where the system does not say."""
+    """Return the free bytes of main memory; infinite where the system does not say."""
     try:
         with open("/proc/meminfo") as lines:
             return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

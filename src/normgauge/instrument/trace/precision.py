@@ -24,7 +24,7 @@ DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 
 class Precision(TorchFunctionMode):
-    """Notes what a program does about precision while it runs in its own.
+    """Notes what a program does about precision while it runs in its own precision.
 
     Attributes:
         eps: the precision of every tensor that is normalized by an RMSNorm without an ε.
@@ -86,5 +86,5 @@ def _is_one_of(value: Any, precisions: tuple[torch.dtype, ...]) -> bool:
 
 
 def imitate_precision(native: torch.dtype | None) -> AbstractContextManager[Any]:
-    """Inside, a program runs as in ``native``; None: as it is."""
+    """Inside, a program runs as it would in ``native``; None changes nothing."""
     return nullcontext() if native is None else Widened(native)

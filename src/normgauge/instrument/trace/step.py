@@ -59,13 +59,13 @@ class Step:
     random: Tensor | None = None
 
     def get(self, position: int, name: str, default: Any = None) -> Any:
-        """The argument at ``position`` or called ``name``."""
+        """Return the argument at ``position`` or called ``name``."""
         if position < len(self.args):
             return self.args[position]
         return self.kwargs.get(name, default)
 
     def option(self, position: int, name: str, default: Any = None) -> Any:
-        """A layer's option, from the module or the call."""
+        """Return a layer's option, from the module or from the call."""
         return getattr(self.module, name) if self.module is not None else self.get(position, name, default)
 
     @property
@@ -118,7 +118,7 @@ class Trace:
 
     @property
     def path_dependent(self) -> bool:
-        """Whether other data may take another path through the program: what is proved is proved for this one."""
+        """Whether other data may take another path through the program; proofs then hold for this path only."""
         return bool(self.reads)
 
     @property
@@ -128,12 +128,12 @@ class Trace:
         return self.output
 
     def rewind(self) -> None:
-        """Let a run draw the random numbers that this one drew, where it drew any."""
+        """Reset the random state, so that the next run draws the same numbers; does nothing if none were drawn."""
         if self.random is not None and (self.draws or any(step.random is not None for step in self.steps)):
             self.random()
 
     def doubted(self, name: str, why: str) -> Trace:
-        """The same trace with nothing known behind it: a last step that cannot be followed."""
+        """Return the trace with a last step that cannot be followed, so that nothing is claimed about the output."""
         values = [self.end, *self.sources, *(out for step in self.steps for out in step.outputs)]
         index = max((step.index for step in self.steps), default=-1) + 1
         made = (self.end,) if self.end.step is not None or self.end in self.sources else ()
@@ -147,7 +147,7 @@ def unfollowed(*values: Value) -> None:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """A short printable name; property getters are named by their property."""
+    """Return a short printable name; a property's getter is named after the property."""
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", repr(function))
     if name in ("__get__", "__set__") and owner is not None:
@@ -156,7 +156,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
-    """An axis or several as torch takes them, non-negative."""
+    """Return one axis or several, as torch takes them, as non-negative numbers."""
     return tuple(d % max(ndim, 1) for d in ((dim,) if isinstance(dim, int) else dim))
 
 

@@ -46,9 +46,9 @@ DESCRIBED = {  # say something of a tensor that is not its contents
 
 
 def overlay(before: Tensor, after: Tensor, *, old: Any, new: Any) -> Tensor:
-    """A tensor that shares memory with one just overwritten: old contents where it lies elsewhere, new ones where not.
+    """Return a tensor whose memory was partly overwritten: its old contents, with the new ones where they overlap.
 
-    ``old`` and ``new`` are the `geometry` of the two.
+    ``old`` and ``new`` are the `memory_geometry` of the two.
     """
     extent = 1 + max(sum((n - 1) * s for n, s in zip(*g[:2], strict=True)) + g[2] for g in (old, new))
     memory = torch.zeros(extent, dtype=before.dtype, device=before.device)
@@ -107,7 +107,7 @@ class Tape(TorchFunctionMode):
         return self.path[-1] if self.path else ""
 
     def overlaid(self, tensor: Tensor, before: Any, part: Tensor) -> Step:
-        """A step by which ``tensor``, which held ``before``, holds what was written to ``part`` of its memory."""
+        """Write a step after which ``tensor`` holds ``before``, with what was written to ``part`` of its memory."""
         new = self.bound[id(part)]
         inputs = (before, new) if isinstance(before, Value) else (new,)
         layout = {"old": memory_geometry(tensor), "new": memory_geometry(part)}
@@ -198,7 +198,7 @@ class Tape(TorchFunctionMode):
         return self.write(func, None, args, kwargs, out, run)
 
     def told(self, func: Any, name: str, out: Any) -> Any:
-        """Something that is no tensor was made from the data: a path, a description, or more than can be followed."""
+        """Handle a result that is not a tensor: the program may branch on it, or take data where no tape follows."""
         self.read()
         if getattr(func, "__name__", "") == "__set__" and name not in ("requires_grad", "names"):
             self.lost(f"{self.here} exchanges a tensor's {name}")
@@ -211,7 +211,7 @@ class Tape(TorchFunctionMode):
         return out
 
     def read(self) -> None:
-        """What the operators since the last step told the program about the data."""
+        """Note what the operators since the last step told the program about the data."""
         for name in self.watch.reads:
             self.read_as(name)
         self.watch.reads.clear()
@@ -224,7 +224,7 @@ class Tape(TorchFunctionMode):
             self.reads.append(said)
 
     def cast(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A change of precision or place is the identity of the measured function."""
+        """Write down a change of precision or device, which the measured function treats as the identity."""
         run = self.begin(args, kwargs, tensors_in(args[1:]))
         out = func(*args, **kwargs)
         if not isinstance(out, Tensor) or out is args[0]:  # the name of a type, or nothing to change
@@ -241,7 +241,7 @@ class Tape(TorchFunctionMode):
         return self.write(recast, None, (args[0], *how), {}, out, (frozen, state))
 
     def call_module(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What stands in for a module's ``forward`` while the tape runs; its hooks run around it and are seen."""
+        """Run in place of a module's ``forward``; its hooks run around it and are recorded."""
         if self.leaf_depth or threading.get_ident() != self.thread:
             return forward(*args, **kwargs)
         self.path.append(self.names.get(id(module), self.module_path))
@@ -251,7 +251,7 @@ class Tape(TorchFunctionMode):
             self.path.pop()
 
     def run_module(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Take a module as one step, by its equations, or as what it is made of."""
+        """Record a module as one step, by its written-out equations, or by the steps inside it."""
         kind = parametrize.type_before_parametrizations(module)  # parametrized modules get another class
         own = getattr(forward, "__func__", None) is type(module).forward  # else patched on the instance
         with torch._C.DisableTorchFunction():  # what the tape looks at is no step
@@ -280,7 +280,7 @@ class Tape(TorchFunctionMode):
             return self.write(kind, layer, args, kwargs, out, run)
 
     def own_eps(self, tensor: Tensor) -> float:
-        """The ε of an RMSNorm that leaves it open."""
+        """Return the ε of an RMSNorm that was given none."""
         return default_eps(self.native if self.exact else tensor.dtype)
 
     @contextmanager
@@ -294,7 +294,7 @@ class Tape(TorchFunctionMode):
 
     @contextmanager
     def unwatched(self) -> Iterator[None]:
-        """Inside, what runs is the tape's own."""
+        """Inside, operators belong to the tape and are not watched."""
         before, self.watch.idle = self.watch.idle, True
         try:
             yield
@@ -303,14 +303,14 @@ class Tape(TorchFunctionMode):
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Inside, random numbers that are drawn belong to no step: the bound holds for those drawn."""
+        """Inside, drawn random numbers belong to no step: the bound holds for the numbers drawn."""
         self.watch.draws = False
         yield
         self.draws |= self.watch.draws
         self.watch.draws = False
 
     def start_at_embedding(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """An integer input is measured from its embedding on."""
+        """Start the measurement of an integer input at its embedding."""
         with self.asleep():
             out = func(*args, **kwargs)
         value = self.bind(out, None)
@@ -320,7 +320,7 @@ class Tape(TorchFunctionMode):
         return out
 
     def follow_discrete(self, out: Any) -> Any:
-        """Integers made from an integer input (views, shifts) look up embeddings of it too."""
+        """Follow integers made from an integer input (views, shifts), which look up its embeddings too."""
         for tensor in tensors_in(out):
             if not tensor.is_floating_point() and tensor.dtype != torch.bool:
                 self.discrete.add(id(tensor))
@@ -347,7 +347,7 @@ class Tape(TorchFunctionMode):
         return out
 
     def begin(self, args: Any, kwargs: Any, shapes: Sequence[Tensor] = ()) -> tuple[Any, Tensor]:
-        """What a step is given, and the state of the random numbers, before it runs; of ``shapes`` only their shape."""
+        """Return what a step is given and the random state before it runs; of ``shapes`` only the shape counts."""
         self.read()
         self.watch.written.clear()
         self.watch.draws = False
@@ -356,7 +356,7 @@ class Tape(TorchFunctionMode):
     def freeze(
         self, args: Any, kwargs: Any, shapes: Sequence[Tensor]
     ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Value, ...], str]:
-        """Arguments with a `Value` for each tensor that depends on the input and a held alias for every other one."""
+        """Replace each argument that depends on the input by its `Value`, and every other tensor by a held alias."""
         leaves, spec = tree_flatten((args, kwargs))
         used: list[Value] = []
         trouble = ""
@@ -385,7 +385,7 @@ class Tape(TorchFunctionMode):
         return tuple(frozen_args), frozen_kwargs, tuple(used), trouble
 
     def adopted(self, tensor: Tensor) -> Value | None:
-        """A constant parts of which were overwritten through views of it: what it was, with what they hold put in."""
+        """Follow a constant that was overwritten through views of it: its old contents with theirs put in."""
         storage = memory_place(tensor)
         parts = [t for t in self.by_place.get(storage, ()) if memory_place(t) == storage and memory_overlaps(t, tensor)]
         if not parts or not strided(tensor):
@@ -438,7 +438,7 @@ class Tape(TorchFunctionMode):
         return out
 
     def rebind(self, changed: Tensor) -> None:
-        """Every other tensor in the memory ``changed`` was written to now holds partly old, partly new contents."""
+        """Update every other tensor that shares the memory ``changed`` was written to."""
         for tensor in list(self.by_place.get(memory_place(changed), ())):
             if (
                 tensor is changed

@@ -72,7 +72,7 @@ def without_eps(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 class OwnEps(TorchFunctionMode):
-    """An RMSNorm without an ε takes that of the precision it works in: here, of the model's own, not of the copy's."""
+    """Gives an RMSNorm without an ε the one of the model's own precision, not of the copy's."""
 
     def __init__(self, own: torch.dtype) -> None:
         super().__init__()
@@ -118,12 +118,12 @@ class Everything:
 
 
 def base_of(box: Any) -> Any:
-    """The container a value is, whatever its class forbids."""
+    """Return the built-in container a value is, whose methods work whatever its class overrides."""
     return next(kind for kind in (OrderedDict, dict, list, set, deque) if isinstance(box, kind))
 
 
 def reachable_objects(model: nn.Module) -> Everything:
-    """Look at what can be reached from a model through attributes, containers and at most `DEEPEST` plain objects."""
+    """Collect what can be reached from a model through attributes, containers and at most `DEEPEST` plain objects."""
     found = Everything([], [], [], [])
     seen: set[int] = set()
     stack: list[tuple[Any, int]] = [(module, 0) for module in reversed(list(model.modules()))]
@@ -157,7 +157,7 @@ def reachable_objects(model: nn.Module) -> Everything:
 
 
 def _closed_over(function: types.FunctionType) -> list[Any]:
-    """What a function keeps from where it was made."""
+    """Return the variables a function closes over."""
     found = []
     for cell in function.__closure__ or ():
         try:
@@ -168,7 +168,7 @@ def _closed_over(function: types.FunctionType) -> list[Any]:
 
 
 def _parts(item: Any, found: Everything) -> list[Any]:
-    """Note one thing that can change, and what it holds."""
+    """Note an object that can change, and return what it holds."""
     if isinstance(item, tuple):
         return list(item)
     if isinstance(item, list | dict | set | deque):
@@ -183,7 +183,7 @@ def _parts(item: Any, found: Everything) -> list[Any]:
 
 
 def _plain_object(item: Any) -> bool:
-    """Whether something is an instance of a class written in Python that is no part of torch, and no class itself."""
+    """Whether an object's class is written in Python and belongs to neither torch nor the standard tools."""
     root = type(item).__module__.partition(".")[0]
     known = ("torch", "numpy", "builtins", "threading", "logging", "functools")
     return root not in known and isinstance(getattr(item, "__dict__", None), dict)
@@ -193,7 +193,7 @@ def _plain_object(item: Any) -> bool:
 def untouched(
     model: nn.Module, dtype: torch.dtype | None, device: torch.device | None, training: bool, native: torch.dtype | None
 ) -> Iterator[None]:
-    """Inside, the model holds copies of its tensors in ``dtype`` on ``device`` (None: their own), then what it held.
+    """Inside, the model holds copies of its tensors in ``dtype`` on ``device`` (None: unchanged); afterwards its own.
 
     The ``__dict__`` of every module and plain object that can be reached is put aside whole, so parameters, buffers,
     gradients, flags, hooks and whatever attributes the forward sets come back as the same objects, also when the body
@@ -245,7 +245,7 @@ def random_states() -> tuple[Any, ...]:
 
 
 def bring_back(states: tuple[Any, ...]) -> None:
-    """Undo every draw since `_random_states`."""
+    """Restore the states that `random_states` returned."""
     cpu, cuda, plain, numbers = states
     torch.set_rng_state(cpu)
     random.setstate(plain)
@@ -256,7 +256,7 @@ def bring_back(states: tuple[Any, ...]) -> None:
 
 
 def drawn_outside_torch(before: tuple[Any, ...]) -> bool:
-    """Whether Python's or numpy's own generator was asked since `random_states`."""
+    """Whether Python's or numpy's generator was used since `random_states`."""
     _, _, plain, numbers = random_states()
     same = numbers is None or before[3] is None or all(map(sys.modules["numpy"].array_equal, numbers, before[3]))
     return plain != before[2] or not same
@@ -269,7 +269,7 @@ def iterates(module: nn.Module) -> bool:
 
 
 class Copies:
-    """Copies of tensors: what was one tensor, or lay in one memory, does so again."""
+    """Copies tensors so that those which were the same, or shared memory, do so again."""
 
     def __init__(self, dtype: torch.dtype | None, device: torch.device | None) -> None:
         self.dtype, self.device = dtype, device
@@ -284,13 +284,13 @@ class Copies:
                 self.sharers.setdefault(memory, set()).add(id(value))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The copy of a tensor, the same one each time."""
+        """Return the copy of a tensor, the same one each time."""
         if id(tensor) not in self.known:
             self.known[id(tensor)] = self.made(tensor)
         return self.known[id(tensor)]
 
     def made(self, tensor: Tensor) -> Tensor:
-        """A copy, as a view of a copy of its memory where it is not alone there."""
+        """Make a copy; of a tensor that shares its memory, a view of a copy of that memory."""
         if (type(tensor) not in PLAIN_TENSORS and own_operations(tensor)) or tensor.device.type == "meta":
             return tensor  # a plain copy would be something else, or nothing
         key = (_plain_memory(tensor), tensor.dtype)
@@ -315,7 +315,7 @@ def own_operations(tensor: Tensor) -> bool:
 
 
 def _plain_memory(tensor: Tensor) -> int:
-    """Where the memory of a plain tensor lies; 0 for one that has none of its own."""
+    """Return the address of a plain tensor's memory; 0 if it has none of its own."""
     if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) or tensor.is_nested:
         return 0
     return memory_place(tensor) if strided(tensor) and tensor.device.type != "meta" else 0

@@ -75,7 +75,7 @@ class OperatorWatch(TorchDispatchMode):
         return out
 
     def tells(self, func: Any, args: Any, kwargs: Any) -> bool:
-        """Whether an operator that reads the input tells the program something of it: a number, a shape, an error."""
+        """Whether an operator tells the program something about the input: a number, a shape or an error."""
         name = func.overloadpacket.__name__
         if READS in func.tags or name in ERRORS or any(part in name for part in SPARSE):
             return True
