@@ -160,6 +160,7 @@ def test_the_curve_of_a_linear_map_is_flat(monkeypatch: pytest.MonkeyPatch) -> N
     assert near.unit == pytest.approx(float(apart.min(1).values.median()))
     (curve,) = local_curve(slopes, near)
     assert curve.x == spaces.RADII and len(spaces.RADII) == 7
+    assert len(curve.lines) == 4
     for _, line in curve.lines:
         assert line == pytest.approx([4 * ROOT2] * 7, rel=1e-4)
     assert measure_nearby(case_of(model, (points[:20], torch.arange(20) % 2)), slopes) is None

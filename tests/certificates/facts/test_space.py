@@ -18,7 +18,9 @@ from normgauge.certificates.facts.space import (
 
 def test_ramps_bound_the_error_for_every_gamma() -> None:
     margins = torch.tensor([-1.0, 0.0, 0.01, 0.5, 3.0], dtype=torch.float64)
-    for choice in ramps(margins, 2.0):
+    found = ramps(margins, 2.0)
+    assert len(found) == len(STEEPNESS)
+    for choice in found:
         assert choice.loss >= 0.4  # two of five are wrong or tied
         assert choice.gamma is not None and choice.gamma * choice.steepness == pytest.approx(2.0)
     assert ramps(margins, math.inf) == ()

@@ -255,6 +255,7 @@ def test_what_is_said_without_draws_is_below_what_draws_would_say(
     least = list(itertools.islice(gibbs.gibbs_rows(case), 2))
     monkeypatch.setattr(gibbs.Work, "hopeless", lambda work, exponent: None)
     drawn = list(itertools.islice(gibbs.gibbs_rows(case, draws=50), 2))
+    assert [row.key for row in least] == KEYS[:2]
     for few, many in zip(least, drawn, strict=True):
         assert few.kind is RowKind.VACUOUS
         assert few.value is not None and many.value is not None

@@ -29,7 +29,9 @@ def test_settings_of_a_case_are_laid_over() -> None:
 
 def test_a_surrogate_has_a_rest_to_be_certified_on() -> None:
     sizes = {"mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000}
-    for unit in plan.select(plan.load(), ["disagreement"]):
+    units = plan.select(plan.load(), ["disagreement"])
+    assert {unit.settings["data"] for unit in units} == set(sizes)
+    for unit in units:
         assert sizes[unit.settings["data"]] - unit.settings["first"] >= 10_000
 
 

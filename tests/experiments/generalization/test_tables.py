@@ -48,6 +48,7 @@ def test_train_and_the_two_halves_of_the_test_images_are_given(
     assert torch.equal(told["holdout"][1], images.test_labels[:150])
     assert torch.equal(told["unlabeled"], images.real(images.test[150:300]))
     start = nets.build("cnn", "batch", images.shape, width=2, depth=1, seed=0).state_dict()
+    assert told["initial"].keys() == start.keys()
     assert all(torch.equal(told["initial"][name], tensor) for name, tensor in start.items())
     assert (told["delta"], told["epochs"], told["seed"], told["training"]) == (0.1, 0, 0, False)
 
