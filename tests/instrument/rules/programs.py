@@ -7,7 +7,7 @@ import random
 import torch
 from torch import Tensor
 
-from normgauge.instrument.rules.scalar import Program, computed
+from normgauge.instrument.rules.scalar import Program, of_entries
 
 
 def random_program(rng: random.Random) -> Program:
@@ -25,7 +25,7 @@ def random_program(rng: random.Random) -> Program:
 def truth(program: Program, x: Tensor) -> tuple[Tensor, Tensor]:
     """The value and the derivative by autograd."""
     x = x.clone().requires_grad_()
-    y = computed(x, program)
+    y = of_entries(x, program)
     if not y.requires_grad:
         return y, torch.zeros_like(y)
     (slope,) = torch.autograd.grad(y.sum(), x, allow_unused=True)

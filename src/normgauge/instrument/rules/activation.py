@@ -24,16 +24,6 @@ LEFT, RIGHT = -(2.0**-30), 1.0  # just before a kink, and well behind the one at
 FAR = 40.0  # where what approaches its supremum has arrived, in float64
 
 
-def always(step: Step) -> bool:
-    """A constant that holds whatever the options are."""
-    return True
-
-
-def rising(step: Step) -> bool:
-    """CELU for α > 0; exp(x/α) grows without bound otherwise."""
-    return bool(step.option(1, "alpha", 1.0) > 0)
-
-
 def hardly_switched(step: Step) -> bool:
     """Softplus for β > 0, unless its switch to the identity at a low threshold is a visible jump."""
     return bool(step.option(1, "beta", 1.0) > 0 and step.option(2, "threshold", 20.0) >= 20)
@@ -61,7 +51,7 @@ class Activation:
     origin: float = 0.0
     text: str = ""
     slopes: tuple[tuple[int, str, float | None], ...] = ()
-    holds: Callable[[Step], bool] = always
+    holds: Callable[[Step], bool] = lambda step: True
 
     def steepest(self, step: Step) -> tuple[float, str]:
         """The constant for the options of a step, and in words what it is the constant of."""
@@ -104,7 +94,7 @@ TABLE = [
     Activation("SELU selu selu_", 1.758100, (LEFT,), (-1.758100, INF)),
     GELU,
     Activation("ELU elu elu_", 1.0, (RIGHT, LEFT), text="max(1, |α|)", slopes=((1, "alpha", 1.0),)),
-    Activation("CELU celu celu_", holds=rising),
+    Activation("CELU celu celu_", holds=lambda step: step.option(1, "alpha", 1.0) > 0),  # else exp(x/α) has no bound
     Activation(
         "LeakyReLU leaky_relu leaky_relu_", 1.0, (RIGHT, LEFT),
         text="max(1, |a|)", slopes=((1, "negative_slope", 0.01),),

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.core.interval import LogInterval
 from normgauge.core.rounding import house_up
 from normgauge.instrument.rules.flow import (
     INF,
@@ -40,10 +41,7 @@ rules = Family("affine")
 
 def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Context) -> Transfer:
     """The transfer of rows ↦ rows·weightᵀ + bias."""
-    key = ("dense", id(weight))
-    if key not in ctx.cache:
-        ctx.cache[key] = (dense_norm(weight), weight)  # holding the weight keeps its id from being used again
-    norm = ctx.cache[key][0].log
+    norm: LogInterval = ctx.once(("dense", id(weight)), weight, lambda: dense_norm(weight).log)
     real = not weight.is_complex()
     gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight) if real else None)
     stretch = math.exp(norm.hi) if norm.hi < 700 else INF
@@ -108,13 +106,9 @@ def bilinear(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         return ctx.full(float(torch.linalg.vector_norm(operand.double(), dim=-1).max()))
 
     flows = iter(incoming)
-    flow_a = next(flows) if isinstance(first, Value) else None
-    flow_b = next(flows) if isinstance(second, Value) else None
-    lengths = {}
-    if flow_a is not None:
-        lengths["sup‖b‖"] = length(second, flow_b)
-    if flow_b is not None:
-        lengths["sup‖a‖"] = length(first, flow_a)
+    a, b = ((operand, next(flows) if isinstance(operand, Value) else None) for operand in (first, second))
+    pairs = (("sup‖b‖", a, b), ("sup‖a‖", b, a))
+    lengths = {name: length(*other) for name, own, other in pairs if own[1] is not None}
     gains = tuple(Gain(log_vector(size) + log_w) for size in lengths.values())
     logs = [g.log for g in gains]
     put_in = largest_term(number(float(size[worst_sample(*logs)])) for size in lengths.values())

@@ -19,7 +19,7 @@ Atom = tuple[Any, ...]
 Monomial = tuple[tuple[Atom, float], ...]
 Poly = dict[Monomial, float]
 X: Atom = ("x",)
-FUNCTIONS = {"tanh": "tanh", "sigmoid": "sigmoid", "erf": "erf", "softplus": "softplus"}
+FUNCTIONS = {"tanh", "sigmoid", "erf", "softplus"}
 ADDS = {"add": 1, "radd": 1, "iadd": 1, "sub": -1, "isub": -1, "subtract": -1, "rsub": -1}
 TIMES = {"mul", "rmul", "imul", "multiply"}
 OVER = {"div", "idiv", "rdiv", "truediv", "itruediv", "rtruediv", "divide", "true_divide"}
@@ -98,19 +98,15 @@ def polynomial_power(poly: Poly, p: float) -> Poly:
         for _ in range(int(p) - 1):
             result = polynomial_product(result, poly)
         return result
-    if not poly:
+    if not poly or (set(poly) == {()} and poly[()] <= 0):
         raise Foreign
     if len(poly) == 1:
         ((monomial, c),) = poly.items()
         if not monomial:
-            return constant(c**p) if c > 0 else _refuse()
+            return constant(c**p)
         if c > 0 and all((atom[0] == "root" and not q.is_integer()) or atom[0] == "floor" for atom, q in monomial):
             return {tuple((atom, q * p) for atom, q in monomial): c**p}
     return {((("root", frozen(poly)), p),): 1.0}
-
-
-def _refuse() -> Poly:
-    raise Foreign
 
 
 def fixed_along(atom: Atom, dims: frozenset[int]) -> bool:
@@ -191,21 +187,16 @@ class Reader:
             return first, self._restored(step, value, gone)
         if name in ADDS or name in TIMES or name in OVER:
             return self._binary(step, name, first, gone)
-        if name in ("clamp", "clamp_min", "clip"):
-            floor = step.get(1, "min")
-            if step.get(2, "max") is not None or not isinstance(floor, int | float) or floor <= 0:
+        if name in ("clamp", "clamp_min", "clip", "maximum", "max"):
+            floor, other = (step.get(1, "min"), step.get(2, "max")) if "cl" in name else (step.get(1, "other"), None)
+            plain = isinstance(floor, int | float) if "cl" in name else isinstance(floor, Tensor) and floor.numel() == 1
+            if not plain or other is not None or floor <= 0:
                 raise Foreign
             return {((("floor", frozen(first), float(floor)), 1.0),): 1.0}, gone
-        if name in ("maximum", "max"):
-            floor = step.get(1, "other")
-            floor = float(floor) if isinstance(floor, Tensor) and floor.numel() == 1 else None
-            if floor is None or floor <= 0:
-                raise Foreign
-            return {((("floor", frozen(first), floor), 1.0),): 1.0}, gone
         if name in FUNCTIONS:
             if len(step.args) > 1 or len(step.kwargs) > ("input" in step.kwargs):
                 raise Foreign
-            return {(((FUNCTIONS[name], frozen(first)), 1.0),): 1.0}, gone
+            return {(((name, frozen(first)), 1.0),): 1.0}, gone
         if name == "neg":
             return polynomial_product(first, constant(-1.0)), gone
         exponent = step.get(1, "exponent") if name == "pow" else POWERS.get(name)

@@ -234,28 +234,18 @@ def part_gains(
         moved = spread.cross + eta * (1 + eta) * spread.v * spread.k + far_k * rv + growth * spread.v * rk
         cross = finite_min(cross, root_v * root_k, moved)
         long_q = finite_min(long_q, length_q + rq)
-    gain_v = column_root(weight)
+    gain_v = weight.sum(-2).amax(-1).sqrt()  # √(largest column sum) ≥ ‖P‖, since the rows of P sum to at most 1
     if matrices:
         gain_v = torch.minimum(gain_v, largest_singular(weight))
     far = (root_v * long_q).nan_to_num(nan=INF, posinf=INF)
     gain_k = torch.where(weight > 0, weight * far.square()[..., None], 0.0).sum(1).amax(-1).sqrt()
     if spread is not None and matrices:
         heavy = torch.where(weight > 0, weight * root_v.square()[..., None], 0.0).mT  # (blocks, keys, queries)
-        lengths = _weighted_length(heavy.nan_to_num(posinf=0.0), q)
+        outer = heavy.nan_to_num(posinf=0.0) @ (q[..., :, None] * q[..., None, :]).flatten(-2)
+        lengths = largest_singular(outer.unflatten(-1, (q.shape[-1],) * 2)).sqrt()  # √‖Σ_i w_ji q_i q_iᵀ‖, key by key
         shift = torch.where(rq > 0, rq * heavy.sum(-1).sqrt(), 0.0)
         gain_k = finite_min(gain_k, torch.where(heavy.isinf().any(-1), INF, lengths + shift).amax(-1))
     return torch.stack([s * cross.nan_to_num(nan=INF, posinf=INF).amax(-1), s * gain_k, gain_v, s * far.amax(-1)])
-
-
-def _weighted_length(heavy: Tensor, q: Tensor) -> Tensor:
-    """√‖Σ_i w_ji q_i q_iᵀ‖ for every key j."""
-    outer = (q[..., :, None] * q[..., None, :]).flatten(-2)
-    return largest_singular((heavy @ outer).unflatten(-1, (q.shape[-1], q.shape[-1]))).sqrt()
-
-
-def column_root(weight: Tensor) -> Tensor:
-    """√(largest column sum): a bound on ‖P‖, since the rows of P sum to at most 1."""
-    return weight.sum(-2).amax(-1).sqrt()
 
 
 @rules.add(F.scaled_dot_product_attention, claim="X.attention.qkv")

@@ -40,13 +40,6 @@ from normgauge.instrument.trace.step import Step, Value, axes_of
 rules = Family("combine")
 
 
-def shape_of(operand: Any) -> torch.Size:
-    """Shape of a value, a constant tensor or a number."""
-    if isinstance(operand, Value):
-        return operand.tensor.shape
-    return operand.shape if isinstance(operand, Tensor) else torch.Size()
-
-
 def data_of(operand: Any) -> Tensor:
     """Contents of a value, a constant tensor or a number, in float64 or complex128."""
     if isinstance(operand, Value | Tensor):
@@ -76,7 +69,7 @@ def aligned_axis(step: Step, incoming: tuple[Flow, ...], ctx: Context, operands:
         return 0
     axes = set()
     for operand, flow in zip([o for o in operands if isinstance(o, Value)], incoming, strict=True):
-        shape = shape_of(operand)
+        shape = operand.tensor.shape
         axis = flow.axis % max(len(shape), 1) + out.ndim - len(shape)
         if not shape or shape[flow.axis % len(shape)] != out.shape[axis]:
             raise SamplesMixed("broadcasting across samples")
@@ -176,9 +169,7 @@ def _sum_worked(terms: list[str], gains: list[Gain]) -> str:
 
 def _row_copies(shape: torch.Size, out: torch.Size) -> int:
     """How often an entry is repeated within a row of the result."""
-    if not out:
-        return 1
-    return 1 if shape and shape[-1] == out[-1] else out[-1]
+    return 1 if not out or (shape and shape[-1] == out[-1]) else out[-1]
 
 
 def _row_length(data: Tensor, out: Tensor) -> float:

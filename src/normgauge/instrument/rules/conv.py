@@ -70,15 +70,6 @@ def conv_layer(step: Step, data: Tensor) -> ConvLayer | str:
     return ConvLayer(weight, bias, spec)
 
 
-def conv_enclosure(layer: ConvLayer, ctx: Context) -> Enclosure:
-    """The enclosure of the layer's norm, computed once for all scopes."""
-    key = ("conv", id(layer.weight), layer.spec)
-    if key not in ctx.cache:
-        ctx.cache[key] = (conv_norm(layer.weight, layer.spec, ctx.width), layer.weight)
-    found: Enclosure = ctx.cache[key][0]
-    return found
-
-
 def layout(layer: ConvLayer) -> str:
     """Kernel, input size and every option that is not torch's default, in words."""
     spec = layer.spec
@@ -167,16 +158,17 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
         raise SamplesMixed(f"{step.kind} over the samples' axis")
     if not computes(layer, step):
         return ctx.unknown(incoming, f"{step.kind} does not compute the convolution by its weight")
-    found = conv_enclosure(layer, ctx)
+    weight, spec = layer.weight, layer.spec
+    found: Enclosure = ctx.once(("conv", id(weight), spec), weight, lambda: conv_norm(weight, spec, ctx.width))
     norm = found.log
     low, high = conv_range(layer, incoming[0])
-    gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(layer.weight, layer.spec, channel))
+    gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(weight, spec, channel))
     return Transfer(
         (gain,),
         low=low,
         high=high,
-        weight=layer.weight,
+        weight=weight,
         spectral=norm,
-        input_gain=log_windows(layer.weight, layer.spec),
+        input_gain=log_windows(weight, spec),
         worked=within(f"‖K‖, {layout(layer)}, by {BY.get(found.method, found.method)}", norm),
     )

@@ -7,7 +7,7 @@ global), so a whole batch is measured at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -194,6 +194,12 @@ class Context:
     def log(self, value: float) -> Tensor:
         """log(value) a sample, rounded outwards; log 0 = −inf."""
         return self.full(log_outward(value))
+
+    def once(self, key: Hashable, held: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, made once for all scopes; ``held`` is kept alive, so that its id belongs to it alone."""
+        if key not in self.cache:
+            self.cache[key] = (make(), held)
+        return self.cache[key][0]
 
     def unknown(self, inputs: Sized, why: str) -> Transfer:
         """Nothing is known of a step with these inputs: [0, ∞], with the reason."""

@@ -38,12 +38,6 @@ def transformed_axes(step: Step, ndim: int, one: bool) -> tuple[int, ...]:
     return axes_of(dims, ndim)
 
 
-def kind_of(step: Step) -> tuple[str, bool]:
-    """Which of `KINDS` a step is, and whether it runs over a single axis."""
-    name = step.kind.removeprefix("fft_")
-    return name.rstrip("2n"), name in KINDS
-
-
 @rules.add(*transforms(), claim="X.fourier", complex=True)
 def transform(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     """Discrete Fourier transform over axes of n entries in all, plain, real, inverse or Hermitian.
@@ -56,7 +50,8 @@ def transform(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Source: Parseval; the other half of the spectrum of real numbers is the conjugate of the first.
     """
     data, flow, out = step.inputs[0].tensor, incoming[0], step.outputs[0].tensor
-    kind, one = kind_of(step)
+    name = step.kind.removeprefix("fft_")
+    kind, one = name.rstrip("2n"), name in KINDS  # whether it runs over a single axis
     axes = transformed_axes(step, data.ndim, one)
     ctx.keep_apart(flow, data, axes, step.kind)
     sizes = [out.shape[d] for d in axes]

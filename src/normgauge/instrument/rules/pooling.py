@@ -43,11 +43,6 @@ def keep_apart(step: Step, flow: Flow, ctx: Context, axes: int) -> None:
     ctx.keep_apart(flow, step.inputs[0].tensor, range(-axes, 0), step.kind)
 
 
-def channelwise(axes: int) -> Commute:
-    """Weights pass on every axis but the last ``axes``, which are mixed."""
-    return Commute(tuple(range(-axes, 0)))
-
-
 def overlap(inputs: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> tuple[int, int]:
     """Along one axis: the most windows over one entry, and the fewest entries in one window."""
     place = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation
@@ -68,7 +63,7 @@ def window_transfer(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> 
     """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
     windows = math.prod(by_axis)
     lo = log_root_below(windows) if ctx.scope.kind == "global" else -INF
-    gain = Gain(ctx.full(log_root(windows)), lo, channelwise(axes))
+    gain = Gain(ctx.full(log_root(windows)), lo, Commute(tuple(range(-axes, 0))))
     product = "·".join(map(str, by_axis))
     worked = equal(f"√(most windows over one pixel) = √{f'({product})' if len(by_axis) > 1 else product}", gain.log)
     return Transfer((gain,), low=flow.low, high=flow.high, worked=worked)
@@ -169,10 +164,7 @@ def separable_transfer(step: Step, incoming: tuple[Flow, ...], ctx: Context, axe
     """The transfer of a linear layer that is a product of one matrix per axis, each run on unit vectors in float64."""
     flow = incoming[0]
     keep_apart(step, flow, ctx, axes)
-    key = ("lines", id(step))
-    if key not in ctx.cache:
-        ctx.cache[key] = (*line_matrices(step, axes), step)
-    matrices, flat, scale = ctx.cache[key][:3]
+    matrices, flat, scale = ctx.once(("lines", id(step)), step, lambda: line_matrices(step, axes))
     if scale == 0 or not math.isfinite(scale):
         return ctx.unknown(incoming, "a resizing that maps a constant image to zero")
     norm = LogInterval.one()
@@ -184,7 +176,9 @@ def separable_transfer(step: Step, incoming: tuple[Flow, ...], ctx: Context, axe
     sizes = [shape_words(v[0].tensor.shape[-axes:]) for v in (step.inputs, step.outputs)]
     text = f"‖{'⊗'.join('A₁A₂A₃'[2 * i : 2 * i + 2] for i in range(axes))}‖ from {sizes[0]} to {sizes[1]} pixels"
     worked = within(text, LogInterval(min(log_lo, log_hi), log_hi))
-    return Transfer((Gain(ctx.full(log_hi), log_lo, channelwise(axes)),), low=low, high=high, worked=worked)
+    return Transfer(
+        (Gain(ctx.full(log_hi), log_lo, Commute(tuple(range(-axes, 0)))),), low=low, high=high, worked=worked
+    )
 
 
 def weighted_range(matrices: list[Tensor], flat: Tensor, scale: float, flow: Flow) -> tuple[Tensor, Tensor]:

@@ -149,10 +149,8 @@ def by_constant(product: EinsumProduct, moving: Operand, constant: Operand, ctx:
     assert flow is not None
     free = "".join(c for c in constant.letters if c not in inner and c not in batch)
     key = ("product", id(constant.source), constant.letters, inner, batch)
-    if key not in ctx.cache:
-        blocks = constant.blocks(batch, inner)
-        ctx.cache[key] = (blocks.mT, dense_norm(blocks).log, constant.source)
-    matrix, norm, _ = ctx.cache[key]
+    blocks = constant.blocks(batch, inner)
+    norm, matrix = ctx.once(key, constant.source, lambda: (dense_norm(blocks).log, blocks.mT))
     on_rows = inner != "" and inner == moving.letters[-1:]
     if on_rows and not batch and len(free) == 1 and product.out == moving.letters[:-1] + free:
         return replace(matrix_transfer(matrix, None, flow, ctx), axis=axis)

@@ -164,12 +164,10 @@ class ProgramWriter:
             return self.emit(name, self.read(first))
         if name == "relu":
             return self.emit("clamp", self.read(first), 0.0, INF)
-        if name in ("log1p", "expm1"):
-            one = self.emit("number", 1.0 if name == "log1p" else -1.0)
-            inner = self.read(first)
-            if name == "log1p":
-                return self.emit("log", self.emit("add", inner, one))
-            return self.emit("add", self.emit("exp", inner), one)
+        if name == "log1p":
+            return self.emit("log", self.emit("add", self.read(first), self.emit("number", 1.0)))
+        if name == "expm1":
+            return self.emit("add", self.emit("exp", self.read(first)), self.emit("number", -1.0))
         raise Foreign
 
     def binary(self, step: Step, name: str, first: Any, second: Any) -> int:
@@ -196,8 +194,8 @@ class ProgramWriter:
         return self.emit("add", a, b)
 
 
-def computed(x: Tensor, program: Program) -> Tensor:
-    """What a program computes, in plain numbers."""
+def of_entries(x: Tensor, program: Program) -> Tensor:
+    """What a program computes, in plain numbers, entry by entry."""
     known = [x]
     for op, *given in program:
         a: list[Any] = [known[g] if isinstance(g, int) else g for g in given]
@@ -214,14 +212,9 @@ def computed(x: Tensor, program: Program) -> Tensor:
     return known[-1]
 
 
-def of_entries(x: Tensor, program: Program) -> Tensor:
-    """A function of one number, entry by entry."""
-    return computed(x, program)
-
-
 def of_length(u: Tensor, program: Program, dims: tuple[int, ...], keep: bool) -> Tensor:
     """A function of the length of u over axes."""
-    return computed(torch.linalg.vector_norm(u, dim=dims, keepdim=keep), program)
+    return of_entries(torch.linalg.vector_norm(u, dim=dims, keepdim=keep), program)
 
 
 @functools.lru_cache(maxsize=256)

@@ -175,14 +175,11 @@ def _refusal(step: Step) -> str:
         return "indices or masks that depend on the data"
     if step.kwargs.get("accumulate") or step.kwargs.get("reduce") or ("index_put" in step.kind and len(step.args) > 3):
         return "writes that add up"
-    if step.kind == "as_strided" and not _whole(step.inputs[0].tensor):
+    data = step.inputs[0].tensor
+    whole = data.is_contiguous() and data.untyped_storage().nbytes() == data.numel() * data.element_size()
+    if step.kind == "as_strided" and not whole:
         return "strides over memory that is not the tensor's own, in order"
     return ""
-
-
-def _whole(tensor: Tensor) -> bool:
-    """Whether a tensor is its memory, entry after entry."""
-    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
 def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Context, output: Value) -> Transfer:

@@ -6,7 +6,6 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -19,7 +18,7 @@ from normgauge.instrument.rules.expand import expansion_of
 from normgauge.instrument.rules.normalizer import Normalizer, of_step, of_torch
 from normgauge.instrument.rules.recognise import CLOSE, recognise
 from normgauge.instrument.trace.again import run_step
-from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice
+from normgauge.instrument.trace.step import Step, Trace, backward_slice
 from normgauge.instrument.trace.tape import record_trace
 
 MOVES = ("permute", "transpose", "movedim", "view", "reshape", "flatten", "unflatten", "contiguous", "unsqueeze")
@@ -148,7 +147,7 @@ def _as_one(last: Step, form: Normalizer, trace: Trace) -> bool:
 
     def run(data: Tensor) -> Tensor:
         for step in reversed(chain):
-            (data,) = run_step(step, partial(_instead, data))
+            (data,) = run_step(step, lambda value, data=data: data)  # type: ignore[misc]
         return data
 
     given = (mean, variance, form.gamma, form.beta, False, 0.0, form.eps)
@@ -193,10 +192,6 @@ def _alone(module: nn.Module, x: Tensor, drawn: bool = True) -> Recipe | None:
         return None
     form = _seen_from(given, found[0].inputs[0].tensor, forms[found[0].index])
     return None if form is None else _named(_with_gains(form, others), own)
-
-
-def _instead(data: Tensor, value: Value) -> Tensor:
-    return data
 
 
 def _own(module: nn.Module) -> dict[str, Tensor]:

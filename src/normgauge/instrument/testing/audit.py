@@ -81,12 +81,13 @@ def steps_broken(parts: Composition, first: Trace, second: Trace) -> Iterator[Br
                 continue
             transfer, (change, sizes) = parts.transfers[value.index], moved_rows(parts, value, out_b, out_a)
             got, loss = row_lengths(change), ROUNDING * sizes
+            lost = (1e4 if "norm" in own.kind.lower() else 1.0) * ROUNDING  # a normalizer divides it by √ε
             allowed = torch.zeros_like(got)
             for gain, own_in, in_a, in_b in zip(transfer.gains, own.inputs, a.inputs, b.inputs, strict=True):
                 change, sizes = moved_rows(parts, own_in, in_b, in_a)
                 part = torch.where(gain.log == torch.inf, torch.inf, gain.log.exp() * row_lengths(change))
                 allowed = torch.hypot(allowed, part) if transfer.disjoint else allowed + part
-                loss = loss + gain.log.exp().clamp_min(1.0) * step_rounding(own.kind) * sizes
+                loss = loss + gain.log.exp().clamp_min(1.0) * lost * sizes
             excess = got - allowed * (1 + SLACK) - loss - 1e-100  # squares underflow
             if bool((excess > 0).any()):
                 at = int(excess.argmax())
@@ -238,11 +239,6 @@ def broken_fact(parts: Composition, step: Step, what: str) -> BrokenFact:
     rule = parts.rules.get(step.index)
     who = f"the rule {rule.id}" if rule is not None else "no rule, which"
     return BrokenFact(step.index, f"{step.name} ({step.kind}): {who} {what}")
-
-
-def step_rounding(kind: str) -> float:
-    """What float64 may lose in a step, as a part of its sizes: a normalizer divides it by √ε."""
-    return 1e4 * ROUNDING if "norm" in kind.lower() else ROUNDING
 
 
 def row_lengths(rows: Tensor) -> Tensor:
