@@ -188,9 +188,10 @@ class Reader:
         if name in ADDS or name in TIMES or name in OVER:
             return self._binary(step, name, first, gone)
         if name in ("clamp", "clamp_min", "clip", "maximum", "max"):
-            floor, other = (step.get(1, "min"), step.get(2, "max")) if "cl" in name else (step.get(1, "other"), None)
-            plain = isinstance(floor, int | float) if "cl" in name else isinstance(floor, Tensor) and floor.numel() == 1
-            if not plain or other is not None or floor <= 0:
+            clamps = name.startswith("cl")
+            floor, ceiling = (step.get(1, "min"), step.get(2, "max")) if clamps else (step.get(1, "other"), None)
+            plain = isinstance(floor, int | float) if clamps else isinstance(floor, Tensor) and floor.numel() == 1
+            if not plain or ceiling is not None or floor <= 0:
                 raise Foreign
             return {((("floor", frozen(first), float(floor)), 1.0),): 1.0}, gone
         if name in FUNCTIONS:

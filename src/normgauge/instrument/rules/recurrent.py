@@ -42,40 +42,6 @@ def plain_equations(nonlinearity: str) -> Cell:
     return cell
 
 
-def unrolled(
-    module: nn.RNNBase, cell: Cell, x: Tensor | PackedSequence, state: State | None, memory: bool
-) -> tuple[Any, State]:
-    """All layers and directions of a recurrent module over the given length.
-
-    Args:
-        module: the layer.
-        cell: its equations.
-        x: the input, batched or not, or sequences of several lengths packed into one.
-        state: initial states, one tensor each of shape (layers·directions, batch, width); zeros when None.
-        memory: whether there is a cell state beside the hidden one.
-
-    Returns:
-        The outputs and the final states.
-    """
-    if isinstance(x, PackedSequence):
-        data, sizes, order, back = x
-        start = state if state is None or order is None else tuple(s.index_select(1, order) for s in state)
-        out, final = layered(module, cell, data, sizes.tolist(), start, memory)
-        if back is not None:
-            final = tuple(s.index_select(1, back) for s in final)
-        return PackedSequence(out, sizes, order, back), final
-    batched = x.dim() == 3
-    if not batched:
-        x = x.unsqueeze(1)
-        state = None if state is None else tuple(s.unsqueeze(1) for s in state)
-    elif module.batch_first:
-        x = x.transpose(0, 1)
-    out, final = layered(module, cell, x, None, state, memory)
-    if not batched:
-        return out.squeeze(1), tuple(s.squeeze(1) for s in final)
-    return (out.transpose(0, 1) if module.batch_first else out), final
-
-
 def layered(
     module: nn.RNNBase, cell: Cell, x: Tensor, sizes: list[int] | None, state: State | None, memory: bool
 ) -> tuple[Tensor, State]:
@@ -163,9 +129,31 @@ def equations_of(module: nn.Module) -> tuple[Cell, int]:
 
 
 def recurrent_layer(module: nn.RNNBase, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
-    """`nn.LSTM`, `nn.GRU` and `nn.RNN`."""
+    """`nn.LSTM`, `nn.GRU` and `nn.RNN` on a batch, one sequence, or sequences of several lengths packed into one.
+
+    States have the shape (layers·directions, batch, width); they begin at zero unless given.
+
+    Returns:
+        The outputs and the final states.
+    """
     cell, count = equations_of(module)
-    out, final = unrolled(module, cell, input, hx if hx is None or count > 1 else (hx,), count > 1)
+    state: State | None = hx if hx is None or count > 1 else (hx,)
+    out: Any
+    if isinstance(input, PackedSequence):
+        data, sizes, order, back = input
+        start = state if state is None or order is None else tuple(s.index_select(1, order) for s in state)
+        out, final = layered(module, cell, data, sizes.tolist(), start, count > 1)
+        out = PackedSequence(out, sizes, order, back)
+        final = final if back is None else tuple(s.index_select(1, back) for s in final)
+    elif input.dim() == 3:
+        out, final = layered(
+            module, cell, input.transpose(0, 1) if module.batch_first else input, None, state, count > 1
+        )
+        out = out.transpose(0, 1) if module.batch_first else out
+    else:
+        state = None if state is None else tuple(s.unsqueeze(1) for s in state)
+        out, final = layered(module, cell, input.unsqueeze(1), None, state, count > 1)
+        out, final = out.squeeze(1), tuple(s.squeeze(1) for s in final)
     return out, final if count > 1 else final[0]
 
 

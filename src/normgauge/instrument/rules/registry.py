@@ -140,7 +140,8 @@ def inherits_forward(kind: Any, ancestor: Any) -> bool:
     A forward of torch's own that somebody has exchanged is not what its rule knows.
     """
     forward = ancestor.forward
-    if ancestor.__module__.startswith("torch.") and not written_in_torch(forward):
+    code = getattr(forward, "__code__", None)
+    if ancestor.__module__.startswith("torch.") and (code is None or not code.co_filename.startswith(TORCH)):
         return False
     if kind.forward is not forward:
         return False
@@ -149,12 +150,6 @@ def inherits_forward(kind: Any, ancestor: Any) -> bool:
         return False
     between = kind.__mro__[: kind.__mro__.index(ancestor)]
     return not any(used & set(vars(cls)) for cls in between)
-
-
-def written_in_torch(function: Any) -> bool:
-    """Whether the code of a function lies in torch's own files."""
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename.startswith(TORCH)
 
 
 @functools.cache

@@ -176,8 +176,9 @@ def _refusal(step: Step) -> str:
     if step.kwargs.get("accumulate") or step.kwargs.get("reduce") or ("index_put" in step.kind and len(step.args) > 3):
         return "writes that add up"
     data = step.inputs[0].tensor
-    whole = data.is_contiguous() and data.untyped_storage().nbytes() == data.numel() * data.element_size()
-    if step.kind == "as_strided" and not whole:
+    if step.kind == "as_strided" and not (
+        data.is_contiguous() and data.untyped_storage().nbytes() == data.numel() * data.element_size()
+    ):
         return "strides over memory that is not the tensor's own, in order"
     return ""
 

@@ -92,6 +92,8 @@ def groupwise(
     log_sum = float(slope.amax(0).sum().log()) if count > 1 else None
     facts = sigma_facts((spread + eps).sqrt(), gamma, eps, float(slope.max()), log_sum=log_sum)
     low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
+    falls = ctx.scope.kind != "global" and bool((floor.square() <= eps).any())
+    note = f"σ falls to the ε floor (√ε = {math.sqrt(eps):.1e}) in this scope: ε alone decides the constant"
     return Transfer(
         (
             Gain(
@@ -106,7 +108,7 @@ def groupwise(
         low=low,
         high=high,
         sigma=facts,
-        note=_note(floor, eps, ctx),
+        note=note if falls else "",
         worked=_worked(log, decider(log, slope * top, sigma, reach, unit, period), top, eps, size, centred),
     )
 
@@ -225,9 +227,3 @@ def sigma_facts(
         "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma.amin(0)))),
         "log_sum": log_sum,
     }
-
-
-def _note(floor: Tensor, eps: float, ctx: Context) -> str:
-    if ctx.scope.kind == "global" or not bool((floor.square() <= eps).any()):
-        return ""
-    return f"σ falls to the ε floor (√ε = {math.sqrt(eps):.1e}) in this scope: ε alone decides the constant"
