@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from normgauge.cli import main
+from normgauge.cli import demo_networks, main
 
 
 @pytest.mark.slow
-def test_the_demo_tells_its_story(tmp_path, capsys):
+def test_the_demo_tells_its_story(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo_networks, "SIZES", (64, 16, 16, 10))
+    monkeypatch.setattr(demo_networks, "QUICK_SAMPLES", 5)
     out = tmp_path / "out"
     assert main(["demo", "--quick", "--out", str(out)]) == 0
     told = capsys.readouterr().out
