@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from normgauge.core.symmetry import Symmetries, Symmetry
-from normgauge.render.symmetry import symmetry_blocks, symmetry_text
+from normgauge.render.symmetry import symmetry_blocks
 from normgauge.render.table import Grid
 
 SCALE = Symmetry("scale", "rows before f.1", ("f.0.weight", "f.0.bias"), 8, 2e-16, 3e-6, 1e-15, 0.4)
@@ -18,7 +18,7 @@ def test_a_sentence_then_a_table_a_kind_then_notes():
     assert scale.title.startswith("scale:") and shift.title.startswith("shift:")
     assert scale.rows == (("rows before f.1", "f.0.weight, f.0.bias", "8", "1e-16", "1e-06", "1e-15", "broken"),)
     assert shift.headers[-1] == "with ε" and shift.rows[0][-2:] == ("0", "0")  # no running statistics, no columns
-    told = symmetry_text(found)
+    told = str(found)
     for words in ("no statement on roll", "does not depend on dead", "· float64", "eval alone: left as they are"):
         assert words in told
 

@@ -22,30 +22,24 @@ if TYPE_CHECKING:
 CODE = "file.py:function or package.module:callable"
 
 
-def parse_number(text: str, *tests: tuple[Callable[[float], bool], str]) -> float:
-    """A number that passes every test.
+def number_parser(words: str = "", passes: Callable[[float], bool] = math.isfinite) -> Callable[[str], float]:
+    """Reads a finite number that passes a test; what does not is refused with ``words``."""
 
-    Raises:
-        ArgumentTypeError: for anything else, with the words of the first test that fails.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-    for passes, words in tests:
-        if not passes(value):
-            raise argparse.ArgumentTypeError(f"expected {words}, got {text!r}")
-    return value
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+        if not math.isfinite(value) or not passes(value):
+            expected = words if math.isfinite(value) else "a finite number"
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return value
 
-
-def parse_finite(text: str) -> float:
-    """A finite number."""
-    return parse_number(text, (math.isfinite, "a finite number"))
+    return parse
 
 
-def parse_positive(text: str) -> float:
-    """A finite number above zero."""
-    return parse_number(text, (math.isfinite, "a finite number"), (lambda value: value > 0, "a positive number"))
+parse_finite = number_parser()
+parse_positive = number_parser("a positive number", lambda value: value > 0)
 
 
 def whole_parser(words: str, least: int = 0, most: float = math.inf) -> Callable[[str], int]:

@@ -12,11 +12,10 @@ augmentation.
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from normgauge.cli.arguments import CODE, parse_number, parse_positive, users_code, whole_parser
+from normgauge.cli.arguments import CODE, number_parser, parse_positive, users_code, whole_parser
 from normgauge.cli.output import check_targets, write_answer, write_text
 from normgauge.cli.progress import Report
 from normgauge.core.errors import InputError
@@ -70,7 +69,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--demo", choices=DEMOS, help="the feature-space certificate on a known data set, end to end")
     data.add_argument("--data-dir", metavar="DIR", help="with --demo: folder of the data sets (NORMGAUGE_DATA)")
     count = whole_parser(", 0 or more")
-    parser.add_argument("--delta", metavar="P", type=parse_share, default=0.05, help="chance that a row fails (0.05)")
+    share = number_parser("a number between 0 and 1, such as 0.05", lambda value: 0 < value < 1)
+    parser.add_argument("--delta", metavar="P", type=share, default=0.05, help="chance that a row fails (0.05)")
     parser.add_argument(
         "--tries", metavar="K", type=whole_parser(", 1 or more", 1), default=1,
         help="networks or settings compared on these samples, this one included: delta is divided by it (1)",
@@ -89,12 +89,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - for standard output only")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
     parser.add_argument("--all", action="store_true", help="every row with its reasons, not one line a family")
-
-
-def parse_share(text: str) -> float:
-    """A number between 0 and 1."""
-    inside = (lambda value: 0 < value < 1, "a number between 0 and 1, such as 0.05")
-    return parse_number(text, (math.isfinite, "a finite number"), inside)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -71,7 +71,10 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json)
     if args.batch is not None and args.model is None:
         raise InputError("a batch says nothing without its network: give --model too")
-    files = {name: file_contents(name) for name in args.files}
+    files = {
+        name: reference.reference_content(name) if name.startswith(reference.PREFIX) else read_json(name)
+        for name in args.files
+    }
     network = None if args.model is None else Network.load(args.model, args.batch)
     findings = {name: file_problems(data, network) for name, data in files.items()}
     checked, open_ = CHECKED["file" if network is None else "again" if network.measured else "weights"]
@@ -95,8 +98,3 @@ def file_problems(data: Any, network: Network | None) -> list[str]:
     items = checker.readings_of(data)
     said = network.check([item for _, item in items])
     return found + [label + sentence for (label, _), one in zip(items, said, strict=True) for sentence in one]
-
-
-def file_contents(name: str) -> Any:
-    """What a file or a reference holds, not looked at any further."""
-    return reference.reference_content(name) if name.startswith(reference.PREFIX) else read_json(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from normgauge.core.proof import Logs, Proof
+from normgauge.core.proof import Proof
 from normgauge.core.reading import Reading
 
 POINTS = 16  # of the midpoint rule along the way from A to B; a chain needs one
@@ -42,17 +42,13 @@ def _at_worst(proof: Proof) -> Arms:
     best: tuple[float, Arms] | None = None
     for sample in range(proof.samples):
         columns = [
-            [tuple(_pick(logs, sample) for logs in getattr(step, column)) for step in proof.steps]
+            [tuple(g[sample] if isinstance(g, tuple) else g for g in getattr(step, column)) for step in proof.steps]
             for column in ("balanced", "folded")
         ]
         total, arms = min(((_flow(proof, gains)[0], gains) for gains in columns), key=lambda pair: pair[0])
         if best is None or total > best[0]:
             best = total, arms
     return [] if best is None else best[1]
-
-
-def _pick(logs: Logs, sample: int) -> float:
-    return logs[sample] if isinstance(logs, tuple) else logs
 
 
 def _flow(proof: Proof, gains: Arms) -> tuple[float, Arms]:

@@ -25,15 +25,7 @@ class Eigenvalue(Stored):
     ]
 
 
-def _value(found: Eigenvalue) -> float:
-    return found.value
-
-
-def _with_value(value: float) -> Eigenvalue:
-    return Eigenvalue(value, math.nan, math.nan)
-
-
-VALUE_ALONE = FieldForm("number", _value, _with_value)
+VALUE_ALONE = FieldForm("number", lambda found: found.value, lambda value: Eigenvalue(value, math.nan, math.nan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +135,7 @@ class Curvature(Stored):
         return self.sharpness_scale_free.residual
 
     def __str__(self) -> str:
-        from normgauge.render.curvature import curvature_text
+        from normgauge.render.console import as_text
+        from normgauge.render.curvature import curvature_blocks
 
-        return curvature_text(self)
+        return as_text(curvature_blocks(self))

@@ -190,7 +190,9 @@ def form_of(hint: Any) -> FieldForm:
         return _table(form_of(args[1]))
     if hint in PLAIN:
         return PLAIN[hint]
-    return _one_of(hint) if issubclass(hint, StrEnum) else record_form(hint)
+    if issubclass(hint, StrEnum):
+        return plain_form(f"one of {', '.join(hint)}", lambda value: value in list(hint), str, hint, "word")
+    return record_form(hint)
 
 
 @cache
@@ -301,10 +303,6 @@ def _either(hints: list[Any]) -> FieldForm:
 
     words = [form.words for form in forms]
     return FieldForm(" or ".join(sorted(words, key="null".__eq__)), out, into)
-
-
-def _one_of(words: type[StrEnum]) -> FieldForm:
-    return plain_form(f"one of {', '.join(words)}", lambda value: value in list(words), str, words, "word")
 
 
 def _is_number(value: Any) -> bool:

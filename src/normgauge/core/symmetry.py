@@ -74,9 +74,10 @@ class Symmetries(Stored):
         return f"{about}{total} of {self.weights} directions of weight space ({share:.3g} %) change nothing{last}"
 
     def __str__(self) -> str:
-        from normgauge.render.symmetry import symmetry_text
+        from normgauge.render.console import as_text
+        from normgauge.render.symmetry import symmetry_blocks
 
-        return symmetry_text(self)
+        return as_text(symmetry_blocks(self))
 
 
 def _words(looked_at: tuple[tuple[str, int], ...]) -> str:

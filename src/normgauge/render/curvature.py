@@ -6,7 +6,7 @@ import math
 
 from normgauge.core.curvature import Curvature, Eigenvalue
 from normgauge.render import svg
-from normgauge.render.console import Block, as_text
+from normgauge.render.console import Block
 from normgauge.render.document import document, paragraphs, section
 from normgauge.render.markup import Content, Markup, markup, tag
 from normgauge.render.numbers import ABSENT, format_number, plural
@@ -20,11 +20,6 @@ TOP, TICK = 16.0, 26.0
 POINTS = 240
 DECADES = 7.0  # shown below the peak of the density
 WIDTH = 0.006  # of a Gaussian, as a share of the axis
-
-
-def curvature_text(found: Curvature) -> str:
-    """What ``print`` shows."""
-    return as_text(curvature_blocks(found))
 
 
 def curvature_blocks(found: Curvature) -> list[Block]:

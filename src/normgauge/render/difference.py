@@ -133,9 +133,9 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
 
 def _row(layer: LayerChange) -> tuple[str, ...]:
     kind = layer.kinds[0] if layer.kinds[0] == layer.kinds[1] else " → ".join(k for k in layer.kinds if k)
-    alone = layer.status in (ADDED, REMOVED)
+    alone = layer.status in (ADDED, REMOVED)  # the other side has no number
     cells = [
-        _lone(change, layer.status) if alone else signed_decades(change.by)
+        format_decades(change.b if layer.status == ADDED else change.a) if alone else signed_decades(change.by)
         for change in (layer.gain, layer.folded, layer.balanced)
     ]
     return (
@@ -146,11 +146,6 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
         *cells,
         signed_decades(layer.sigma.by),
     )
-
-
-def _lone(change: Change, status: str) -> str:
-    """The number itself, where the other side has none."""
-    return format_decades(change.b if status == ADDED else change.a)
 
 
 def product_changes(difference: Difference) -> Grid:

@@ -25,8 +25,14 @@ def explain(reading: Reading, name: str) -> str:
         ReadingError: when there is no such layer; the nearest names are suggested.
     """
     record = find_layer(reading, name)
-    told = (_item(label, text) for label, text in explanation_items(reading, record))
-    return clean("\n".join([f"{_titled(record)}: {_grounds(record)}", *told]))
+    title = record.name if _base(record) == record.kind else f"{record.name} ({record.kind})"  # a function is its kind
+    rule = "no rule" if record.rule == "none" else f"rule {record.rule}"
+    filled = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * MARGIN, break_long_words=False, break_on_hyphens=False)
+    told = [f"{title}: {rule}, claim {record.claim}" if record.claim else f"{title}: {rule}"]
+    for label, text in explanation_items(reading, record):
+        filled.initial_indent = f"  {label}".ljust(MARGIN)
+        told.append(filled.fill(text))
+    return clean("\n".join(told))
 
 
 def explanation_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
@@ -63,28 +69,6 @@ def _some(names: list[str]) -> str:
 def _base(record: LayerRecord) -> str:
     """The name without the number of the run."""
     return record.name.rpartition("#")[0] or record.name
-
-
-def _titled(record: LayerRecord) -> str:
-    """Name and kind; a function outside any module is named by its kind already."""
-    return record.name if _base(record) == record.kind else f"{record.name} ({record.kind})"
-
-
-def _grounds(record: LayerRecord) -> str:
-    rule = "no rule" if record.rule == "none" else f"rule {record.rule}"
-    return f"{rule}, claim {record.claim}" if record.claim else rule
-
-
-def _item(label: str, text: str) -> str:
-    """A label in the margin and its text beside it."""
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=f"  {label}".ljust(MARGIN),
-        subsequent_indent=" " * MARGIN,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _rule_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:

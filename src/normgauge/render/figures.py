@@ -87,16 +87,11 @@ def standalone(drawing: str) -> str:
 
 def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str, str]]:
     drawn = [("bracket", bracket([BracketRow(name, item) for name, item in zip(names, items, strict=True)], WIDE))]
-    for name, item in zip(_stems(names), items, strict=True):
+    plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in names]
+    for name, item in zip(told_apart(plain, "{}-{}"), items, strict=True):  # file names without surprises
         end = f"-{name}" if len(items) > 1 else ""
         drawn += [(f"waterfall{end}", waterfall(item)), (f"sigma{end}", sigma_ranges(item))]
     return [(stem, drawing) for stem, drawing in drawn if drawing]
-
-
-def _stems(names: Sequence[str]) -> list[str]:
-    """File names without surprises, no two alike."""
-    plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in names]
-    return told_apart(plain, "{}-{}")
 
 
 def _write(path: Path, content: str) -> Path:

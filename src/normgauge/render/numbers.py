@@ -93,11 +93,11 @@ def enclosure(lower: float | None, upper: float | None) -> str:
     >>> enclosure(2.4349, 17.61), enclosure(None, 3.0), enclosure(2.5, 2.5)
     ('2.43 to 17.7', '≤ 3', '2.5')
     """
-
-    def digits(value: float, way: str) -> str:
-        return f"{float(Context(prec=DIGITS, rounding=way).create_decimal(repr(value))):.{DIGITS}g}"
-
-    return _joined(lower, upper, digits)
+    return _joined(
+        lower,
+        upper,
+        lambda value, way: f"{float(Context(prec=DIGITS, rounding=way).create_decimal(repr(value))):.{DIGITS}g}",
+    )
 
 
 def log_enclosure(lower: float | None, upper: float | None) -> str:
@@ -106,11 +106,7 @@ def log_enclosure(lower: float | None, upper: float | None) -> str:
     >>> log_enclosure(4.789, 4.811), log_enclosure(-0.001, None)
     ('4.78 to 4.82', '≥ -0.01')
     """
-
-    def cents(value: float, way: str) -> str:
-        return f"{Decimal(repr(value)).quantize(CENT, rounding=way) + 0:f}"
-
-    return _joined(lower, upper, cents)
+    return _joined(lower, upper, lambda value, way: f"{Decimal(repr(value)).quantize(CENT, rounding=way) + 0:f}")
 
 
 def _joined(lower: float | None, upper: float | None, spell: Callable[[float, str], str]) -> str:

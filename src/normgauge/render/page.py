@@ -129,14 +129,8 @@ def report(
         raise ReadingError("a report needs at least one reading, got none")
     if labels is not None and len(labels) != len(items):
         raise ReadingError(f"expected one label for each of {len(items)} readings, got {len(labels)}")
-    return write_file(report_html(grouped_readings(items, labels), title, lead, beside), path)
-
-
-def report_html(
-    groups: Sequence[Group], title: str, lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()
-) -> str:
-    """The page as a string."""
-    return document(title, _subtitle(groups), body(groups, lead, beside))
+    groups = grouped_readings(items, labels)
+    return write_file(document(title, _subtitle(groups), body(groups, lead, beside)), path)
 
 
 def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()) -> Markup:

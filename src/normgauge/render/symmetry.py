@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from normgauge.core.symmetry import Symmetries, Symmetry, defect_size
-from normgauge.render.console import Block, as_text
+from normgauge.render.console import Block
 from normgauge.render.numbers import shortened_names
 from normgauge.render.table import Grid
 
@@ -14,11 +14,6 @@ MEANING = {
 }
 BROKEN = 1e-3  # relative change of the output from which eval mode does not share a symmetry
 COLUMNS = "exact: change of the output with ε taken out of the normalizers, relative; with ε: the model as it is"
-
-
-def symmetry_text(found: Symmetries) -> str:
-    """The whole as plain text."""
-    return as_text(symmetry_blocks(found))
 
 
 def symmetry_blocks(found: Symmetries) -> list[Block]:

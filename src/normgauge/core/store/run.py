@@ -179,7 +179,7 @@ class Collector:
         """
         record = line.record
         if record is not None and record["kind"] == "header" and record.get("format") == FORMAT:
-            self._begin(_header(record))
+            self._begin({**record, "layers": _layers(record)})  # each an object, whatever another schema has there
             self._check_schema()
         elif self._header is None:
             raise StoreError(f"{self.path} is no run file: expected a header of {FORMAT} in line {line.number}")
@@ -298,11 +298,6 @@ def read(path: str | os.PathLike[str]) -> Run:
     for line in follower.lines():
         collector.add(line)
     return collector.run(follower.waiting)
-
-
-def _header(record: Record) -> Record:
-    """The header with a list of layers, each an object, whatever another schema has there."""
-    return {**record, "layers": _layers(record)}
 
 
 def with_layers(header: Record, record: Record) -> Record:
