@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from normgauge.cli import main
-from normgauge.cli.output import check_targets, write_json, write_text
+from normgauge.cli.output import check_targets, progress_bar, write_json, write_text
 from normgauge.core.errors import InputError
 
 
@@ -59,3 +60,25 @@ def test_a_closed_pipe_is_no_error_and_keeps_the_exit_code(written):
     done = subprocess.run([sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert (done.returncode, done.stderr) == (3, "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_silent_without_a_terminal():
+    with progress_bar() as report:
+        assert report is None
+
+
+@pytest.mark.parametrize(("step", "drawn"), [(0.1, False), (1.0, True)])
+def test_progress_is_drawn_after_two_seconds_only(monkeypatch, step, drawn):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    ticks = iter(range(100))
+    with progress_bar(clock=lambda: step * next(ticks)) as report:
+        assert report is not None
+        for done in range(5):
+            report("conv norms", done / 5)
+    assert ("conv norms" in terminal.getvalue()) == drawn

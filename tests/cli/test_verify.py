@@ -11,8 +11,10 @@ from torch import nn
 
 from normgauge.cli import main
 from normgauge.cli.gauge import gauge_json
+from normgauge.core.symmetry import Symmetries
 from normgauge.instrument.measure import readings
 from tests.made import reading
+from tests.made_certificates import FULL
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +128,16 @@ def test_findings_that_cannot_be_written(verify, tmp_path):
 def test_an_unknown_reference_names_those_that_exist(verify):
     code, _, err = verify("reference:alexnet")
     assert code == 1 and "no reference called 'reference:alexnet'; expected one of" in err and "resnet20" in err
+
+
+@pytest.mark.parametrize(
+    ("stored", "named"),
+    [(FULL, "a certificate"), (Symmetries("train", (), 0, 1), "a list of symmetries")],
+    ids=["certificate", "symmetries"],
+)
+def test_another_file_of_ours_is_called_what_it_is(verify, tmp_path, stored, named):
+    stored.save(tmp_path / "a.json")
+    code, out, _ = verify(tmp_path / "a.json")
+    assert code == 1 and out.endswith(
+        f": expected a reading, got {named}, which stores no proof that could be checked\n"
+    )

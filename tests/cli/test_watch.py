@@ -69,18 +69,19 @@ def test_a_run_that_is_not_there_is_an_error_once_and_no_run_file_always(capsys,
 
 
 def test_following_waits_and_shows_what_is_new(capsys, tmp_path):
-    moments = []
+    moments, folder = [], tmp_path / "a\x1b[2J"
 
     def pause(_: float) -> None:
         moments.append(1)
         if len(moments) == 2:
-            written(tmp_path / "a", steps=3, end=False)
+            written(folder, steps=3, end=False)
         if len(moments) == 4:
             raise KeyboardInterrupt
 
-    watch._follow(Scene([tmp_path / "a"]), pause)
+    watch._follow(Scene([folder]), pause)
     said = capsys.readouterr().out
     assert said.count("Waiting for a run") == 1 and said.count("Following 1 run, up to step 3") == 1
+    assert "\x1b" not in said and "a\\u001b[2J" in said
 
 
 @pytest.mark.parametrize("with_rich", [True, False])

@@ -60,3 +60,18 @@ def test_a_row_is_found_by_its_key():
     assert FULL.row(CLOPPER.key) is CLOPPER
     with pytest.raises(InputError, match=r"no row 'none'; there are score\.params"):
         FULL.row("none")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (3, r"curves\[0\]\.lines\[0\]: expected an object, got 3"),
+        ({"y": [1.0]}, r"lacks the field 'curves\[0\]\.lines\[0\]\.name'"),
+        ({"name": "found", "y": ["x"]}, r"curves\[0\]\.lines\[0\]\.y\[0\]: expected a number"),
+    ],
+)
+def test_an_edited_curve_is_named(line, said):
+    data = json.loads(json.dumps(FULL.to_json()))
+    data["curves"][0]["lines"][0] = line
+    with pytest.raises(ReadingError, match=said):
+        Certificate.from_json(data)

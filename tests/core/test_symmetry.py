@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from normgauge.core.errors import ReadingError
 from normgauge.core.symmetry import Symmetries, Symmetry, defect_size
 
 SCALE = Symmetry("scale", "rows", ("w",), 8, 0.0, 1e-6, rows=(8, 0))
@@ -35,3 +36,10 @@ def test_it_comes_back_from_its_file():
 )
 def test_a_defect_in_few_characters(defect, told):
     assert defect_size(defect) == told
+
+
+def test_a_defect_below_zero_is_no_defect():
+    data = json.loads(json.dumps(FOUND.to_json()))
+    data["groups"][0]["defect"] = -1
+    with pytest.raises(ReadingError, match=r"groups\[0\]\.defect: expected a number from 0 on, or \"inf\", got -1"):
+        Symmetries.from_json(data)

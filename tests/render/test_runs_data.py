@@ -18,6 +18,7 @@ from normgauge.render.runs_data import (
     layer_cells,
     loss_series,
     run_alarms,
+    run_sentences,
     sampled_steps,
     step_span,
     thin_band,
@@ -125,3 +126,9 @@ def test_the_mean_loss_is_preferred():
     run = store.Run(Path("a"), {"layers": []}, ({"step": 1, "loss": 1.0, "loss_mean": 2.0, "totals": {}},))
     assert loss_series(run) == [(1, 2.0)]
     assert step_span(labelled_runs([run])) == (1, 2)
+
+
+@pytest.mark.parametrize("told", [{"step": {}}, {"step": "5"}, {}], ids=["an object", "a text", "nothing"])
+def test_an_end_without_its_step_is_that_of_the_last_line(told):
+    run = store.Run(Path("a"), {"layers": []}, ({"step": 1234, "totals": {}},), end=told)
+    assert run_sentences(labelled_runs([run])[0])[-1] == "The run ended at step 1,234."

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from normgauge.cli.progress import Report, progress_bar
+from normgauge.cli.output import Report, progress_bar
 from normgauge.core import reference
 from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading

@@ -16,8 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from normgauge.cli.arguments import CODE, number_parser, parse_positive, users_code, whole_parser
-from normgauge.cli.output import check_targets, write_answer, write_text
-from normgauge.cli.progress import Report
+from normgauge.cli.output import Report, check_targets, write_answer, write_text
 from normgauge.core.errors import InputError
 from normgauge.core.user_code import find_object
 from normgauge.loading import MODEL_FORMS, load_model
@@ -133,17 +132,22 @@ def _check(args: argparse.Namespace) -> None:
 
 def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
     """The certificate of the network named."""
-    sources = {name: _source(name, getattr(args, name)) for name in ("train", "holdout", "unlabeled", "groups")}
+    given = {name: getattr(args, name) for name in ("train", "holdout", "unlabeled", "groups")}
+    sources = {
+        name: find_object(spec, f"--{name} {spec!r}: expected {CODE}")
+        for name, spec in given.items()
+        if spec is not None
+    }
     model = load_model(args.model)
     from normgauge.certificates.table import certify
 
-    data = {name: None if source is None else source() for name, source in sources.items()}
+    data = {name: source() for name, source in sources.items()}
     return certify(
         model,
         data["train"],
-        holdout=data["holdout"],
-        unlabeled=data["unlabeled"],
-        groups=data["groups"],
+        holdout=data.get("holdout"),
+        unlabeled=data.get("unlabeled"),
+        groups=data.get("groups"),
         encoder=args.encoder,
         delta=args.delta,
         cells=args.cells,
@@ -156,10 +160,6 @@ def _certify(args: argparse.Namespace, progress: Report | None) -> Certificate:
         radius=args.radius,
         progress=progress,
     )
-
-
-def _source(name: str, spec: str | None) -> Any:
-    return None if spec is None else find_object(spec, f"--{name} {spec!r}: expected {CODE}")
 
 
 def _demo(args: argparse.Namespace, progress: Report | None) -> Certificate:

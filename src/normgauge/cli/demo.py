@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.cli.output import check_targets, write_answer, write_json
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.output import check_targets, progress_bar, write_answer, write_json
 from normgauge.core.checker import SCHEMA
 from normgauge.core.errors import InputError
-from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import draw_blocks
 from normgauge.render.numbers import format_decades, format_factor
@@ -76,8 +74,8 @@ def demo_verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str
     wild = max(networks, key=lambda n: n.point.log_lower)
     proved = [n.point.log_upper for n in networks]
     low, high = min(n.accuracy for n in networks), max(n.accuracy for n in networks)
-    p_w = [_published(t.reading, "log10_P_w") for t in twins]
-    inverse = [_inverse_sigma(t.reading) for t in twins]
+    p_w = [t.reading.products["P_w"] for t in twins]
+    inverse = [t.reading.products["prod_inv_sigma, rms"] for t in twins]
     bounds = [t.reading.log_upper / LN10 for t in twins]
     return [
         f"The {len(networks)} networks read the digits right {low:.1%} to {high:.1%} of the time.",
@@ -89,14 +87,6 @@ def demo_verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str
         f"their size and the balanced bound by {max(bounds) - min(bounds):.4f} decades: the products depend on the "
         "scale in which the weights happen to be written, the balanced bound is a property of the function.",
     ]
-
-
-def _published(reading: Reading, name: str) -> float:
-    return float(reading.published[name])
-
-
-def _inverse_sigma(reading: Reading) -> float:
-    return float(reading.published["log10_prod_inv_sigma"]["rms"])
 
 
 def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Grid]:
@@ -116,8 +106,8 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
         (
             t.name,
             f"{t.output_change:.0e}",
-            f"{_published(t.reading, 'log10_P_w'):.2f}",
-            f"{_inverse_sigma(t.reading):.2f}",
+            f"{t.reading.products['P_w']:.2f}",
+            f"{t.reading.products['prod_inv_sigma, rms']:.2f}",
             format_decades(t.reading.log_folded),
             format_decades(t.reading.log_upper, 4),
         )

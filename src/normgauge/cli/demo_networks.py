@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normgauge.certificates.scores.fold import model_trace
-from normgauge.cli.progress import Report
+from normgauge.cli.output import Report
 from normgauge.core.reading import Reading
 from normgauge.instrument.measure import gauge, readings
 from normgauge.instrument.rules.normalizer import Normalizer, fed_normalizers

@@ -1,4 +1,4 @@
-"""Where a command's output goes: a file, standard output, and nowhere once the reader of a pipe has left."""
+"""Where a command's output goes: a file, standard output, nowhere once a pipe's reader has left; and its progress."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,6 +15,9 @@ from typing import Any, TextIO
 from normgauge.core.errors import InputError
 from normgauge.render.document import write_file
 from normgauge.render.markup import clean
+
+PATIENCE = 2.0  # seconds before a progress bar is drawn
+Report = Callable[[str, float], None]
 
 
 @contextlib.contextmanager
@@ -96,3 +100,30 @@ def write_answer(target: str | None, data: Callable[[], Any], show: Callable[[Te
     if target != "-":
         with standard_output() as stream:
             show(stream)
+
+
+@contextlib.contextmanager
+def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Report | None]:
+    """A callback ``(stage, fraction)`` for a bar on standard error, after two seconds; None where nobody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield None
+        return
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=1.0)
+    begun = clock()
+
+    def report(stage: str, fraction: float) -> None:
+        if not bar.live.is_started and clock() - begun > PATIENCE:
+            bar.start()
+        bar.update(task, description=stage, completed=fraction)
+
+    try:
+        yield report
+    finally:
+        bar.stop()

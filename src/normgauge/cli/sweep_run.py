@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from normgauge.cli.output import check_targets, standard_output, write_json, write_text
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.output import check_targets, progress_bar, standard_output, write_json, write_text
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.lab.sweep.attempt import Limits
 from normgauge.lab.sweep.config import Config, read_config
@@ -31,7 +30,6 @@ from normgauge.render.sweep import (
 from normgauge.render.sweep_page import SweepView, sweep_page
 from normgauge.render.table import Grid
 
-ALL_FAILED = 1
 LISTED = 40
 
 
@@ -58,7 +56,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         _run_trials(args, config, trials, folder)
     outcomes = [folder.outcome(trial) for trial in trials]
     _tell(args, config, outcomes, _remarks(folder, trials, outcomes))
-    return ALL_FAILED if outcomes and all(outcome.status == "failed" for outcome in outcomes) else 0
+    return int(bool(outcomes) and all(outcome.status == "failed" for outcome in outcomes))
 
 
 def _check_axes(args: argparse.Namespace, config: Config) -> None:

@@ -23,8 +23,7 @@ import dataclasses
 import secrets
 
 from normgauge.cli.arguments import whole_parser
-from normgauge.cli.output import check_targets, complain, standard_output, write_json, write_text
-from normgauge.cli.progress import progress_bar
+from normgauge.cli.output import check_targets, complain, progress_bar, standard_output, write_json, write_text
 from normgauge.core.claim import Ledger, Outcome
 from normgauge.core.errors import InputError
 from normgauge.render.console import draw_blocks

@@ -115,7 +115,7 @@ class _Terminal(io.StringIO):
 def _text(scene: Scene, terminal: bool) -> str:
     items = scene.items()
     if not items:
-        return scene.waiting() + "\n"
+        return clean(scene.waiting()) + "\n"
     size = shutil.get_terminal_size()
     stream = _Terminal() if terminal else io.StringIO()
     told = [f"Following {headline(items)}. {scene.note()}".strip(), *run_blocks(items)]

@@ -28,12 +28,20 @@ CUT = 4.3e-5  # 1e-4 in natural logarithms: a slope above its bound by less is a
 NEUTRAL = 1e-8  # a step without a layer counts as 1; rules round such a constant up by 1e-9
 SCHEMA = 2
 VOID = ("refuted", "unknown")  # evidence with which no upper end is finite, whatever the proof adds up to
+OTHERS = {  # files of normgauge without a proof to check, by fields that only they have
+    "a certificate": {"delta", "rows"},
+    "a curvature measurement": {"eigenvalues", "trace"},
+    "a list of symmetries": {"groups", "looked_at"},
+    "a list of ratios": {"laws", "meaning"},
+}
 AGREEMENT = math.log10(0.9)  # a Jacobian counts where a difference quotient confirms nine tenths of it
 
 
 def check(reading: Any, parts: Sequence[Part] | None = None) -> list[str]:
     """What is wrong with one reading, a sentence each; nothing where it holds together."""
     told = reading if isinstance(reading, dict) else {}
+    for other in (name for name, keys in OTHERS.items() if keys <= told.keys()):
+        return [f"expected a reading, got {other}, which stores no proof that could be checked"]
     version = told.get("normgauge", "0.1.0" if told.get("schema") == 1 else None)
     author = "something that is not normgauge" if version is None else f"normgauge {version}"
     if told.get("schema") == 1:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
-from normgauge.core.fields import FieldForm, Seconds, Stored, Told
+from normgauge.core.fields import FieldForm, Seconds, Stored, Told, form_of
 from normgauge.core.spelled import spell_number
 
 OWN = "normgauge"  # as a source: our own results
@@ -41,14 +40,19 @@ def _measured(value: float) -> float | str | None:
     return None if math.isnan(value) else spell_number(value)
 
 
-def _lines(lines: Sequence[tuple[str, Sequence[float]]]) -> list[dict[str, Any]]:
-    return [{"name": name, "y": [spell_number(v) for v in y]} for name, y in lines]
+class CurveLine(TypedDict):
+    """What one line of a plot holds in a file."""
+
+    name: Annotated[str, Told("what it shows")]
+    y: Annotated[tuple[float, ...], Told("its values")]
 
 
-def _drawn(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    return tuple((line["name"], tuple(float(v) for v in line["y"])) for line in lines)
-
-
+LINES = form_of(tuple[CurveLine, ...])
+CURVE_LINES = FieldForm(
+    "[object]",
+    lambda lines: LINES.out([{"name": name, "y": y} for name, y in lines]),
+    lambda lines: tuple((line["name"], line["y"]) for line in LINES.into(lines)),
+)
 Measured = Annotated[float, FieldForm("number", _measured, float)]
 
 
@@ -75,7 +79,7 @@ class Curve(Stored):
     x: Annotated[tuple[float, ...], Told("where the lines are known")]
     lines: Annotated[
         tuple[tuple[str, tuple[float, ...]], ...],
-        FieldForm("[object]", _lines, _drawn),
+        CURVE_LINES,
         Told("each with its `name` and its values `y`"),
     ]
     log_x: Annotated[bool, Told("whether the axis is logarithmic", key="log_x")] = False

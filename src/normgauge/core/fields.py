@@ -346,6 +346,16 @@ Log = Annotated[
 Log10 = Annotated[
     float, plain_form(NUMBER, _is_spelled, spell_number, unspell_number, "decades")
 ]  # decimal in memory too
+Size = Annotated[
+    float,
+    plain_form(
+        'a number from 0 on, or "inf"',
+        lambda v: _is_spelled(v) and float(v) >= 0,
+        spell_number,
+        unspell_number,
+        "number",
+    ),
+]
 Finite = Annotated[float, plain_form("a number", _is_number)]
 Share = Annotated[float, plain_form("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)]
 Seconds = Annotated[float, plain_form("a number", _is_number, lambda value: round(value, 4), words="seconds")]

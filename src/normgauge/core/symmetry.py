@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from normgauge.core.fields import Stored, Told
+from normgauge.core.fields import Size, Stored, Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class Symmetry(Stored):
     parameters: Annotated[tuple[str, ...], Told("the weights that change")]
     count: Annotated[int, Told("independent directions in the family")]
     exact: Annotated[
-        float, Told("relative change of the output, in float64 and with ε taken out of the normalizers: rounding")
+        Size, Told("relative change of the output, in float64 and with ε taken out of the normalizers: rounding")
     ]
-    defect: Annotated[float, Told("the same with the model's own ε")]
+    defect: Annotated[Size, Told("the same with the model's own ε")]
     eval_defect: Annotated[
-        float | None, Told("in eval mode, running statistics moved along; `null` for a model without them")
+        Size | None, Told("in eval mode, running statistics moved along; `null` for a model without them")
     ] = None
     eval_alone: Annotated[
-        float | None,
+        Size | None,
         Told("in eval mode, running statistics left as they are: whether eval mode shares the symmetry"),
     ] = None
     rows: Annotated[

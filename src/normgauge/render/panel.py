@@ -160,7 +160,11 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "scope", [f"{reading.scope}: {scope_words(reading.scope)}"]
     yield "measured", [f"from {reading.input_name} to the output, {plural(len(reading.samples), 'sample')}"]
     yield "upper bound", [EVIDENCE[reading.evidence], *verdict.bound_conditions(reading)]
-    yield "found slope", _witness(reading)
+    seen = reading.witness
+    how = (
+        "" if seen is None else f"the input moved by {seen.input_change:.3g} and the output by {seen.output_change:.3g}"
+    )
+    yield "found slope", ["observed on actual inputs" if seen is None else f"observed {seen.where}: {how}"]
     moved = reading.displacement
     yield (
         "output moves by",
@@ -175,15 +179,6 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "traced in", [reading.precision] if reading.precision else []
     yield "weights", [reading.weights] if reading.weights else []
     yield "normgauge", [reading.version]
-
-
-def _witness(reading: Reading) -> list[str]:
-    seen = reading.witness
-    if seen is None:
-        return ["observed on actual inputs"]
-    return [
-        f"observed {seen.where}: the input moved by {seen.input_change:.3g} and the output by {seen.output_change:.3g}"
-    ]
 
 
 def _named(findings: Sequence[Finding]) -> list[str]:

@@ -180,7 +180,8 @@ def _drawing(plot: Plot, shape: Shape) -> Markup:
     across, ticks = steps_axis(plot.span, shape)
     floor = TOP + shape.height
     gone = [step for curve in plot.curves for step, value in curve.pairs if not math.isfinite(value)]
-    up = upright(_values(plot.curves), floor, TOP + (STRIP if gone else 0.0), plot.decades)
+    values = [v for c in plot.curves for v in (*(v for _, v in c.pairs), *(end for _, *ends in c.band for end in ends))]
+    up = upright(values, floor, TOP + (STRIP if gone else 0.0), plot.decades)
     width = across.end - across.start
     return svg.drawing(
         (shape.width, floor + FOOT + 4),
@@ -199,10 +200,6 @@ def _drawing(plot: Plot, shape: Shape) -> Markup:
         key=plot.legend,
         left=shape.left,
     )
-
-
-def _values(curves: Sequence[RunCurve]) -> list[float]:
-    return [v for c in curves for v in (*(v for _, v in c.pairs), *(end for _, *ends in c.band for end in ends))]
 
 
 def _marks(marks: Sequence[tuple[int, int]], across: Axis, floor: float) -> Content:

@@ -259,6 +259,6 @@ def _state(item: LabelledRun) -> str:
     end = item.run.end
     if end is None:
         return "The run has no end yet: it is still being written, or it was killed."
-    share = end.get("share")
+    share, step = end.get("share"), end.get("step")
     spent = f" Measuring took {share:.1%} of its time." if isinstance(share, float) else ""
-    return f"The run ended at step {end.get('step', item.last):,}.{spent}"
+    return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from normgauge.render import svg
-from normgauge.render.markup import Content, Markup, markup, tag
+from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.png import INDEXED, png_address
 from normgauge.render.runs_curves import steps_axis
 from normgauge.render.runs_data import (
@@ -117,7 +117,13 @@ def _figure(
                 )
                 for i in range(0, len(names), math.ceil(13 / height))
             ),
-            (_alarm(across.at(step), row, height, low) for step, row in alarms),
+            (
+                (
+                    None if row is None else svg.arrow(across.at(step), TOP + height * (row + 0.5), 0.9, 0, "alarmed"),
+                    svg.line(across.at(step), TOP, across.at(step), low, "alarm"),
+                )
+                for step, row in alarms  # an arrow at the row of the layer where that is on the map
+            ),
             svg.uprights(ticks, low, low, shape.width),
         )
 
@@ -126,12 +132,6 @@ def _figure(
     return svg.captioned_figure(
         item.label, drawing(WIDE), drawing(NARROW), class_="heat", data_map=told, data_cells=packed
     )
-
-
-def _alarm(x: float, row: int | None, height: float, low: float) -> Content:
-    """An upright line, with an arrow at the row of its layer where that is on the map."""
-    arrow = None if row is None else svg.arrow(x, TOP + height * (row + 0.5), 0.9, 0, "alarmed")
-    return arrow, svg.line(x, TOP, x, low, "alarm")
 
 
 def _key(ends: tuple[float, float]) -> Markup:

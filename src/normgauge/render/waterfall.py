@@ -65,9 +65,10 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     up = svg.level_axis([*values, *(v for v in reached if v is not None)], TOP + shape.height, TOP)
     across = Axis(((0.0, shape.left), (len(reading.layers), shape.width - shape.right)))
     bottom = TOP + shape.height + ROW
+    way = [(across.at(i + 0.5), up.at(v)) for i, v in enumerate(reached) if v is not None]
     shown = {bar.tone for bar in drawn} | {"truth endless" if reading.log_upper == math.inf else "truth"}
     shown |= {"floor"} if reading.log_lower > -math.inf else set()
-    shown |= {"line reached"} if any(value is not None for value in reached) else set()
+    shown |= {"line reached"} if way else set()
     return svg.drawing(
         (shape.width, bottom + 4),
         shape.name,
@@ -76,7 +77,7 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
         svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - shape.right, "soft"),
         svg.text_line(2, 12, "log10 of the growth since the input", "soft"),
         [_bar(bar, (across, up), shape, key) for bar in drawn],
-        _reached(reached, across, up),
+        [svg.path(way, kind) for kind in ("reached halo", "reached") if way],  # the halo shows on a bar as well
         _levels(marks, up, shape),
         _names(reading.layers, across, bottom - 6),
         key=[entry for entry in KEY if entry[0] in shown],
@@ -140,12 +141,6 @@ def describe_layer_bar(bar: Bar) -> str:
     if first is last:
         return f"{first.name} ({first.kind}): log10 gain {format_decades(first.gain.hi)}, {levels}"
     return f"{len(bar.records)} layers, {first.name} to {last.name}: {levels}"
-
-
-def _reached(reached: Sequence[float | None], across: Axis, up: Axis) -> Content:
-    places = [(across.at(i + 0.5), up.at(v)) for i, v in enumerate(reached) if v is not None]
-    kinds = ("reached halo", "reached") if places else ()  # a halo, so that the line shows on a bar as well
-    return [svg.path(places, kind) for kind in kinds]
 
 
 def _levels(marks: Sequence[Mark], up: Axis, shape: Shape) -> Iterator[Content]:

@@ -278,9 +278,7 @@ class Collector:
         )
 
 
-def follow(path: str | os.PathLike[str]) -> Follower:
-    """An object whose ``poll()`` returns what a run file gained since the last call."""
-    return Follower(path)
+follow = Follower  # an object whose ``poll()`` returns what a run file gained since the last call
 
 
 def read(path: str | os.PathLike[str]) -> Run:
