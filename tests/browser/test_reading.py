@@ -164,7 +164,9 @@ def test_hostile_names_stay_text(visit, several):
     watched = visit(readings, labels=labels, title=ATTACK, beside=[(ATTACK, residual())])
     page = watched.page
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    for bar in page.locator(".bar:visible").all()[:3]:
+    bars = page.locator(".bar:visible").all()
+    assert len(bars) >= 3
+    for bar in bars[:3]:
         bar.hover()
         assert ATTACK in page.locator("#tip").inner_text()
     page.locator("tr[data-tip]:visible").first.click()

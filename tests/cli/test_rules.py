@@ -8,7 +8,7 @@ from normgauge.cli import main
 def test_every_rule_is_listed_with_formula_and_source(capsys):
     assert main(["rules", "--json", "-"]) == 0
     rules = json.loads(capsys.readouterr().out)["rules"]
-    assert all(rule["formula"] and rule["source"] and rule["holds"] for rule in rules)
+    assert len(rules) > 40 and all(rule["formula"] and rule["source"] and rule["holds"] for rule in rules)
     by_id = {rule["id"]: rule for rule in rules}
     assert "torch.nn.Linear" in by_id["affine.linear"]["targets"]
     assert main(["rules"]) == 0

@@ -302,8 +302,9 @@ def last_name(path: tuple[Any, ...]) -> str:
 
 def unnoticed(data: Data, by: float) -> list[tuple[Any, ...]]:
     """The places at which a changed number passes, each that is not free on its own."""
-    missed = []
-    for path in numbers(data):
+    missed, found = [], list(numbers(data))
+    assert len(found) > 100
+    for path in found:
         name = last_name(path)
         if name in FREE or path[0] in FREE or (name == "log10_reached" and data["scope"] == "point"):
             continue  # a direction is followed over a short way, and the point's bound holds at the point

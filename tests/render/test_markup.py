@@ -84,7 +84,8 @@ def test_no_name_steers_a_terminal(tmp_path, monkeypatch, rich):
         assert harmless(stream.getvalue())
     assert harmless(as_text(theory_blocks(ledger)))
     reading = hostile(STEER)
-    assert harmless(str(reading)) and all(harmless(explain(reading, record.name)) for record in reading.layers)
+    assert harmless(str(reading)) and len(reading.layers) == 5
+    assert all(harmless(explain(reading, record.name)) for record in reading.layers)
 
 
 def test_no_name_steers_a_page(tmp_path):

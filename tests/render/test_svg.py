@@ -27,7 +27,7 @@ def test_a_scale_holds_zero_and_every_finite_value_and_puts_infinities_at_its_ed
 @pytest.mark.parametrize("wanted", [[50, 50, 50], [0, 1, 200], [99, 100, 100], [10, 50, 90]])
 def test_labels_are_moved_apart_and_stay_inside(wanted):
     places = svg.spread_places(wanted, 17, 0, 100)
-    assert all(after - before >= 17 for before, after in pairwise(places))
+    assert len(places) == len(wanted) and all(after - before >= 17 for before, after in pairwise(places))
     assert places[0] >= 0 and places[-1] <= 100
     assert svg.spread_places([10, 50, 90], 17, 0, 100) == [10, 50, 90]
 

@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> Parser:
-    """The parser with every subcommand."""
+    """Return the parser with every subcommand."""
     parser = Parser(
         prog="normgauge", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -79,7 +79,7 @@ def explanation_json(reading: Reading, layer: str | None) -> dict[str, Any]:
 
 
 def show(reading: Reading, layer: str | None, stream: TextIO) -> None:
-    """The same in words."""
+    """Write the layers, or what is known about one, to a stream."""
     if layer is not None:
         stream.write(reading.explain(layer) + "\n")
         return

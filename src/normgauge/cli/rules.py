@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_rules() -> list[dict[str, Any]]:
-    """Every rule as plain data."""
+    """Return every rule as plain data."""
     from normgauge.instrument.rules import REGISTRY
 
     return [

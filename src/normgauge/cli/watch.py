@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the runs."""
+    """Show the runs once, as a page, or again and again."""
     if args.json is not None:
         items, _ = read_runs(args.runs)
         write_json({"schema": 1, "runs": [run_snapshot(item) for item in items]}, args.json)
@@ -108,7 +108,7 @@ class _Terminal(io.StringIO):
     """A text kept in memory that is drawn as on a terminal."""
 
     def isatty(self) -> bool:
-        """Bold and dim are wanted."""
+        """Say that it is a terminal, so that bold and dim are drawn."""
         return True
 
 

@@ -131,7 +131,7 @@ def promised_row(row: Row, **changes: Any) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Stored):
-    """All rows for one network."""
+    """All rows for one network, and what they were computed from."""
 
     schema: ClassVar[Annotated[int, Told(f"{SCHEMA}")]] = SCHEMA
     model: Annotated[str, Told("class name of the network")]
@@ -154,7 +154,7 @@ class Certificate(Stored):
     curves: Annotated[tuple[Curve, ...], Told("small plots, such as a local constant against its radius")] = ()
 
     def row(self, key: str) -> Row:
-        """The row of this key.
+        """Return the row with this key.
 
         Raises:
             InputError: where there is none.
@@ -185,7 +185,7 @@ class Certificate(Stored):
         return self.text()
 
     def _repr_html_(self) -> str:
-        """The table a notebook shows."""
+        """Return the table that a notebook shows."""
         from normgauge.render.certificate_page import certificate_notebook
 
         return certificate_notebook(self)

@@ -268,7 +268,7 @@ def difference_sentence(
 
 
 def parse_text(text: str) -> Any:
-    """What a file holds.
+    """Return what the text of a JSON file holds.
 
     Raises:
         ValueError: when it is no JSON.

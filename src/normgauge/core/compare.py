@@ -116,7 +116,7 @@ class Difference:
         return worth[1] > worth[0]
 
     def to_json(self) -> dict[str, Any]:
-        """With decimal logarithms."""
+        """Return the difference as JSON, with decimal logarithms."""
         return {
             "scope": str(self.a.scope),
             "log10_upper": self.upper.to_json(),

@@ -12,7 +12,7 @@ from normgauge.core.fields import FieldForm, Seconds, Stored, Told
 
 @dataclass(frozen=True, slots=True)
 class Eigenvalue(Stored):
-    """One eigenvalue."""
+    """One eigenvalue of the Hessian, with how far it can be trusted."""
 
     value: Annotated[float, Told("as found")]
     residual: Annotated[
@@ -131,7 +131,7 @@ class Curvature(Stored):
     @property
     @Told("the residual of that eigenvalue")
     def sharpness_scale_free_residual(self) -> float:
-        """‖DHDv − λv‖."""
+        """The residual ‖DHDv − λv‖ of the scale-free sharpness."""
         return self.sharpness_scale_free.residual
 
     def __str__(self) -> str:

@@ -92,7 +92,7 @@ class Misfit(Exception):
         self.expected, self.value, self.place = expected, value, ""
 
     def within(self, part: str) -> Misfit:
-        """The same, seen from outside."""
+        """Add the place it was found in, and return the error itself."""
         self.place = part + "." * (self.place[:1] not in ("", "[")) + self.place
         return self
 
@@ -125,7 +125,7 @@ class Stored:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The inverse of `to_json`.
+        """Rebuild the record from its JSON form; the inverse of `to_json`.
 
         Raises:
             ReadingError: for a field that is missing or of the wrong kind; the first one is named.
@@ -365,7 +365,7 @@ SIDES = FieldForm(  # of two readings
 
 
 class Ends(TypedDict):
-    """What an enclosure holds."""
+    """The two ends that an enclosure has in a file."""
 
     lower: Annotated[Log, Told('its lower end; `"-inf"` where none is known')]
     upper: Annotated[Log, Told("its upper end")]

@@ -35,7 +35,7 @@ class LogInterval:
 
     @classmethod
     def nothing_known(cls) -> LogInterval:
-        """[0, ∞]."""
+        """The interval from 0 to ∞: nothing is known."""
         return cls(-INF, INF)
 
     @classmethod

@@ -23,7 +23,7 @@ def spell_number(value: float | None) -> float | str | None:
 
 
 def unspell_number(value: float | str | None) -> float | None:
-    """The inverse of `spell_number`."""
+    """Read a number back that `spell_number` wrote."""
     return None if value is None else float(value)
 
 
@@ -33,6 +33,6 @@ def to_log10(log_value: float | None) -> float | str | None:
 
 
 def from_log10(value: float | str | None) -> float | None:
-    """The inverse of `to_log10`."""
+    """Return the natural logarithm of what `to_log10` wrote."""
     number = unspell_number(value)
     return None if number is None else number * LN10

@@ -24,7 +24,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: str | Path) -> Any:
-    """What a file holds.
+    """Return what a JSON file holds.
 
     Raises:
         ReadingError: when it cannot be read or is no JSON.

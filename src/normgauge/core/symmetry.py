@@ -36,7 +36,7 @@ class Symmetry(Stored):
 
 @dataclass(frozen=True, slots=True)
 class Symmetries(Stored):
-    """All that was found."""
+    """All symmetries that were found, and what was not looked at."""
 
     schema: ClassVar[Annotated[int, Told("1")]] = 1
     mode: Annotated[str, Told("`train` (statistics of the batch) or `eval`")]
@@ -54,16 +54,16 @@ class Symmetries(Stored):
     forwards: Annotated[int, Told("how many times the model ran")] = 0
 
     def of(self, kind: str) -> tuple[Symmetry, ...]:
-        """The families of one kind."""
+        """Return the families of one kind."""
         return tuple(g for g in self.groups if g.kind == kind)
 
     @property
     def worst(self) -> float:
-        """The largest defect."""
+        """The largest defect of all families."""
         return max((g.defect for g in self.groups), default=0.0)
 
     def summary(self) -> str:
-        """One or two sentences."""
+        """Return one or two sentences: how many directions of the weights change nothing."""
         if not self.groups:
             return f"no symmetry found; looked at {_words(self.looked_at)}"
         total = self.dimension if self.dimension is not None else sum(g.count for g in self.groups)
@@ -85,7 +85,7 @@ def _words(looked_at: tuple[tuple[str, int], ...]) -> str:
 
 
 def defect_size(defect: float | None) -> str:
-    """A defect in few characters."""
+    """Return the size of a defect as a power of ten, in few characters."""
     if defect is None:
         return ""
     if defect == 0:

@@ -28,7 +28,7 @@ ZOO_SAMPLES = 100
 
 
 def load_model(spec: str) -> nn.Module:
-    """The model that ``spec`` names.
+    """Build or load the model that ``spec`` names.
 
     Args:
         spec: one of `MODEL_FORMS`.
@@ -61,7 +61,7 @@ def load_model(spec: str) -> nn.Module:
 
 
 def load_batch(spec: str | None) -> Any:
-    """The batch that ``spec`` names: a tensor, or whatever the model takes.
+    """Return the batch that ``spec`` names: a tensor, or whatever the model takes.
 
     Args:
         spec: one of `BATCH_FORMS`. A loader or data set gives its first batch, without the labels: a second part of

@@ -83,7 +83,7 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
 
 
 def describe_bracket(rows: Sequence[BracketRow]) -> str:
-    """The figure in words."""
+    """Describe the figure in words, for a screen reader."""
     told = "; ".join(
         f"{row.label}: found {row.numbers}"
         if row.reading.log_upper == math.inf

@@ -92,5 +92,5 @@ def leading_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
-    """All rows, family after family."""
+    """Return all rows, family after family."""
     return [row for family in rows_by_family(rows).values() for row in family]

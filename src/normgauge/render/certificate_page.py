@@ -46,7 +46,7 @@ STACKS = (
 
 
 def certificate_html(c: Certificate, title: str = "Certificate") -> str:
-    """The page as a string."""
+    """Return the page as HTML."""
     first, *rest = promises(c)
     drawn = svg.captioned_figure(
         "Every bound, as a share of the worst possible value",
@@ -100,7 +100,7 @@ def _family(name: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Conte
 
 
 def _folded(c: Certificate) -> Markup:
-    """Every row, to open."""
+    """Return every row, behind a fold that a reader opens."""
     if not c.rows:
         return tag("p", "There are no rows.")
     inside = (

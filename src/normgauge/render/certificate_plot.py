@@ -93,7 +93,7 @@ def _ends(row: Row) -> list[float]:
 
 
 def bar_value(row: Row, step: TermBar) -> str:
-    """The number of a bar."""
+    """Return the number written beside a bar."""
     return row_value(row) if step.name == TOTAL else format_term(row, step.value)
 
 
@@ -127,7 +127,7 @@ def certificate_overview(rows: Sequence[Row], shape: Shape = svg.WIDE) -> Markup
 
 
 def describe_overview(rows: Sequence[Row]) -> str:
-    """The picture in one sentence."""
+    """Describe the picture in one sentence."""
     bounds = sum(row.kind is RowKind.BOUND for row in rows)
     return f"{plural(bounds, 'bound')} and {len(rows) - bounds} vacuous rows on a logarithmic axis."
 
@@ -182,7 +182,7 @@ def _bar(row: Row, axis: Axis, top: float, shape: Shape) -> Markup:
 
 
 def describe_row_bar(row: Row) -> str:
-    """A bar in words."""
+    """Describe a row's bar in words."""
     sure = f", confidence {row_confidence(row)}" if row.confidence is not None else ""
     return f"{row_name(row)}: {row.kind}, {row.quantity} of {row.about} at most {row_value(row)}{sure}"
 

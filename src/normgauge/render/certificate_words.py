@@ -89,14 +89,14 @@ def row_limit(row: Row) -> str:
 
 
 def bare_number(value: float | None) -> str:
-    """A bare number."""
+    """Return a number without a unit, in four digits."""
     if value is None or math.isnan(value):
         return ABSENT
     return f"{value:.4g}" if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
 
 
 def row_confidence(row: Row) -> str:
-    """How sure a row is.
+    """Return the confidence of a row in percent.
 
     >>> from normgauge.core.certificate import Row, RowKind
     >>> shares = (0.95, 1 - 0.07, 1 - 1e-12, None)
@@ -110,7 +110,7 @@ def row_confidence(row: Row) -> str:
 
 
 def row_payment(row: Row) -> str:
-    """What a row was paid with."""
+    """Return the data a row was computed from."""
     return ABSENT if row.kind is RowKind.NOT_APPLICABLE else ", ".join(row.consumed) or ABSENT
 
 
@@ -177,7 +177,7 @@ def enough_samples(needed: int) -> str:
 
 
 def certificate_head(c: Certificate) -> str:
-    """What was looked at."""
+    """Say which network and how many samples the certificate is about."""
     groups = c.facts.get(GROUPS)
     held = f"{c.holdout:,} hold-out samples" if c.holdout else "no hold-out"
     held += f" in {groups:,} groups" if groups is not None else ""

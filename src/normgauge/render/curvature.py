@@ -33,7 +33,7 @@ def curvature_blocks(found: Curvature) -> list[Block]:
 
 
 def curvature_head(found: Curvature) -> str:
-    """What was measured."""
+    """Say which network, mode and data were measured."""
     data = f"{plural(found.samples, 'sample')} in {plural(found.batches, 'batche' if found.batches != 1 else 'batch')}"
     return f"{found.model}, mode {found.mode}, {plural(found.parameters, 'parameter')}, {data}, {found.precision}"
 
@@ -77,7 +77,7 @@ def total_grid(found: Curvature) -> Grid:
 
 
 def layer_grid(found: Curvature) -> Grid:
-    """One row a layer."""
+    """Return a table with one row for each layer."""
     rows = tuple(
         (
             layer.name,
@@ -97,7 +97,7 @@ def layer_grid(found: Curvature) -> Grid:
 
 
 def curvature_html(found: Curvature) -> str:
-    """The page as a string."""
+    """Return the page as HTML."""
     body = markup(
         paragraphs(curvature_sentences(found), "verdict"),
         section(

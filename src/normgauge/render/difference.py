@@ -149,7 +149,7 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
 
 
 def product_changes(difference: Difference) -> Grid:
-    """The gauge-dependent products of both."""
+    """Return a table of the gauge-dependent products of both readings."""
     rows = tuple((PRODUCTS.get(name, name), *_cells(change)) for name, change in difference.published.items())
     title = f"Published quantities, scope {difference.a.scope}: gauge-dependent"
     return Grid(title, ("quantity", "A", "B", "change"), rows, frozenset({1, 2, 3}))

@@ -145,12 +145,12 @@ def section(title: str, *content: Content, **attributes: str | None) -> Markup:
 
 
 def paragraphs(sentences: Iterable[str], kind: str | None = None) -> Markup:
-    """One paragraph a sentence."""
+    """Return one paragraph for each sentence."""
     return markup(tag("p", sentence_markup(sentence), class_=kind) for sentence in sentences)
 
 
 def listing(sentences: Sequence[str]) -> Markup:
-    """A list, or nothing."""
+    """Return a list of the sentences, or nothing without any."""
     return tag("ul", (tag("li", sentence_markup(sentence)) for sentence in sentences)) if sentences else Markup()
 
 

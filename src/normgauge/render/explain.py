@@ -43,7 +43,7 @@ def explanation_items(reading: Reading, record: LayerRecord) -> list[tuple[str, 
 
 
 def find_layer(reading: Reading, name: str) -> LayerRecord:
-    """The record called ``name``.
+    """Return the record of the layer called ``name``.
 
     Raises:
         ReadingError: when there is none, with the names that come nearest.

@@ -63,14 +63,14 @@ def sigma_range(sigma: Mapping[str, float] | None) -> str:
 
 
 def scope_words(scope: Scope) -> str:
-    """A scope in words."""
+    """Return a scope in words."""
     if scope.kind == "ball":
         return f"within {scope.radius:g} of the samples"
     return {"point": "at the samples", "global": "everywhere"}[scope.kind]
 
 
 def plural(count: int, noun: str) -> str:
-    """A count and its noun.
+    """Return a count with its noun, in the plural where it is not one.
 
     >>> plural(1, "layer"), plural(2, "layer")
     ('1 layer', '2 layers')

@@ -134,7 +134,7 @@ def report(
 
 
 def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tuple[str, Reading]] = ()) -> Markup:
-    """Everything between heading and end."""
+    """Return everything below the heading of the page."""
     extra = [BracketRow(label, reading, "beside") for label, reading in beside]
     used = used_rules([reading for group in groups for reading in group.readings])
     back = (

@@ -35,7 +35,7 @@ MODES = {"eval": "eval: as it predicts", "train": "train: the map of the whole b
 
 
 def panel(reading: Reading, rows: Sequence[BracketRow], key: str, level: int, *, opened: bool, heading: bool) -> Markup:
-    """A reading in full.
+    """Return everything about one reading, as a section of the page.
 
     Args:
         reading: what to show.

@@ -43,7 +43,7 @@ def ratio_verdict(found: Ratios) -> list[str]:
 
 
 def ratio_grid(found: Ratios) -> Grid:
-    """One row a layer."""
+    """Return a table with one row for each layer."""
     return Grid(
         "Constant of the output in each layer's weights, log10",
         ("layer", "kind", "A", "B", "A/B", "(A/B)²", "normalizers from it on", ""),

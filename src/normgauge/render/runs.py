@@ -45,7 +45,7 @@ TERMS = (
 
 
 def runs_html(items: Sequence[LabelledRun], title: str, after: Content = None) -> str:
-    """The page as a string.
+    """Return the page as HTML.
 
     Args:
         items: the runs.

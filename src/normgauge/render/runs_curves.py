@@ -35,7 +35,7 @@ FREE = "free of the scale in front of normalizers"
 
 @dataclass(frozen=True, slots=True)
 class RunCurve:
-    """One quantity of one run.
+    """One line of a figure: one quantity of one run.
 
     Attributes:
         label: what the tooltip calls it.
@@ -54,7 +54,7 @@ class RunCurve:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a figure shows.
+    """Everything that one figure shows.
 
     Attributes:
         caption, unit: words above it.

@@ -32,7 +32,7 @@ class LabelledRun:
 
     @property
     def last(self) -> int | None:
-        """The last step read."""
+        """The last step that was read; None before the first."""
         return self.run.steps[-1]["step"] if self.run.steps else None
 
 

@@ -28,7 +28,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 88.0, 18.0
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """One layer.
+    """One layer as a row of the table of a run's layers.
 
     Attributes:
         place: its number in the header.

@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def wide(self) -> bool:
-        """Labels take one line."""
+        """Whether labels take one line: the figure is wide."""
         return self.name == "wide"
 
 
@@ -195,7 +195,7 @@ def _ground(told: str) -> str:
 def drawing(
     size: Point, kind: str, label: str, *parts: Content, key: Sequence[tuple[str, str]] = (), left: float = 4.0
 ) -> Markup:
-    """A whole figure.
+    """Return a whole figure as one SVG element.
 
     Args:
         size: width and height, without the key.
@@ -218,7 +218,7 @@ def captioned_figure(caption: str, *drawings: str, **attributes: str | float | N
 
 
 def both_shapes(draw: Callable[[Shape], str]) -> Markup:
-    """A drawing wide and narrow."""
+    """Return a drawing in both shapes, wide and narrow."""
     return markup(draw(WIDE), draw(NARROW))
 
 

@@ -20,7 +20,7 @@ ENDS = {"upper": "at most", "lower": "found"}
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """One trial.
+    """One trial of a sweep, and what it gave.
 
     Attributes:
         id: of the trial.
@@ -54,7 +54,7 @@ class SweepPoint:
 
     @property
     def done(self) -> int:
-        """How many have a result."""
+        """How many trials have a result."""
         return sum(outcome.status == "done" for outcome in self.outcomes)
 
     def values(self, measure: str) -> list[float]:
@@ -72,7 +72,7 @@ class SweepPoint:
 
 
 def average(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
+    """Return the mean; None for no values."""
     if not values:
         return None
     return mean(values) if all(map(math.isfinite, values)) else sum(values)
@@ -129,7 +129,7 @@ def spelled_setting(value: Any) -> str:
 
 
 def measure_title(measure: str) -> str:
-    """A measure as a heading."""
+    """Return the heading of a measure."""
     if measure in SHORT:
         return SHORT[measure]
     scope, _, end = measure.rpartition(".log10_")

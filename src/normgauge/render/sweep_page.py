@@ -61,7 +61,7 @@ class SweepView:
 
 
 def sweep_page(outcomes: Sequence[TrialOutcome], view: SweepView) -> str:
-    """The page as a string."""
+    """Return the page as HTML."""
     found = sweep_points(outcomes)
     table = html_table(result_grid(found, view.keys, view.sort, view.name)) if found else Markup()
     body = markup(

@@ -17,7 +17,7 @@ COLUMNS = "exact: change of the output with ε taken out of the normalizers, rel
 
 
 def symmetry_blocks(found: Symmetries) -> list[Block]:
-    """Sentence, tables, notes."""
+    """Return what a terminal shows: a sentence, a table for each kind, then notes."""
     parts: list[Block] = [f"{found.summary()} ({found.mode} mode)."]
     parts += [_grid(f"{kind}: {meaning}", found.of(kind)) for kind, meaning in MEANING.items() if found.of(kind)]
     return [*parts, "", *(f"· {note}" for note in _notes(found))]

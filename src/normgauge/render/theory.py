@@ -163,7 +163,7 @@ def counts_grid(ledger: Ledger) -> Grid:
 
 
 def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
-    """One row a claim."""
+    """Return a table with one row for each claim."""
     rows = tuple(_row(outcome) for outcome in outcomes)
     headers = ("id", "verdict", "claim", "published", "predicted", "measured", "check")
     return Grid(title, headers, rows, frozenset({3, 4, 5, 6}))
@@ -185,13 +185,13 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 
 
 def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
-    """What there is, with readings in full."""
+    """Return a table of claims with their statements in full, without numbers."""
     rows = tuple((o.claim.id, o.claim.at, str(o.claim.verdict), o.claim.reading) for o in outcomes)
     return Grid(title, ("id", "place", "verdict", "what it says"), rows)
 
 
 def findings_grid(outcome: Outcome) -> Grid:
-    """Every comparison of one check."""
+    """Return a table of every comparison that one check made."""
     rows = tuple(
         (
             f.what,
@@ -244,7 +244,7 @@ def claim_facts(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def in_full(outcome: Outcome) -> list[Block]:
-    """Everything about one claim."""
+    """Return everything about one claim, as tables."""
     claim, plots = outcome.claim, "; ".join(curve.title for curve in outcome.curves)
     rows = [*claim_facts(outcome), *([("plots", f"{plots} (--html)")] if plots else [])]
     told = Grid(f"{claim.id}: {claim.source}, {claim.at}", rows[0], tuple(rows[1:]))

@@ -25,7 +25,7 @@ TERMS = (
 
 
 def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
-    """The page as a string."""
+    """Return the page as HTML."""
     body = markup(
         tag("p", sentence_markup(theory.verdict_summary(ledger)), class_="verdict"),
         tag("p", sentence_markup(theory.check_summary(ledger))),
@@ -40,7 +40,7 @@ def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
 
 
 def _tally(ledger: Ledger) -> Markup:
-    """Each verdict with its count."""
+    """Return each verdict with how many claims have it."""
     counts = Counter(outcome.claim.verdict for outcome in theory.published_claims(ledger.outcomes))
     items = (
         tag("li", verdict_badge(verdict), " ", tag("b", str(counts[verdict]))) for verdict in Verdict if counts[verdict]

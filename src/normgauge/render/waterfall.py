@@ -86,7 +86,7 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
 
 
 def describe_waterfall(reading: Reading, marks: Sequence[Mark]) -> str:
-    """The figure in one sentence."""
+    """Describe the figure in one sentence."""
     levels = ", ".join(mark.words for mark in marks)
     return f"Log10 gain by depth, {scope_words(reading.scope)}: {plural(len(reading.layers), 'layer')}; {levels}."
 
@@ -135,7 +135,7 @@ def _bar(bar: Bar, at: tuple[Axis, Axis], shape: Shape, key: str) -> Markup:
 
 
 def describe_layer_bar(bar: Bar) -> str:
-    """A bar in words."""
+    """Describe a bar in words."""
     first, last = bar.records[0], bar.records[-1]
     levels = f"level {bar.start:.2f} to {format_decades(bar.end * LN10)}"
     if first is last:

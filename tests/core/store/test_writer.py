@@ -51,7 +51,7 @@ def test_processes_that_start_at_once_take_different_files(tmp_path):
     with ProcessPoolExecutor(4, get_context("spawn")) as pool:
         names = list(pool.map(made_here, [str(tmp_path / "a")] * 8))
     assert sorted(names) == sorted(["run.jsonl", *(f"run-{k}.jsonl" for k in range(2, 9))])
-    assert all(len(store.read(path).steps) == 1 for path in store.find(tmp_path))
+    assert [len(store.read(path).steps) for path in store.find(tmp_path)] == [1] * 8
 
 
 @pytest.mark.parametrize("where", ["file/run", "file"])

@@ -20,7 +20,7 @@ PREFIX = "reference:"
 
 
 def names() -> list[str]:
-    """The names of all references."""
+    """Return the names of all references."""
     return sorted(_stored())
 
 
@@ -40,7 +40,7 @@ def about(name: str) -> str:
 
 
 def reference_content(name: str) -> dict[str, Any]:
-    """The stored object.
+    """Return the stored JSON of a reference.
 
     Raises:
         ReadingError: when there is no such reference; the message names those that exist.

@@ -168,7 +168,7 @@ class Collector:
 
     @property
     def begun(self) -> bool:
-        """The header was seen."""
+        """Whether the header was seen."""
         return self._header is not None
 
     def add(self, line: Line) -> None:
