@@ -24,7 +24,7 @@ def test_alike_and_dead_by_hand() -> None:
 def test_watch_follows_the_first_steps(specs: dict[str, plan.Spec], digits: data.Data) -> None:
     looks = list(collapse.watch(replace(specs["mlp-norms/mlp-layer"], batch=16), digits))
     assert [look.step for look in looks] == [0, 10, 50]  # as many as an epoch of digits has
-    assert all(len(look.alike) == 3 and all(0 <= c <= 1.001 for c in look.alike) for look in looks)
+    assert looks and all(len(look.alike) == 3 and all(0 <= c <= 1.001 for c in look.alike) for look in looks)
     assert looks[-1].loss < looks[1].loss
 
 

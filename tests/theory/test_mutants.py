@@ -59,6 +59,7 @@ def fates(one: Claim) -> dict[tuple[str, str], str]:
     base = [run(one, seed) for seed in (0, 1)]
     assert all(outcome.passed for outcome in base)
     found = mutants(one, sites(one.check), bodies(parsed(unit_of(one.check).module)))
+    assert found
     return {(m.kind, m.after): judged(one, m.check, (0, 1), base)[0] for m in found}
 
 

@@ -40,7 +40,9 @@ CASES = {
 def test_the_radial_gradient_is_zero_and_the_tangential_is_all_of_it():
     net, groups = batch_norm_net()
     backward(net, *data())
-    for motion in measure(net, groups, lr=0.1):
+    motions = measure(net, groups, lr=0.1)
+    assert [motion.group for motion in motions] == groups
+    for motion in motions:
         assert float(motion.radial.abs().max()) < 1e-15
         assert torch.allclose(motion.scale_free, motion.norm * motion.tangential, rtol=1e-12)
         assert float(motion.scale_free.min()) > 1e-4
