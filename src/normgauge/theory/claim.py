@@ -32,7 +32,7 @@ Number = float | Tensor  # a tensor of one entry
 
 
 class Absent(Exception):
-    """What a check compares with is not here; it says what to do."""
+    """Raised by a check whose data are missing; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Claim:
 
     @property
     def id(self) -> str:
-        """Of the entry."""
+        """The id of the entry."""
         return self.entry.id
 
     def run(self, seed: int = 0) -> Outcome:

@@ -11,25 +11,25 @@ DELTA = 0.1  # the share of draws in which a bound may fail
 
 
 class RandomDraw:
-    """A source of random tensors; every claim has a stream of its own, so that no check moves another's instances."""
+    """A source of random tensors; every claim has a stream of its own, so no check changes the instances of another."""
 
     def __init__(self, seed: int, name: str) -> None:
         self.generator = torch.Generator().manual_seed(seed * 1_000_003 + zlib.crc32(name.encode()))
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers."""
+        """A tensor of standard normal numbers."""
         return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Numbers spread evenly between ``low`` and ``high``."""
+        """A tensor of numbers, spread evenly between ``low`` and ``high``."""
         return low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
 
     def number(self, low: float = 0.0, high: float = 1.0) -> float:
-        """One of them."""
+        """One number, spread evenly between ``low`` and ``high``."""
         return float(self.uniform(1, low=low, high=high))
 
     def numbers(self, count: int, low: float = 0.5, high: float = 3.0) -> list[float]:
-        """Several of them."""
+        """A list of numbers, spread evenly between ``low`` and ``high``."""
         return list(self.uniform(count, low=low, high=high).tolist())
 
     def decade(self, low: float, high: float) -> float:

@@ -127,12 +127,12 @@ class Unit:
 
     @property
     def covariance(self) -> Tensor:
-        """Of the inputs over the batch, biased."""
+        """The biased covariance of the inputs over the batch."""
         centred = self.x - self.x.mean(0)
         return centred.T @ centred / len(self.x)
 
     def outputs(self, w: Tensor) -> Tensor:
-        """What the unit says about each sample."""
+        """The output of the unit for each sample."""
         return self.gamma * standardize_values(self.x @ w, self.eps)
 
     def loss(self, w: Tensor) -> Tensor:
@@ -180,26 +180,26 @@ class NormalizedLayer:
         return replace(self, **changes)
 
     def scaled(self, factor: Tensor | float) -> NormalizedLayer:
-        """With the weights and bias of each unit multiplied."""
+        """The same layer with the weights and bias of each unit multiplied."""
         factor = factor * torch.ones_like(self.bias)
         return self.using(weight=factor[:, None] * self.weight, bias=factor * self.bias)
 
     def twinned(self) -> NormalizedLayer:
-        """With the first unit in place of the second too."""
+        """The same layer with a copy of the first unit in place of the second."""
         twin = torch.tensor([0, 0, *range(2, len(self.bias))])
         rows = {name: getattr(self, name)[twin] for name in ("weight", "bias", "gamma", "beta")}
         return self.using(**rows, head=self.head[:, twin])
 
     def batch(self, rows: Tensor) -> NormalizedLayer:
-        """On some of its samples."""
+        """The same layer on some of its samples."""
         return self.using(x=self.x[rows], target=self.target[rows])
 
     def normalized(self) -> Tensor:
-        """(samples, units)."""
+        """The normalized values, (samples, units)."""
         return standardize_values(self.x @ self.weight.T + self.bias, self.eps, self.dim)
 
     def outputs(self) -> Tensor:
-        """(samples, outputs)."""
+        """The outputs, (samples, outputs)."""
         return torch.tanh(self.gamma * self.normalized() + self.beta) @ self.head.T
 
     def loss(self) -> Tensor:
@@ -212,7 +212,7 @@ class NormalizedLayer:
         return list(torch.autograd.grad(self.using(**points).loss(), list(points.values())))
 
     def vary(self, flat: Tensor) -> NormalizedLayer:
-        """With weight and bias out of one vector, rows first."""
+        """The same layer with weight and bias taken from one vector, rows first."""
         weight, bias = split_vector(flat, (self.weight, self.bias))
         return self.using(weight=weight, bias=bias)
 

@@ -35,7 +35,7 @@ def batch_norm(draw: RandomDraw, channels: int) -> nn.BatchNorm1d:
 
 
 def running_statistics(module: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-    """Running mean and variance."""
+    """The running mean and variance of a BatchNorm."""
     return module.get_buffer("running_mean"), module.get_buffer("running_var")
 
 

@@ -37,7 +37,7 @@ class Equilibrium:
 
 @dataclass(frozen=True, slots=True)
 class CoupledEquilibrium(Equilibrium):
-    """As `Equilibrium`, with what each coordinate settles at.
+    """An `Equilibrium` that also says where each coordinate settles.
 
     Attributes:
         coordinates: root mean square of each w_i.
@@ -247,7 +247,7 @@ def _settled(lr: float, decay: float, kicks: float, kappa: float) -> tuple[float
 
 
 def check_settings(lr: float, decay: float, beta1: float = 0.0, **positive: float) -> None:
-    """Refuses settings without an equilibrium.
+    """Refuse settings that have no equilibrium.
 
     Args:
         lr: learning rate.

@@ -91,7 +91,7 @@ def split_gradient(w: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scale_free_gradient(w: Tensor, g: Tensor) -> Tensor:
-    """‖w‖·‖g‖.
+    """The scale-free size of the gradient, ‖w‖·‖g‖, one number a row.
 
     Holds:  invariant under w → cw, since ∇L(cw) = ∇L(w)/c; ‖g‖ alone takes any value (THEORY 9).
     Source: M. Cho & J. Lee 2017: the length of the gradient in their metric.
@@ -100,7 +100,7 @@ def scale_free_gradient(w: Tensor, g: Tensor) -> Tensor:
 
 
 def effective_lr(w: Tensor, lr: float) -> Tensor:
-    """η/‖w‖²: the rate with which SGD on w moves ŵ on the unit sphere.
+    """The effective learning rate η/‖w‖², at which SGD on w moves ŵ on the unit sphere.
 
     Holds:  for SGD without momentum, to first order in η; without ε.
     Source: T. van Laarhoven, "L2 regularization versus batch and weight normalization" 2017.

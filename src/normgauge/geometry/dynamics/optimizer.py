@@ -103,7 +103,7 @@ class SphereOptimizer(torch.optim.Optimizer):
         raise NotImplementedError(f"{type(self).__name__} does not say how it moves other parameters: define _plain.")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a stored state, as ``torch.optim.Optimizer`` does.
+        """Go on from a stored state, as ``torch.optim.Optimizer`` does.
 
         Args:
             state_dict: what ``state_dict()`` gave.

@@ -53,7 +53,7 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
 
 
 def walk(u: Tensor, v: Tensor, carried: Tensor, how: Walk = "exponential") -> tuple[Tensor, Tensor]:
-    """Leaves ``u`` with velocity ``v`` and takes the tangent vector ``carried`` along.
+    """Leave ``u`` with velocity ``v`` and carry the tangent vector ``carried`` along.
 
     exponential: u' = cos‖v‖ u + sin‖v‖ v̂, along the great circle; carried by parallel transport, which keeps lengths.
     projection:  u' = (u + v)/‖u + v‖, the direction of a straight step; carried by projection on the new tangent space.
@@ -82,7 +82,7 @@ def walk(u: Tensor, v: Tensor, carried: Tensor, how: Walk = "exponential") -> tu
 
 
 def inner(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """⟨a, b⟩_w = aᵀb/‖w‖².
+    """The inner product of two tangent vectors in this metric, ⟨a, b⟩_w = aᵀb/‖w‖².
 
     Holds:  invariant under (w, a, b) → c(w, a, b).
 
@@ -99,7 +99,7 @@ def inner(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def riemannian_gradient(w: Tensor, g: Tensor) -> Tensor:
-    """‖w‖²∇L, the gradient in this metric.
+    """The gradient in this metric, ‖w‖²∇L.
 
     Holds:  ⟨‖w‖²∇L, b⟩_w = ∇L·b for every b; it grows as c under w → cw, so a step along it turns ŵ by the same angle
             in every gauge, and its length is the scale-free gradient ‖w‖‖∇L‖.

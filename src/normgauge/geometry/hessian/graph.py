@@ -177,7 +177,7 @@ def build_graph(setting: Setting, index: int, shift: Sequence[Tensor] = (), keep
 def _gradient(
     of: Any, by: Sequence[Tensor], along: Sequence[Tensor] | None = None, **options: Any
 ) -> tuple[Tensor | None, ...]:
-    """As torch.autograd.grad; None where nothing depends on a tensor.
+    """Gradients as torch.autograd.grad gives them; None for a tensor that nothing depends on.
 
     Raises:
         InputError: when an operation has no second derivative.
@@ -210,7 +210,7 @@ def _follow_normalizers(model: nn.Module) -> list[str]:
 
 
 def as_batches(data: Any, size: int = SAMPLES) -> list[Any]:
-    """A list of batches.
+    """Data in any of the accepted forms, as a list of batches.
 
     Args:
         data: a list or loader of batches, one batch (a pair of tensors, or a mapping), or a data set of single
@@ -244,7 +244,7 @@ def is_pair(data: Any) -> bool:
 
 
 def size_of(batch: Any, index: int) -> int:
-    """How many samples a batch holds: the length of its target, else of its first tensor.
+    """The number of samples in a batch: the length of its target, else of its first tensor.
 
     Raises:
         InputError: when it holds none.

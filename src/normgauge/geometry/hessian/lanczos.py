@@ -19,7 +19,7 @@ NOTHING = 1e-10  # a new direction shorter than this share of the matrix's norm 
 
 @dataclass(frozen=True, slots=True)
 class Ritz:
-    """Approximate eigenpairs.
+    """Approximate eigenvalues and eigenvectors.
 
     Attributes:
         values: in descending order.
@@ -89,7 +89,7 @@ class LanczosBasis:
             self.vectors[j + 1] = new / self.beta
 
     def elsewhere(self) -> Tensor:
-        """A random direction outside the basis: what is left once an invariant subspace is found."""
+        """A random direction outside the basis, for when the basis spans an invariant subspace."""
         new = gaussian(self.operator, self.generator)
         for _ in range(2):
             _, new = orthogonal(self.vectors[: self.steps], new)
@@ -239,7 +239,7 @@ def _met(krylov: LanczosBasis, chosen: Sequence[int], tolerance: float) -> bool:
 
 
 def orthogonal(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """The coordinates of a vector along orthonormal rows, in float64, and what is left of it.
+    """The coordinates of a vector along orthonormal rows, in float64, and the rest of the vector.
 
     Sums over a million entries lose digits in float32: they are taken in float64, a slice at a time.
     """

@@ -134,7 +134,7 @@ def covariate_shift(
         One row a layer from the second on.
 
     Raises:
-        InputError: when neither or both of ``rate`` and ``update`` are given, or a name is none of the model's.
+        InputError: when neither or both of ``rate`` and ``update`` are given, or the model has no such parameter.
     """
     if (rate is None) == (update is None):
         raise InputError("expected either rate= or update=, and one only")

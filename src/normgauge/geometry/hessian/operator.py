@@ -41,7 +41,7 @@ class Mapped:
 
 
 def of_matrix(values: Tensor) -> Mapped:
-    """A matrix in memory."""
+    """The operator of a matrix in memory."""
     return Mapped(len(values), values.dtype, values.device, lambda vector: values @ vector)
 
 
@@ -51,7 +51,7 @@ def scaled_operator(inner: Operator, diagonal: Tensor) -> Mapped:
 
 
 def dense_matrix(operator: Operator, symmetric: bool = True) -> Tensor:
-    """Any operator as a matrix, one product a column.
+    """The matrix of an operator, one product a column.
 
     Raises:
         InputError: when it would not fit in memory.

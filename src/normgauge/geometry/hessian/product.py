@@ -51,7 +51,7 @@ class Product:
         keep: bool | None = None,
         seed: int = 0,
     ) -> None:
-        """Build the graphs.
+        """Build the graph of every batch.
 
         Args:
             model: any module.
@@ -124,7 +124,7 @@ class Product:
         return [piece.view(shape) for piece, shape in zip(vector.split(sizes), shapes, strict=True)]
 
     def block(self, names: Iterable[str]) -> Mapped:
-        """The diagonal block of some parameters, as a map of its own: only they move."""
+        """The diagonal block of some parameters, as an operator of its own."""
         chosen = tuple(names)
         size = sum(self.shapes[self.names.index(name)].numel() for name in chosen)
         return Mapped(size, self.dtype, self.device, lambda vector: self.part(vector, chosen))
@@ -134,7 +134,7 @@ class Product:
         return dict(zip(self.names, self._pieces(vector, list(self.shapes)), strict=True))
 
     def weights(self) -> Tensor:
-        """The parameters themselves, flat."""
+        """The parameters as one flat vector."""
         values = dict(self._setting.model.named_parameters())
         return torch.cat([values[name].detach().reshape(-1) for name in self.names])
 

@@ -21,7 +21,7 @@ SAMPLES = 16
 PROBES = 6
 STEPS = 40
 RATIO = 1.5  # an outlier stands at least so far above the next eigenvalue, as a ratio
-LEAST = 0.05  # and is at least this share of the largest: the gap above the null space is none
+LEAST = 0.05  # and is at least this share of the largest: the gap above the null space does not count
 SETTLED = 1e-2  # relative residual of a value that counts
 
 
@@ -162,7 +162,7 @@ def _deflated(inner: Operator, vectors: Tensor) -> Mapped:
 
 
 def exact_density(values: Sequence[float]) -> Density:
-    """The same from all eigenvalues, in descending order: nothing is estimated."""
+    """The density from all eigenvalues, in descending order, without any estimate."""
     count, gap = outliers(list(values), [])
     size = len(values)
     return Density(size, (), (), tuple(values), probes=0, steps=0, products=size, outliers=count, gap=gap)

@@ -1,4 +1,4 @@
-"""`curvature`: everything about the Hessian of a loss that a table and a page show."""
+"""`curvature`: all numbers about the Hessian of a loss, in one call."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def curvature(
     if top < 1:
         raise InputError(f"top: expected at least 1 eigenvalue, got {top}")
     begun = time.process_time()
-    stage = partial(partial, progress or _silent)  # a callback for each stage
+    stage = partial(partial, progress or (lambda stage, fraction: None))  # a callback for each stage
     data = as_batches(batches)
     product = Product(model, loss, data, objective=objective, mode=mode, dtype=dtype, keep=keep, seed=seed)
     made: dict[str, int] = {}
@@ -138,10 +138,6 @@ def curvature(
         notes=(*product.notes, *_notes(product)),
         seconds=time.process_time() - begun,
     )
-
-
-def _silent(stage: str, fraction: float) -> None:
-    """Say nothing of how far it is."""
 
 
 def _block_tops(

@@ -50,7 +50,7 @@ class Canonical:
 
 
 def canonical(model: nn.Module, batch: Any, *, output: str | None = None) -> Canonical:
-    """The same function in canonical scales, as a new model.
+    """A new model that computes the same function in canonical scales.
 
     Args:
         model: the network; untouched.
@@ -154,7 +154,7 @@ def rescaled_state(found: Analysis, state: State) -> tuple[dict[str, Tensor], li
 
 
 def row_counts(exponents: Exponents, names: tuple[str, ...]) -> Tensor:
-    """n_f: rows of weights a free scale belongs to, for those that no other weight gives back; 0 for pairs."""
+    """n_f, the number of weight rows that each free scale multiplies; 0 for a scale that another weight undoes."""
     zeros = torch.zeros(len(exponents.solution.free), dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
         values = exponents.solution.values(zeros)

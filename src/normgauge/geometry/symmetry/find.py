@@ -34,12 +34,12 @@ Progress = Callable[[str, float], None]
 
 
 def silent_progress(stage: str, fraction: float) -> None:
-    """Say nothing of how far it is."""
+    """Report no progress."""
 
 
 @dataclass(slots=True)
 class Analysis:
-    """A model lent out in float64, its graph, and what was found in it."""
+    """A model in float64 for as long as it is analysed, its graph, and the families found in it."""
 
     trial: WeightTrial
     evaluated: WeightTrial | None
@@ -72,7 +72,7 @@ def symmetries(
         The families, with their defects.
 
     Raises:
-        InputError: for a mode that is none, or a batch the model cannot run on.
+        InputError: for an unknown mode, or a batch the model cannot run on.
     """
     with analysed(model, batch, mode, output, progress or silent_progress) as found:
         return report_symmetries(found, mode, progress or silent_progress)
@@ -101,10 +101,10 @@ def analysed(
     progress: Progress = silent_progress,
     strict: bool = False,
 ) -> Iterator[Analysis]:
-    """Lend the model out, run it once and derive all families from the graph; ``strict`` as for `label_graph`.
+    """Run a float64 copy of the weights once and derive all families from the graph; ``strict`` as for `label_graph`.
 
     Raises:
-        InputError: for a mode that is none, or a batch the model cannot run on.
+        InputError: for an unknown mode, or a batch the model cannot run on.
     """
     if mode not in ("train", "eval"):
         raise InputError(f"mode: expected train or eval, got {mode!r}")
@@ -153,7 +153,7 @@ def analysed(
 
 
 def report_symmetries(found: Analysis, mode: str, progress: Progress = silent_progress) -> Symmetries:
-    """Try every family and write down what came of it."""
+    """Try every family on the model and report those that leave the output alone."""
     kept, rejected = [], []
     for number, generator in enumerate(found.generators):
         progress("try", number / len(found.generators))

@@ -73,7 +73,7 @@ class Node:
         self.inputs = [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, GraphValue)]
 
     def arg(self, position: int, default: Any = None) -> Any:
-        """The argument at ``position``."""
+        """The argument at ``position``, or ``default`` where it was not given."""
         return self.args[position] if position < len(self.args) else default
 
 
@@ -139,7 +139,7 @@ class Recorder(TorchDispatchMode):
         return False
 
     def bind(self, tensor: Tensor, contents: Tensor | None = None, **about: Any) -> GraphValue:
-        """Say that ``tensor`` now holds a new value."""
+        """Record that ``tensor`` now holds a new value."""
         value = GraphValue(
             len(self.values), tensor.shape, floating=tensor.is_floating_point(), tensor=contents, **about
         )
@@ -206,7 +206,7 @@ def key(tensor: Tensor) -> Key:
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Attention by its definition, so that its parts can be seen."""
+    """Run attention by its definition, as separate operations that can be recorded."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -27,7 +27,7 @@ class Torus:
     rows: list[list[tuple[int, float]]] = field(default_factory=list)
 
     def fresh(self, count: int) -> Tensor:
-        """``count`` new variables."""
+        """Make ``count`` new variables and return their numbers."""
         self.count += count
         return torch.arange(self.count - count, self.count)
 
@@ -54,7 +54,7 @@ class Torus:
         return first.reshape([n if d in kept else 1 for d, n in enumerate(labels.shape)]) if keepdim else first
 
     def fix(self, labels: Tensor) -> None:
-        """Set scales to 1."""
+        """Fix the scales with these labels at 1."""
         self.same(labels, torch.tensor(FIXED))
 
     def combine(self, terms: list[tuple[float, Tensor]]) -> Tensor:
@@ -258,17 +258,17 @@ class Labels:
         return len(self.uses.get(name, ())) == 1 and name not in self.base
 
     def give(self, node: Node, labels: Tensor) -> None:
-        """Label what ``node`` makes."""
+        """Set the labels of the output of ``node``."""
         self.made[node.outputs[0].index] = labels.expand(node.outputs[0].shape)
 
     def stand_in(self, node: Node, name: str, shape: torch.Size, places: Tensor) -> None:
-        """Follow what ``node`` makes as a weight of its own."""
+        """Treat the output of ``node`` as a weight with a name of its own."""
         self.graph.state[name] = GraphValue(-1 - len(self.graph.state), shape, name, "state")
         self.fixed(node)
         self.places[node.outputs[0].index] = (name, places)
 
     def refuse(self, node: Node) -> None:
-        """An operation without a statement: scale 1 for all it touches."""
+        """Fix all scales that an operation touches at 1, because nothing is known about it."""
         if any(self.graph.weighed(v) for v in node.inputs):
             self.unknown[f"{node.op} into part of a tensor" if node.mixed else node.op] = None
         self.pin(node)
@@ -281,7 +281,7 @@ class Labels:
         self.fixed(node)
 
     def fixed(self, node: Node) -> None:
-        """Scale 1 for what ``node`` makes."""
+        """Fix the scale of the outputs of ``node`` at 1."""
         for out in node.outputs:
             self.made[out.index] = torch.tensor(FIXED).expand(out.shape)
 

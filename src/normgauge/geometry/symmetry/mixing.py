@@ -44,12 +44,12 @@ class ChannelTracker:
     matrices: dict[str, Tensor] = field(default_factory=dict)
 
     def spoil(self, value: GraphValue) -> None:
-        """Channels that meet something else than a matrix."""
+        """Mark channels that something other than a matrix reads."""
         name, channel, _ = self.carried[value.index]
         self.spoiled.update((name, c) for c in torch.unique(channel).tolist() if c >= 0)
 
     def run(self) -> None:
-        """Walk the graph once."""
+        """Follow all channels through the graph, once."""
         for node in self.labels.graph.nodes:
             for value in dict.fromkeys(v for v in node.inputs if v.index in self.carried):
                 self.read(node, value)
@@ -70,7 +70,7 @@ class ChannelTracker:
             self.bias(out, own)
 
     def bias(self, value: GraphValue, bias: GraphValue | None) -> None:
-        """A bias moves with its channels."""
+        """Note a bias, which moves with its channels."""
         name = self.carried[value.index][0]
         found = self.labels.rearranged(bias)
         if found is None or found[1].ndim != 1 or found[1].shape[0] != self.matrices[name].shape[-1]:
@@ -79,7 +79,7 @@ class ChannelTracker:
             self.biases[name].append(found)
 
     def read(self, node: Node, value: GraphValue) -> None:
-        """What an operation does with the channels it reads."""
+        """Follow the channels through one operation that reads them."""
         name, channel, block = self.carried[value.index]
         active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         out = node.outputs[0]
@@ -107,7 +107,7 @@ class ChannelTracker:
             self.spoil(value)
 
     def score(self, node: Node, value: GraphValue) -> None:
-        """Queries meet keys."""
+        """Note which channels of queries and keys are multiplied with one another."""
         left, right = node.args[:2]
         if value is not right:
             return  # both sides are looked at once, with the second
@@ -120,7 +120,7 @@ class ChannelTracker:
             self.spoil(right)
 
     def end(self, node: Node, value: GraphValue) -> None:
-        """A matrix reads the channels."""
+        """Note the matrix that reads the channels."""
         name, channel, block = self.carried[value.index]
         found = weight_applied_to(self.labels, node, value)
         if node.op == "convolution":

@@ -1,4 +1,4 @@
-"""Weights that are divided by a norm: followed as weights of their own, then written back in terms of what is stored.
+"""Weights that are divided by a norm: moved like other weights, then written back into the stored parameters.
 
 Weight normalization, w = g v/‖v‖: w is moved, then written as direction and length.
 
@@ -42,7 +42,7 @@ def weight_normed(labels: Labels, node: Node) -> None:
 
 
 def with_computed(state: State, normed: Normed) -> dict[str, Tensor]:
-    """The state and every w."""
+    """The state with every weight-normalized w computed."""
     whole = dict(state)
     for name, (direction, length, dim) in normed.items():
         whole[name] = state[length] * state[direction] / torch.norm_except_dim(state[direction], 2, dim)
@@ -164,7 +164,7 @@ def spectrally_normed(labels: Labels, node: Node, estimate: Estimate) -> None:
 
 
 def with_quotients(state: State, held: Held) -> dict[str, Tensor]:
-    """The state and every W."""
+    """The state with every spectrally normalized W computed."""
     return {**state, **{name: state[v] / (state[v] * outer).sum() for name, (v, outer) in held.items()}}
 
 

@@ -82,7 +82,7 @@ class Turned(ChannelTracker):
     partner: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def read(self, node: Node, value: GraphValue) -> None:
-        """What an operation does with the channels it reads."""
+        """Follow the channels through one operation that reads them."""
         name, channel, block = self.carried[value.index]
         active = [v for v in dict.fromkeys(node.inputs) if v.index in self.carried]
         same = {self.carried[v.index][0] for v in active} == {name}

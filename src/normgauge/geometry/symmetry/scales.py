@@ -184,7 +184,7 @@ def filled(labels: Labels, node: Node) -> None:
 
 
 def multiplied(labels: Labels, node: Node) -> None:
-    """Scales multiply."""
+    """A product or quotient: its log scales add or subtract."""
     factors = ((1.0, node.args[0]), (-1.0 if node.op == "div" else 1.0, node.arg(1)))
     terms = [(sign, labels.of(v)) for sign, v in factors if isinstance(v, GraphValue) and v.floating]
     if node.kwargs.get("rounding_mode") is not None:

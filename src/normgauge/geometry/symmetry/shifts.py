@@ -71,7 +71,7 @@ class ShiftWalk:
         return self.fate
 
     def step(self, node: Node, active: list[GraphValue]) -> None:
-        """What one operation makes of the shift."""
+        """Follow the shift through one operation."""
         first = self.carried[active[0].index]
         normal = normalization(node)
         if only_moves(node):
@@ -103,7 +103,7 @@ class ShiftWalk:
             self.spoil(active)
 
     def spoil(self, active: list[GraphValue]) -> None:
-        """Say that what these values carry is seen."""
+        """Mark the shifts that these values carry as visible in the output."""
         for value in active:
             self.fate.spoil(self.carried[value.index].origin)
 
@@ -134,7 +134,7 @@ class ShiftWalk:
             self.hand_on(node, given, sign * given.factor)
 
     def take_back(self, node: Node, active: GraphValue, given: Carried) -> None:
-        """The other side of a sum has a bias of its own."""
+        """Let a bias on the other side of a sum take the shift back."""
         other, graph = other_input(node, active), self.labels.graph
         alone = other is not None and node.op == "add" and len(graph.readers(other)) == 1
         found = producer(self.labels, other) if alone else None

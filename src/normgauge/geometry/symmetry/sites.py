@@ -70,7 +70,7 @@ class Fate:
     anywhere: bool = True
 
     def spoil(self, origin: Tensor) -> None:
-        """Say that these entries are seen."""
+        """Mark these entries as visible in the output."""
         self.seen.update(torch.unique(origin).tolist())
 
 

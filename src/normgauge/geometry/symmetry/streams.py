@@ -24,7 +24,7 @@ from normgauge.geometry.symmetry.sites import product_weight, weight_applied_to
 
 @dataclass(slots=True)
 class Stream:
-    """One stream.
+    """A stream, the weights that write to it and those that read it.
 
     Attributes:
         width: its last dimension.

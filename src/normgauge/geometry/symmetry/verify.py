@@ -124,7 +124,7 @@ def random_move(generator: Generator, state: Mapping[str, Tensor], seed: int) ->
 
 
 def write_out(model: nn.Module) -> None:
-    """Let a lent-out model's recurrent layers run by their equations: a kernel writes all gates into one tensor."""
+    """Make recurrent layers run by their equations, since a fused kernel writes all gates into one tensor."""
     for module in model.modules():
         own = not isinstance(module, nn.RNNBase | nn.RNNCellBase) or "forward" in module.__dict__
         written = None if own else expansion_of(type(module))
@@ -138,7 +138,7 @@ DROPPING = {"dropout1d", "dropout2d", "dropout3d"} | {
 
 
 class Steady(TorchFunctionMode):
-    """Drops nothing, and keeps in double what turns to single on its way: rounding would hide what is looked for."""
+    """Turns dropout off, and keeps float64 where the model would cast to less: rounding would hide a defect."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -159,7 +159,7 @@ class Steady(TorchFunctionMode):
 def runner(
     model: nn.Module, call: Call, output: str | None, mode: str, frozen: set[nn.Module], notes: list[str]
 ) -> Callable[[], Tensor]:
-    """The model's output in a mode, the same every time; dropout is off, and what is said of it goes into ``notes``."""
+    """A function that returns the model's output in a mode, the same every time; remarks go into ``notes``."""
 
     def run() -> Tensor:
         for module in model.modules():

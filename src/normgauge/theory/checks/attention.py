@@ -35,7 +35,7 @@ class Head:
 
     @classmethod
     def drawn(cls, draw: RandomDraw, d: int, bias: float = 0.0) -> Head:
-        """Random weights."""
+        """A head with random weights."""
         query, key, value = (draw.normal(d, d) / math.sqrt(d) for _ in range(3))
         return cls(query, key, value, bias * draw.normal(d), bias * draw.normal(d))
 
@@ -230,7 +230,7 @@ class Block:
     activation: Map = torch.relu
 
     def middle(self, x: Tensor) -> Tensor:
-        """Behind the attention."""
+        """The tokens behind the attention."""
         return x + self.head(F.layer_norm(x, x.shape[1:], self.gains[0]))
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def ruled(
 
 
 def all_ruled(table: dict[str, Map], x: Tensor, *, exact: bool = True) -> Found:
-    """The same of several functions around one x."""
+    """`ruled` for several functions around one x."""
     for what, function in table.items():
         yield ruled(what, function, x, exact=exact)
 

@@ -1,4 +1,4 @@
-"""Checks: learning."""
+"""Checks: cells, uniform convergence, capacity, and what the slides and the summary say about learning."""
 
 from __future__ import annotations
 

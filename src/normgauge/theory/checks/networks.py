@@ -1,4 +1,4 @@
-"""Checks: networks."""
+"""Checks: Lipschitz constants of whole networks, with and without normalizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: normalizers."""
+"""Checks: slopes, ranges and statistics of single normalizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: symmetry."""
+"""Checks: changes of the weights that a normalizer hides, and gradients and metrics under them."""
 
 from __future__ import annotations
 
