@@ -16,8 +16,8 @@ from normgauge.instrument.measure import gauge
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Context, Flow, Gain, Transfer
-from normgauge.instrument.session import Options, start
-from normgauge.instrument.slopes import excused_slopes, noise_of_output
+from normgauge.instrument.session import Options, opened, start
+from normgauge.instrument.slopes import excused_slopes, noise_of_output, rounding_of_values, sample_alone
 from normgauge.instrument.trace.inputs import make_call
 from normgauge.instrument.trace.step import Step
 from tests.instrument.claimed_rules import rule_of
@@ -81,3 +81,17 @@ def test_a_slope_above_the_bound_is_cut_only_within_rounding() -> None:
     assert loud.log_refuted == pytest.approx(math.log(2)) and loud.log_lower == pytest.approx(math.log(3))
     quiet = gauge(Steep(), x, rules=REGISTRY.extended({Steep: nearly}))
     assert quiet.log_lower == quiet.log_upper and any("by rounding" in note for note in quiet.notes)
+
+
+def test_the_rounding_of_values_is_the_sum_of_their_shares() -> None:
+    """Two values of lengths 6 and 30 with 5 and 1 to go: ε (6·5 + 30·1)."""
+    x = torch.full((1, 4), 1.0, dtype=torch.float64)
+    with opened(Net(lambda x: 5 * (3 * x)), x) as session:
+        found = rounding_of_values(session.composed(Scope.parse("global")))
+    assert found == pytest.approx(torch.finfo(torch.float64).eps * (6 * 5 + 30))
+
+
+@pytest.mark.parametrize(("function", "alone"), [(lambda x: 2 * x, True), (lambda x: x / len(x), False)])
+def test_a_sample_is_asked_by_itself(function, alone: bool) -> None:
+    with opened(Net(function), batch()) as session:
+        assert sample_alone(session) == alone

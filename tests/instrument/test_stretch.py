@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
+from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
+from normgauge.instrument.session import opened
+from normgauge.instrument.stretch import reached, slacks, steepest_direction
 from normgauge.render.verdict import reading_verdict
 from tests.instrument.claimed_rules import Tenth, Triple, claimed, rule_of
 
@@ -54,3 +57,21 @@ def test_slacks_add_up_to_the_gap_of_a_chain() -> None:
     assert sum(r.log_slack or 0 for r in reading.layers) / LN10 == pytest.approx(reading.gap, abs=0.02)
     owner = reading.gap_owner()
     assert owner is not None and owner.log_slack == max(r.log_slack or 0 for r in reading.layers)
+
+
+def test_the_steepest_direction_is_the_top_singular_vector() -> None:
+    matrix = torch.diag(torch.tensor([1.0, 9.0, 2.0], dtype=torch.float64)) + 0.1
+    found = steepest_direction(lambda x: x @ matrix.T, torch.ones(1, 3, dtype=torch.float64), 1e-6)
+    top = torch.linalg.svd(matrix).Vh[0]
+    assert float(found.norm()) == pytest.approx(1.0) and abs(float(found[0] @ top)) > 0.999
+    assert steepest_direction(lambda x: 0 * x, torch.ones(1, 3, dtype=torch.float64), 1e-6).eq(0).all()
+
+
+def test_how_much_a_direction_has_grown_is_told_at_every_step() -> None:
+    model, x = nn.Sequential(Triple(), Tenth()), torch.ones(1, 4, dtype=torch.float64)
+    with opened(model, x) as session:
+        found = reached(session.retrace(x), session.retrace(x + 1e-3))
+        bound = session.bounds(session.composed(Scope.parse("global")))[1]
+        slack = slacks(bound, session.trace, session.retrace(x), session.retrace(x + 1e-3))
+    assert [math.exp(log) for log in found.values()] == pytest.approx([3.0, 0.3])
+    assert list(slack.values()) == pytest.approx([0.0, 0.0], abs=1e-6)

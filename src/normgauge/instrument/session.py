@@ -35,8 +35,9 @@ from normgauge.instrument.trace.inputs import (
     map_tensors,
     pick_output,
 )
+from normgauge.instrument.trace.precision import default_eps
 from normgauge.instrument.trace.step import Step
-from normgauge.instrument.trace.untouched import cast_tree, default_eps
+from normgauge.instrument.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 import normgauge as ng
 from normgauge.instrument.session import opened
+from normgauge.instrument.trace.again import elsewhere, same_but_for_precision, tensors_alike
 from tests.instrument.trace.nets import Net, batch, linear, sound
 
 
@@ -189,3 +190,35 @@ def test_buffers_of_any_kind_do_not_stop_a_measurement(make: Callable[[Tensor], 
     model, buffer = Net(lambda x: 3 * x), make(torch.eye(4))
     model.register_buffer("odd", buffer)
     assert ng.gauge(model, batch().float(), search=False).log_upper == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "alike"),
+    [
+        (torch.ones(2), torch.ones(3), False),
+        (torch.ones(2), torch.ones(2, dtype=torch.float64), False),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
+        (torch.tensor([1.0, 1e4]), torch.tensor([1.5, 1e4]), True),  # as parts of the largest entry
+        (torch.tensor([1.0, 1e4]), torch.tensor([1.0, 1.1e4]), False),
+        (torch.tensor([math.nan, math.inf]), torch.tensor([math.nan, math.inf]), True),
+        (torch.tensor([math.inf]), torch.tensor([-math.inf]), False),
+        (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), False),
+    ],
+)
+def test_tensors_are_alike_up_to_the_rounding_of_their_precision(a: Tensor, b: Tensor, alike: bool) -> None:
+    assert tensors_alike(a, b) == alike
+
+
+def test_elsewhere_is_near_and_far_and_the_same_each_time() -> None:
+    x = batch()
+    near, far = elsewhere(x)
+    assert 0 < float((near - x).norm()) < 1e-2 * float(x.norm())
+    assert torch.equal(far[1], near[1]) and ((far - x)[::2].norm(dim=1) > 0.5 * x[::2].norm(dim=1)).all()
+    assert torch.equal(elsewhere(x)[1], far)
+
+
+def test_an_output_that_overflows_in_its_own_precision_may_be_finite_in_the_copy() -> None:
+    own = torch.tensor([1.0, math.inf])
+    assert same_but_for_precision(own, torch.tensor([1.0, 1e40], dtype=torch.float64))
+    assert not same_but_for_precision(own, torch.tensor([1.1, 1e40], dtype=torch.float64))
+    assert not same_but_for_precision(torch.ones(2), torch.tensor([1.0, math.inf], dtype=torch.float64))

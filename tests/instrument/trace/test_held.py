@@ -11,8 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 import normgauge as ng
+from normgauge.instrument.trace.held import Held, fresh_copy, memory_place
 from tests.instrument.trace.nets import Net, batch, linear, slope, sound
 
 
@@ -168,3 +170,30 @@ def test_what_changes_a_layer_is_seen(name: str) -> None:
         reading = ng.gauge(model, at if scope == "point" else batch(), scope=scope, search=False)
         assert sound(reading, slope(model, at, along, 1e-9 if name == "eps" else 1e-6))
     assert str(reading.evidence) == ("unknown" if name == "weight subclass" else "proved")  # measured, not refused
+
+
+def test_an_alias_becomes_a_copy_just_before_its_memory_is_overwritten() -> None:
+    held, tensor = Held(), torch.arange(4.0)
+    alias = held.hold(tensor)
+    assert held.hold(tensor) is alias and memory_place(alias) == memory_place(tensor)
+    held.before_write(memory_place(tensor))
+    tensor.zero_()
+    assert alias.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert held.hold(tensor).tolist() == [0.0] * 4
+
+
+def test_a_tensor_that_moved_to_other_memory_is_held_anew() -> None:
+    held, tensor = Held(), torch.ones(3)
+    first = held.hold(tensor)
+    tensor.data = torch.full((3,), 2.0)
+    assert held.hold(tensor).tolist() == [2.0] * 3 and first.tolist() == [1.0] * 3
+
+
+def test_a_held_layer_has_its_weights_and_no_hooks() -> None:
+    layer = parametrizations.weight_norm(nn.Linear(3, 2))
+    layer.register_forward_hook(lambda *given: None)
+    kept = Held().layer(layer, nn.Linear)
+    assert type(kept) is nn.Linear and torch.equal(kept.weight, layer.weight) and not kept._forward_hooks
+    fresh = fresh_copy(kept)
+    fresh.weight.zero_()
+    assert float(kept.weight.abs().sum()) > 0

@@ -12,6 +12,14 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.core.errors import InputError
 from normgauge.instrument.measure import gauge
+from normgauge.instrument.trace.inputs import (
+    argument_name,
+    choose,
+    map_tensors,
+    named_tensors,
+    pick_output,
+    positional_limit,
+)
 from tests.instrument.trace.nets import Lambda, Net, batch
 
 
@@ -65,3 +73,33 @@ def test_no_path_and_no_tensor_are_errors() -> None:
         gauge(Lambda(lambda m, x: m.a.weight * 1.0), batch())
     with pytest.raises(InputError, match="str"):
         gauge(Lambda(lambda m, x: "nothing"), batch())
+
+
+def test_every_tensor_has_a_path_and_can_be_exchanged_there() -> None:
+    tree = {"a": (torch.ones(1), [torch.ones(2)]), "b": Pair(torch.ones(3), 2.0), "c": None}
+    assert {name: len(tensor) for name, tensor in named_tensors(tree)} == {"a.0": 1, "a.1.0": 2, "b.x": 3}
+    twin = map_tensors(lambda t: 5 * t, tree)
+    assert [float(t[0]) for _, t in named_tensors(twin)] == [5.0] * 3 and isinstance(twin["b"], Pair)
+    assert [float(t[0]) for _, t in named_tensors(tree)] == [1.0] * 3 and twin["b"].scale == 2.0
+
+
+def test_the_measured_input_is_the_one_named_or_the_first_of_floats() -> None:
+    tensors = {"0.0": torch.tensor([1]), "0.1": torch.ones(2), "1.mask": torch.ones(3)}
+    assert choose(tensors, None) == "0.1" and choose(tensors, "mask") == "1.mask" and choose(tensors, "input") == "0.0"
+    assert [argument_name(name) for name in ("0.0", "0.1", "1.mask", "0")] == ["input", "input 1", "mask", "input"]
+    with pytest.raises(InputError, match="expected one of input, input 1, mask, got 'y'"):
+        choose(tensors, "y")
+
+
+def test_positional_arguments_are_counted() -> None:
+    assert positional_limit(nn.Linear(2, 2)) == 1 and positional_limit(Lambda(lambda m, x: x)) is None
+    assert positional_limit(nn.Bilinear(2, 2, 2)) == 2
+
+
+def test_the_output_is_the_logits_or_the_first_float() -> None:
+    given = {"index": torch.tensor([1]), "hidden": torch.ones(1), "logits": torch.ones(2)}
+    found, notes = pick_output(given)
+    assert found is given["logits"] and notes == ["measured output: logits; not measured: hidden"]
+    assert pick_output((torch.tensor([1]), torch.ones(2)))[1] == []
+    with pytest.raises(InputError, match=r"the model returned a tuple of int, str"):
+        pick_output((3, "a"))

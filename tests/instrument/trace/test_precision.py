@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.instrument.measure import gauge
+from normgauge.instrument.trace.precision import OwnEps, Precision, Widened, default_eps
 from tests.instrument.trace.nets import Lambda, Net, batch
 
 
@@ -81,3 +82,41 @@ def test_constants_of_another_precision_are_widened() -> None:
     model = Lambda(lambda m, x: x @ constant + torch.ones(4) @ torch.eye(4, dtype=torch.float32))
     reading = gauge(model.float(), batch().float(), scope="point")
     assert str(reading.evidence) == "proved" and reading.log_lower <= reading.log_upper + 1e-6
+
+
+def test_the_epsilon_of_a_precision_is_that_torch_takes() -> None:
+    """Read off torch itself: rms_norm of a zero with a gain of one and a tiny entry."""
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        x = torch.full((1, 4), 1e-3, dtype=dtype)
+        found = torch.nn.functional.rms_norm(x, (4,))
+        given = torch.nn.functional.rms_norm(x, (4,), eps=default_eps(dtype))
+        assert torch.equal(found, given) and default_eps(dtype) >= 2.2e-16
+
+
+def test_an_open_epsilon_is_filled_in_and_a_given_one_kept() -> None:
+    x = torch.full((1, 4), 1e-5, dtype=torch.float64)
+    with OwnEps(torch.float32):
+        opened, given = nn.RMSNorm(4).double()(x), nn.RMSNorm(4, eps=1e-2).double()(x)
+    for found, eps in ((opened, torch.finfo(torch.float32).eps), (given, 1e-2)):
+        assert torch.allclose(found, x / (x.square().mean() + eps).sqrt())
+
+
+def test_a_widened_program_sees_its_own_precision_and_keeps_its_digits() -> None:
+    x = torch.tensor([1.0 + 1e-12], dtype=torch.float64)
+    with Widened(torch.float32):
+        assert x.dtype == torch.float32
+        same, copied, made = x.float(), x.half(), torch.ones(1, dtype=torch.float32)
+        mixed = x @ torch.ones(1, dtype=torch.float16)
+    assert same is x and copied is not x and torch.equal(copied, x)
+    assert made.dtype == torch.float64 and mixed.dtype == torch.float64 and float(mixed) == float(x)
+
+
+def test_what_a_program_does_about_precision_is_noted() -> None:
+    x = torch.ones(2, 4)
+    for function, asked in ((lambda: x.tanh(), False), (lambda: x.half(), True), (lambda: x.dtype, True)):
+        with Precision() as seen:
+            function()
+        assert seen.asked == asked and seen.eps == set()
+    with Precision() as seen:
+        nn.RMSNorm(4)(x)
+    assert seen.eps == {torch.float32}

@@ -18,6 +18,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from normgauge.core.errors import InputError
 from normgauge.instrument.measure import gauge, readings
+from normgauge.instrument.trace.untouched import Copies, bring_back, drawn_outside_torch, random_states, unwrap
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 
@@ -271,3 +272,32 @@ def test_wrapped_models_are_unwrapped() -> None:
     assert len(values) == 1
     inside = nn.Sequential(torch.compile(model, backend="eager"), nn.Tanh())
     assert not gauge(inside, x, search=False).unknown
+
+
+def test_copies_share_memory_where_the_originals_did() -> None:
+    whole = torch.arange(6.0)
+    parts, alone = (whole[:3], whole[2:], nn.Parameter(whole.view(2, 3))), torch.ones(2)
+    copies = Copies(torch.float64, None)
+    copies.meet([*parts, alone])
+    made = [copies.of(part) for part in (*parts, alone)]
+    assert [copy.dtype for copy in made] == [torch.float64] * 4 and copies.of(parts[0]) is made[0]
+    assert isinstance(made[2], nn.Parameter) and made[2].shape == (2, 3)
+    made[0][2] = 9.0
+    assert made[1][0] == made[2][0, 2] == 9.0 and whole[2] == 2.0
+    assert all(torch.equal(copy[-1:], part[-1:].double()) for copy, part in zip(made[1:2], parts[1:2], strict=True))
+
+
+def test_states_of_chance_come_back() -> None:
+    before = random_states()
+    assert not drawn_outside_torch(before)
+    drawn = torch.rand(3), random.random(), np.random.rand()
+    assert drawn_outside_torch(before)
+    bring_back(before)
+    assert not drawn_outside_torch(before)
+    again = torch.rand(3), random.random(), np.random.rand()
+    assert torch.equal(drawn[0], again[0]) and drawn[1:] == again[1:]
+
+
+def test_only_a_module_can_be_unwrapped() -> None:
+    with pytest.raises(InputError, match=r"model: expected a torch\.nn\.Module, got int"):
+        unwrap(3)  # type: ignore[arg-type]

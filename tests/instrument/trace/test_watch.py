@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import normgauge as ng
+from normgauge.instrument.trace.held import memory_place
+from normgauge.instrument.trace.watch import OperatorWatch
 from tests.instrument.trace.nets import Net, batch
 
 READS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -101,3 +103,25 @@ def test_a_path_that_depends_on_chance_is_said(draw: Callable[[], Any]) -> None:
         assert reading.path_dependent and reading.log_upper == math.inf
         point = ng.gauge(model, batch(), scope="point", search=False)
         assert str(point.evidence) == "proved" and any("random numbers" in note for note in point.notes)
+
+
+def test_what_depends_on_the_input_is_followed_through_memory() -> None:
+    written: list[int] = []
+    x, other = torch.ones(3), torch.ones(3)
+    watch = OperatorWatch(written.append)
+    watch.tainted.add(memory_place(x))
+    with watch:
+        made, clean = x * 2, other * 2
+        other.add_(x)
+    assert memory_place(made) in watch.tainted and memory_place(clean) not in watch.tainted
+    assert memory_place(other) in watch.tainted and written == [memory_place(other)] == list(watch.written)
+    assert not watch.draws and watch.reads == []
+
+
+def test_a_number_a_shape_and_chance_are_seen() -> None:
+    x = torch.ones(3)
+    watch = OperatorWatch(lambda storage: None)
+    watch.tainted.add(memory_place(x))
+    with watch:
+        x.sum().item(), x[x > 0], torch.rand(2)
+    assert watch.reads == ["_local_scalar_dense", "index"] and watch.draws

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.instrument.trace.precision import default_eps
 from normgauge.instrument.trace.step import Step, Trace, Value
-from normgauge.instrument.trace.untouched import default_eps
 
 Arguments = tuple[str, ...]
 IsMap = Callable[[Step], bool]

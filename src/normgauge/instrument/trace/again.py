@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_map
 from normgauge.core.rounding import TINY
 from normgauge.instrument.trace.held import fresh_copy
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
-from normgauge.instrument.trace.precision import Precision, imitate_precision
+from normgauge.instrument.trace.precision import Precision, default_eps, imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
-from normgauge.instrument.trace.untouched import cast_tree, default_eps, untouched
+from normgauge.instrument.trace.untouched import cast_tree, untouched
 
 CAST = {torch.float64: 5e-2, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.3}
 """What a model's own output may differ from that of its copy in float64, as a part of the output's length.

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from normgauge.instrument.trace.inputs import map_tensors
 from normgauge.instrument.trace.step import tensors_in
-from normgauge.instrument.trace.untouched import without_eps
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 CASTS = {
@@ -21,6 +21,31 @@ CASTS = {
 
 
 DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
+RMS_NORMS = (F.rms_norm, torch.rms_norm)
+
+
+def default_eps(dtype: torch.dtype) -> float:
+    """What an RMSNorm without an ε adds to the mean square of a tensor of ``dtype``: halves are squared in float32."""
+    return torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+
+
+def without_eps(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a call is an RMSNorm that leaves its ε open."""
+    return func in RMS_NORMS and (args[3] if len(args) > 3 else kwargs.get("eps")) is None
+
+
+class OwnEps(TorchFunctionMode):
+    """Gives an RMSNorm without an ε the one of the model's own precision, not of the copy's."""
+
+    def __init__(self, own: torch.dtype) -> None:
+        super().__init__()
+        self.eps = default_eps(own)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if without_eps(func, args, kwargs):
+            args, kwargs = args[:3], {**kwargs, "eps": self.eps}
+        return func(*args, **kwargs)
 
 
 class Precision(TorchFunctionMode):

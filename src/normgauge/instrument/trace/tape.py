@@ -15,17 +15,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from normgauge.instrument.trace.held import Held, memory_geometry, memory_place, own_tensors, strided
-from normgauge.instrument.trace.precision import CASTS, FLOATS, imitate_precision
+from normgauge.instrument.trace.precision import CASTS, FLOATS, default_eps, imitate_precision, without_eps
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
 from normgauge.instrument.trace.untouched import (
     PLAIN_TENSORS,
     bring_back,
-    default_eps,
     drawn_outside_torch,
     own_operations,
     random_states,
     reachable_objects,
-    without_eps,
 )
 from normgauge.instrument.trace.watch import OperatorWatch
 

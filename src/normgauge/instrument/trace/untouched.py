@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.overrides import TorchFunctionMode
 
 from normgauge.core.errors import InputError
 from normgauge.instrument.trace.held import memory_geometry, memory_place, strided
 from normgauge.instrument.trace.inputs import map_tensors
+from normgauge.instrument.trace.precision import OwnEps
 
 DEEPEST = 2  # plain objects on the way to something the model hides; a trainer's own world is not the model's
 PLAIN_DATA = (str, bytes, int, float, complex, type(None), Tensor, type, types.ModuleType)
@@ -56,33 +55,6 @@ def compiled_inside(module: Any) -> nn.Module:
     while is_compiled(module):
         module = module._orig_mod
     return module
-
-
-RMS_NORMS = (F.rms_norm, torch.rms_norm)
-
-
-def default_eps(dtype: torch.dtype) -> float:
-    """What an RMSNorm without an ε adds to the mean square of a tensor of ``dtype``: halves are squared in float32."""
-    return torch.finfo(torch.promote_types(dtype, torch.float32)).eps
-
-
-def without_eps(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a call is an RMSNorm that leaves its ε open."""
-    return func in RMS_NORMS and (args[3] if len(args) > 3 else kwargs.get("eps")) is None
-
-
-class OwnEps(TorchFunctionMode):
-    """Gives an RMSNorm without an ε the one of the model's own precision, not of the copy's."""
-
-    def __init__(self, own: torch.dtype) -> None:
-        super().__init__()
-        self.eps = default_eps(own)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if without_eps(func, args, kwargs):
-            args, kwargs = args[:3], {**kwargs, "eps": self.eps}
-        return func(*args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)
