@@ -1,4 +1,3 @@
-import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import normgauge as ng
-from normgauge.core.certificate import Certificate, Consumed, Row, RowKind, promised_row
+from normgauge.core.certificate import Certificate, Row, RowKind
 from normgauge.core.errors import InputError
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split
@@ -235,24 +234,6 @@ def test_one_number_and_bad_inputs_are_named() -> None:
     arrays = bad.numpy(), digits("train").labels.numpy()
     with pytest.raises(InputError, match="1 of 1442"):
         ng.certify(plain(), arrays)
-
-
-def test_promised_is_the_only_door() -> None:
-    row = Row("k", "n", "f", RowKind.SCORE, value=0.3, terms=(("a", 0.1), ("b", 0.2)), consumed=(Consumed.WEIGHTS,))
-    with pytest.raises(InputError, match="what it rests on"):
-        promised_row(row)
-    row = dataclasses.replace(row, condition="c")
-    assert promised_row(row).kind is RowKind.BOUND
-    empty = promised_row(row, value=1.0)
-    assert empty.kind is RowKind.VACUOUS and empty.reason.endswith("largest term: b")
-    assert promised_row(row, value=math.nan).value == math.inf
-    assert promised_row(row, value=3.0, limit=5.0).kind is RowKind.BOUND
-    with pytest.raises(InputError, match="vacuous"):
-        Row("k", "n", "f", RowKind.BOUND, value=1.5, condition="c")
-    with pytest.raises(InputError, match="says why"):
-        Row("k", "n", "f", RowKind.NOT_APPLICABLE)
-    with pytest.raises(InputError, match="has a value"):
-        Row("k", "n", "f", RowKind.SCORE)
 
 
 def test_choosing_among_several_networks_is_paid_for() -> None:

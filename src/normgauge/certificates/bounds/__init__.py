@@ -1,1 +1,1 @@
-"""The formulas, one file a paper: plain numbers in and out, every constant written."""
+"""The formulas: plain numbers in and out, every constant written; a file is a paper, or an idea several share."""

@@ -138,13 +138,14 @@ def _add(walk: ChainWalk, step: Step) -> None:
     target: Any = type(step.module) if step.module is not None else step.target
     data = step.inputs[0].tensor
     form = of_step(step, data.dtype)
+    reshapes = target in SHAPES and step.outputs[0].tensor.shape[0] == data.shape[0]  # no number leaves its sample
     if target in (nn.Linear, F.linear):
         walk.maps.append(_linear(step, data))
     elif target in CONVS:
         walk.maps.append(_conv(step, data))
     elif form is not None and form.by_channel:
         _normalize(walk, step, form)
-    elif _activates(step, target) or _reshapes(step, target) or _short_pool(step, target):
+    elif _activates(step, target) or reshapes or _short_pool(step, target):
         if target in MAX_POOLS:
             _compared(walk, step)
         walk.maps.append(step)
@@ -166,11 +167,6 @@ def _activates(step: Step, target: Any) -> bool:
     if target not in LEAKY:
         return target in RELUS
     return 0.0 <= float(step.option(1, "negative_slope", 0.01)) <= 1.0
-
-
-def _reshapes(step: Step, target: Any) -> bool:
-    """Whether it gives each sample another shape; one that moves numbers between samples is refused."""
-    return target in SHAPES and step.outputs[0].tensor.shape[0] == step.inputs[0].tensor.shape[0]
 
 
 def _linear(step: Step, data: Tensor) -> Affine:

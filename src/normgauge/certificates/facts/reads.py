@@ -16,7 +16,6 @@ from normgauge.core.errors import InputError
 from normgauge.render.numbers import shortened_names
 
 NUMBERS = 64  # tensors that hold one number each: more may spell something out
-MOST_NAMED = 3
 
 
 class Reads(TorchDispatchMode):
@@ -135,7 +134,8 @@ def unpaid_reads(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_
             numbers += 1
             continue
         name = next((name for one, name in names if one.holds(region)), "a nameless tensor")
-        said.setdefault(name, f"{name} ({_kind(tensor)})")
+        kind, sizes = str(tensor.dtype).removeprefix("torch."), "×".join(map(str, tensor.shape))
+        said.setdefault(name, f"{name} ({kind}, {sizes})")
     more = [f"the packed weights of {op}" for op in dict.fromkeys(reads.opaque)]
     more += [f"{numbers} single numbers"] if numbers > NUMBERS else []
     return [*said.values(), *more]
@@ -150,7 +150,7 @@ def refuse_unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data
     left = unpaid_reads(model, inputs.clone().to(device_of(model)), paid, data_free)
     if left:
         raise InputError(
-            f"the prediction depends on {shortened_names(left, MOST_NAMED)}, which may know D and is not paid for: "
+            f"the prediction depends on {shortened_names(left, 3)}, which may know D and is not paid for: "
             "make it a parameter or a float buffer, or name it in data_free= if it was fixed without D"
         )
 
@@ -201,7 +201,3 @@ def _inside(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 def lies_under(name: str, of: str) -> bool:
     """Whether a name is this one or lies under it."""
     return name == of or name.startswith(of + ".")
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}, {'×'.join(map(str, tensor.shape)) or 'one number'}"

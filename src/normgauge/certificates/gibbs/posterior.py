@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 DECADE = 10  # steps a factor of ten: a rescaling by ten moves the best step and nothing else
-STEPS = range(-6 * DECADE, 6 * DECADE + 1)
-GRID = tuple(10.0 ** (j / DECADE) for j in STEPS)  # widths a prior may have, fixed in advance
+GRID = tuple(
+    10.0 ** (j / DECADE) for j in range(-6 * DECADE, 6 * DECADE + 1)
+)  # widths a prior may have, fixed in advance
 SMALLEST = GRID[0]
 OUTWARD = 1 + 1e-9  # sums of up to 10^8 terms in float64 are far closer than this
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from normgauge.certificates.bounds import campi2023, littlestone1986
+from normgauge.certificates.bounds.compression import pick_to_learn_bound, sample_compression_bound
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import FEW, samples_needed
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import CORESET, TRAIN, joined_conditions
-from normgauge.certificates.conditions import PICKED as RECIPE
+from normgauge.certificates.conditions import CORESET, PICKED, TRAIN, joined_conditions
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 
@@ -28,7 +27,7 @@ SAMPLE = Row(
     source="Littlestone & Warmuth 1986; Laviolette, Marchand & Shah 2005",
     formula="R ≤ Bin⁻¹(k, m−|i|, δ·(6/π²)(|i|+1)⁻²/C(m,|i|)),  k errors on the m−|i| samples it was not trained on",
 )
-PICKED = dataclasses.replace(
+PICK_TO_LEARN = dataclasses.replace(
     SAMPLE,
     key="compression.pick_to_learn",
     name="Pick-to-learn",
@@ -67,22 +66,22 @@ def _sample(case: Case, wrong: Tensor, kept: Tensor | None) -> Row:
     errors = int((~torch.isin(wrong, kept)).sum())
     return _promised(
         SAMPLE,
-        lambda m: littlestone1986.sample_compression_bound(-(-errors * m // case.m), m, len(kept), case.delta),
+        lambda m: sample_compression_bound(-(-errors * m // case.m), m, len(kept), case.delta),
         case,
     )
 
 
 def _picked(case: Case, wrong: Tensor, kept: Tensor | None, picked: int | None) -> Row:
     if picked is None:
-        return PICKED
+        return PICK_TO_LEARN
     if isinstance(picked, bool) or not isinstance(picked, int) or not 0 <= picked <= case.m:
-        return dataclasses.replace(PICKED, reason=f"expected picked= between 0 and {case.m}, got {picked!r}")
+        return dataclasses.replace(PICK_TO_LEARN, reason=f"expected picked= between 0 and {case.m}, got {picked!r}")
     inside = torch.isin(wrong, kept) if kept is not None and len(kept) == picked else torch.zeros_like(wrong).bool()
     left = int((~inside).sum())
     if left:
         reason = f"pick-to-learn ends when no sample is left that is wrong, and {left} of D are; go on picking"
-        return dataclasses.replace(PICKED, reason=reason)
-    return _promised(PICKED, lambda m: campi2023.pick_to_learn_bound(picked, m, case.delta), case)
+        return dataclasses.replace(PICK_TO_LEARN, reason=reason)
+    return _promised(PICK_TO_LEARN, lambda m: pick_to_learn_bound(picked, m, case.delta), case)
 
 
 def _places(coreset: Sequence[int] | Tensor) -> Tensor:
@@ -112,6 +111,6 @@ def _promised(template: Row, at: Callable[[int], Parts], case: Case) -> Row:
         value=parts.value,
         terms=parts.terms,
         confidence=1 - case.delta,
-        condition=joined_conditions(TRAIN, CORESET if template is SAMPLE else RECIPE),
+        condition=joined_conditions(TRAIN, CORESET if template is SAMPLE else PICKED),
         needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )

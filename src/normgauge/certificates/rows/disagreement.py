@@ -13,14 +13,13 @@ from normgauge.certificates.bounds.holdout import clopper_pearson, disagreement
 from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.bounds.roots import FEW, samples_needed
 from normgauge.certificates.case import Case
-from normgauge.certificates.conditions import CODE, FREE, TRAIN, UNLABELED, joined_conditions
-from normgauge.certificates.conditions import SURROGATE as SEPARATE
+from normgauge.certificates.conditions import CODE, FREE, SURROGATE, TRAIN, UNLABELED, joined_conditions
 from normgauge.certificates.facts.sample import DataSample, model_outputs
 from normgauge.certificates.surrogate import Half, train_half
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 from normgauge.core.errors import InputError
 
-SURROGATE = Row(
+DISAGREEMENT = Row(
     key="disagreement.surrogate",
     name="Disagreement with a certified surrogate",
     family="disagreement",
@@ -52,28 +51,28 @@ def disagreement_rows(
     try:
         yield _row(case, surrogate, prepared or partial(train_half, case))
     except InputError as error:
-        yield dataclasses.replace(SURROGATE, reason=f"{error}; or give surrogate=(network, sample it never saw)")
+        yield dataclasses.replace(DISAGREEMENT, reason=f"{error}; or give surrogate=(network, sample it never saw)")
 
 
 def _row(case: Case, surrogate: tuple[nn.Module, DataSample] | None, prepared: Callable[[], Half]) -> Row:
     fresh = case.unseen
     if fresh is None:
-        return SURROGATE
+        return DISAGREEMENT
     other = prepared() if surrogate is None else Half(*surrogate)
     mistakes = int((model_outputs(other.model, other.unseen).argmax(1) != other.unseen.truth).sum())
     apart = int((model_outputs(other.model, fresh).argmax(1) != case.answers(fresh).argmax(1)).sum())
     at = partial(_at, case, (mistakes, len(other.unseen)), (apart, len(fresh)))
     parts, learnt = at(case.m), (CODE, FREE if case.data_free else "")
     return promised_row(
-        SURROGATE,
+        DISAGREEMENT,
         reason="",
         value=parts.value,
         confidence=1 - case.delta,
-        consumed=SURROGATE.consumed if surrogate is None else (Consumed.SURROGATE_LABELS, Consumed.UNLABELED),
+        consumed=DISAGREEMENT.consumed if surrogate is None else (Consumed.SURROGATE_LABELS, Consumed.UNLABELED),
         terms=parts.terms,
         condition=joined_conditions(TRAIN, UNLABELED, *learnt)
         if surrogate is None
-        else joined_conditions(SEPARATE, UNLABELED),
+        else joined_conditions(SURROGATE, UNLABELED),
         needed=None if parts.value < 1 else samples_needed(lambda m: at(m).value, case.m, 1.0, FEW),
     )
 

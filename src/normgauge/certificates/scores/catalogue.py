@@ -45,10 +45,6 @@ def _total(name: str, values: list[float]) -> dict[str, float]:
     return {name: math.fsum(values)}
 
 
-def _count(ground: Ground) -> dict[str, float]:
-    return {"parameters": float(sum(p.numel() for p in ground.case.model.parameters()))}
-
-
 def _and_over_margin(
     key: str, name: str, formula: str, squares: Callable[[Ground], list[float]]
 ) -> tuple[Score, Score]:
@@ -91,7 +87,7 @@ SCORES = (
         "parameters",
         "number of parameters",
         "root",
-        _count,
+        lambda g: {"parameters": float(sum(p.numel() for p in g.case.model.parameters()))},
     ),
     Score("l2", "norm of the weights", "‖w‖", "root", lambda g: {"‖w‖": math.sqrt(math.fsum(g.frobenius))}),
     Score(

@@ -26,7 +26,6 @@ class Search:
 
     halvings: int = 15
     draws: int = 10
-    seed: int = 0
 
 
 def score_noise(
@@ -60,7 +59,7 @@ def score_noise(
     floor = _accuracy(twin, inputs, labels) - DROP
 
     def bears(sigma: float) -> bool:
-        rates = [_disturbed(twin, base, sigma, aware, how.seed + k, inputs, labels) for k in range(how.draws)]
+        rates = [_disturbed(twin, base, sigma, aware, k, inputs, labels) for k in range(how.draws)]
         return math.fsum(rates) / len(rates) >= floor
 
     low, high = _bracket(bears)

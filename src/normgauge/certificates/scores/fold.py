@@ -13,8 +13,7 @@ from torch.nn.utils import parametrize
 from normgauge.certificates.facts.sample import device_of
 from normgauge.instrument.rules.normalizer import Normalizer, fed_normalizers
 from normgauge.instrument.rules.tried import of_module
-from normgauge.instrument.session import Options
-from normgauge.instrument.session import trace_call as recorded
+from normgauge.instrument.session import Options, trace_call
 from normgauge.instrument.trace.step import Trace
 from normgauge.instrument.trace.untouched import unwrap
 
@@ -64,7 +63,7 @@ def model_trace(model: nn.Module, inputs: Tensor) -> Trace:
     """The steps of the model on this batch."""
     x = inputs.detach().clone().to(device_of(model))
     with torch.no_grad():
-        return recorded(model, (x,), {}, x, Options(), x.dtype)
+        return trace_call(model, (x,), {}, x, Options(), x.dtype)
 
 
 def _pairs(model: nn.Module, trace: Trace) -> Iterator[tuple[nn.Module, str, Normalizer]]:
