@@ -121,7 +121,8 @@ class Team:
                 said = [("", str(writer.path), writer.resumed_from, writer.elapsed)]
             except StoreError as failed:
                 error, said = failed, [(str(failed), "", None, 0.0)]
-        dist.broadcast_object_list(said, src=self._source(), group=self._group)
+        source = dist.get_global_rank(self._group, 0) if self._group is not dist.group.WORLD else 0
+        dist.broadcast_object_list(said, src=source, group=self._group)
         trouble, path, resumed_from, elapsed = said[0]
         if trouble:
             raise error or StoreError(trouble)
@@ -217,9 +218,6 @@ class Team:
         sheet.losses = {step: sheet.losses[step] for step, count in told.given.items() if count}
         mend(sheet, layers)
         return [rank for rank, count in told.failures.items() if count > 0]
-
-    def _source(self) -> int:
-        return dist.get_global_rank(self._group, 0) if self._group is not dist.group.WORLD else 0
 
 
 def _group(model: nn.Module, sharded: bool, distributed: bool | None) -> Any:

@@ -154,13 +154,13 @@ class Pending:
     begun: Any
 
     def ready(self, wait: bool) -> bool:
-        """Whether the numbers have come; never waits unless it is told to."""
+        """Whether the numbers have arrived; waits for them only where asked to."""
         if wait and self.event is not None:
             self.event.synchronize()
         return self.event is None or bool(self.event.query())
 
     def deliver(self) -> None:
-        """Fill the sheet in and hand it on, with the seconds the device took."""
+        """Fill in the sheet and pass it on, with the seconds the device took."""
         for (part, key), value in zip(self.sheet.cells, self.buffer.tolist(), strict=True):
             part[key] = value
         timed = self.event is not None and self.begun is not None

@@ -1,4 +1,4 @@
-"""The watch kept over a run's numbers: which of them deserve an alarm."""
+"""Decides which numbers of a run deserve an alarm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AlarmWatch:
         self._cause_at = -QUIET
 
     def observe(self, seen: Seen) -> list[Alarm]:
-        """The new alarms of one reading."""
+        """Take in one reading; returns the alarms that are new."""
         self._readings += 1
         causes, last, symptoms = ([alarm for sign in kind for alarm in sign.look(seen)] for kind in self._signs)
         new = self._new(causes)
@@ -53,7 +53,7 @@ class AlarmWatch:
         return new
 
     def _new(self, alarms: Iterable[Alarm]) -> list[Alarm]:
-        """Those not shown lately; all of them are noted as shown."""
+        """The alarms that were not shown lately; all are noted as shown."""
         new = []
         for alarm in alarms:
             key = (alarm.alarm, alarm.layer)

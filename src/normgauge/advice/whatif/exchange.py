@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -94,15 +95,9 @@ def append_normalizer(layer: nn.Module, norm: nn.Module) -> None:
     key = next(k for k in ("norm", *(f"norm{i}" for i in range(2, 99))) if k not in layer._modules)
     layer._modules[key] = norm.train(layer.training)
     if not (isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward):
-        layer.register_forward_hook(Behind(key))  # a Sequential runs its last child anyway
+        layer.register_forward_hook(partial(_through_child, key=key))  # a Sequential runs its last child anyway
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """A forward hook that sends a layer's output through its own child."""
-
-    key: str
-
-    def __call__(self, layer: nn.Module, given: Any, out: Tensor) -> Any:
-        """The normalized output."""
-        return layer._modules[self.key](out)  # type: ignore[misc]
+def _through_child(layer: nn.Module, given: Any, out: Tensor, key: str) -> Any:
+    """A forward hook, once ``key`` is fixed, that sends a layer's output through its own child."""
+    return layer._modules[key](out)  # type: ignore[misc]

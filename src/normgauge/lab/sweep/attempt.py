@@ -71,7 +71,7 @@ class Fresh:
             )
 
     def poll(self) -> int | None:
-        """Its exit code, minus the signal that killed it; None while it runs."""
+        """Its exit code, negative for the signal that killed it; None while it runs."""
         return self._process.poll()
 
     def kill(self) -> None:
@@ -163,12 +163,12 @@ def _context() -> ForkServerContext:
 
 
 def quickest() -> type[Fresh] | type[Forked]:
-    """Forks where the system has them."""
+    """The quickest way to begin an attempt: a fork, where the system has them."""
     return Forked if "forkserver" in multiprocessing.get_all_start_methods() else Fresh
 
 
 class Attempt:
-    """A running trial; kill it or ask until it has ended."""
+    """A running trial, to be polled until it ends, or killed."""
 
     def __init__(self, place: Path, limits: Limits, process: Callable[[Path, int], Fresh | Forked] = Fresh) -> None:
         self.place, self.limits = place, limits
@@ -204,7 +204,7 @@ class Attempt:
 
 
 def ending(code: int) -> str:
-    """An exit code in words; "" for 1, where the last words say more."""
+    """An exit code in words; "" for 1, where the log says more."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

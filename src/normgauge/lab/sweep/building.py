@@ -1,4 +1,4 @@
-"""Network and data of one trial, from its settings; and what of them can be refused before the first trial runs."""
+"""Network and data of one trial, from its settings, and checks that refuse mistakes before the first trial runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def code_file(settings: Settings, folder: Path) -> Path | None:
 
 
 def builder(settings: Settings, folder: Path) -> Callable[[], nn.Module]:
-    """What builds the network.
+    """The function that builds the network of a trial.
 
     Args:
         settings: of the trial.
@@ -70,7 +70,7 @@ def _located(name: str, settings: Settings, folder: Path) -> Callable[..., nn.Mo
 
 
 def _without_none(value: Any, parameter: inspect.Parameter | None) -> Any:
-    """TOML has no null: "none" is None where the option can be None."""
+    """The value as the option takes it: TOML has no null, so "none" is None where the option can be None."""
     if value != "none" or parameter is None:
         return value
     return None if parameter.default is None or "None" in str(parameter.annotation) else value

@@ -50,7 +50,7 @@ def run_folder(place: Path) -> int:
 
 
 def run_trial(place: Path, record: Record) -> Result:
-    """Train and measure.
+    """Train the network of a trial and measure it.
 
     Args:
         place: the trial's folder.
@@ -144,7 +144,7 @@ def _scores(model: nn.Module, train_split: Split, test_split: Split) -> Values:
 
 
 def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tuple[Values, tuple[str, ...]]:
-    """The readings; a network that diverged has none, which is said and is no failure."""
+    """The numbers of the readings, and notes; a network that diverged has a note and no numbers."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     batch = data.inputs[: settings["measure.samples"]].to(device)
     asked: Any = {"search": settings["measure.search"], "balance": settings["measure.balance"], "pictures": False}

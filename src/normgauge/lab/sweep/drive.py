@@ -43,14 +43,14 @@ class Tally:
 
     @property
     def words(self) -> str:
-        """One line for people."""
+        """The progress in one line, for people."""
         failed = f", {self.failed} failed" if self.failed else ""
         left = "" if self.left_s is None else f", about {_duration(self.left_s)} left"
         return f"{self.done} of {self.total} trials done{failed}{left}"
 
     @property
     def fraction(self) -> float:
-        """Of the trials that are over."""
+        """Share of the trials that are over."""
         return (self.done + self.failed) / self.total if self.total else 1.0
 
 
@@ -65,14 +65,16 @@ class Folder:
 
     def __init__(self, out: Path, config_folder: Path, code: dict[str, Path | None]) -> None:
         self.out, self.config_folder = out, config_folder
-        self._digests = {key: _digest(file) for key, file in code.items()}
+        self._digests = {
+            key: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for key, file in code.items() if file is not None
+        }
 
     def place(self, trial: SweepTrial) -> Path:
-        """Where a trial lies."""
+        """The folder of a trial."""
         return self.out / TRIALS / trial.id
 
     def outcome(self, trial: SweepTrial) -> TrialOutcome:
-        """What is known of a trial: a result is what makes it done, even where nobody lived to say so."""
+        """What is known of a trial; one with a result is done, even if the sweep was killed before it noted that."""
         record = read_record(self.place(trial)) or self._fresh(trial)
         result = read_result(self.place(trial))
         status = "done" if result is not None else record.status if record.status != "done" else "new"
@@ -131,10 +133,6 @@ class Folder:
 
     def _digest_of(self, trial: SweepTrial) -> str:
         return self._digests.get(str(trial.settings["network.build"]), "")
-
-
-def _digest(file: Path | None) -> str:
-    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def drive(

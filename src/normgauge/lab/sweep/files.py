@@ -83,7 +83,7 @@ def write_record(place: Path, record: Record) -> None:
 
 
 def read_record(place: Path) -> Record | None:
-    """The record of a folder; None where there is none that can be read."""
+    """The record of a folder; None where it is absent or damaged."""
     return _read(place / RECORD, lambda data: Record(**data))
 
 
@@ -95,7 +95,7 @@ def write_result(place: Path, result: Result) -> None:
 
 
 def read_result(place: Path) -> Result | None:
-    """The result of a folder; None where there is none that can be read."""
+    """The result of a folder; None where it is absent or damaged."""
 
     def result(data: dict[str, Any]) -> Result:
         values = {name: unspell_number(value) for name, value in data["values"].items()}
@@ -110,13 +110,13 @@ def json_number(value: float | None) -> float | str | None:
 
 
 def write_whole(path: Path, data: Mapping[str, Any]) -> None:
-    """Write JSON so that a kill leaves the file before or the file after."""
+    """Write JSON so that a kill leaves either the old file or the new one."""
     with written_whole(path) as partial:
         partial.write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
-    """What is made of a file's fields; None where there is no file, or one that is damaged or of another schema."""
+    """``made`` of a file's fields; None where the file is absent, damaged or of another schema."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return made(data) if isinstance(data, dict) and data.pop("schema", None) == SCHEMA else None

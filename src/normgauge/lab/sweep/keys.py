@@ -48,7 +48,7 @@ def is_number(value: object, kind: Any = (int, float)) -> bool:
 
 
 def whole_at_least(least: int) -> Check:
-    """A whole number, at least ``least``."""
+    """A check for whole numbers of at least ``least``."""
     return accepting(f"a whole number of at least {least}", lambda value: is_number(value, int) and value >= least)
 
 
@@ -59,7 +59,7 @@ above_zero = accepting("a number above 0", lambda value: is_number(value) and va
 
 
 def one_of(*names: str) -> Check:
-    """One of a few names."""
+    """A check for one of these names."""
 
     def check(value: object) -> str:
         if isinstance(value, str) and value in names:
@@ -71,7 +71,7 @@ def one_of(*names: str) -> Check:
 
 
 def list_of(check: Check, what: str) -> Check:
-    """A list, not empty, of values that pass ``check``."""
+    """A check for a list, not empty, whose values all pass ``check``."""
 
     def check_all(value: object) -> list[Any]:
         if not isinstance(value, list) or not value:
@@ -151,7 +151,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
 
 
 def varied_check(key: str) -> Check | None:
-    """What a value of a varied key must pass; None where the key cannot be varied."""
+    """The check for values of a key that is varied; None where the key cannot be varied."""
     if key.startswith(OPTIONS):
         return lambda value: value
     return KEYS[key].check if key in KEYS and key.startswith(VARIED) and key != "data.data_dir" else None
@@ -192,7 +192,7 @@ class ValueDraw:
         return cls(kind, tuple(given) if kind == "int" else tuple(map(float, given)))
 
     def value(self, stream: random.Random) -> Any:
-        """One value; floats have six digits, so that tables and folders can be read."""
+        """Draw one value; floats get six digits, so that tables stay readable."""
         if self.kind == "choice":
             return self.ends[stream.randrange(len(self.ends))]
         low, high = self.ends

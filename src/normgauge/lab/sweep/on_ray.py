@@ -57,7 +57,7 @@ class OnRay(Engine):
 
 
 def _attempt_there(place: str, threads: int, timeout: float | None) -> tuple[float, str]:
-    """What a Ray worker does; only plain values travel."""
+    """What a Ray worker runs; it is given and returns plain values only."""
     folder = Path(place)
     if not folder.is_dir():
         return 0.0, f"{place} is not there on this machine; the sweep's folder must be on a disk that all share"

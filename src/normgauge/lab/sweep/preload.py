@@ -1,4 +1,4 @@
-"""What the server of forks loads once, so that a trial need not: torch, and what it would load at a first use."""
+"""What the server of forks loads once, so that no trial has to: torch, and what torch loads at first use."""
 
 from __future__ import annotations
 

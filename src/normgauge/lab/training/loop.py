@@ -125,7 +125,7 @@ class Scores:
 
 
 def evaluate_model(model: nn.Module, split: Split, *, batch_size: int = 256) -> Scores:
-    """Loss and accuracy in eval mode; modes are as before at the end.
+    """Loss and accuracy in eval mode; afterwards each module has its own mode again.
 
     Args:
         model: the network.
@@ -153,7 +153,7 @@ def evaluate_model(model: nn.Module, split: Split, *, batch_size: int = 256) -> 
 
 
 def model_accuracy(model: nn.Module, split: Split, *, batch_size: int = 256) -> float:
-    """Fraction of labels the model puts first, in eval mode; modes are as before at the end.
+    """Fraction of labels the model puts first, in eval mode; afterwards each module has its own mode again.
 
     Args:
         model: the network.

@@ -186,7 +186,7 @@ def _from_idx(
 
 
 def _joined(batches: Iterator[Batch], limit: int | None) -> Batch:
-    """Batches one after another, no more of them than the limit needs."""
+    """Join batches, reading no more of them than the limit needs."""
     images, labels, count = [], [], 0
     for batch in batches:
         images.append(batch[0])

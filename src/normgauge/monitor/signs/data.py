@@ -26,10 +26,10 @@ from normgauge.monitor.thresholds import (
 
 
 class DataScale(Sign):
-    """Inputs of a size no network is made for, or of another size than before."""
+    """Inputs far from the size networks are initialized for, or of another size than before."""
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare the root mean square of the batch."""
+        """Compare the root mean square of the input with its level and with fixed limits."""
         size = seen.given
         if size is None or not math.isfinite(size):
             return
@@ -57,7 +57,7 @@ TURN: Key = ("turn", 0)
 
 
 class LabelNoise(Sign):
-    """Losses far above their level with the input, the σ and the steps before all as usual: the labels are left."""
+    """Losses far above their level while input, σ and steps are as usual: only the labels remain as a cause."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -92,7 +92,7 @@ class LabelNoise(Sign):
         yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP)
 
     def _jump(self) -> tuple[int, float, float] | None:
-        """First step, level before and mean loss of a row of high ones, if it is long and high enough."""
+        """First step, level before and mean of a row of high losses; None where it is too short or not high enough."""
         if len(self._high) < LOSS_READINGS:
             return None
         loss = sum(loss for _, loss in self._high) / len(self._high)
@@ -125,7 +125,7 @@ class LabelNoise(Sign):
         return {**numbers, ("input", 0): seen.given, ("rate", 0): seen.rate, TURN: turn}
 
     def _near(self, key: Key, value: float | None) -> bool:
-        """Whether a number keeps to its level; noisy labels give longer steps too, and rates may fall."""
+        """Whether a number stays near its level; rates and steps may fall, and noisy labels make steps longer."""
         factor = self._usual[key].factor(value)
         within = {"weight": SCALE_KEPT, "turn": LOSS_STEADY**2}.get(key[0], LOSS_STEADY)
         return factor < within and (factor > 1 / within or key[0] in ("rate", "turn"))

@@ -53,7 +53,7 @@ class MissingNormalizer(Sign):
             yield Alarm(seen.step, "missing_normalizer", layer, sentence, 0.0, float(sisters))
 
     def _odd_layers(self, seen: Seen) -> Iterator[Gap]:
-        """Exactly one layer without, normalized ones before and after it, all of one role."""
+        """The only layer of its role without a normalizer, if it lies between layers that have one."""
         for role in ("matrix", "conv"):
             rows = [i for i, place in enumerate(self._places) if place.role == role]
             paired = [i in seen.pairs for i in rows]
@@ -198,7 +198,7 @@ class Gains(Sign):
         return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP)
 
     def _decay(self, seen: Seen, left: dict[int, float]) -> Iterator[Alarm]:
-        """Weight decay on γ: known from the optimizer, else inferred when all of them shrink."""
+        """Alarm about weight decay on γ, known from the optimizer, or inferred where all gains shrink."""
         if not left or min(level.count for level in self._levels.values()) < SETTLED:
             return
         worst = min(left, key=lambda row: left[row])

@@ -124,7 +124,7 @@ class EffectiveRate(Sign):
 
 
 class StandsStill(Sign):
-    """No weight moved in several readings, with gradients there and a learning rate that is not known to be 0."""
+    """Weights that do not move in several readings, although they have gradients and the rate is not known to be 0."""
 
     _still = 0
 

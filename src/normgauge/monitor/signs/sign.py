@@ -113,7 +113,7 @@ class Sign:
 
     @abstractmethod
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """The alarms this reading gives reason for."""
+        """Yield the alarms that this reading gives reason for."""
 
     def _rows(self, *roles: str) -> dict[int, Place]:
         """The layers of these roles, by row."""

@@ -39,7 +39,7 @@ class WeightScale(Sign):
         yield from self._alone(seen, sizes)
 
     def _among(self, seen: Seen, norms: Mapping[int, float]) -> Iterator[Alarm]:
-        """Those far from the others; a layer that starts at 0 is meant to."""
+        """Alarms about layers far from the others; a norm of 0 is left out, since layers may start there on purpose."""
         sizes = {
             row: norm / math.sqrt(self._places[row].shape[0]) for row, norm in norms.items() if 0.0 < norm < math.inf
         }
@@ -53,7 +53,7 @@ class WeightScale(Sign):
                 yield self._odd(seen, row, size, others)
 
     def _alone(self, seen: Seen, norms: Mapping[int, float]) -> Iterator[Alarm]:
-        """One that left its level while the others kept theirs."""
+        """Alarm about a layer that left its level while all others kept theirs."""
         factors = {row: self._levels[row].factor(norm) for row, norm in norms.items() if math.isfinite(norm)}
         moved = [row for row, factor in factors.items() if not 1 / SCALE_KEPT < factor < SCALE_KEPT]
         for row, factor in factors.items():
@@ -84,7 +84,7 @@ class WeightScale(Sign):
 
 
 class Gradients(Sign):
-    """Explosion against a layer's own level; vanishing as a share of the network's, for all fade as a loss falls."""
+    """Gradients that explode against their own level, or vanish as a share of all (which fade as a loss falls)."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -92,7 +92,7 @@ class Gradients(Sign):
         self._odd: dict[int, int] = defaultdict(int)
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare every layer; the worst one is named."""
+        """Compare every layer, and name the worst."""
         sizes = {row: seen.rows[row].get("scale_free_gradient", math.nan) for row in self._rows("matrix", "conv")}
         sizes = {row: size for row, size in sizes.items() if math.isfinite(size)}
         largest = max(sizes.values(), default=0.0)
@@ -130,7 +130,7 @@ class Gradients(Sign):
 
 
 class Capacity(Sign):
-    """The product of the folded gains, free of the scale in front of normalizers, over the last readings."""
+    """Fast growth of the product of the folded gains, which does not depend on the scale before normalizers."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -138,7 +138,7 @@ class Capacity(Sign):
         self._past: deque[tuple[int, float, list[float | None]]] = deque(maxlen=MEMORY)
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare with the lowest of the last readings."""
+        """Compare the product with its lowest value in the last readings."""
         total = seen.totals.get("log10_folded")
         self._readings += 1
         if total is None or not math.isfinite(total) or self._readings <= CAPACITY_READINGS:

@@ -1,4 +1,4 @@
-"""The run files being watched: new ones are found, old ones followed, all at the cost of what is new."""
+"""The run files being watched: new ones are found, and of old ones only what is new is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scene:
         self._looked = float("-inf")
 
     def refresh(self) -> bool:
-        """Read what is new; True where anything is.
+        """Read what is new; returns whether there was anything.
 
         Raises:
             StoreError: when a file that was named is no run file.

@@ -34,7 +34,7 @@ HEADERS = {
 
 
 class Studio:
-    """Draws the scene when somebody asks, and not more often than its cost allows.
+    """Draws the scene on request, at most as often as the time for drawing allows.
 
     Attributes:
         scene: what is drawn.
@@ -127,7 +127,7 @@ class Guard:
 
 
 def application(studio: Studio, token: str, port: int) -> Starlette:
-    """The two addresses of the server: the page, and what is new.
+    """The web application with its two addresses: the page, and what is new.
 
     Raises:
         InputError: without the packages it needs.
