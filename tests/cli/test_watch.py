@@ -99,7 +99,8 @@ def test_on_a_terminal_the_view_is_drawn_over_itself(tmp_path, monkeypatch, with
     monkeypatch.setenv("LINES", "20")
     monkeypatch.setenv("TERM", "xterm")
     if not with_rich:
-        monkeypatch.setitem(sys.modules, "rich.live", None)
+        for name in ("rich", "rich.console"):
+            monkeypatch.setitem(sys.modules, name, None)
     watch._follow(Scene([run]), pause)
     text = screen.getvalue()
     assert ("\x1b[?1049h" in text) == with_rich and (watch.CLEAR in text) == (not with_rich)

@@ -41,8 +41,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, gauge, rescale, tell."""
-    folder = _folder(args.out)
+    """Train, gauge, rescale, tell.
+
+    Raises:
+        InputError: when the folder cannot be made.
+    """
+    folder = Path(args.out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}; give another with --out") from None
     check_targets(args.json, str(folder / "readings.json"), str(folder / "report.html"))
     from normgauge.cli.demo_networks import measure_demo
     from normgauge.lab.training import one_thread
@@ -124,12 +132,3 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
         ),
         Grid("One network, the same function, three ways to write it down", moved_headers, moved, numeric),
     )
-
-
-def _folder(name: str) -> Path:
-    folder = Path(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}; give another with --out") from None
-    return folder

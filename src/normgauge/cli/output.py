@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -105,15 +106,12 @@ def write_answer(target: str | None, data: Callable[[], Any], show: Callable[[Te
 @contextlib.contextmanager
 def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Report | None]:
     """A callback ``(stage, fraction)`` for a bar on standard error, after two seconds; None where nobody watches."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         yield None
         return
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield None
-        return
+    from rich.console import Console
+    from rich.progress import Progress
+
     bar = Progress(console=Console(stderr=True), transient=True)
     task = bar.add_task("", total=1.0)
     begun = clock()

@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
     folder = checkout()
     if args.name is None:
         listed = {
-            f"{paper}/{name}": words for paper in papers(folder) for name, words in figures(folder, paper).items()
+            f"{paper}/{name}": words
+            for paper in papers(folder)
+            for name, words in _told(folder, paper, ["--list"]).items()
         }
         wide = max(map(len, listed), default=0)
         lines = [f"{name:{wide}}  {words}\n" for name, words in listed.items()]
@@ -68,16 +70,11 @@ def papers(root: Path) -> list[str]:
     return sorted(path.parent.name for path in (root / "experiments").glob("*/reproduce.py"))
 
 
-def figures(root: Path, paper: str) -> dict[str, str]:
-    """The figures of one paper, each with a sentence."""
-    return _told(root, paper, ["--list"])
-
-
 def _known(root: Path, wanted: str) -> tuple[str, str]:
     paper, _, name = wanted.partition("/")
     if paper not in papers(root):
         raise InputError(f"no experiment called {paper!r}; there is {', '.join(papers(root))}")
-    names = figures(root, paper)
+    names = _told(root, paper, ["--list"])  # each with a sentence
     if name not in names:
         raise InputError(f"{paper} has no figure {name!r}; it has {', '.join(names)}")
     return paper, name

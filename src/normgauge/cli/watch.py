@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 from normgauge.cli.output import standard_output, write_json, write_text
 from normgauge.monitor.watching.scene import Scene, read_runs
@@ -91,17 +92,14 @@ def _follow(scene: Scene, pause: Callable[[float], None] = time.sleep) -> None:
 @contextlib.contextmanager
 def _screen(terminal: bool) -> Iterator[Callable[[str], None]]:
     """A way to show one text after another: over the last on a terminal, below it elsewhere."""
-    if terminal:
-        try:
-            from rich.live import Live
-            from rich.text import Text
-        except ImportError:
-            yield lambda text: write_text(CLEAR + text, "-")
-            return
-        with Live(screen=True, auto_refresh=False) as live:
-            yield lambda text: live.update(Text.from_ansi(text), refresh=True)
-    else:
-        yield lambda text: write_text(text, "-")
+    if not terminal or find_spec("rich") is None:
+        yield lambda text: write_text(CLEAR * terminal + text, "-")
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(screen=True, auto_refresh=False) as live:
+        yield lambda text: live.update(Text.from_ansi(text), refresh=True)
 
 
 class _Terminal(io.StringIO):

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
@@ -57,8 +56,8 @@ def save(
     wrong = [name for name in formats if name not in FORMATS]
     if wrong or not formats:
         raise InputError(f"figures: expected the formats svg, png or both, got {', '.join(wrong) or 'none'}")
-    if "png" in formats:
-        _converter()  # before anything is written
+    if set(formats) - set(figure_formats()):
+        raise InputError(f"{NO_PNG}, or ask for svg figures only")
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -98,13 +97,7 @@ def _write(path: Path, content: str) -> Path:
     if path.suffix == ".svg":
         path.write_text(content, encoding="utf-8")
     else:
-        path.write_bytes(_converter().svg_to_png(content, scale=SCALE))
-    return path
-
-
-def _converter() -> ModuleType:
-    try:
         import vl_convert
-    except ImportError:
-        raise InputError(f"{NO_PNG}, or ask for svg figures only") from None
-    return vl_convert
+
+        path.write_bytes(vl_convert.svg_to_png(content, scale=SCALE))
+    return path
