@@ -125,9 +125,8 @@ def _random_tangents(w: Tensor, seed: int) -> Tensor:
 
 
 def _by_row(group: ScaleFree, values: Tensor, named: Mapping[str, Tensor]) -> list[Direction]:
-    picked = [torch.zeros_like(values).index_copy(0, torch.tensor([r], device=values.device), values[r : r + 1])
-              for r in range(group.rows)]  # fmt: skip
-    return [spread_vectors(group, value, named) for value in picked]
+    alone = torch.eye(group.rows).to(values)[:, :, None] * values  # in the r-th table all rows but the r-th are zero
+    return [spread_vectors(group, table, named) for table in alone]
 
 
 def _pushed(model: nn.Module, batch: Any, directions: Sequence[Direction]) -> tuple[Tensor, Tensor]:

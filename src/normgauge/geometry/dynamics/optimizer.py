@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,14 +52,8 @@ class SphereOptimizer(torch.optim.Optimizer):
             listed.append({"params": [*others.values()], "names": [*others]})
         super().__init__(listed, defaults | {"walk": walk, "names": [], "rows": 0, "dim": 0})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
         """One step on every parameter that has a gradient.
 
         Args:
