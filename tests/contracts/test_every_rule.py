@@ -52,5 +52,5 @@ def test_scaling_an_affine_weight_shifts_the_log(layer, factor):
     after = readings(model, x, EVERYWHERE, search=False)
     with torch.no_grad():
         layer.weight.div_(factor)
-    for a, b in zip(before, after, strict=True):
-        assert b.log_upper - a.log_upper == pytest.approx(math.log(factor), abs=1e-8)
+    moved = [b.log_upper - a.log_upper for a, b in zip(before, after, strict=True)]
+    assert moved == pytest.approx([math.log(factor)] * len(EVERYWHERE), abs=1e-8)

@@ -154,7 +154,9 @@ def expanded_uppers(module: nn.Module, how: Callable[[nn.Module, Tensor], Any], 
         uppers = []
         for scope in ("point", "ball:0.02", "global"):
             parts = compose(trace, REGISTRY, Context(Scope.parse(scope), 1))
-            assert not any(t.unknown for t in parts.transfers.values()), [t.unknown for t in parts.transfers.values()]
+            assert parts.transfers and not any(t.unknown for t in parts.transfers.values()), [
+                t.unknown for t in parts.transfers.values()
+            ]
             uppers.append(math.exp(min(float(parts.log_upper), 700.0)))
     assert found <= uppers[0] * (1 + 1e-9) and uppers[0] <= uppers[1] * (1 + 1e-9)
     assert uppers[1] < 1e290

@@ -81,7 +81,7 @@ def traced(function, x: Tensor):
 def measured(function, x: Tensor, scope: str, samples: int = 1):
     trace = recognise(traced(function, x))
     parts = compose(trace, REGISTRY, Context(Scope.parse(scope), samples))
-    assert not any(t.unknown for t in parts.transfers.values())
+    assert parts.transfers and not any(t.unknown for t in parts.transfers.values())
     return trace, parts
 
 

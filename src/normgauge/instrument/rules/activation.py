@@ -25,7 +25,7 @@ FAR = 40.0  # where what approaches its supremum has arrived, in float64
 
 
 def hardly_switched(step: Step) -> bool:
-    """Softplus for β > 0, unless its switch to the identity at a low threshold is a visible jump."""
+    """Whether Softplus has β > 0 and goes over to the identity so far out that the jump there is only rounding."""
     return bool(step.option(1, "beta", 1.0) > 0 and step.option(2, "threshold", 20.0) >= 20)
 
 
@@ -54,7 +54,7 @@ class Activation:
     holds: Callable[[Step], bool] = lambda step: True
 
     def steepest(self, step: Step) -> tuple[float, str]:
-        """The constant for the options of a step, and in words what it is the constant of."""
+        """The constant for the options of a step, and which function with which options it belongs to, in words."""
         sizes = [
             float(torch.as_tensor(step.option(*slope), dtype=torch.float64).detach().abs().max())
             for slope in self.slopes
@@ -254,7 +254,7 @@ def jump(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def _jumps(step: Step, flow: Flow) -> bool:
-    """Whether a jump of a map of numbers to numbers is surely reached; what is made of a truth value may not jump."""
+    """Whether the scope surely reaches a jump; comparisons do not count, for what is made of them may not jump."""
     if not flow.covers or len(step.inputs) > 1:
         return False
     if "hardshrink" in step.kind.lower():
@@ -263,7 +263,7 @@ def _jumps(step: Step, flow: Flow) -> bool:
 
 
 def ranged(low: Tensor, high: Tensor, slope: Tensor, flow: Flow, formula: str, end: Tensor) -> Transfer:
-    """An elementwise map whose slope depends on the range of its input; rows stretch by the same factor.
+    """The transfer of an elementwise map whose slope depends on the range of its input.
 
     ``formula`` says how: ``text = put in``, with {} where the deciding end of the range is put in.
     """
@@ -316,7 +316,7 @@ def log_of_one_more(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tra
 
 
 def steep_transfer(kind: str, flow: Flow) -> Transfer:
-    """One of the maps of `steep_at_zero` on the range of ``flow``."""
+    """The transfer of one of the maps of `steep_at_zero` on the range of ``flow``."""
     a, b = size_down(flow.low.clamp_min(0.0)), flow.high.clamp_min(0.0)
     slope, low, high, formula = {
         "log": (1 / a, a.log(), b.log(), "1/inf x = 1/{}"),

@@ -32,7 +32,7 @@ CANCELS = 1e-13  # of the larger coefficient: a difference below it is the round
 
 
 def norm_order(step: Step) -> Any:
-    """The order of a norm of torch's, whatever the function calls it; one of `EUCLIDEAN` for the ℓ2 norm of entries."""
+    """The order argument of one of torch's norms; it is one of `EUCLIDEAN` for the ℓ2 norm of the entries."""
     linear = "linalg" in str(step.target) or step.kind in ("vector_norm", "linalg_norm", "linalg_vector_norm")
     return step.get(1, "ord" if linear else "p", 2)
 
@@ -42,7 +42,7 @@ class Foreign(Exception):
 
 
 def constant(number: float) -> Poly:
-    """The polynomial that is a number."""
+    """The constant polynomial with this value."""
     return {(): number}
 
 
@@ -78,12 +78,12 @@ def polynomial_product(a: Poly, b: Poly) -> Poly:
 
 
 def frozen(poly: Poly) -> tuple[Any, ...]:
-    """A hashable form; coefficients to 12 digits."""
+    """The polynomial as a hashable tuple, its coefficients rounded to 12 digits."""
     return tuple(sorted(((m, float(f"{c:.12g}")) for m, c in poly.items()), key=repr))
 
 
 def thawed(form: tuple[Any, ...]) -> Poly:
-    """The polynomial inside an atom."""
+    """The polynomial that `frozen` made a tuple of."""
     return dict(form)
 
 
@@ -144,7 +144,7 @@ class Reader:
         """The polynomial, and the axes a reduction took away for good (None when it broadcasts against the base).
 
         Raises:
-            Foreign: when it is none.
+            Foreign: when the operand is not a polynomial in the base.
         """
         if not isinstance(operand, Value):
             return self._number(operand), None
@@ -264,7 +264,7 @@ class Reader:
         return variance if name.startswith("var") else polynomial_power(variance, 0.5)
 
     def _restored(self, step: Step, value: Value, gone: frozenset[int] | None) -> frozenset[int] | None:
-        """Axes put back by a view that keeps the order of entries.
+        """The axes still missing after a view that puts reduced axes back and keeps the order of entries.
 
         Raises:
             Foreign: for any other view.

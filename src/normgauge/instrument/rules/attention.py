@@ -107,7 +107,7 @@ def softmax_weights(logits: Tensor) -> Tensor:
 
 
 def arrange(step: Step) -> Blocks | str:
-    """Lay the operands out in blocks; a sentence when this use is not covered."""
+    """The operands laid out in blocks, or a sentence that says why this use is not covered."""
     names = ("query", "key", "value", "attn_mask")
     q, k, v, mask = (_contents(step.get(i, name)) for i, name in enumerate(names))
     if isinstance(step.get(3, "attn_mask"), Value):
@@ -146,7 +146,7 @@ def _contents(operand: Any) -> Any:
 
 
 def reaches(step: Step, incoming: tuple[Flow, ...], ctx: Context, blocks: Blocks) -> dict[str, Reach]:
-    """What moves and how far, block by block."""
+    """How far the rows of each operand move and how long they get, block by block."""
     count = blocks.q.shape[0]
     flows = {id(value): flow for value, flow in zip(step.inputs, incoming, strict=True)}
     found = {}
@@ -162,8 +162,10 @@ def reaches(step: Step, incoming: tuple[Flow, ...], ctx: Context, blocks: Blocks
     return found
 
 
-def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: bool) -> AttentionSpread:
+def spread_at_centre(blocks: Blocks, part: slice, matrices: bool) -> AttentionSpread:
     """Covariances of values and keys under every query's weights, at the centre."""
+    mask = blocks.mask if blocks.mask.shape[0] == 1 else blocks.mask[part]
+    weights = softmax_weights(blocks.scale * blocks.q[part] @ blocks.k[part].mT + mask)
     # rows near 0 keep rounding small
     v = blocks.v[part] - blocks.v[part].mean(1, keepdim=True)
     k = blocks.k[part] - blocks.k[part].mean(1, keepdim=True)
@@ -188,7 +190,7 @@ def spread_at_centre(blocks: Blocks, part: slice, weights: Tensor, matrices: boo
 
 
 def chunks(blocks: Blocks, matrices: bool) -> Iterator[slice]:
-    """Runs of blocks whose intermediates fit."""
+    """Slices of blocks whose intermediate results fit into `CHUNK` entries."""
     count, queries, d = blocks.q.shape
     keys, width = blocks.v.shape[1:]
     each = queries * keys + (max(queries, keys) * max(d, width) ** 2 if matrices else 0)
@@ -316,12 +318,10 @@ def _spread(step: Step, blocks: Blocks, part: slice, ctx: Context, matrices: boo
     ):
         return None
     out = step.outputs[0].tensor
-    key = ("attention", id(out), part.start)
-    if key not in ctx.cache:
-        mask = blocks.mask if blocks.mask.shape[0] == 1 else blocks.mask[part]
-        weights = softmax_weights(blocks.scale * blocks.q[part] @ blocks.k[part].mT + mask)
-        ctx.cache[key] = (spread_at_centre(blocks, part, weights, matrices), out)
-    return ctx.cache[key][0]
+    found: AttentionSpread = ctx.once(
+        ("attention", id(out), part.start), out, lambda: spread_at_centre(blocks, part, matrices)
+    )
+    return found
 
 
 def _transfer(

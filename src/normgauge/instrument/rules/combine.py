@@ -158,7 +158,7 @@ def add(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def _sum_worked(terms: list[str], gains: list[Gain]) -> str:
-    """Of branches that add, the gain of the one that is enlarged most."""
+    """The formula of a sum with its numbers: the gain of the branch that is enlarged most."""
     logs = [g.log for g in gains]
     if all(term == "1·√1" for term in terms):
         what = "one branch, the constant adds nothing" if len(terms) == 1 else "2 branches that add, each as it is"
@@ -218,7 +218,7 @@ def multiply(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def _product_worked(gains: tuple[Gain, Gain], operands: tuple[Value, Value], out: Tensor) -> str:
-    """The gain in a is the size of b, and the other way round."""
+    """The formula of a product with its numbers: the gain in a is the size of b, and the gain in b the size of a."""
     logs = [g.log for g in gains]
     blocks = [broadcast_copies(operand.tensor.shape, out.shape) > 1 for operand in operands]
     names = [f"sup‖block of {other}‖" if block else f"sup|{other}|" for other, block in zip("ba", blocks, strict=True)]
@@ -250,7 +250,7 @@ def _product_row(a: Value, b: Value, flow_a: Flow, flow_b: Flow, out: Tensor) ->
 
 
 def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Context, symbol: str = "c") -> Transfer:
-    """A branch times a constant tensor or number."""
+    """The transfer of a branch times a constant tensor or number."""
     out = step.outputs[0].tensor
     shape = value.tensor.shape
     axis = aligned_axis(step, (flow,), ctx, (value,))
@@ -286,7 +286,7 @@ def _constant_words(symbol: str, size: Tensor, plain: bool) -> str:
 
 
 def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
-    """A constant that varies along one axis only keeps channels apart with known scales."""
+    """The scales of the channels for a constant that varies along one axis only; None for any other."""
     if shape != out.shape:
         return None
     if size.numel() == 1:
@@ -340,7 +340,7 @@ def divide(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def _quotient_worked(gains: list[Gain], size_a: Tensor, floor: Tensor, repeats: list[int]) -> str:
-    """The gain in a numerator that moves, and in the denominator."""
+    """The formula of a quotient with its numbers: the gains in the numerator, where it moves, and the denominator."""
     logs = [g.log for g in gains]
     sample = worst_sample(*logs)
     size, least = number(float(size_a[sample])), number(float(floor[sample]))

@@ -49,7 +49,7 @@ def padding_pairs(padding: Any, weight: Tensor, dilation: tuple[int, ...]) -> tu
 
 
 def conv_layer(step: Step, data: Tensor) -> ConvLayer | str:
-    """Weight, bias and layout of a convolution step, or why it is not one."""
+    """Weight, bias and layout of a convolution step, or why it is not a plain convolution."""
     module: Any = step.module
     transposed = isinstance(module, TRANSPOSED) or (module is None and "transpose" in step.kind)
     weight, bias, groups = step.option(1, "weight"), step.option(2, "bias"), step.option(6, "groups", 1)

@@ -40,7 +40,7 @@ def embedding(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
 
 
 def embedding_facts(weight: Tensor) -> dict[str, Any]:
-    """What a table of embeddings does to tokens.
+    """How far apart the tokens of an embedding table lie, and its norm.
 
     max_{i≠j}‖E_i − E_j‖ exactly for small vocabularies, else between the largest distance to the row farthest from
     the mean and twice that row's distance from the mean; ‖E‖₂ with respect to one-hot input.

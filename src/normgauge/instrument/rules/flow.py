@@ -124,7 +124,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a step does.
+    """What a step does to the facts about its inputs.
 
     Attributes:
         gains: one for each of the step's inputs.
@@ -169,7 +169,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Context:
-    """What a rule may ask: the scope, the number of samples, tolerances, and a cache for enclosures.
+    """What a rule may use: the scope, the number of samples, tolerances, and a cache for enclosures.
 
     Attributes:
         scope: where the bound is to hold.
@@ -202,7 +202,7 @@ class Context:
         return self.cache[key][0]
 
     def unknown(self, inputs: Sized, why: str) -> Transfer:
-        """Nothing is known of a step with these inputs: [0, ∞], with the reason."""
+        """The transfer of a step about which nothing is known, with the reason."""
         return Transfer(tuple(Gain(self.full(INF)) for _ in range(len(inputs))), unknown=why)
 
     def keep_apart(self, flow: Flow, tensor: Tensor, axes: Iterable[int], what: str) -> None:
@@ -240,7 +240,7 @@ class Context:
 
 
 def log_vector(values: Tensor) -> Tensor:
-    """`log_outward` for a vector."""
+    """The logarithm of each entry, rounded outwards."""
     return log_above(values.to(torch.float64).log())
 
 
@@ -269,14 +269,14 @@ def join_logs(logs: list[Tensor], disjoint: bool) -> Tensor:
 
 
 def endless(transfer: Transfer, why: str, proved: bool) -> Transfer:
-    """Say why a step's gain is infinite, if it is: a proof that no constant exists, or no bound found."""
+    """The transfer with the reason for an infinite gain, if it has one: no constant exists, or no bound was found."""
     if not any(bool((g.log == INF).any()) for g in transfer.gains):
         return transfer
     return replace(transfer, unbounded=why) if proved else replace(transfer, no_bound=why)
 
 
 def settle_flow(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], ctx: Context) -> Flow:
-    """The flow behind a step: slopes through its gains, everything else the best of what is known."""
+    """The flow behind a step: slopes from its gains, all other facts from the best that is known."""
     slope = join_logs(
         [chain_gains(g.log, f.slope) for g, f in zip(transfer.gains, incoming, strict=True)], transfer.disjoint
     )
@@ -293,7 +293,7 @@ def settle_flow(centre: Tensor, transfer: Transfer, incoming: tuple[Flow, ...], 
 def anchored_flow(
     centre: Tensor, slope: Tensor, radius: Tensor, row: Tensor, axis: int, ctx: Context, known: Transfer | None = None
 ) -> Flow:
-    """Tighten norms and ranges with the centre: a row moves by at most ``row``, and so does each of its entries."""
+    """The flow whose norms and ranges follow from the centre: a row and its entries move by at most ``row``."""
     data = ctx.rows(centre, axis)
     if data.numel() == 0:
         zero = ctx.full(0.0)

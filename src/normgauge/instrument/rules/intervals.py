@@ -22,13 +22,13 @@ INF = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Intervals [lo, hi], one an entry; operations round outwards."""
+    """One interval [lo, hi] for each entry; operations round outwards."""
 
     lo: Tensor
     hi: Tensor
 
     def number(self, value: float) -> Box:
-        """The same number everywhere."""
+        """The box of one number, at every entry."""
         return Box(torch.full_like(self.lo, value), torch.full_like(self.lo, value))
 
     def __add__(self, other: Box, /) -> Box:
@@ -45,12 +45,12 @@ class Box:
         return widened_box(torch.where(lost, -INF, ends.amin(0)), torch.where(lost, INF, ends.amax(0)))
 
     def inverse(self) -> Box:
-        """1/x; everything where x may be 0."""
+        """1/x; the whole line where x may be 0."""
         across = (self.lo <= 0) & (self.hi >= 0)
         return widened_box(torch.where(across, -INF, 1 / self.hi), torch.where(across, INF, 1 / self.lo))
 
     def power(self, p: float) -> Box:
-        """x^p; everything where it is not defined."""
+        """x^p; the whole line where it is not defined."""
         if p < 0:
             return self.power(-p).inverse()
         if p == int(p):
@@ -71,7 +71,7 @@ class Box:
         return Box(found.lo.clamp_min(0.0), found.hi)
 
     def log(self) -> Box:
-        """log x; everything where x may be negative."""
+        """log x; the whole line where x may be negative."""
         wrong = self.lo < 0
         found = widened_box(self.lo.clamp_min(0.0).log(), self.hi.clamp_min(0.0).log())
         return Box(torch.where(wrong, -INF, found.lo), torch.where(wrong, INF, found.hi))
@@ -83,7 +83,7 @@ class Box:
         return Box(torch.where(across, 0.0, torch.minimum(*ends)), torch.maximum(*ends))
 
     def sign(self) -> Box:
-        """Between the signs of the ends."""
+        """The sign of x: both signs and all between where x may be 0."""
         return Box(torch.where(self.lo > 0, 1.0, -1.0), torch.where(self.hi < 0, -1.0, 1.0))
 
     def clamped(self, low: float, high: float) -> Box:
@@ -120,7 +120,7 @@ class Box:
 
 
 def widened_box(lo: Tensor, hi: Tensor) -> Box:
-    """A box a little larger; what is no number becomes everything."""
+    """The box [lo, hi] rounded outwards; an end that is not a number becomes infinite."""
     lo, hi = lo - LOOSE * lo.abs() - TINY, hi + LOOSE * hi.abs() + TINY
     return Box(lo.nan_to_num(nan=-INF, posinf=INF, neginf=-INF), hi.nan_to_num(nan=INF, posinf=INF, neginf=-INF))
 
@@ -210,13 +210,13 @@ class Tail:
         return self._new(low, high, self.p + other.p, self.q + other.q)
 
     def inverse(self) -> Tail:
-        """1/f; everything where f may be 0."""
+        """1/f; the whole line where f may be 0."""
         if self.lo <= 0 <= self.hi:
             return self._new(-INF, INF)
         return self._new(1 / self.hi, 1 / self.lo, -self.p, -self.q)
 
     def power(self, p: float) -> Tail:
-        """f^p; everything where it is not defined."""
+        """f^p; the whole line where it is not defined."""
         whole = p == int(p)
         if p == 2 and self.exact is not None and not self.exact[2]:
             return self * Tail(self.lo, self.hi, self.p, self.q, self.start, self.exact)
@@ -278,11 +278,11 @@ class Tail:
         return self._new(0.0, max(-self.lo, self.hi), self.p, self.q)
 
     def sign(self) -> Tail:
-        """Between the signs f may have."""
+        """The sign of f: both signs and all between where f may be 0."""
         return self._new(1.0 if self.lo > 0 else -1.0, -1.0 if self.hi < 0 else 1.0)
 
     def clamped(self, low: float, high: float) -> Tail:
-        """min(max(f, low), high); everything where f may be on both sides of a limit and knows no other."""
+        """min(max(f, low), high); between the ends of f and the limits where f may be on both sides of one."""
         least, most = -(-self).highest(), self.highest()
         if least >= low and most <= high:
             return self

@@ -20,7 +20,7 @@ rules = Family("norm_batch")
 
 
 def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
-    """y_c = γ_c (x_c − mean_c)/√(var_c + ε) + β_c with fixed statistics: exact and global."""
+    """The transfer of y_c = γ_c (x_c − mean_c)/√(var_c + ε) + β_c with fixed statistics: exact everywhere."""
     assert norm.stored is not None
     variance, gamma, eps = norm.stored[1].detach().double().cpu(), norm.gamma, norm.eps
     if bool((variance < 0).any()):
@@ -44,7 +44,7 @@ def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
 
 
 def train_statistics(data: Tensor, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
-    """Per channel, layer normalization over all values the batch has there.
+    """The transfer with the batch's own statistics: each channel is normalized over all its values in the batch.
 
     Raises:
         SamplesMixed: unless the batch is measured as one point.
@@ -59,7 +59,7 @@ def train_statistics(data: Tensor, norm: Normalizer, flow: Flow, ctx: Context) -
 
 
 def within_rows(transfer: Transfer, data: Tensor) -> Transfer:
-    """Without the bound on a row's length where rows run across channels, and so across groups."""
+    """The transfer without its bound on a row's length, where rows run across channels and so across groups."""
     return replace(transfer, norm=None) if data.ndim == 2 else transfer
 
 

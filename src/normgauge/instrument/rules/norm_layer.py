@@ -22,7 +22,7 @@ rules = Family("norm_layer")
 
 
 def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
-    """A normalizer over the last axes.
+    """The transfer of a normalizer over the last axes.
 
     Raises:
         SamplesMixed: when the samples lie on one of them.
@@ -81,7 +81,7 @@ def group_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer
 
 
 def by_channel_groups(step: Step, count: int, norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
-    """A normalizer over groups of channels (axis 1) and all positions of each sample.
+    """The transfer of a normalizer over groups of channels (axis 1) and all positions of each sample.
 
     Raises:
         SamplesMixed: when the samples lie on an axis it normalizes over.

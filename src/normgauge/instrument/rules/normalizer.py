@@ -94,7 +94,7 @@ class Normalizer:
 
     @property
     def stored(self) -> tuple[Tensor, Tensor] | None:
-        """Mean and variance that take the place of the values' own."""
+        """The mean and variance used instead of the values' own; None where their own are used."""
         return None if self.own else self.running
 
     @property
@@ -104,7 +104,7 @@ class Normalizer:
 
     @property
     def centred(self) -> bool:
-        """Whether a mean is taken off."""
+        """Whether the mean is subtracted."""
         return self.kind not in ("rms", "length")
 
     @property
@@ -114,24 +114,24 @@ class Normalizer:
 
     @property
     def axis(self) -> int:
-        """Of the channels that gain and shift belong to; `SEVERAL` where they span more than one axis."""
+        """The axis that gain and shift lie on; `SEVERAL` where they span more than one."""
         if self.kind == "batch" or not self.dims:
             return 1
         return self.dims[0] if len(self.dims) == 1 else SEVERAL
 
     @property
     def least(self) -> float:
-        """ε as it stands beside a variance: the square of one that stands beside its root."""
+        """ε in units of a variance: its square where it is added to the root or is the floor of it."""
         return self.eps if self.where == "inside" else self.eps**2
 
     def spread_out(self, vector: Tensor, ndim: int) -> Tensor:
-        """A gain or shift in a shape that broadcasts to values of so many axes."""
+        """A gain or shift reshaped so that it broadcasts to values with ``ndim`` axes."""
         if self.axis == SEVERAL or vector.ndim != 1:
             return vector
         return vector.reshape([-1 if d == self.axis % ndim else 1 for d in range(ndim)])
 
     def grouped(self, data: Tensor) -> Tensor:
-        """Entries as (what has a spread of its own, groups that share their weights, entries of one)."""
+        """The values as (independent sets, groups of one set, entries of one group); every group has its own spread."""
         if self.kind == "batch":
             return data.movedim(1, 0).reshape(1, data.shape[1], -1)
         if self.kind == "instance":
@@ -144,7 +144,7 @@ class Normalizer:
         return data.reshape(-1, 1, size)
 
     def variance(self, data: Tensor) -> Tensor:
-        """What it divides by the root of, without ε: (what has its own, groups)."""
+        """The variance of each group, without ε: (independent sets, groups of one set)."""
         if self.stored is not None:
             return self.stored[1][None]
         groups = self.grouped(data)
@@ -177,7 +177,7 @@ class Normalizer:
         return scale, -mean * scale if self.beta is None else self.beta.detach().double() - mean * scale
 
     def __call__(self, x: Tensor) -> Tensor:
-        """What it makes of values, for stored statistics and for groups along axes."""
+        """The normalized values, for stored statistics and for groups along axes."""
         if self.stored is not None:
             scale, offset = (self.spread_out(part.to(x), x.ndim) for part in self.affine())
             return scale * x + offset
@@ -204,7 +204,7 @@ def of_step(step: Step, native: torch.dtype) -> Normalizer | None:
 
 
 def arguments(step: Step) -> dict[str, Any]:
-    """What a module or function of torch's was given beside the values, by name; None where nothing was."""
+    """The arguments of one of torch's modules or functions other than the values, by name; None where not given."""
     if step.module is not None:
         return _settings(step.module)[1]
     names = OF_TORCH[FUNCTIONS[step.target]].functions[step.target]
@@ -212,7 +212,7 @@ def arguments(step: Step) -> dict[str, Any]:
 
 
 def known_normalizer(step: Step, native: torch.dtype) -> Normalizer:
-    """The same for a step that has a rule because it is a normalizer.
+    """The normalizer of a step that has the rule of a normalizer.
 
     Raises:
         TypeError: for any other step.
@@ -224,13 +224,13 @@ def known_normalizer(step: Step, native: torch.dtype) -> Normalizer:
 
 
 def of_torch(module: nn.Module, native: torch.dtype = torch.float32) -> Normalizer | None:
-    """A module of torch's, or a subclass that runs its forward."""
+    """The normalizer that one of torch's modules, or a subclass with the same forward, is; None for any other."""
     kind, given = _settings(module)
     return _made(kind, given, native) if kind else None
 
 
 def _settings(module: nn.Module) -> tuple[str, dict[str, Any]]:
-    """The kind of a module of torch's and what it hands to its function; no kind for any other."""
+    """The kind of one of torch's normalizers and the arguments it passes to its function; "" for any other module."""
     for kind, (bases, functions) in OF_TORCH.items():
         if isinstance(module, bases) and type(module).forward in FORWARDS:
             given = {name: getattr(module, name, None) for name in next(iter(functions.values()), ())}
@@ -260,12 +260,12 @@ def _made(kind: str, given: dict[str, Any], native: torch.dtype, ndim: int = 0) 
 
 
 def _plain(tensor: Any) -> Tensor | None:
-    """A tensor that does not depend on the input."""
+    """The tensor, if it does not depend on the input, else None."""
     return tensor if isinstance(tensor, Tensor) and not isinstance(tensor, Value) else None
 
 
 def making_map(value: Value, is_map: IsMap) -> Step | None:
-    """The linear map that made a value, also through steps that pass it on; None where something else did."""
+    """The linear map that made a value, perhaps followed by steps that only pass it on; None where there is none."""
     step = value.step
     while step is not None and step.kind in PASSING and len(step.inputs) == 1:
         step = step.inputs[0].step
@@ -278,7 +278,7 @@ def reading_steps(trace: Trace, value: Value) -> list[Step]:
 
 
 def fed_normalizers(trace: Trace, native: torch.dtype, is_map: IsMap) -> Iterator[tuple[Step, Step, Normalizer]]:
-    """Every linear map whose output a normalizer alone reads: the map, the normalizer's step, and what that is."""
+    """Every linear map whose output only a normalizer reads: the map's step, the normalizer's step, the normalizer."""
     for step in trace.steps:
         form = of_step(step, native)
         first = None if form is None else making_map(step.inputs[0], is_map)

@@ -60,7 +60,7 @@ def window_overlaps(
 
 
 def window_transfer(flow: Flow, ctx: Context, axes: int, by_axis: list[int]) -> Transfer:
-    """Outputs that are 1-Lipschitz functions of windows: √(windows over one entry), attained by a lone peak."""
+    """The transfer of outputs that are 1-Lipschitz in windows: √(windows over one entry), attained by a lone peak."""
     windows = math.prod(by_axis)
     lo = log_root_below(windows) if ctx.scope.kind == "global" else -INF
     gain = Gain(ctx.full(log_root(windows)), lo, Commute(tuple(range(-axes, 0))))

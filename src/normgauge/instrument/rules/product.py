@@ -79,7 +79,7 @@ class EinsumProduct:
 
     @property
     def trouble(self) -> str:
-        """Why this is no product of matrices; empty when it is."""
+        """Why this is not a product of matrices; empty when it is."""
         for one, other in ((self.first, self.second), (self.second, self.first)):
             if len(set(one.letters)) < len(one.letters):
                 return "a diagonal"
@@ -96,7 +96,7 @@ def operand(given: Any, letters: str, flows: list[Flow]) -> Operand:
 
 
 def squeezed(one: Operand, out_sizes: dict[str, int]) -> Operand:
-    """Without the axes of size 1 that broadcasting would repeat: their letter belongs to the other side alone."""
+    """The operand without the axes of size 1 that broadcasting would repeat: only the other side has their letter."""
     data, letters = one.data, one.letters
     for c in one.letters:
         if data.shape[letters.index(c)] == 1 and out_sizes.get(c, 1) > 1:
@@ -109,8 +109,8 @@ def squeezed(one: Operand, out_sizes: dict[str, int]) -> Operand:
     return Operand(data, letters, replace(flow, axis=axis), whole=False)
 
 
-def sample_axis(product: EinsumProduct, ctx: Context) -> int:
-    """Where the samples lie in the result.
+def product_axis(product: EinsumProduct, ctx: Context) -> int:
+    """The axis of the result along which the samples lie.
 
     Raises:
         SamplesMixed: when the product sums over them or pairs different samples.
@@ -126,8 +126,8 @@ def sample_axis(product: EinsumProduct, ctx: Context) -> int:
 
 
 def transfer_of(product: EinsumProduct, ctx: Context) -> Transfer:
-    """One tracked side or two."""
-    axis = sample_axis(product, ctx)
+    """The transfer of a product of which one side or both depend on the input."""
+    axis = product_axis(product, ctx)
     if product.first.flow is not None and product.second.flow is not None:
         return of_branches(product, ctx, axis)
     if product.first.flow is not None:
@@ -136,7 +136,7 @@ def transfer_of(product: EinsumProduct, ctx: Context) -> Transfer:
 
 
 def form_of(moving: Operand, product: EinsumProduct) -> Commute | None:
-    """Weights pass on every axis that keeps its place; only the summed one is mixed."""
+    """How channel weights pass: unchanged on every axis that keeps its place, since only the summed axis is mixed."""
     if len(product.inner) != 1 or not moving.whole or len(product.out) != len(moving.letters):
         return None
     kept = all(c in (o, product.inner) for c, o in zip(moving.letters, product.out, strict=True))
@@ -144,7 +144,7 @@ def form_of(moving: Operand, product: EinsumProduct) -> Commute | None:
 
 
 def by_constant(product: EinsumProduct, moving: Operand, constant: Operand, ctx: Context, axis: int) -> Transfer:
-    """A branch times a constant: block diagonal with the constant's matrices, so exactly their largest norm."""
+    """The transfer of a branch times a constant: block diagonal, so exactly the largest norm of its matrices."""
     flow, inner, batch = moving.flow, product.inner, product.batch
     assert flow is not None
     free = "".join(c for c in constant.letters if c not in inner and c not in batch)
@@ -190,7 +190,7 @@ def centre_norms(blocks: Tensor) -> Tensor:
 
 
 def supremum(side: Operand, product: EinsumProduct, ctx: Context) -> Tensor:
-    """sup over the scope of the largest spectral norm of a side's matrices, a sample.
+    """The largest spectral norm that a side's matrices can have in the scope, for each sample.
 
     min(‖centre‖ + radius of the block, √rows·(longest row), √entries·(largest entry))
     """
@@ -214,7 +214,7 @@ def supremum(side: Operand, product: EinsumProduct, ctx: Context) -> Tensor:
 
 
 def of_branches(product: EinsumProduct, ctx: Context, axis: int) -> Transfer:
-    """Two tracked sides: the product rule with sup‖A‖ and sup‖B‖ over the scope."""
+    """The transfer of a product of two branches: the product rule with sup‖A‖ and sup‖B‖ over the scope."""
     first, second = product.first, product.second
     a, b = first.flow, second.flow
     assert a is not None and b is not None

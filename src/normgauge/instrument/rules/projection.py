@@ -113,7 +113,7 @@ def add_product(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
 
 
 def _terms_worked(terms: dict[str, str], gains: tuple[Gain, ...]) -> str:
-    """The larger of the gains in C and in the product."""
+    """The formula with its numbers: the larger of the gains in C and in the product."""
     logs = [g.log for g in gains]
     return equal(f"{at_sample(*logs)}{largest_term(terms)} = {largest_term(terms.values())}", *logs)
 

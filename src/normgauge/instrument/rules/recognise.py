@@ -78,7 +78,7 @@ def recognise(trace: Trace) -> Trace:
 
 
 def _in_one_number(output: Value) -> bool:
-    """Replace chains of elementwise steps over one value by one step each, the longest first; whether any was."""
+    """Replace chains of elementwise steps over one value by one step each, the longest first; True if any was."""
     changed = False
     used = {step.index for step in backward_slice(output)}
     for step in reversed(backward_slice(output)):
@@ -93,7 +93,7 @@ def _in_one_number(output: Value) -> bool:
 
 
 def _replaced(step: Step) -> bool:
-    """Replace a product that ends a known formula; whether it did."""
+    """Replace a product that ends a known formula by one step; True if it did."""
     output = step.outputs[0]
     for base in _bases(step):
         reader = Reader(base)
@@ -234,7 +234,7 @@ def _spread_of(poly: Poly) -> tuple[frozenset[int], bool, float, float] | None:
 
 
 def _denominator(atom: Any, p: float) -> tuple[frozenset[int], bool, str, float, float] | None:
-    """Axes, centred, where ε stands, the factor taken out, and ε."""
+    """What a denominator is: axes, whether centred, where ε stands, the factor taken out, and ε; None if unknown."""
     inner = thawed(atom[1])
     if atom[0] == "root" and p == -0.5:
         found = _spread_of(inner)
@@ -304,7 +304,7 @@ def written_out_norm(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Tr
 
 
 def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Transfer:
-    """Groups along any axes, laid out as (samples, groups, entries)."""
+    """The transfer of a normalizer with groups along any axes, or with ε outside the root."""
     axis, dims = flow.axis % data.ndim if ctx.samples > 1 else -1, [d % data.ndim for d in form.dims]
     order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in dims] + dims
     size = math.prod(data.shape[d] for d in dims)

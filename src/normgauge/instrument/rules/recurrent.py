@@ -45,7 +45,7 @@ def plain_equations(nonlinearity: str) -> Cell:
 def layered(
     module: nn.RNNBase, cell: Cell, x: Tensor, sizes: list[int] | None, state: State | None, memory: bool
 ) -> tuple[Tensor, State]:
-    """All layers; x is (length, batch, width), or (rows, width) with ``sizes`` rows at each moment."""
+    """Outputs and final states of all layers; x is (length, batch, width), or rows with ``sizes`` of them a moment."""
     directions = 2 if module.bidirectional else 1
     last: list[State] = []
     for layer in range(module.num_layers):
@@ -71,7 +71,7 @@ def one_direction(
     suffix: str,
     memory: bool,
 ) -> tuple[Tensor, State]:
-    """One layer in one direction; a sequence that has ended, or not begun, keeps its state."""
+    """Outputs and final state of one layer in one direction; a sequence keeps its state before it begins and after it ends."""
 
     def part(name: str) -> Any:
         return getattr(module, f"{name}_{suffix}", None)

@@ -88,7 +88,7 @@ class Registry:
 
     @classmethod
     def merge(cls, *families: Family) -> Registry:
-        """All rules of ``families``.
+        """A registry with all rules of ``families``.
 
         Raises:
             ValueError: when two families cover the same target.
@@ -168,7 +168,7 @@ def names_used(kind: Any, function: Any) -> frozenset[str]:
 def make_rule(
     rule_id: str, function: RuleFunction, targets: Iterable[Any], claim: str | None, complex: bool = False
 ) -> Rule:
-    """Read formula, validity and source out of the docstring."""
+    """The rule of a function, with formula, validity and source read from its docstring."""
     doc = inspect.getdoc(function) or ""
     head, _, rest = doc.partition("\n")
     fields = dict(re.findall(r"^(Holds|Source|Claim):\s+(.*(?:\n(?!Holds|Source|Claim|\n).*)*)", rest, re.MULTILINE))
@@ -200,7 +200,7 @@ def spellings(*names: str) -> list[Any]:
 
 
 def printable(target: Any) -> str:
-    """``torch.nn.Linear``, ``torch.nn.functional.relu``, ``torch.Tensor.T``."""
+    """The name of a target as one writes it: ``torch.nn.Linear``, ``torch.nn.functional.relu``, ``torch.Tensor.T``."""
     if isinstance(target, type):
         module = target.__module__
         return f"torch.nn.{target.__name__}" if module.startswith("torch.nn.") else f"{module}.{target.__name__}"

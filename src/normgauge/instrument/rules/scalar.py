@@ -95,7 +95,7 @@ class ProgramWriter:
         self.program: list[Instruction] = []
 
     def emit(self, *instruction: Any) -> int:
-        """Add an instruction; its place.
+        """Add an instruction and return its place.
 
         Raises:
             Foreign: when there are too many.
@@ -225,7 +225,7 @@ def whole_line(program: Program, low: float, high: float) -> tuple[float, float,
 
 
 def _cut(program: Program, low: float, high: float, start: float) -> tuple[float, float, float]:
-    """The same with tails beyond ±start."""
+    """The three bounds of `whole_line` with tails beyond ±start."""
     slope, least, most = 0.0, INF, -INF
     for sign, end in ((1, high), (-1, -low)):
         if end > start:
@@ -244,7 +244,7 @@ def _cut(program: Program, low: float, high: float, start: float) -> tuple[float
 def _middle(
     program: Program, left: float, right: float, slope: float, least: float, most: float
 ) -> tuple[float, float, float]:
-    """On boxes from left to right; those where the slope may be largest are halved until that helps no more."""
+    """The three bounds on [left, right] by boxes; those where the slope may be largest are halved while that helps."""
     grid = torch.linspace(-1, 1, BOXES + 1, dtype=torch.float64)
     edges = left + (right - left) * (grid.sign() * grid.abs().pow(2) + 1) / 2  # finer around the middle
     edges[0], edges[-1] = left, right
@@ -277,7 +277,7 @@ def slope_bounds(program: Program, low: Tensor, high: Tensor) -> tuple[Tensor, T
 
 
 def written_chain(step: Step, bases: Iterator[Value]) -> tuple[Any, Value, tuple[Any, ...]] | None:
-    """A marker, its input and arguments for a chain that ends in ``step`` and has a finite constant on the line."""
+    """The one step for a chain that ends in ``step``: function, input, arguments; None without a finite constant."""
     if step.outputs[0].tensor.dtype != torch.float64 and not step.outputs[0].tensor.is_floating_point():
         return None
     for base in bases:
@@ -303,7 +303,7 @@ def _wild(program: Program, instruction: Instruction) -> bool:
 
 
 def _forms(base: Value, program: Program) -> Iterator[tuple[Any, Value, tuple[Any, ...], float]]:
-    """As a function of a length where the base is one or its square, then of the base itself."""
+    """The ways to write a chain: as a function of a length, where the base is one or its square; then of the base."""
     found = _length(base)
     if found is not None:
         value, squared, dims, keep = found
@@ -314,7 +314,7 @@ def _forms(base: Value, program: Program) -> Iterator[tuple[Any, Value, tuple[An
 
 
 def _length(base: Value) -> tuple[Value, bool, tuple[int, ...], bool] | None:
-    """u, whether the base is its squared length, the axes, and whether they are kept."""
+    """For a base that is a length: the vector, whether the base is squared, the axes, and whether they are kept."""
     step = base.step
     if step is None or step.module is not None or len(step.inputs) != 1 or step.trouble:
         return None

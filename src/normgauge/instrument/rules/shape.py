@@ -43,8 +43,8 @@ FILLS = {"masked_fill": 2, "masked_fill_": 2, "index_fill": 3, "fill_": 1, "wher
 GETTERS = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data"))
 
 
-def rerun_step(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tensor]:
-    """The step's own function on other inputs of the same shapes; float constants become ``fill``.
+def rerun_step(step: Step, inputs: list[Tensor]) -> list[Tensor]:
+    """The outputs of the step's own function on other inputs of the same shapes; float constants become 0.
 
     In-place forms work on copies, so the result is read off the first argument.
     """
@@ -54,7 +54,7 @@ def rerun_step(step: Step, inputs: list[Tensor], fill: float = 0.0) -> list[Tens
         if isinstance(leaf, Value):
             return next(supply).clone()
         if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
-            return torch.full_like(leaf, fill, dtype=torch.float64)
+            return torch.zeros_like(leaf, dtype=torch.float64)
         return leaf
 
     args, kwargs = (
@@ -92,7 +92,7 @@ def copy_labels(step: Step) -> list[list[Tensor]]:
 
 
 def _overlay_labels(step: Step) -> list[Tensor]:
-    """Old contents where the memory was not written, new contents where it was."""
+    """Labels of the old contents where the memory was not written, and of the new contents where it was."""
     old, new = step.kwargs["old"], step.kwargs["new"]
     extent = 1 + max(sum((n - 1) * s for n, s in zip(*g[:2], strict=True)) + g[2] for g in (old, new))
     memory = torch.zeros(extent, dtype=torch.float64)
@@ -170,7 +170,7 @@ def copy_outputs(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> list[T
 
 
 def _refusal(step: Step) -> str:
-    """Why a step that usually only copies does not here; empty when it does."""
+    """Why a step that usually only copies does more here; empty when it only copies."""
     if any(not v.tensor.is_floating_point() and not v.tensor.is_complex() for v in step.inputs):
         return "indices or masks that depend on the data"
     if step.kwargs.get("accumulate") or step.kwargs.get("reduce") or ("index_put" in step.kind and len(step.args) > 3):
@@ -246,7 +246,7 @@ def _replays(step: Step, table: list[Tensor], out: Tensor) -> bool:
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """Real entries, with numbers for what is none."""
+    """The real entries, with NaN and infinities replaced by numbers."""
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).nan_to_num()
 
 

@@ -18,7 +18,7 @@ rules = Family("softmax")
 
 
 def axis_of(step: Step, ndim: int) -> int:
-    """The axis a softmax runs along, non-negative; torch's old rule where none was given."""
+    """The axis a softmax runs along, non-negative; torch's legacy default where none was given."""
     if isinstance(step.module, nn.Softmax2d):
         return ndim - 3
     dim = step.option(1, "dim")

@@ -59,7 +59,7 @@ def groupwise(
     rows: bool = False,
     unit: str = "group",
 ) -> Transfer:
-    """Transfer of a normalizer.
+    """The transfer of a normalizer that divides each group by its own spread.
 
     Args:
         groups: centre values as (samples, groups, entries of a group).
@@ -123,7 +123,7 @@ class Decider:
     reach: float
 
     def floor(self, size: int, centred: bool) -> tuple[str, str, str]:
-        """Its smallest spread in the scope: how it comes about, its symbol and its number; no symbol where it is 0."""
+        """Its smallest spread in the scope: the derivation, the symbol and the number; no symbol where it is 0."""
         name, moved = ("σ", "ρ") if centred else ("rms", "r")
         if math.isinf(self.reach):
             return "", "", "0"
@@ -138,7 +138,7 @@ class Decider:
 
 
 def decider(log: Tensor, slopes: Tensor, sigma: Tensor, reach: Tensor, unit: str, period: int = 1) -> Decider:
-    """The sample and the group that decide, named where there are others that do not."""
+    """The group that decides the gain; its place names sample and group where others differ."""
     sample = worst_sample(log)
     group = int(slopes[sample].argmax())
     alike = bool((slopes[sample] == slopes[sample, group]).all())
@@ -212,7 +212,7 @@ def sigma_facts(
     log_l2: float | None = None,
     log_sum: float | None = None,
 ) -> dict[str, object]:
-    """What the table and the published products need of a normalizer's √(σ²+ε): (samples, groups).
+    """The facts about a normalizer's √(σ²+ε), (samples, groups), that tables and published products use.
 
     ``inverse`` is the largest 1/√(σ²+ε) in the scope; ℓ2 norms and sums over the groups, where a paper has them.
     """

@@ -33,7 +33,7 @@ def drop_probability(step: Step) -> float:
 
 
 def without_chance(p: float, flow: Flow, ctx: Context) -> Transfer | None:
-    """What nothing or everything is dropped by; None where it is left to chance.
+    """The transfer where nothing or everything is dropped; None where chance decides.
 
     p = 0 is the identity, p = 1 gives 0.
     """
@@ -50,7 +50,7 @@ def without_chance(p: float, flow: Flow, ctx: Context) -> Transfer | None:
 
 
 def mask_note(ctx: Context) -> str:
-    """Around a point, what lies behind the layer is anchored at a centre that the mask decided."""
+    """For which masks a bound holds: around a point, layers behind this one are measured at the output of one mask."""
     return EVERY if ctx.scope.kind == "global" else MASK
 
 

@@ -60,7 +60,7 @@ LOOKED_AT: dict[Any, Recipe | None] = {}  # modules written by hand, by class an
 
 
 def of_module(module: nn.Module, example: Tensor | None = None) -> Normalizer | None:
-    """The normalizer that a module is: one of torch's, or one that computes nothing else.
+    """The normalizer that a module is: one of torch's, or one written by hand; None where it computes anything else.
 
     Args:
         module: torch's own or anybody's; a copy of it is run.
@@ -104,7 +104,7 @@ def in_training(module: nn.Module) -> Normalizer | None:
 
 
 def with_stored(trace: Trace, model: nn.Module) -> Trace:
-    """The same trace with stored statistics used by hand as one call of torch's function.
+    """The trace with stored statistics that are used by hand replaced by one call of torch's function.
 
     Only where what was recorded of the module multiplies by constants and adds them, one after the other: then it is
     a·x + b whatever x is, and a and b are those of the function.
@@ -134,7 +134,7 @@ def is_affine(step: Step) -> bool:
 
 
 def _as_one(last: Step, form: Normalizer, trace: Trace) -> bool:
-    """Replace the last of a module's steps by torch's function, if that is what they compute; whether it did."""
+    """Replace the last of a module's steps by torch's function, if that is what they compute; True if it did."""
     chain, value = [last], last.inputs[0]
     while value.step is not None and value.step.path == last.path:
         if not is_affine(value.step) or len(trace.consumers[value.index]) != 1:
@@ -201,7 +201,7 @@ def _own(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _twin(module: nn.Module, drawn: bool) -> nn.Module:
-    """A copy in float64, with tensors that all differ or its own, without hooks, which would run and are somebody's."""
+    """A copy in float64 without hooks, which are not ours to run; its tensors are its own or ``drawn`` at random."""
     bare = object.__new__(type(module))
     bare.__dict__ = {k: type(v)() if "_hooks" in k and isinstance(v, dict) else v for k, v in vars(module).items()}
     draw = torch.Generator().manual_seed(1)
@@ -237,7 +237,7 @@ def _with_gains(form: Normalizer, others: list[Step]) -> Normalizer:
 
 
 def _named(form: Normalizer, own: Mapping[str, Tensor]) -> Recipe:
-    """Which of a module's tensors the parts of its normalizer are, where none is made of them in another way."""
+    """The recipe that names the module's tensor behind each part of its normalizer, where every part is one of them."""
     mean, variance = form.running or (None, None)
     names: dict[str, tuple[str, float]] = {}
     for part, tensor in {"gamma": form.gamma, "beta": form.beta, "mean": mean, "variance": variance}.items():

@@ -71,13 +71,13 @@ def worst_sample(*logs: Tensor) -> int:
 
 
 def at_sample(*logs: Tensor) -> str:
-    """``sample 3: ``, the one that decides; empty where all are alike."""
+    """``sample 3: `` for the sample that decides; empty where all samples have the same gain."""
     top = torch.stack(logs).amax(0)
     return f"sample {int(top.argmax())}: " if len(top) > 1 and bool((top != top[0]).any()) else ""
 
 
 def largest_term(terms: Iterable[str]) -> str:
-    """``max(a, b)``, or the only one there is.
+    """``max(a, b)``, or the term itself where there is only one.
 
     >>> largest_term(["2", "3"]), largest_term(["2"])
     ('max(2, 3)', '2')
@@ -96,7 +96,7 @@ def shape_words(shape: Iterable[int]) -> str:
 
 
 def stated_gain(text: str) -> LogInterval | None:
-    """What a text says of the gain: an interval, with lower end 0 where it says none; None where it says nothing.
+    """The gain that a text ends with, as an interval from 0 where it gives one number; None where it gives none.
 
     >>> stated_gain("√n = √4 = 2").hi == math.log(2), stated_gain("about 2")
     (True, None)

@@ -67,7 +67,7 @@ class WaveSet:
 
 
 def wave_set(parts: Sequence[Waves], pixels: Pixels, most: int) -> WaveSet:
-    """Puts the waves of several twists together; at least one of them has some.
+    """The waves of several twists in one set; at least one of the twists must have waves.
 
     Where there are more than ``most``, the weakest are left out and the level raised to cover them.
     """

@@ -42,7 +42,7 @@ class Surround:
 
 
 def surround(kernel: Tensor, spec: ConvSpec) -> Surround:
-    """Chooses the circulants around a layer.
+    """The circulants to use around a layer.
 
     A transposed layer is the adjoint of a convolution on its output size. Circular padding whose outputs step evenly
     around the circle is a circulant already. All other paddings that copy pixels are the valid convolution on the

@@ -5,7 +5,7 @@
     check_rule(MyLayer, (2, 4), rules=REGISTRY.extended({MyLayer: my_rule}), attained=0.99)
 
 A network of that one layer is measured in every scope, with the balanced bound and without. Then, in float64 and at
-points of the scope, among them such as gradient steps lead to, every fact that the rule of any step states must hold:
+points of the scope, some of them found by gradient steps, every fact that the rule of any step states must hold:
 norm, low, high, row, radius, the samples' axis, a gain for each input, disjoint (`audit`). Dense Jacobian norms and
 secant slopes of the whole must stay below the bound, and outputs of the ball within the displacement promised. A worked
 formula must end with the gain.
@@ -97,7 +97,7 @@ def check_rule(
 
 
 def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
-    """The points tried, once no step has been found to break a fact at any of them.
+    """The points that were tried, if no step breaks a fact at any of them.
 
     Raises:
         AssertionError: naming the first step that does, its rule and the fact.
@@ -121,7 +121,7 @@ def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
 
 
 def _as_stated(session: Session, scope: Scope) -> Composition:
-    """What the rules say, sample by sample unless one of them says that samples mix: nothing here is put right."""
+    """The composition as the rules state it, sample by sample unless one says that samples mix; nothing is corrected."""
     options = session.options
     if scope.kind != "global" and session.samples > 1:
         ctx = Context(scope, session.samples, options.width, {}, options.mode == "train", session.native)
@@ -131,7 +131,7 @@ def _as_stated(session: Session, scope: Scope) -> Composition:
 
 
 def _consistent(reading: Reading, unknown: bool) -> None:
-    """The reading agrees with itself, and every worked formula ends with its layer's gain.
+    """Check that the reading agrees with itself and that every worked formula ends with its layer's gain.
 
     Raises:
         AssertionError: when it does not.

@@ -46,7 +46,7 @@ def facts_broken(parts: Composition, there: Trace) -> Iterator[BrokenFact]:
 
 
 def _outside(parts: Composition, step: Step, old: Value, new: Value, stated: bool) -> Iterator[BrokenFact]:
-    """The facts a rule states itself, or those that follow from them and the centre."""
+    """Broken facts among those that the rule states itself, or those that follow from them and the centre."""
     flow = parts.flows[old.index]
     facts: Any = parts.transfers[old.index] if stated else flow
     there = parts.ctx.rows(new.tensor, flow.axis)
@@ -111,7 +111,7 @@ def jacobians_broken(parts: Composition, point: Trace) -> Iterator[BrokenFact]:
 
 
 def _steeper(parts: Composition, step: Step, value: Value, dense: dict[int, Tensor]) -> Iterator[BrokenFact]:
-    """One output's Jacobians, one an input, sample by sample."""
+    """Facts that the Jacobians of one output break, sample by sample; ``dense`` has one Jacobian for each input."""
     transfer = parts.transfers[value.index]
     try:
         rows = members(parts, value.tensor, parts.flows[value.index].axis)
@@ -157,7 +157,7 @@ def _joined(
     rows: list[Tensor],
     columns: dict[int, list[Tensor]],
 ) -> Iterator[BrokenFact]:
-    """Slopes may add in squares only where [J_1/g_1, J_2/g_2, ...] has norm at most 1."""
+    """Samples for which slopes may not add in squares: [J_1/g_1, J_2/g_2, ...] has a norm above 1."""
     for sample in range(len(rows)):
         scaled = []
         for index, jacobian in dense.items():
@@ -221,13 +221,13 @@ def members(parts: Composition, tensor: Tensor, axis: int) -> list[Tensor]:
 
 
 def comparable(*values: Value) -> bool:
-    """Whether these are numbers, some, and finite."""
+    """Whether all values are floating point, not empty, and finite."""
     found = [value.tensor for value in values]
     return all(t.is_floating_point() and t.numel() > 0 and bool(torch.isfinite(t).all()) for t in found)
 
 
 def moved_rows(parts: Composition, own: Value, new: Value, old: Value | None = None) -> tuple[Tensor, Tensor]:
-    """The rows of a value's change from ``old``, or from itself, to ``new``; and its lengths at both together."""
+    """The rows of a value's change from ``old`` (or itself) to ``new``, and the sum of its lengths at both."""
     axis, a, b = parts.flows[own.index].axis, new.tensor, (old or own).tensor
     change = a - b if a.is_complex() else a.double() - b.double()  # before moduli are taken
     rows, first, second = (parts.ctx.rows(tensor, axis) for tensor in (change, b, a))
@@ -242,5 +242,5 @@ def broken_fact(parts: Composition, step: Step, what: str) -> BrokenFact:
 
 
 def row_lengths(rows: Tensor) -> Tensor:
-    """One length a sample."""
+    """The length of each sample's entries."""
     return torch.linalg.vector_norm(rows.flatten(1), dim=1)

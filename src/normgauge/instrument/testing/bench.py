@@ -43,7 +43,7 @@ class Bench:
     memory: dict[str, Tensor]
 
     def rewind(self) -> None:
-        """State and random numbers as they were."""
+        """Reset buffers and random numbers to how they were."""
         for name, buffer in self.model.named_buffers():
             buffer.copy_(self.memory[name])
         torch.default_generator.manual_seed(0)
@@ -72,7 +72,7 @@ def make_bench(target: Callable[..., Any], inputs: Tensor | Sequence[int], mode:
 
 
 def is_factory(target: Callable[..., Any]) -> bool:
-    """A class of modules, or a callable that takes nothing; torch's own functions may have no signature."""
+    """Whether a target is called to make the layer: a class of modules, or a callable that takes nothing."""
     if isinstance(target, type | nn.Module):
         return isinstance(target, type)
     try:
@@ -82,7 +82,7 @@ def is_factory(target: Callable[..., Any]) -> bool:
 
 
 def probe_points(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:
-    """The centre; in a ball its inside and surface; anywhere, inputs of several scales; then uphill for every fact."""
+    """Named points of the scope: the centre; in a ball its inside and surface; anywhere, inputs of several scales."""
     yield "the centre", bench.x
     if scope.kind == "global":
         for scale in SCALES:
@@ -100,7 +100,7 @@ def probe_points(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:
 
 
 def uphill(bench: Bench, scope: Scope) -> Iterator[tuple[str, Tensor]]:
-    """Where gradient steps through the scope lead: high and low entries, long rows, far away, steep."""
+    """Named points found by gradient steps in the scope: high and low entries, long rows, far outputs, steep slopes."""
     if scope.kind == "point":
         return
     with torch.no_grad():
@@ -182,7 +182,7 @@ def _sharpened(bench: Bench, scope: Scope) -> Tensor:
 
 
 def _pushed(bench: Bench, x: Tensor, right: Tensor) -> Tensor:
-    """The left singular vector that belongs to ``right``, by a difference."""
+    """The left singular vector that belongs to ``right``, from a difference of outputs."""
     reach = 1e-5 * (1 + float(x.norm()))
     with torch.no_grad():
         change = bench.function(x + reach * right) - bench.function(x - reach * right)
@@ -190,7 +190,7 @@ def _pushed(bench: Bench, x: Tensor, right: Tensor) -> Tensor:
 
 
 def secant(bench: Bench, a: Tensor, b: Tensor) -> float:
-    """A slope that was seen, less its rounding."""
+    """The slope between two points, less its rounding."""
     with torch.no_grad():
         first, second = bench.function(a), bench.function(b)
     gap = float((a - b).norm())
