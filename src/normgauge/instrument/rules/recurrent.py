@@ -71,7 +71,7 @@ def one_direction(
     suffix: str,
     memory: bool,
 ) -> tuple[Tensor, State]:
-    """Outputs and final state of one layer in one direction; a sequence keeps its state before it begins and after it ends."""
+    """Outputs and final state of one layer in one direction; a sequence keeps its state when it is not running."""
 
     def part(name: str) -> Any:
         return getattr(module, f"{name}_{suffix}", None)

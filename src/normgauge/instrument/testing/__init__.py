@@ -121,7 +121,7 @@ def _audited(bench: Bench, scope: Scope, session: Session) -> Points:
 
 
 def _as_stated(session: Session, scope: Scope) -> Composition:
-    """The composition as the rules state it, sample by sample unless one says that samples mix; nothing is corrected."""
+    """The composition as the rules state it, uncorrected: sample by sample unless one says that samples mix."""
     options = session.options
     if scope.kind != "global" and session.samples > 1:
         ctx = Context(scope, session.samples, options.width, {}, options.mode == "train", session.native)
