@@ -75,10 +75,3 @@ def test_exit_codes(advise):
     assert code == 1 and "has no 'nowhere'" in err  # of two mistakes the batch's is told first: nothing was built
     code, _, err = advise("build", batch=None)
     assert code == 1 and "a batch is needed" in err
-
-
-def test_help_teaches(capsys):
-    with pytest.raises(SystemExit) as done:
-        main(["advise", "--help"])
-    text = capsys.readouterr().out
-    assert done.value.code == 0 and "insert_norm(model, fix.places, fix.kind)" in text and "A healthy network" in text

@@ -216,12 +216,3 @@ def test_the_real_thing_and_the_page_that_lists_its_rows(net, tmp_path, capsys):
     listed = set(re.findall(r"^\| `([\w.-]+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE))
     inputs = {key for key in keys if not key.startswith("features.")}
     assert listed == inputs | {key for key in keys if key.removeprefix("features.") not in inputs}
-
-
-def test_help_teaches(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["certify", "--help"])
-    told = capsys.readouterr().out
-    assert ended.value.code == 0
-    for words in ("--holdout net.py:holdout", "vacuous is a bound that says nothing", "--demo mnist", "without random"):
-        assert words in told

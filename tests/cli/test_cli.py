@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from normgauge.cli import main
+from normgauge.cli import COMMANDS, main
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,22 @@ def test_a_wrong_argument_is_exit_code_one_and_one_line(capsys, arguments, messa
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [[], ["gauge"], ["rules"], ["explain"], ["report"], ["demo"]])
+TAUGHT = {
+    "gauge": ("RUNS", "execute nothing", "the widest scope measured counts"),
+    "demo": ("one to two minutes",),
+    "advise": ("insert_norm(model, fix.places, fix.kind)", "A healthy network"),
+    "certify": ("--holdout net.py:holdout", "vacuous is a bound that says nothing", "--demo mnist", "without random"),
+}
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_teaches(capsys, command):
     with pytest.raises(SystemExit) as ended:
-        main([*command, "--help"])
-    text = capsys.readouterr().out
+        main([*command.split(), "--help"])
+    told = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0
-    assert "normgauge" in text and ("examples:" in text or "first steps:" in text)
-    if command == ["gauge"]:
-        assert "RUNS" in text and "execute nothing" in text
-        assert "the widest scope measured counts" in " ".join(text.split())
-    if command == ["demo"]:
-        assert "one to two minutes" in text
+    for words in (f"normgauge {command}".strip(), "examples:" if command else "first steps:", *TAUGHT.get(command, ())):
+        assert words in told
 
 
 def test_version(capsys):

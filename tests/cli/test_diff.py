@@ -144,27 +144,6 @@ def test_a_limit_that_is_no_number(capsys, limit, message):
     assert ended.value.code == 1 and message in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("options", [[], ["--json", "-"]], ids=["tables", "json"])
-def test_a_full_disk_is_one_line(files, options):
-    command = [sys.executable, "-m", "normgauge", "diff", *map(str, files), *options]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "normgauge: cannot write to standard output: No space left on device\n"
-
-
-@pytest.mark.parametrize("command", ["diff", "verify"])
-def test_a_closed_pipe_is_no_error(files, command):
-    read, write = os.pipe()
-    os.close(read)
-    script = "import sys; from normgauge.cli import main; sys.exit(main(sys.argv[1:]))"
-    arguments = [command, str(files[0]), str(files[1])]
-    done = subprocess.run([sys.executable, "-c", script, *arguments], stdout=write, stderr=subprocess.PIPE, text=True)
-    os.close(write)
-    assert done.stderr == "" and done.returncode == (0 if command == "diff" else 1)
-
-
 @pytest.mark.parametrize(
     ("settings", "committed", "code"),
     [({}, "reading.json", 0), ({"LIMIT": "0.5"}, "nowhere.json", 3)],

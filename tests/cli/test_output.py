@@ -82,3 +82,13 @@ def test_progress_is_drawn_after_two_seconds_only(monkeypatch, step, drawn):
         for done in range(5):
             report("conv norms", done / 5)
     assert ("conv norms" in terminal.getvalue()) == drawn
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("options", [[], ["--json", "-"]], ids=["tables", "json"])
+def test_a_full_disk_is_one_line(options):
+    command = [sys.executable, "-m", "normgauge", "explain", "reference:resnet20", *options]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "normgauge: cannot write to standard output: No space left on device\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -93,16 +92,6 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path, capsys, saved):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_line(capsys, saved):
     assert "cannot write /dev/full: No space left on device" in refused(capsys, saved, "--html", "/dev/full")
-
-
-@pytest.mark.parametrize("extra", [[], ["--json", "-"]])
-def test_a_closed_pipe_is_no_error(tmp_path, saved, extra):
-    read, write = os.pipe()
-    os.close(read)
-    command = [sys.executable, "-m", "normgauge", "report", saved, "--html", str(tmp_path / "a.html"), *extra]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
-    os.close(write)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_report_merges_saved_readings(tmp_path, capsys):
