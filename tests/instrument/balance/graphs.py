@@ -35,6 +35,12 @@ def normed(norm: nn.Module) -> nn.Module:
     return norm
 
 
+def joined_twice(m: Around, x: Tensor) -> Tensor:
+    """One layer that reaches the output twice, scaled differently: no weights of it make both ends one."""
+    scale, h = torch.tensor([5.0, 0.2, 2.0, 0.5], dtype=x.dtype), m.a(x)
+    return h * scale + (h / scale).relu()
+
+
 GRAPHS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "pair": (lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
     "residual": (lambda: Around(lambda m, x: m.b(m.a(x) + m.b(m.a(x).relu()))), (4,)),
@@ -53,6 +59,8 @@ GRAPHS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Conv1d(2, 4, 3), nn.Tanh(), nn.ConvTranspose1d(4, 2, 3, stride=2, groups=2)),
         (2, 6),
     ),
+    "softmax": (lambda: Around(lambda m, x: m.b(m.a(x).softmax(1))), (4,)),
+    "twice": (lambda: Around(joined_twice), (4,)),
     "mean over places": (lambda: Around(lambda m, x: m.b(m.a(x).relu().mean(1))), (3, 4)),
 }
 

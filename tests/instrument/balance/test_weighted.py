@@ -44,19 +44,21 @@ def dense_gain(parts: Composition, step, out, k: int, weights: dict, sample: int
 
 @pytest.mark.parametrize("name", sorted(GRAPHS.keys() - {"layer norm"}))  # which folds its centring into the map
 def test_no_weighted_gain_is_below_the_dense_truth(name: str) -> None:
+    ratios = []
     with composed(name) as parts:
         weighting = weighting_of(parts)
-        theta = random_weights(weighting.free, 1)
-        logs, gains = weighting.log_weights(theta), weighting.gains(theta, certified=True)
-        weights = {index: (logs[index], channels.axis) for index, channels in weighting.ties.values.items()}
-        ratios = [
-            dense_gain(parts, step, out, k, weights, sample) / math.exp(float(gains[(out.index, k)][sample]))
-            for step in parts.trace.steps
-            for out in step.outputs
-            for k in range(len(step.inputs))
-            for sample in range(3)
-        ]
-    assert len(ratios) >= 9 and max(ratios) <= 1 + 1e-9
+        for seed, spread in ((1, 1.0), (2, 3.0)):
+            theta = random_weights(weighting.free, seed, spread)
+            logs, gains = weighting.log_weights(theta), weighting.gains(theta, certified=True)
+            weights = {index: (logs[index], channels.axis) for index, channels in weighting.ties.values.items()}
+            ratios += [
+                dense_gain(parts, step, out, k, weights, sample) / math.exp(float(gains[(out.index, k)][sample]))
+                for step in parts.trace.steps
+                for out in step.outputs
+                for k in range(len(step.inputs))
+                for sample in range(3)
+            ]
+    assert len(ratios) >= 18 and max(ratios) <= 1 + 1e-9
     assert max(ratios) > 0.999  # linear maps are met
 
 
@@ -143,3 +145,11 @@ def test_weights_that_share_one_factor_shift_the_gains_by_it() -> None:
         assert float(shifted[first][0] - plain[first][0]) == pytest.approx(1.5)
         assert float(shifted[last][0] - plain[last][0]) == pytest.approx(-1.5)
         assert weighting.work() == 4 * 5 + 5 * 3
+
+
+def test_a_normalizer_whose_scales_are_folded_costs_nothing() -> None:
+    with composed("batch norm", "global") as parts:
+        weighting = weighting_of(parts)
+        gains = weighting.gains(random_weights(weighting.free, 6, 2.0), certified=True)
+        assert parts.trace.steps[1].kind == "BatchNorm1d"
+        assert float(gains[(parts.trace.steps[1].outputs[0].index, 0)][0]) == pytest.approx(0.0, abs=1e-9)
