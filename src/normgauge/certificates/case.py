@@ -88,7 +88,7 @@ class Case:
         return self.unlabeled if self.unlabeled is not None else self.holdout
 
     def answers(self, sample: DataSample) -> Tensor:
-        """What the network says, (n, classes); known already for the hold-out."""
+        """The network's outputs on a sample, (n, classes); those on the hold-out are known already."""
         known = self.holdout_logits if sample is self.holdout else None
         return model_outputs(self.model, sample) if known is None else known
 

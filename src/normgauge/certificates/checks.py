@@ -135,7 +135,7 @@ def warnings_of(train: DataSample, holdout: DataSample | None) -> list[str]:
 
 
 def label_agreement(sample: DataSample, count: int = LOOKED_AT) -> float:
-    """The share of samples whose nearest neighbour, among as many, has their label."""
+    """The share of ``count`` random samples whose nearest neighbour among them has the same label."""
     chosen = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))[:count]
     points, labels = sample.take(chosen).float(), sample.truth[chosen]
     return float((labels[neighbours(points)[1]] == labels).double().mean()) if len(points) > 1 else 1.0
@@ -210,7 +210,7 @@ def records(sample: DataSample, labelled: bool) -> Sequence[Hashable]:
 
 
 def grouping(given: Any, holdout: DataSample | None) -> Tensor | None:
-    """Groups as numbers from 0.
+    """The group of each hold-out sample as a number from 0; None without groups.
 
     Raises:
         InputError: where there is not one label for each hold-out sample.

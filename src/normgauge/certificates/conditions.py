@@ -31,7 +31,7 @@ EXACT = "rounding changes no output of the network by more than a hundred-thousa
 
 
 def joined_conditions(*parts: str) -> str:
-    """Several conditions as one.
+    """Join conditions with semicolons, without repeats and empty ones.
 
     >>> joined_conditions(TRAIN, "", CELLS)
     'the samples of train are independent draws ...; the cells were fixed without train'

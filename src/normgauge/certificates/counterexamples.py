@@ -28,7 +28,7 @@ HONEST = 2000  # labelled fresh samples
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counterexample:
-    """An invalid route, walked.
+    """What an invalid route promised, beside the truth.
 
     Attributes:
         key: its name.

@@ -85,7 +85,7 @@ def feature_certificate(
 
 
 def read_half(name: str, half: str, folder: Folder) -> Split:
-    """One half of a data set as images."""
+    """The training or the test half of a data set, as images."""
     if name == "digits":
         return DATASETS[name](half).shaped(1, 8, 8)
     return DATASETS[name.replace("-", "_")](half, folder=folder)
@@ -124,7 +124,7 @@ def _block(before: int, after: int, stride: int) -> list[nn.Module]:
 
 
 def shifted_images(images: Tensor, reach: int, flip: bool) -> Tensor:
-    """A batch moved by a few pixels, mirrored one by one where that makes sense; only the encoder sees such images."""
+    """A batch moved by a few pixels, each image mirrored at random if ``flip``; only the encoder sees such images."""
     across, down = (int(v) for v in torch.randint(-reach, reach + 1, (2,)))
     images = torch.roll(images, (down, across), (2, 3))
     if not flip:

@@ -48,7 +48,7 @@ RADII = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the curve, over the median 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the cell rows bound.
+    """The loss that the cell rows bound.
 
     Attributes:
         name: ``ramp`` or ``cross-entropy``.
@@ -214,7 +214,7 @@ def feature_rows(case: Case, loss: Loss, cells: int, fresh: DataSample | None, w
 
 
 def plain_rows(case: Case, points: DataSample, others: DataSample | None) -> Iterator[Row]:
-    """What D is to the encoder, a plain hold-out: bounds of its own decision, and of the network through it."""
+    """D is a plain hold-out to the encoder: bounds of the encoder's own decision, and of the network through it."""
     own = Row(
         "features.encoder_holdout",
         "The encoder by itself, D as its hold-out",
@@ -257,7 +257,7 @@ def plain_rows(case: Case, points: DataSample, others: DataSample | None) -> Ite
 
 
 def encoded_sample(encoder: nn.Module, sample: DataSample) -> DataSample:
-    """Features of a sample, at hand, as vectors."""
+    """A sample with the encoder's features as its inputs, one vector each."""
     place = device_of(encoder)
     with torch.no_grad():
         found = torch.cat([encoder(x.to(place)).flatten(1).float().cpu() for x in sample.batches()])
@@ -265,7 +265,7 @@ def encoded_sample(encoder: nn.Module, sample: DataSample) -> DataSample:
 
 
 def only_linear(head: nn.Sequential) -> nn.Linear | None:
-    """The one linear map a head consists of and computes as torch does, or None."""
+    """The linear map a head consists of; None if anything else is computed too."""
     kept = [m for m in head if type(m) not in (nn.Flatten, nn.Identity, nn.Dropout)]
     return kept[0] if len(kept) == 1 and type(kept[0]) is nn.Linear and all(map(as_written, head)) else None
 
@@ -277,7 +277,7 @@ def as_written(module: nn.Module) -> bool:
 
 
 def head_margins(head: nn.Sequential, points: DataSample, said: Tensor) -> Tensor:
-    """Margins in units of distance for a linear head, else those of what it said."""
+    """Margins in units of distance for a linear head, else those of its outputs."""
     linear = only_linear(head)
     return margins_of(said, points.truth) if linear is None else linear_margins(linear, points)
 

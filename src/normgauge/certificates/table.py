@@ -158,7 +158,7 @@ def certify(
 
 
 def asked(families: Mapping[str, Iterable[Row]], told: Progress, notes: list[str]) -> Iterator[Row]:
-    """Row after row, with a word on how far it is; a family that fails is reported and takes no other along.
+    """Yield the rows of every family and tell the progress; a family that fails is noted and stops no other.
 
     Raises:
         InputError: for what the caller gave.
@@ -189,7 +189,7 @@ def gather(
     groups: Any,
     options: Mapping[str, Any],
 ) -> tuple[Case, list[str]]:
-    """Read the data, refuse what is shared, run the network over it and see whether it says the same again.
+    """Read the data, refuse what is shared, run the network over it twice and compare the answers.
 
     Args:
         model: in eval mode.
@@ -250,7 +250,7 @@ def gather(
 
 
 def encoder_module(model: nn.Module, encoder: nn.Module | str | None) -> nn.Module | None:
-    """The encoder as a module.
+    """The encoder as a module; None without one.
 
     Raises:
         InputError: where the network is not a sequence that begins with it.
@@ -272,7 +272,7 @@ def encoder_module(model: nn.Module, encoder: nn.Module | str | None) -> nn.Modu
 
 @contextlib.contextmanager
 def evaluated(model: nn.Module) -> Iterator[list[str]]:
-    """Eval mode for a while; what had to be changed, in words."""
+    """Put the network in eval mode for a while; yields notes on what was changed."""
     trained = any(module.training for module in model.modules())
     notes = ["The network was in train mode; it is measured in eval mode."] if trained else []
     grads = [p for p in model.parameters() if p.requires_grad]

@@ -92,7 +92,7 @@ def entropy_radius(cells: int, m: int, delta: float) -> float:
 
 
 def kl_cells(mean: float, cells: int, m: int, delta: float) -> float:
-    """kl⁻¹(F(D) + Σ(m_i/m)ε_i, e): best where the sum is small."""
+    """kl⁻¹(F(D) + Σ(m_i/m)ε_i, e): the smallest form if the sum is small."""
     return kl_inverse(min(1.0, mean), entropy_radius(cells, m, delta))
 
 

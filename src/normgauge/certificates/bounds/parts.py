@@ -10,7 +10,7 @@ LARGEST = math.log(1.7e308)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a formula gives.
+    """The value of a formula and the terms it is made of.
 
     Attributes:
         value: the whole; infinite where it has no meaning.
@@ -32,7 +32,7 @@ class Parts:
 
     @classmethod
     def reached(cls, **levels: float) -> Parts:
-        """Parts that lead up to the whole: each is what its level adds to the one before.
+        """Parts from increasing levels: each part is what its level adds to the level before.
 
         >>> Parts.reached(error=0.25, slack=0.75)
         Parts(value=0.75, terms=(('error', 0.25), ('slack', 0.5)))

@@ -1,4 +1,4 @@
-"""The place where a condition stops to hold: numbers by halving, sample sizes by doubling and halving."""
+"""The place where a condition stops holding: numbers by halving, sample sizes by doubling and halving."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FEW = 10**6  # samples up to which a bound that is dear to compute is tried
 
 
 def upper_end(low: float, high: float, below: Callable[[float], bool], width: float = 0.0) -> float:
-    """The upper end of the last interval of a bisection, so that what is a root from above stays above it.
+    """The root found by bisection, rounded up: the upper end of the last interval.
 
     Args:
         low: where ``below`` holds.

@@ -34,7 +34,7 @@ class Partition:
 
     @property
     def cells(self) -> int:
-        """Cells of the whole space, met or not."""
+        """The number of cells of the whole space, met or not."""
         if self.centres is None:
             return 1
         return len(self.centres) + (self.radius is not None)
@@ -68,7 +68,7 @@ class Partition:
 
 
 def neighbours(points: Tensor) -> tuple[Tensor, Tensor]:
-    """How far the nearest other point is from each, and which: two points or more, without cancellation where few."""
+    """The distance from each point to its nearest other point, and the place of that point; two points at least."""
     flat = points.flatten(1)
     mode = "donot_use_mm_for_euclid_dist" if len(flat) <= FEW else "use_mm_for_euclid_dist"
     apart = torch.cdist(flat, flat, compute_mode=mode)

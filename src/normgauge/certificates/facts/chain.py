@@ -82,7 +82,7 @@ class ChainWalk:
 
 
 def read_chain(model: nn.Module, sample: DataSample) -> MatrixChain:
-    """The network as a chain, its norms from above.
+    """Read the network as a chain of matrices, with upper bounds of their norms.
 
     Args:
         model: any network; it is left as it is found.

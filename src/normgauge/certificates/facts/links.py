@@ -17,7 +17,7 @@ UP = 1e-12  # relative room for sums in float64
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The norms of one matrix, all from above.
+    """Upper bounds of the norms of one matrix.
 
     Attributes:
         name: the layer.
@@ -107,7 +107,7 @@ class Affine:
         return dense_norm(self.weight).log.hi
 
     def link(self, *, constant: bool, last: bool, window: int = 1) -> Link:
-        """Its norms as [[A b], [0 1]] where the chain carries a constant, as [A b] at its end, as A without.
+        """The norms of [[A b], [0 1]] if the chain carries a constant, of [A b] at its end, of A without a constant.
 
         Args:
             constant: whether inputs carry one more coordinate that is always 1.

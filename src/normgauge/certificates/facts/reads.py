@@ -19,7 +19,7 @@ NUMBERS = 64  # tensors that hold one number each: more may spell something out
 
 
 class Reads(TorchDispatchMode):
-    """Notes tensors that operators are given and that no operator of this forward made.
+    """Collects the tensors that operators read and that no operator of this forward pass made.
 
     Attributes:
         found: these tensors, views of them included.
@@ -94,13 +94,13 @@ class Region:
         return cls(start, start + reach * size, reach == tensor.numel(), exact)
 
     def holds(self, other: Region) -> bool:
-        """Whether all that the other occupies is this tensor's."""
+        """Whether this region contains all of the other."""
         inside = self.start <= other.start and other.stop <= self.stop
         return self.exact == other.exact or (self.dense and other.start >= 0 and other.stop > 0 and inside)
 
 
 def unpaid_reads(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: Sequence[str]) -> list[str]:
-    """What the network reads that is neither among the tensors paid for nor known to hold nothing learnt.
+    """What the network reads that is not paid for and may hold something learnt.
 
     Args:
         model: in eval mode.
@@ -142,7 +142,7 @@ def unpaid_reads(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_
 
 
 def refuse_unpaid(model: nn.Module, inputs: Tensor, paid: Sequence[Tensor], data_free: Sequence[str]) -> None:
-    """Refuse a network whose prediction depends on what nobody paid for.
+    """Refuse a network whose prediction depends on tensors that are not paid for.
 
     Raises:
         InputError: naming the tensors, and what to do.

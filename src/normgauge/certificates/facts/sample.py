@@ -55,7 +55,7 @@ class DataSample:
 
     @property
     def truth(self) -> Tensor:
-        """The labels of a sample that has some, as D always has.
+        """The labels of a labelled sample; D always has labels.
 
         Raises:
             InputError: for an unlabeled sample.
@@ -141,7 +141,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 @torch.no_grad()
 def model_outputs(model: nn.Module, sample: DataSample, size: int = BATCH, order: Tensor | None = None) -> Tensor:
-    """What the model says, (n, classes), float32 on the CPU.
+    """The model's outputs on a sample, (n, classes), float32 on the CPU.
 
     Args:
         model: maps a batch of inputs to one number a class.

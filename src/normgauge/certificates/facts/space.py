@@ -78,7 +78,7 @@ class CellSpread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellSpace:
-    """D in cells.
+    """The training sample D, sorted into cells.
 
     Attributes:
         name: ``inputs`` or ``features``.
@@ -130,7 +130,7 @@ class CellSpace:
         return torch.unique(self.cells, return_counts=True)
 
     def counts(self) -> list[int]:
-        """Samples in each cell that was met."""
+        """How many samples each cell holds that was met."""
         return self.met()[1].tolist()
 
     def shared(self, fresh: DataSample) -> tuple[Tensor, Tensor]:
@@ -187,7 +187,7 @@ def spread_of(sample: DataSample, cells: Tensor, *, seed: int = 0, outside: Tens
 
 
 def sample_distances(first: DataSample, here: Tensor, second: DataSample, there: Tensor) -> Tensor:
-    """From these places of one sample to those of another, one by one, in float64."""
+    """The distance from each of these places of one sample to its partner in the other, in float64."""
     found = [torch.zeros(0, dtype=torch.float64)]
     for i, j in zip(here.split(CHUNK), there.split(CHUNK), strict=True):
         if len(i):
@@ -211,7 +211,7 @@ def ramps(margins: Tensor, slope: float) -> tuple[Choice, ...]:
 
 
 def fixed_loss(mean: float, slope: float, limit: float) -> tuple[Choice, ...]:
-    """A loss that is given: its slope rounded up to the grid."""
+    """The one choice for a given loss, its slope rounded up to the grid; empty if it is steeper than the grid."""
     steeper = [t for t in STEEPNESS if t >= slope / limit]
     return (Choice(steeper[0], mean / limit),) if steeper else ()
 

@@ -21,7 +21,7 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class DescentPlan:
-    """How to descend.
+    """Settings of the descent.
 
     Attributes:
         epochs: passes over the sample.

@@ -25,7 +25,7 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a network's cost allows; fixed before the first draw.
+    """How many draws and samples a network's cost allows; fixed before the first draw.
 
     Attributes:
         draws: of the weights.
@@ -39,7 +39,7 @@ class Effort:
 
     @classmethod
     def of(cls, space: WeightSpace, like: Tensor) -> Effort:
-        """From the multiplications of a forward pass: a draw should not cost much more to use than to make.
+        """The effort for a network: a draw should not cost much more to use than to make.
 
         A bound pays for the number of draws and not for samples, so a network that is dear to run sees fewer with each.
 

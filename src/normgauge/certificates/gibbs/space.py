@@ -93,7 +93,7 @@ def perturbed(name: str, buffer: Tensor, data_free: Sequence[str]) -> bool:
 
 
 def random_inputs(like: Tensor) -> Tensor:
-    """Inputs of this shape that no data went into."""
+    """Random inputs of this shape; they depend on no data."""
     shape = (PROBES, *like.shape[1:])
     if not like.is_floating_point():
         return torch.zeros(shape, dtype=like.dtype)

@@ -77,7 +77,7 @@ def theorem20(space: CellSpace, delta: float) -> Iterator[Row]:
 
 
 def blank_row(space: CellSpace, delta: float, key: str, name: str, **told: Any) -> Row:
-    """What all rows of a space share, and what one says of itself."""
+    """An empty row with what all rows of a space share; ``told`` are the fields of its own."""
     behind = space.name != "inputs"
     row = Row(
         ("features." if behind else "") + key,
@@ -112,7 +112,7 @@ def theorem20_row(space: CellSpace, delta: float, form: SlackForm) -> Row:
 def smallest_loss(
     space: CellSpace, delta: float, form: SlackForm, term: Callable[[Choice], float]
 ) -> tuple[Choice, Parts] | None:
-    """The best of the losses on offer with what it adds up to; None where that is the range of the loss or more."""
+    """The loss with the smallest bound, and its parts; None if that bound is not below the range of the loss."""
     tau, found = form.tau(space, space.m, delta / 2), []
     for choice in space.choices:
         change = term(choice)
@@ -125,7 +125,7 @@ def smallest_loss(
 
 
 def here(space: CellSpace, gamma: float | None) -> str:
-    """The numbers a reader needs to work a row out again."""
+    """The numbers a reader needs to compute a row again, as words."""
     margin = "" if gamma is None else f"γ = {gamma:.4g}, slope of the margin {space.slope:.4g}, "
     sizes = f"N = {space.count}, |T| = {len(space.counts())}, m = {space.m}"
     return f"; here {margin}{sizes}, half of δ for τ and half for the distances"
@@ -159,7 +159,7 @@ def hopeless_row(space: CellSpace, row: Row, delta: float, form: SlackForm) -> R
 
 
 def sample_size(space: CellSpace, tau: Callable[[int], float], delta: float) -> int | None:
-    """The m with which loss, distances like those met and all slacks stay below the range; None where no m does."""
+    """The sample size at which the row would be a bound, with distances like those met; None if no size would do."""
     share = delta / len(STEEPNESS)
     known = [(c.loss, *space.spread.sums(c.steepness)) for c in space.choices]
 

@@ -117,7 +117,7 @@ class Work:
         return weight_space(begun, self.case.few(), data_free=self.case.data_free).mean
 
     def effort(self, where: WeightSpace) -> Effort:
-        """How many draws of how many samples, from the cost of the network alone."""
+        """How many draws and samples to use; it depends on the cost of the network alone."""
         found = Effort.of(where, self.case.train.take([0]))
         return found if self.draws is None else dataclasses.replace(found, draws=self.draws)
 
@@ -131,7 +131,7 @@ class Work:
         return drawn_error(where, posterior, sample, PILOT, batch=effort.batch, seed=self.case.seed)
 
     def hopeless(self, exponent: float) -> Parts | None:
-        """The bound with no error on D, where even that says no more than a guess: then nothing needs to be drawn."""
+        """The bound without any error on D if even that is no better than guessing; None if draws can help."""
         least = kl_inverse(0.0, exponent)
         return Parts(least, (("divergence", least),)) if least >= 1 - 1 / self.case.classes else None
 

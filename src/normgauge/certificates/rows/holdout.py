@@ -21,7 +21,7 @@ MEANS = {"kl": kl_holdout, "hoeffding": hoeffding}  # these hold for means of gr
 
 
 def holdout_rows(case: Case) -> Iterator[Row]:
-    """Clopper-Pearson, kl and Hoeffding on the same hold-out labels; by groups where there are any."""
+    """Clopper-Pearson, kl and Hoeffding on the same hold-out labels, by groups if there are groups."""
     forms = (
         ("clopper_pearson", "Hold-out, Clopper-Pearson", "largest p with P(Bin(n, p) ≤ k) ≥ δ", "Langford 2005"),
         ("kl", "Hold-out, kl", "kl⁻¹(F(V), ln(1/δ)/n)", "Chernoff; Hoeffding 1963"),

@@ -44,7 +44,7 @@ class LocalCells:
 
     @property
     def diameter(self) -> float:
-        """No two points of a ball are farther apart."""
+        """The diameter of a ball."""
         return 2 * (self.partition.radius or 0.0)
 
     def slack(self, classes: int, delta: float) -> float:

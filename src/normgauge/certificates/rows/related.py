@@ -32,7 +32,7 @@ ADDED_UP = "the worst change inside a cell and the slack add up to the range of 
 
 
 def related_rows(space: CellSpace, delta: float, fresh: DataSample | None, wrong: Tensor | None) -> Iterator[Row]:
-    """All of them for one space.
+    """All rows of this file for one space.
 
     Args:
         space: D in cells.
@@ -179,7 +179,7 @@ def hou(space: CellSpace, delta: float) -> Row:
 
 
 def than_phan(space: CellSpace) -> Row:
-    """A published bound that depends on the network only through its training loss: shown as what it is."""
+    """A published bound that depends on the network only through its training loss: the row says why it is not one."""
     loss = float((space.margins <= 0).double().mean())
     parts = computable_bound(loss, (space.met()[1].double() / space.m).tolist(), space.count, space.m)
     return blank_row(

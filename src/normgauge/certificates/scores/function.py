@@ -29,7 +29,7 @@ TOLERANCE, PRODUCTS = 1e-2, (20, 60)  # most products where the network is dear 
 
 
 def score_margin(logits: Tensor, labels: Tensor) -> float:
-    """γ, which a tenth of the margins of D lie below.
+    """γ, the 10th percentile of the margins of D.
 
     Raises:
         InputError: when it is not positive.
@@ -123,7 +123,7 @@ def score_spherical_sharpness(
 
 
 def scale_free_sharpness(model: nn.Module, sample: DataSample, seed: int = 0) -> float:
-    """τ = λ_max(D H D) over the weights whose scale a normalizer takes off, D the norm of the vector an entry is in.
+    """τ = λ_max(D H D) over the scale-free weights, D the norm of the vector an entry belongs to.
 
     For one scale-free vector it is ‖w‖²λ_max. Batch normalizers use their batch, since the weights have no scale only
     then; at most 1,024 samples are looked at, and fewer where the network is dear to run.

@@ -71,7 +71,7 @@ class Ground:
 
     @Fact
     def example(self) -> Tensor:
-        """Two samples where the network is, to see what it does with them."""
+        """Two samples on the device of the network, to trace it with."""
         return self.case.train.take(range(min(2, self.case.m))).to(device_of(self.case.model))
 
     @Fact

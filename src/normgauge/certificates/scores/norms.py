@@ -112,7 +112,7 @@ def convolved_squares(model: nn.Module, inputs: Tensor, *, circular: bool) -> li
 
 
 def log_product(squares: Sequence[float]) -> float:
-    """Σ log s.
+    """Σ log s, the logarithm of the product.
 
     Raises:
         InputError: when a layer is zero.
