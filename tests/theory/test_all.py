@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from normgauge.cli.reproduce import checkout, figures, papers
 from normgauge.core.claim import ComparisonKind, Entry, Ledger, Outcome, Verdict
 from normgauge.theory import CLAIMS, checks
 from normgauge.theory.claim import Absent, Claim, expect_change, expect_equal, expect_fact, expect_refuted
+from tests.theory.texts import reproducible
 
 SEEDS = (0, 1, 20_25)
 CONFIRMS = {ComparisonKind.EQUAL, ComparisonKind.BELOW, ComparisonKind.SHOWN}
@@ -81,9 +81,7 @@ def test_a_claim_is_one_line_with_a_place(name):
 
 def test_every_experiment_named_exists():
     named = {claim.entry.experiment for claim in CLAIMS.values() if claim.entry.experiment}
-    root = checkout()
-    there = {f"{paper}/{figure}" for paper in papers(root) for figure in figures(root, paper)}
-    assert named and named <= there
+    assert named and named <= reproducible()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from docs import sources
 from normgauge.cli import build_parser
-from normgauge.cli.reproduce import checkout, figures, papers
 from normgauge.theory import find_claims
+from tests.theory.texts import reproducible
 
 TEXT = sources.PAGE.read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ def test_a_section_has_claims_or_says_why_not():
 
 def test_every_command_names_what_exists():
     commands = set(re.findall("`normgauge (.*?)`", TEXT))
-    there = {f"{paper}/{name}" for paper in papers(checkout()) for name in figures(checkout(), paper)}
+    there = reproducible()
     assert len(commands) > 60
     parser = build_parser()
     for command in commands:

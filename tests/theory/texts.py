@@ -6,7 +6,11 @@ import os
 import re
 import unicodedata
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+
+from normgauge.cli.reproduce import papers
+from normgauge.core.checkout import checkout
 
 SIGNS = {
     r"\|": "‖", r"\Vert": "‖", r"\cdots": "", r"\cdot": "", r"\ldots": "", r"\dots": "", r"\leq": "≤", r"\le": "≤",
@@ -80,3 +84,9 @@ def places(whole: str, words: str) -> list[int]:
                 break
             end = nearest + len(part)
     return found
+
+
+def reproducible() -> set[str]:
+    """The figures that `normgauge reproduce` draws, as paper/name."""
+    studies = {paper: import_module(f"experiments.{paper}.figures") for paper in papers(checkout())}
+    return {f"{paper}/{name}" for paper, study in studies.items() for name in study.ALL}
