@@ -164,6 +164,7 @@ class Way(NamedTuple):
         scales: scale-free rows in front of it, in train mode.
         corollary: which row of Corollary 22 is about it.
         chain: whether the norm bounds take it as part of the maps.
+        asked: what what-if calls it, where that is not its row: the module around a single function.
     """
 
     make: Callable[[int], nn.Module]
@@ -178,6 +179,7 @@ class Way(NamedTuple):
     scales: int
     corollary: str
     chain: bool
+    asked: str = ""
 
 
 DEAD, TINY, STALE = "dead normalizer", "epsilon decides", "stale statistics"
@@ -230,11 +232,15 @@ WAYS = {
     "RMSNorm of Hugging Face": own(llama, "norm.root_mean_square", root),
     "GroupNorm": own(groups, "norm", groups, 2),
     "InstanceNorm": own(instances, "norm", instances, 4, images=True),
-    "ScaleNorm": Way(ScaleNorm, False, "norm.root_mean_square", None, False, SPREAD, True, False, False, 1, "", False),
+    "ScaleNorm": Way(
+        ScaleNorm, False, "norm.root_mean_square", None, False, SPREAD, True, False, False, 1, "", False, asked="norm"
+    ),
     "LocalResponseNorm": Way(
         lambda _: nn.LocalResponseNorm(2), True, "norm", None, False, set(), True, False, False, 0, "", False
     ),
-    "F.normalize": Way(lambda _: Unit(), False, "norm.normalize", None, False, set(), True, False, False, 1, "", False),
+    "F.normalize": Way(
+        lambda _: Unit(), False, "norm.normalize", None, False, set(), True, False, False, 1, "", False, asked="norm"
+    ),
 }
 
 
@@ -315,7 +321,7 @@ def test_what_if_takes_it_out_where_it_is_a_module_and_advice_recommends_nothing
             asked.without(way.row)
     else:
         # a module without a tensor as wide as its values is tried on those, and goes by its own name
-        bare = asked.without("norm" if name in ("F.normalize", "ScaleNorm") else way.row).reading
+        bare = asked.without(way.asked or way.row).reading
         assert "norm (" in bare.notes[0] and {layer.sigma for layer in bare.layers} == {None}
     said = " ".join(remark.sentence for remark in ng.advise(net, x) if remark.kind == "control")
     assert ("without(" in said) is (way.leaves and way.sigma)
