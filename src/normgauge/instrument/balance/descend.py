@@ -107,7 +107,7 @@ def _two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def adam(function: Gradient, start: Tensor, steps: int, worth: float = 0.0) -> Tensor:
-    """Adam (Kingma & Ba 2015) with a shrinking step; the best point is kept, once the values can be compared.
+    """Adam (Kingma & Ba 2015) with a shrinking step; the best point of the second half is kept.
 
     The usual tiny ε is replaced by the mean gradient size: weights that carry little of any singular vector should
     move little, or their noise drowns the descent when there are tens of thousands of them.
@@ -115,14 +115,13 @@ def adam(function: Gradient, start: Tensor, steps: int, worth: float = 0.0) -> T
     point, best, best_value = start, start, float("inf")
     mean, square = torch.zeros_like(start), torch.zeros_like(start)
     values: list[float] = []
-    settled = SPAN if worth else steps // 2  # earlier values lag: the singular vectors are still settling
     for step in range(steps):
         value, gradient = function(point)
-        if step >= settled and value < best_value:
-            best, best_value = point, value
         values.append(value)
-        if step >= settled + SPAN and values[-1 - SPAN] - best_value < worth:
-            break
+        if step >= steps // 2 and value < best_value:  # earlier values lag: the singular vectors are still settling
+            best, best_value = point, value
+        if step == steps // 2 and values[0] - min(values) < worth:
+            return start  # half of the way brought nothing; a descent that brings something settles at its end only
         mean = 0.7 * mean + 0.3 * gradient
         square = 0.95 * square + 0.05 * gradient.square()
         rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
