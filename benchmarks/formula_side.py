@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 COMPARED, REFUTED, OTHER = (
-    ("expect_equal", "expect_below"),
-    ("expect_refuted", "expect_exceeded"),
-    ("expect_change", "expect_fact"),
+    ("equals", "below"),
+    ("refutes", "exceeds"),
+    ("moves", "shown"),
 )
 OF_THE_LEDGER = "normgauge.theory"
 
@@ -208,7 +208,7 @@ def _instance(unit: Unit, bound: list[Definition]) -> set[str]:
     for call in calls(unit.tree, (*COMPARED, *REFUTED)):
         measured = argument(call, "measured", 1)
         names |= loaded(measured) if measured is not None else set()
-    for call in calls(unit.tree, ("expect_change",)):
+    for call in calls(unit.tree, ("moves",)):
         names |= set().union(*map(loaded, call.args[1:]))
     drawn = [one.names for one in bound if "draw" in loaded(one.value)]
     return reach(names.union(*drawn), bound)

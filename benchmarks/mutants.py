@@ -32,7 +32,7 @@ from normgauge.theory.claim import Claim
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
 FATAL, HARMLESS = ("killed", "crashed"), ("same", "weaker bound")
 FIRST = ("constant", "exponent", "index", "operator", "function", "condition", "factor", "printed", "fact")
-FINDINGS = ("expect_equal", "expect_below", "expect_refuted", "expect_exceeded", "expect_change", "expect_fact")
+FINDINGS = ("equals", "below", "refutes", "exceeds", "moves", "shown")
 
 
 def judge(claim: Claim, seeds: Sequence[int]) -> dict[str, Any]:

@@ -139,11 +139,11 @@ def _renamed(node: Any, name: str) -> ast.AST:
 def whole(call: ast.AST, finding: str) -> Iterator[tuple[str, ast.AST, Callable[[ast.AST], ast.AST]]]:
     """Mistakes that take a whole comparison: a printed formula made right, a number that stays, a fact denied."""
     assert isinstance(call, ast.Call)
-    if finding in ("expect_refuted", "expect_exceeded"):
+    if finding in ("refutes", "exceeds"):
         for keyword in call.keywords:
             if keyword.arg == "published":
                 yield "printed", keyword.value, lambda _: copy.deepcopy(call.args[1])
-    elif finding == "expect_change":
+    elif finding == "moves":
         yield "fact", call.args[2], lambda _: copy.deepcopy(call.args[1])
     else:
         yield "fact", call.args[1], lambda fact: ast.UnaryOp(ast.Not(), fact)  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def whole(call: ast.AST, finding: str) -> Iterator[tuple[str, ast.AST, Callable[
 
 def factor(finding: str) -> Callable[[ast.AST], ast.AST]:
     """Twice a number, half a bound: for a formula in which nothing smaller can be changed."""
-    wrong = ast.Constant(2.0 if finding == "expect_equal" else 0.5)
+    wrong = ast.Constant(2.0 if finding == "equals" else 0.5)
     return lambda node: ast.BinOp(node, ast.Mult(), wrong)  # type: ignore[arg-type]
 
 
@@ -223,9 +223,7 @@ def mutants(claim: Claim, sites: list[Any], body: list[ast.stmt], factors: bool 
     assert claim.check is not None
     found: dict[tuple[int, str, str], Mutant] = {}
     for site in sites:
-        made = list(
-            edits(site.node) if site.finding in ("expect_equal", "expect_below") else whole(site.node, site.finding)
-        )
+        made = list(edits(site.node) if site.finding in ("equals", "below") else whole(site.node, site.finding))
         if site.final and (factors or not made):
             made.append(("factor", site.node, factor(site.finding)))
         for kind, node, put in made:

@@ -11,7 +11,7 @@ from normgauge import theory as ledger
 from normgauge.cli import main, theory
 from normgauge.core.claim import Entry, Verdict
 from normgauge.render import theory as theory_text
-from normgauge.theory.claim import Claim, expect_equal, expect_refuted
+from normgauge.theory.claim import Claim, equals, refutes
 
 DOCS = Path(__file__).parents[2] / "docs" / "theory.md"
 WORDS = {
@@ -25,8 +25,8 @@ WORDS = {
 def made(fails: bool = False) -> list[Claim]:
     def lemma(draw):
         values = draw.uniform(3, low=1.0, high=2.0)
-        yield expect_refuted("length", float(values.max()), published=float(values.norm()))
-        yield expect_equal("largest", float(values.max()), predicted=float(values.amax()) + fails)
+        yield refutes("length", float(values.max()), published=float(values.norm()))
+        yield equals("largest", float(values.max()), predicted=float(values.amax()) + fails)
 
     first = Entry(
         "T.L1", "Than 2025", "Lemma 1", "It is the length.", Verdict.WRONG, **WORDS, error=theory_text.FOREMOST[0]

@@ -9,7 +9,7 @@ import pytest
 
 from normgauge.core.claim import ComparisonKind, Entry, Ledger, Outcome, Verdict
 from normgauge.theory import CLAIMS, checks
-from normgauge.theory.claim import Absent, Claim, expect_change, expect_equal, expect_fact, expect_refuted
+from normgauge.theory.claim import Absent, Claim, equals, moves, refutes, shown
 from tests.theory.texts import reproducible
 
 SEEDS = (0, 1, 20_25)
@@ -87,17 +87,17 @@ def test_every_experiment_named_exists():
 @pytest.mark.parametrize(
     ("verdict", "findings", "missing"),
     [
-        (Verdict.WRONG, [expect_equal("", 1, predicted=1)], "a counterexample"),
-        (Verdict.WRONG, [expect_refuted("", 1, published=2)], "a confirmation"),
-        (Verdict.WRONG, [expect_refuted("", 1, published=2), expect_fact("", True)], ""),
-        (Verdict.GAUGE, [expect_equal("", 1, predicted=1)], "a number that moves"),
-        (Verdict.GAUGE, [expect_change("", 1, 2)], "a confirmation"),
-        (Verdict.LOOSE, [expect_refuted("", 1, published=2)], "a confirmation"),
+        (Verdict.WRONG, [equals("", 1, predicted=1)], "a counterexample"),
+        (Verdict.WRONG, [refutes("", 1, published=2)], "a confirmation"),
+        (Verdict.WRONG, [refutes("", 1, published=2), shown("", True)], ""),
+        (Verdict.GAUGE, [equals("", 1, predicted=1)], "a number that moves"),
+        (Verdict.GAUGE, [moves("", 1, 2)], "a confirmation"),
+        (Verdict.LOOSE, [refutes("", 1, published=2)], "a confirmation"),
         (Verdict.HOLDS, [], "a confirmation"),
         (Verdict.UNSUPPORTED, [], "a finding"),
-        (Verdict.UNSUPPORTED, [expect_change("", 1, 2)], ""),
+        (Verdict.UNSUPPORTED, [moves("", 1, 2)], ""),
         (Verdict.NOT_REPRODUCED, [], "a finding"),
-        (Verdict.NOT_REPRODUCED, [expect_refuted("", 1, published=2)], ""),
+        (Verdict.NOT_REPRODUCED, [refutes("", 1, published=2)], ""),
         (Verdict.WITHDRAWN, [], ""),
     ],
     ids=lambda value: value.value if isinstance(value, Verdict) else "",

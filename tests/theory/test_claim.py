@@ -13,12 +13,12 @@ from normgauge.core.claim import OWN, Comparison, ComparisonKind, Curve, Entry, 
 from normgauge.core.errors import ReadingError
 from normgauge.theory.claim import (
     Claim,
-    expect_below,
-    expect_change,
-    expect_equal,
-    expect_exceeded,
-    expect_fact,
-    expect_refuted,
+    below,
+    equals,
+    exceeds,
+    moves,
+    refutes,
+    shown,
 )
 
 ENTRY = Entry("T.x", "Than 2025", "Lemma 1", "a reading", Verdict.HOLDS, "a = b")
@@ -27,36 +27,36 @@ ENTRY = Entry("T.x", "Than 2025", "Lemma 1", "a reading", Verdict.HOLDS, "a = b"
 @pytest.mark.parametrize(
     ("finding", "passed"),
     [
-        (expect_equal("x", 1.0, predicted=1.0), True),
-        (expect_equal("x", 1.0, predicted=1.0 + 1e-10), True),
-        (expect_equal("x", 1.0, predicted=1.0 + 1e-8), False),
-        (expect_equal("x", 1.0, predicted=1.01, rel=0.02), True),
-        (expect_equal("x", 1e-12, predicted=0.0), False),
-        (expect_equal("x", 1e-12, predicted=0.0, scale=1.0), True),
-        (expect_equal("x", math.inf, predicted=math.inf), True),
-        (expect_equal("x", math.nan, predicted=1.0), False),
-        (expect_below("x", 1.0, predicted=2.0), True),
-        (expect_below("x", 1.0, predicted=1.0 - 1e-10), True),
-        (expect_below("x", 1.0, predicted=1.0 - 1e-8), False),
-        (expect_below("x", 1.0, predicted=math.inf), True),
-        (expect_below("x", math.inf, predicted=1.0), False),
-        (expect_below("x", math.nan, predicted=math.inf), False),
-        (expect_exceeded("x", math.inf, published=1.0), True),
-        (expect_refuted("x", 1.0, published=math.inf), True),
-        (expect_below("x", 0.0, predicted=0.0), True),
-        (expect_refuted("x", 1.0, published=1.1), True),
-        (expect_refuted("x", 1.0, published=1.0), False),
-        (expect_refuted("x", 1.0, published=1.0005), False),
-        (expect_refuted("x", 0.0, published=0.0), False),
-        (expect_refuted("x", 1.0, published=math.nan), True),
-        (expect_exceeded("x", 1.1, published=1.0), True),
-        (expect_exceeded("x", 1.0, published=1.1), False),
-        (expect_exceeded("x", 1.0, published=1.0), False),
-        (expect_change("x", 1.0, 1.2), True),
-        (expect_change("x", 1.0, 1.05), False),
-        (expect_change("x", 0.0, 0.0), False),
-        (expect_fact("x", True), True),
-        (expect_fact("x", False), False),
+        (equals("x", 1.0, predicted=1.0), True),
+        (equals("x", 1.0, predicted=1.0 + 1e-10), True),
+        (equals("x", 1.0, predicted=1.0 + 1e-8), False),
+        (equals("x", 1.0, predicted=1.01, rel=0.02), True),
+        (equals("x", 1e-12, predicted=0.0), False),
+        (equals("x", 1e-12, predicted=0.0, scale=1.0), True),
+        (equals("x", math.inf, predicted=math.inf), True),
+        (equals("x", math.nan, predicted=1.0), False),
+        (below("x", 1.0, predicted=2.0), True),
+        (below("x", 1.0, predicted=1.0 - 1e-10), True),
+        (below("x", 1.0, predicted=1.0 - 1e-8), False),
+        (below("x", 1.0, predicted=math.inf), True),
+        (below("x", math.inf, predicted=1.0), False),
+        (below("x", math.nan, predicted=math.inf), False),
+        (exceeds("x", math.inf, published=1.0), True),
+        (refutes("x", 1.0, published=math.inf), True),
+        (below("x", 0.0, predicted=0.0), True),
+        (refutes("x", 1.0, published=1.1), True),
+        (refutes("x", 1.0, published=1.0), False),
+        (refutes("x", 1.0, published=1.0005), False),
+        (refutes("x", 0.0, published=0.0), False),
+        (refutes("x", 1.0, published=math.nan), True),
+        (exceeds("x", 1.1, published=1.0), True),
+        (exceeds("x", 1.0, published=1.1), False),
+        (exceeds("x", 1.0, published=1.0), False),
+        (moves("x", 1.0, 1.2), True),
+        (moves("x", 1.0, 1.05), False),
+        (moves("x", 0.0, 0.0), False),
+        (shown("x", True), True),
+        (shown("x", False), False),
     ],
     ids=lambda value: (
         f"{value.kind}-{value.measured}-{value.predicted}-{value.published}"
@@ -69,23 +69,23 @@ def test_what_a_comparison_accepts(finding, passed):
 
 
 def test_errors_have_a_sense():
-    assert expect_equal("x", 1.0, predicted=0.5).error == 0.5
-    assert expect_below("x", 1.0, predicted=2.0).error == -0.5
-    assert expect_below("x", 2.0, predicted=1.0).error == 0.5
-    assert expect_refuted("x", 1.0, published=2.0).error == expect_exceeded("x", 2.0, published=1.0).error == 0.5
-    assert expect_change("x", 4.0, 1.0).error == 0.75
+    assert equals("x", 1.0, predicted=0.5).error == 0.5
+    assert below("x", 1.0, predicted=2.0).error == -0.5
+    assert below("x", 2.0, predicted=1.0).error == 0.5
+    assert refutes("x", 1.0, published=2.0).error == exceeds("x", 2.0, published=1.0).error == 0.5
+    assert moves("x", 4.0, 1.0).error == 0.75
 
 
 def test_what_is_published_is_kept_beside_what_is_predicted():
-    found = expect_equal("x", torch.tensor(2.0), predicted=torch.tensor(2.0), published=torch.tensor(3.0))
+    found = equals("x", torch.tensor(2.0), predicted=torch.tensor(2.0), published=torch.tensor(3.0))
     assert (found.measured, found.predicted, found.published) == (2.0, 2.0, 3.0)
     assert all(type(v) is float for v in (found.measured, found.predicted, found.published))
 
 
 def check_two(draw):
-    yield expect_equal("one", 1.0, predicted=1.0)
+    yield equals("one", 1.0, predicted=1.0)
     yield Curve("c", "x", "y", (1.0,), (("a", (math.inf,)),))
-    yield expect_below("two", draw.integer(0, 10), predicted=10)
+    yield below("two", draw.integer(0, 10), predicted=10)
 
 
 def test_an_outcome_has_findings_and_curves_apart():
@@ -104,7 +104,7 @@ def test_entries_of_one_root_are_one_error_and_our_own_results_are_none():
 
 def test_an_error_in_a_check_is_an_outcome_that_failed():
     def check(draw):
-        yield expect_equal("one", 1.0, predicted=1.0)
+        yield equals("one", 1.0, predicted=1.0)
         raise ZeroDivisionError("division by zero")
 
     outcome = Claim(ENTRY, check).run()
@@ -114,8 +114,8 @@ def test_an_error_in_a_check_is_an_outcome_that_failed():
 
 def test_a_check_that_finds_otherwise_fails():
     def check(draw):
-        yield expect_equal("one", 1.0, predicted=1.0)
-        yield expect_equal("two", 1.0, predicted=2.0)
+        yield equals("one", 1.0, predicted=1.0)
+        yield equals("two", 1.0, predicted=2.0)
 
     outcome = Claim(ENTRY, check).run()
     assert not outcome.passed and outcome.problem == ""
@@ -125,8 +125,8 @@ def test_the_headline_is_the_printed_number_then_a_prediction_then_anything():
     def headline(*findings: Comparison) -> Comparison | None:
         return Outcome(ENTRY, findings=findings).headline
 
-    plain, predicted = expect_change("m", 1.0, 2.0), expect_equal("e", 1.0, predicted=1.0)
-    printed, fact = expect_refuted("r", 1.0, published=2.0), expect_fact("s", True)
+    plain, predicted = moves("m", 1.0, 2.0), equals("e", 1.0, predicted=1.0)
+    printed, fact = refutes("r", 1.0, published=2.0), shown("s", True)
     assert headline() is None
     assert headline(predicted, printed) is printed
     assert headline(fact, predicted) is fact  # a fact predicts 1
@@ -135,7 +135,7 @@ def test_the_headline_is_the_printed_number_then_a_prediction_then_anything():
 
 def test_json_is_strict_and_has_the_contract():
     outcome = Claim(replace(ENTRY, published=("10^50",), backs=("a.rule",)), check_two).run(3)
-    odd = Outcome(ENTRY, findings=(expect_refuted("r", math.inf, published=math.nan), expect_fact("s", False)))
+    odd = Outcome(ENTRY, findings=(refutes("r", math.inf, published=math.nan), shown("s", False)))
     told = json.loads(json.dumps(Ledger((outcome, odd, Outcome(ENTRY, absent="read"))).to_json(), allow_nan=False))
     assert told["schema"] == 2 and told["passed"] is False
     first, second, third = told["claims"]
@@ -151,11 +151,11 @@ def test_json_is_strict_and_has_the_contract():
 
 def test_kinds_are_those_of_the_words():
     made = [
-        expect_equal("", 1, predicted=1),
-        expect_below("", 1, predicted=1),
-        expect_refuted("", 1, published=2),
-        expect_change("", 1, 2),
-        expect_fact("", True),
+        equals("", 1, predicted=1),
+        below("", 1, predicted=1),
+        refutes("", 1, published=2),
+        moves("", 1, 2),
+        shown("", True),
     ]
     assert [f.kind for f in made] == [
         ComparisonKind.EQUAL,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from normgauge.theory.draw import RandomDraw, draw_counts
+from normgauge.theory.draw import Draw, draw_counts
 
 
 def test_every_claim_has_a_stream_of_its_own():
-    one, again = RandomDraw(1, "T.L1"), RandomDraw(1, "T.L1")
+    one, again = Draw(1, "T.L1"), Draw(1, "T.L1")
     assert torch.equal(one.normal(3), again.normal(3))
-    assert not torch.equal(RandomDraw(1, "T.L1").normal(3), RandomDraw(1, "T.L2").normal(3))
-    assert not torch.equal(RandomDraw(1, "T.L1").normal(3), RandomDraw(2, "T.L1").normal(3))
+    assert not torch.equal(Draw(1, "T.L1").normal(3), Draw(1, "T.L2").normal(3))
+    assert not torch.equal(Draw(1, "T.L1").normal(3), Draw(2, "T.L1").normal(3))
     q = one.orthogonal(5)
     assert torch.allclose(q @ q.T, torch.eye(5, dtype=torch.float64))
     values = one.uniform(1000, low=2.0, high=3.0)
@@ -22,6 +22,6 @@ def test_every_claim_has_a_stream_of_its_own():
 
 def test_counts_are_counts():
     p = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    counts = draw_counts(RandomDraw(0, "counts"), p, 400, 50)
+    counts = draw_counts(Draw(0, "counts"), p, 400, 50)
     assert counts.shape == (50, 3) and bool((counts.sum(1) == 400).all())
     assert (counts.mean(0) / 400).tolist() == pytest.approx(p.tolist(), abs=0.02)

@@ -12,7 +12,7 @@ from benchmarks.formula_side import parsed, sites, unit_of
 from benchmarks.mutate import Mutant, bodies, judged, mutants, run
 from normgauge.core.claim import Entry, Verdict
 from normgauge.theory import CLAIMS
-from normgauge.theory.claim import Claim, expect_below, expect_change, expect_equal, expect_fact, expect_refuted
+from normgauge.theory.claim import Claim, below, equals, moves, refutes, shown
 
 SLICE = (
     "T.L1", "T.T13.8", "T.C11.reduce", "T.rate.nonconvex", "T.C19.exponent", "A.P4.1", "A.P4.3", "A.C4.1.1", "A.Hzero",
@@ -33,18 +33,18 @@ def tight(draw):
     a, b = float(sides[0]), float(sides[1])
     squares = a**2 + b**2
     length = root(squares)
-    yield expect_equal("hypotenuse", math.hypot(a, b), predicted=length, rel=1e-9)
-    yield expect_equal("both", on_both_sides(a), predicted=on_both_sides(a))
-    yield expect_refuted("sum", math.hypot(a, b), published=a + b)
+    yield equals("hypotenuse", math.hypot(a, b), predicted=length, rel=1e-9)
+    yield equals("both", on_both_sides(a), predicted=on_both_sides(a))
+    yield refutes("sum", math.hypot(a, b), published=a + b)
 
 
 def slack(draw):
     a = float(draw.uniform(1, low=1.0, high=2.0))
     bound = 10 * a
     unused = 5 * a
-    yield expect_below("a number", a, predicted=bound)
-    yield expect_change("another", a, 2 * a + 0 * unused)
-    yield expect_fact("a fact", a > 0)
+    yield below("a number", a, predicted=bound)
+    yield moves("another", a, 2 * a + 0 * unused)
+    yield shown("a fact", a > 0)
 
 
 def claim(check) -> Claim:
@@ -68,9 +68,9 @@ def test_only_the_formula_is_changed():
     assert {before for _, before in changed} == {
         "squares = a ** 2 + b ** 2",
         "return x ** 0.5",
-        "yield expect_equal('hypotenuse', math.hypot(a, b), predicted=length, rel=1e-09)",
-        "yield expect_equal('both', on_both_sides(a), predicted=on_both_sides(a))",
-        "yield expect_refuted('sum', math.hypot(a, b), published=a + b)",
+        "yield equals('hypotenuse', math.hypot(a, b), predicted=length, rel=1e-09)",
+        "yield equals('both', on_both_sides(a), predicted=on_both_sides(a))",
+        "yield refutes('sum', math.hypot(a, b), published=a + b)",
     }
     assert ("operator", "squares = a ** 2 + b ** 2") in changed and ("exponent", "return x ** 0.5") in changed
 
@@ -78,8 +78,8 @@ def test_only_the_formula_is_changed():
 def test_every_mistake_in_a_tight_formula_is_found():
     found = fates(claim(tight))
     assert set(found.values()) <= {"killed", "crashed"} and len(found) == 10  # a root of a² − b² is no number
-    assert ("printed", "yield expect_refuted('sum', math.hypot(a, b), published=math.hypot(a, b))") in found
-    assert ("factor", "yield expect_equal('both', on_both_sides(a), predicted=on_both_sides(a) * 2.0)") in found
+    assert ("printed", "yield refutes('sum', math.hypot(a, b), published=math.hypot(a, b))") in found
+    assert ("factor", "yield equals('both', on_both_sides(a), predicted=on_both_sides(a) * 2.0)") in found
 
 
 def test_a_bound_that_rose_and_one_with_room_are_told_apart():
@@ -87,8 +87,8 @@ def test_a_bound_that_rose_and_one_with_room_are_told_apart():
     assert found["constant", "bound = 11 * a"] == "weaker bound"
     assert found["constant", "bound = 9 * a"] == "room"
     assert found["operator", "bound = 10 / a"] in ("room", "killed")
-    assert found["fact", "yield expect_change('another', a, a)"] == "killed"
-    assert found["fact", "yield expect_fact('a fact', not a > 0)"] == "killed"
+    assert found["fact", "yield moves('another', a, a)"] == "killed"
+    assert found["fact", "yield shown('a fact', not a > 0)"] == "killed"
     assert not any("unused" in after for _, after in found)
 
 
@@ -96,11 +96,11 @@ def test_a_value_that_is_overwritten_before_the_comparison_is_no_part_of_it():
     def again(draw):
         a = float(draw.uniform(1, low=1.0, high=2.0))
         bound = 7 * a
-        yield expect_refuted("printed", a, published=bound)
+        yield refutes("printed", a, published=bound)
         bound = 3 * a
-        yield expect_equal("right", a + a + a, predicted=bound)
+        yield equals("right", a + a + a, predicted=bound)
 
-    changed = {m.before for m in made(again) if m.finding == "expect_equal"}
+    changed = {m.before for m in made(again) if m.finding == "equals"}
     assert "bound = 3 * a" in changed and "bound = 7 * a" not in changed
 
 
@@ -108,28 +108,28 @@ def test_what_is_assigned_together_with_what_is_measured_is_left_alone():
     def together(draw):
         a = float(draw.uniform(1, low=1.0, high=2.0))
         drawn, half = 2 * a, 1 * a
-        yield expect_equal("twice", drawn, predicted=half + half)
+        yield equals("twice", drawn, predicted=half + half)
 
-    assert {m.before for m in made(together)} == {"yield expect_equal('twice', drawn, predicted=half + half)"}
+    assert {m.before for m in made(together)} == {"yield equals('twice', drawn, predicted=half + half)"}
 
 
 def test_a_check_that_compares_nothing_tight_misses():
     def loose(draw):
         a = float(draw.uniform(1, low=1.0, high=2.0))
-        yield expect_equal("close", a, predicted=1.0 * a, rel=10.0)
+        yield equals("close", a, predicted=1.0 * a, rel=10.0)
 
     assert fates(claim(loose)) == {
-        ("constant", "yield expect_equal('close', a, predicted=2.0 * a, rel=10.0)"): "missed",
-        ("constant", "yield expect_equal('close', a, predicted=0.5 * a, rel=10.0)"): "missed",
-        ("operator", "yield expect_equal('close', a, predicted=1.0 / a, rel=10.0)"): "missed",
+        ("constant", "yield equals('close', a, predicted=2.0 * a, rel=10.0)"): "missed",
+        ("constant", "yield equals('close', a, predicted=0.5 * a, rel=10.0)"): "missed",
+        ("operator", "yield equals('close', a, predicted=1.0 / a, rel=10.0)"): "missed",
     }
 
 
 def test_a_mistake_that_moves_nothing_and_one_that_crashes():
     def check(draw):
         a = draw.uniform(3)
-        yield expect_equal("largest", float(a.max()), predicted=float(a.sort().values[2]))
-        yield expect_equal("sum", float(a.sum()), predicted=float(a.sum(dim=-1) ** 1))
+        yield equals("largest", float(a.max()), predicted=float(a.sort().values[2]))
+        yield equals("sum", float(a.sum()), predicted=float(a.sum(dim=-1) ** 1))
 
     found = fates(claim(check))
     ends = {after.partition("predicted=")[2]: end for (_, after), end in found.items()}

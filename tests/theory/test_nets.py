@@ -7,7 +7,7 @@ import torch
 
 from normgauge.theory.checks.attention import rotations
 from normgauge.theory.checks.layers import circ, dense
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.draw import Draw
 from normgauge.theory.nets import BatchNormNet, equal_channels, frozen_stack
 
 
@@ -20,14 +20,14 @@ def test_small_tools_have_known_values():
 
 
 def test_networks_in_another_scale_are_the_same_function():
-    draw = RandomDraw(0, "stack")
+    draw = Draw(0, "stack")
     stack = frozen_stack(draw, 3)
     other = stack.rescaled([10.0, 0.5, 3.0])
     x = draw.normal(stack.weights[0].shape[1])
     assert torch.allclose(other(x), stack(x), rtol=1e-12)
     assert torch.allclose(other.weights[1], stack.weights[1] / 2)
     assert all(torch.allclose(a, b) for a, b in zip(other.folded, stack.folded, strict=True))
-    net = BatchNormNet.drawn(RandomDraw(0, "net"), 4, 6)
+    net = BatchNormNet.drawn(Draw(0, "net"), 4, 6)
     scaled = net.rescaled([torch.full((6,), 100.0, dtype=torch.float64)] * 4)
     x = torch.ones(6, dtype=torch.float64)
     assert torch.allclose(net(x), scaled(x), rtol=1e-10, atol=0)
@@ -36,7 +36,7 @@ def test_networks_in_another_scale_are_the_same_function():
 
 
 def test_a_stack_splits_at_every_layer():
-    draw = RandomDraw(1, "stack")
+    draw = Draw(1, "stack")
     stack = frozen_stack(draw, 3, on=True)
     x = draw.normal(stack.weights[0].shape[1])
     for k, weight in enumerate(stack.weights):

@@ -3,13 +3,13 @@
 A check is a generator: it draws a fresh instance, computes the quantity the claim is about by brute force (autograd,
 singular values, simulation) and yields one finding for every comparison:
 
-    expect_equal(what, measured, predicted=..., published=...)    measured = predicted up to rounding (or ``rel``); of
-                                                                  tensors, ``along`` a random one
-    expect_below(what, measured, predicted=..., published=...)    measured <= predicted: a bound that holds
-    expect_refuted(what, measured, published=...)                 the printed number is wrong here, by more than ``by``
-    expect_exceeded(what, measured, published=...)                the printed upper bound is too small by ``by``
-    expect_change(what, before, after)                            the printed number moves though the function does not
-    expect_fact(what, fact)                                       a fact without a number
+    equals(what, measured, predicted=..., published=...)   measured = predicted up to rounding (or ``rel``); of tensors,
+                                                           ``along`` a random one
+    below(what, measured, predicted=..., published=...)    measured <= predicted: a bound that holds
+    refutes(what, measured, published=...)                 the printed number is wrong here, by more than ``by``
+    exceeds(what, measured, published=...)                 the printed upper bound is too small, by more than ``by``
+    moves(what, before, after)                             the printed number moves though the function does not
+    shown(what, fact)                                      a fact without a number
 
 and ``Curve`` for a small plot. What is *measured* must never come out of the formula it is compared with.
 """
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from normgauge.core.claim import Comparison, ComparisonKind, Curve, Entry, Outcome
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.draw import Draw
 
 Found = Iterator[Comparison | Curve]
-Check = Callable[[RandomDraw], Found]
+Check = Callable[[Draw], Found]
 Number = float | Tensor  # a tensor of one entry
 
 
@@ -53,7 +53,7 @@ class Claim:
             return Outcome(self.entry, seed, absent="against the text, or the work it cites")
         start, found, problem, absent = time.process_time(), list[Comparison | Curve](), "", ""
         try:
-            found = list(self.check(RandomDraw(seed, self.id)))
+            found = list(self.check(Draw(seed, self.id)))
         except Absent as error:
             absent = str(error)
         except Exception as error:
@@ -69,7 +69,7 @@ class Claim:
         )
 
 
-def expect_equal(
+def equals(
     what: str,
     measured: Number,
     *,
@@ -91,7 +91,7 @@ def expect_equal(
     return Comparison(ComparisonKind.EQUAL, what, measured, predicted, _float(published), error <= rel, error)
 
 
-def expect_below(
+def below(
     what: str, measured: Number, *, predicted: Number, published: Number | None = None, rel: float = 1e-9
 ) -> Comparison:
     """Measured is at most predicted, with ``rel`` for rounding; ``error`` is the excess, negative with room."""
@@ -100,7 +100,7 @@ def expect_below(
     return Comparison(ComparisonKind.BELOW, what, measured, predicted, _float(published), error <= rel, error)
 
 
-def expect_refuted(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Comparison:
+def refutes(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Comparison:
     """The printed number differs from the measured one by more than ``by``, relative to the larger of both."""
     measured, published = float(measured), float(published)
     error = abs(_apart(measured, published))
@@ -108,21 +108,21 @@ def expect_refuted(what: str, measured: Number, *, published: Number, by: float 
     return Comparison(ComparisonKind.REFUTES, what, measured, None, published, passed, error)
 
 
-def expect_exceeded(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Comparison:
+def exceeds(what: str, measured: Number, *, published: Number, by: float = 1e-3) -> Comparison:
     """The measured number is above a printed upper bound by more than ``by``, relatively: the bound is no bound."""
     measured, published = float(measured), float(published)
     error = _apart(measured, published)
     return Comparison(ComparisonKind.REFUTES, what, measured, None, published, error > by, error)
 
 
-def expect_change(what: str, before: Number, after: Number, *, by: float = 0.1) -> Comparison:
+def moves(what: str, before: Number, after: Number, *, by: float = 0.1) -> Comparison:
     """The printed number changes by more than ``by``, relatively, under a change that leaves the function alone."""
     before, after = float(before), float(after)
     error = abs(_apart(after, before))
     return Comparison(ComparisonKind.MOVES, what, after, None, before, error > by, error)
 
 
-def expect_fact(what: str, fact: bool) -> Comparison:
+def shown(what: str, fact: bool) -> Comparison:
     """A fact that was observed on this instance."""
     return Comparison(ComparisonKind.SHOWN, what, 1.0 if fact else 0.0, 1.0, None, bool(fact), 0.0 if fact else 1.0)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 DELTA = 0.1  # the share of draws in which a bound may fail
 
 
-class RandomDraw:
+class Draw:
     """A source of random tensors; every claim has a stream of its own, so no check changes the instances of another."""
 
     def __init__(self, seed: int, name: str) -> None:
@@ -46,7 +46,7 @@ class RandomDraw:
         return q * r.diagonal().sign()
 
 
-def draw_counts(draw: RandomDraw, p: Tensor, m: int, trials: int) -> Tensor:
+def draw_counts(draw: Draw, p: Tensor, m: int, trials: int) -> Tensor:
     """How many of m samples fall into each cell, (trials, cells)."""
     cells = torch.multinomial(p, m * trials, replacement=True, generator=draw.generator).reshape(trials, m)
     return torch.zeros(trials, len(p), dtype=torch.float64).scatter_add_(1, cells, torch.ones_like(cells).double())

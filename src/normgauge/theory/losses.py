@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 
 from normgauge.geometry.dynamics.sphere import angle
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.draw import Draw
 from normgauge.theory.jacobians import jacobian
 
 Loss = Callable[[Tensor], Tensor]
 
 
-def standardize_values(z: Tensor, eps: float = 0.0, dim: int = 0) -> Tensor:
+def standardized(z: Tensor, eps: float = 0.0, dim: int = 0) -> Tensor:
     """``z`` less its mean over √(biased variance + ε), along ``dim``: 0 a batch (BN), 1 the units of a layer (LN)."""
     centred = z - z.mean(dim, keepdim=True)
     return centred / (centred.square().mean(dim, keepdim=True) + eps).sqrt()
 
 
-def probe_product(tensor: Tensor, probe: Tensor) -> float:
+def probed(tensor: Tensor, probe: Tensor) -> float:
     """All entries of ``tensor`` at once: their product with ``probe``, a random tensor of the same shape."""
     return float((tensor * probe).sum())
 
 
-def vector_length(tensor: Tensor) -> float:
+def extent(tensor: Tensor) -> float:
     """The Euclidean length of all entries."""
     return float(tensor.detach().reshape(-1).norm())
 
@@ -38,24 +38,24 @@ def vector_angle(a: Tensor, b: Tensor) -> float:
     return float(angle(a.detach(), b.detach()))
 
 
-def flatten_tensors(*tensors: Tensor) -> Tensor:
+def flattened(*tensors: Tensor) -> Tensor:
     """Several tensors as one vector."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def split_vector(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """A vector as tensors of the shapes of ``like``; undoes `flatten_tensors`."""
+    """A vector as tensors of the shapes of ``like``; undoes `flattened`."""
     pieces = flat.split([tensor.numel() for tensor in like])
     return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
 
 
-def loss_gradient(loss: Loss, at: Tensor) -> Tensor:
+def grad_of(loss: Loss, at: Tensor) -> Tensor:
     """The gradient of ``loss`` by autograd."""
     point = at.detach().clone().requires_grad_()
     return torch.autograd.grad(loss(point), point, materialize_grads=True)[0]
 
 
-def loss_hessian(loss: Loss, at: Tensor) -> Tensor:
+def hessian_of(loss: Loss, at: Tensor) -> Tensor:
     """The dense Hessian of ``loss`` at a vector by double backward, which is right on every normalizer."""
     point = at.detach().clone().requires_grad_()
     (first,) = torch.autograd.grad(loss(point), point, create_graph=True)
@@ -67,10 +67,10 @@ def gradient_flow(loss: Loss, start: Tensor, time: float, steps: int) -> Tensor:
     """Where gradient flow from ``start`` is after ``time``: Runge-Kutta of order four."""
     w, h = start.detach().clone(), time / steps
     for _ in range(steps):
-        a = loss_gradient(loss, w)
-        b = loss_gradient(loss, w - h / 2 * a)
-        c = loss_gradient(loss, w - h / 2 * b)
-        w = w - h / 6 * (a + 2 * b + 2 * c + loss_gradient(loss, w - h * c))
+        a = grad_of(loss, w)
+        b = grad_of(loss, w - h / 2 * a)
+        c = grad_of(loss, w - h / 2 * b)
+        w = w - h / 6 * (a + 2 * b + 2 * c + grad_of(loss, w - h * c))
     return w
 
 
@@ -78,19 +78,12 @@ def gradient_descent(loss: Loss, start: Tensor, rate: float, steps: int) -> Tens
     """All points of plain gradient descent, (steps + 1, n)."""
     path = [start.detach().clone()]
     for _ in range(steps):
-        path.append(path[-1] - rate * loss_gradient(loss, path[-1]))
+        path.append(path[-1] - rate * grad_of(loss, path[-1]))
     return torch.stack(path)
 
 
 def noise_walk(
-    draw: RandomDraw,
-    start: Tensor,
-    strength: float,
-    steps: int,
-    *,
-    rate: float,
-    decay: float = 0.0,
-    momentum: float = 0.0,
+    draw: Draw, start: Tensor, strength: float, steps: int, *, rate: float, decay: float = 0.0, momentum: float = 0.0
 ) -> Tensor:
     """All points of a scale-invariant weight driven by noise: gradients of length strength/‖w‖ orthogonal to it.
 
@@ -133,7 +126,7 @@ class Unit:
 
     def outputs(self, w: Tensor) -> Tensor:
         """The output of the unit for each sample."""
-        return self.gamma * standardize_values(self.x @ w, self.eps)
+        return self.gamma * standardized(self.x @ w, self.eps)
 
     def loss(self, w: Tensor) -> Tensor:
         """Half the mean squared error."""
@@ -145,14 +138,14 @@ class Unit:
 
     def bend(self, u: Tensor, e: Tensor, r: float = 1.0) -> float:
         """The second derivative of the loss at r·u along the great circle towards r·e, by the angle."""
-        return float(loss_hessian(lambda t: self.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(u[:1])))
+        return float(hessian_of(lambda t: self.loss(r * (t.cos() * u + t.sin() * e)), torch.zeros_like(u[:1])))
 
     def solved(self, w: Tensor) -> Unit:
         """The same unit with targets that ``w`` meets exactly."""
         return replace(self, target=self.outputs(w))
 
 
-def random_unit(draw: RandomDraw, *, n: int = 0, eps: float = 0.0) -> tuple[Unit, Tensor]:
+def random_unit(draw: Draw, *, n: int = 0, eps: float = 0.0) -> tuple[Unit, Tensor]:
     """A unit on correlated inputs, and weights for it."""
     n = n or draw.integer(3, 7)
     m = draw.integer(3 * n, 5 * n)
@@ -196,7 +189,7 @@ class NormalizedLayer:
 
     def normalized(self) -> Tensor:
         """The normalized values, (samples, units)."""
-        return standardize_values(self.x @ self.weight.T + self.bias, self.eps, self.dim)
+        return standardized(self.x @ self.weight.T + self.bias, self.eps, self.dim)
 
     def outputs(self) -> Tensor:
         """The outputs, (samples, outputs)."""
@@ -217,7 +210,7 @@ class NormalizedLayer:
         return self.using(weight=weight, bias=bias)
 
 
-def random_layer(draw: RandomDraw, *, dim: int = 0, eps: float = 0.0) -> NormalizedLayer:
+def random_layer(draw: Draw, *, dim: int = 0, eps: float = 0.0) -> NormalizedLayer:
     """A random layer; ``dim`` 0 is batch norm, 1 layer norm."""
     d, h, k = draw.integer(2, 5), draw.integer(3, 6), draw.integer(1, 4)
     m, rows = draw.integer(12, 20), draw.normal(h, d)
@@ -235,6 +228,6 @@ def random_layer(draw: RandomDraw, *, dim: int = 0, eps: float = 0.0) -> Normali
     )
 
 
-def idle_directions(net: NormalizedLayer) -> int:
+def idle_count(net: NormalizedLayer) -> int:
     """Directions of (W, b) that leave the normalized values alone."""
-    return nullity(lambda flat: net.vary(flat).using(eps=0.0).normalized(), flatten_tensors(net.weight, net.bias))
+    return nullity(lambda flat: net.vary(flat).using(eps=0.0).normalized(), flattened(net.weight, net.bias))

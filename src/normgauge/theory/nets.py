@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.draw import Draw
 from normgauge.theory.jacobians import jacobian_slope, spectral_norm
 
 EPS = 1e-5
@@ -26,7 +26,7 @@ def layer_norm(x: Tensor, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape, eps=eps)
 
 
-def batch_norm(draw: RandomDraw, channels: int) -> nn.BatchNorm1d:
+def batch_norm(draw: Draw, channels: int) -> nn.BatchNorm1d:
     """BatchNorm without gains in eval mode, with random running statistics."""
     module = nn.BatchNorm1d(channels, eps=draw.decade(-5, -1), affine=False).double().eval()
     module.running_mean = draw.normal(channels)
@@ -44,7 +44,7 @@ def norm_product(weights: Sequence[Tensor]) -> float:
     return math.prod(spectral_norm(weight) for weight in weights)
 
 
-def random_matrices(draw: RandomDraw, depth: int, low: int = 2, high: int = 7) -> list[Tensor]:
+def random_matrices(draw: Draw, depth: int, low: int = 2, high: int = 7) -> list[Tensor]:
     """Random weights of a chain of layers with random widths, low <= width < high."""
     widths = [draw.integer(low, high) for _ in range(depth + 1)]
     return [draw.normal(widths[k + 1], widths[k]) / widths[k] ** 0.5 for k in range(depth)]
@@ -115,7 +115,7 @@ class Stack(Frozen):
         return [s[:, None] * w for s, w in zip(self.inverses, self.weights, strict=True)]
 
 
-def frozen_stack(draw: RandomDraw, depth: int, on: bool = False) -> Stack:
+def frozen_stack(draw: Draw, depth: int, on: bool = False) -> Stack:
     """A random Stack; with ``on`` every ReLU is on for inputs of size one, so that it is affine there."""
     weights = random_matrices(draw, depth)
     means = [draw.normal(len(w)) - (1e4 if on else 0) for w in weights]
@@ -123,7 +123,7 @@ def frozen_stack(draw: RandomDraw, depth: int, on: bool = False) -> Stack:
     return Stack(tuple(weights), tuple(means), tuple(variances), draw.decade(-5, -2))
 
 
-def equal_channels(draw: RandomDraw, depth: int, channels: int, same: bool = False) -> tuple[Stack, float]:
+def equal_channels(draw: Draw, depth: int, channels: int, same: bool = False) -> tuple[Stack, float]:
     """A stack of scaled identities with one σ a layer (one for all with ``same``), every ReLU on; and its slope."""
     gains = [draw.decade(-1, 1) for _ in range(depth)]
     variances = [draw.decade(-1, 1) for _ in range(depth)]
@@ -151,7 +151,7 @@ class BatchNormNet(Frozen):
     head: Tensor
 
     @classmethod
-    def drawn(cls, draw: RandomDraw, depth: int, width: int, samples: int = 64) -> BatchNormNet:
+    def drawn(cls, draw: Draw, depth: int, width: int, samples: int = 64) -> BatchNormNet:
         """A random network whose running statistics are those of standard normal data."""
         h = draw.normal(samples, width)
         parts: list[tuple[Tensor, ...]] = []

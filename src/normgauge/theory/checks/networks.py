@@ -14,19 +14,19 @@ from normgauge.core.claim import Curve
 from normgauge.lab.zoo import extremal
 from normgauge.theory.checks.attention import steep_point
 from normgauge.theory.checks.normalizers import TINY, chord, parts, sideways, spread, touching
-from normgauge.theory.claim import Found, expect_below, expect_change, expect_equal, expect_exceeded, expect_refuted
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.claim import Found, below, equals, exceeds, moves, refutes
+from normgauge.theory.draw import Draw
 from normgauge.theory.jacobians import jacobian, jacobian_slope, spectral_norm
 from normgauge.theory.nets import Map, Stack, equal_channels, frozen_stack, layer_norm, norm_product, random_matrices
 
 
-def growth_with_depth(draw: RandomDraw) -> Found:
+def growth_with_depth(draw: Draw) -> Found:
     n, depth = draw.integer(3, 8), draw.integer(3, 7)
     x = draw.normal(1, n)
     before = float(x.square().sum())
     for branch in (draw.orthogonal(n) for _ in range(depth)):
         x = torch.cat([x + x @ branch, x - x @ branch])
-    yield expect_equal(f"mean square behind {depth} blocks", x.square().sum(1).mean(), predicted=2**depth * before)
+    yield equals(f"mean square behind {depth} blocks", x.square().sum(1).mean(), predicted=2**depth * before)
 
 
 def steepest(function: Map, low: float = -8.0, high: float = 8.0) -> float:
@@ -34,23 +34,23 @@ def steepest(function: Map, low: float = -8.0, high: float = 8.0) -> float:
     return jacobian_slope(function, steep_point(function, low, high))
 
 
-def activations(draw: RandomDraw) -> Found:
+def activations(draw: Draw) -> Found:
     a, n = draw.number(0.01, 0.9), draw.integer(2, 8)
-    yield expect_equal("leaky ReLU", steepest(lambda x: F.leaky_relu(x, a)), predicted=1.0)
+    yield equals("leaky ReLU", steepest(lambda x: F.leaky_relu(x, a)), predicted=1.0)
     for name, constant in {"relu": 1.0, "tanh": 1.0, "sigmoid": 1 / 4}.items():
-        yield expect_equal(name, steepest(getattr(torch, name)), predicted=constant)
+        yield equals(name, steepest(getattr(torch, name)), predicted=constant)
     found = max(spectral_norm(jacobian(lambda v: F.softmax(v, 0), 3 * draw.normal(n))) for _ in range(5))
-    yield expect_below("softmax at five random points", found, predicted=1 / 2)
+    yield below("softmax at five random points", found, predicted=1 / 2)
     logits = draw.normal(n) - 50
     logits[:2] = draw.normal(1)
-    yield expect_equal(
+    yield equals(
         "softmax with two leading logits", spectral_norm(jacobian(lambda v: F.softmax(v, 0), logits)), predicted=1 / 2
     )
     gelu = (1 + math.erf(1)) / 2 + math.sqrt(2) * math.exp(-1) / math.sqrt(2 * math.pi)
     larger = {"gelu": gelu, "silu": 1.0998393, "mish": 1.0884980, "hardswish": 3 / 2, "selu": 1.7580993}
     shift = draw.number()  # another grid each time
     for name, constant in larger.items():
-        yield expect_equal(name, steepest(getattr(F, name), -8 - shift, 8 - shift), predicted=constant, rel=1e-6)
+        yield equals(name, steepest(getattr(F, name), -8 - shift, 8 - shift), predicted=constant, rel=1e-6)
 
 
 def relu_net(weights: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def relu_net(weights: Sequence[Tensor], x: Tensor) -> Tensor:
     return x
 
 
-def lemma_5(draw: RandomDraw) -> Found:
+def lemma_5(draw: Draw) -> Found:
     weights, x, cells = random_matrices(draw, draw.integer(2, 5)), draw.normal(5, 7), draw.integer(2, 5)
     acts = [(F.relu, torch.tanh, torch.sigmoid, torch.sin)[draw.integer(0, 4)] for _ in weights]
 
@@ -70,29 +70,29 @@ def lemma_5(draw: RandomDraw) -> Found:
         return v
 
     found = max(spectral_norm(jacobian(net, v[: weights[0].shape[1]])) for v in x)
-    yield expect_below("largest slope of five points", found, predicted=norm_product(weights))
+    yield below("largest slope of five points", found, predicted=norm_product(weights))
     ways = [draw.uniform(w, low=0.1) for w in (weights[0].shape[1], *map(len, weights))]
     aligned = [draw.decade(-1, 1) * torch.outer(b / b.norm(), a / a.norm()) for a, b in itertools.pairwise(ways)]
     top = spectral_norm(jacobian(lambda v: relu_net(aligned, v), ways[0]))
-    yield expect_equal("each matrix feeds the next one's top direction", top, predicted=norm_product(aligned))
+    yield equals("each matrix feeds the next one's top direction", top, predicted=norm_product(aligned))
     line, loss = list(draw.uniform(len(weights), 1, 1, low=0.5, high=2.0)), draw.normal(1)  # linear in the output
     data = draw.uniform(cells, 12, 1) + torch.arange(cells)[:, None, None]
     apart, change = (float(torch.cdist(c, c).mean()) for c in (data, loss * relu_net(line, data)))
-    yield expect_equal(
+    yield equals(
         "mean change of a loss over cells of a line", change, predicted=loss.abs() * norm_product(line) * apart
     )
 
 
-def beyond_plain_chains(draw: RandomDraw) -> Found:
+def beyond_plain_chains(draw: Draw) -> Found:
     n, gain, peak = draw.integer(2, 8), draw.decade(-2, 1), 0.01 * draw.normal(7, 7)
     block = spectral_norm(jacobian(lambda x: x + F.relu(gain * x), draw.uniform(n, low=0.1)))
-    yield expect_equal("residual block x + ReLU(a x)", block, predicted=1 + gain)
+    yield equals("residual block x + ReLU(a x)", block, predicted=1 + gain)
     peak[2, 2] = 1.0  # four windows meet here
     pool = spectral_norm(jacobian(lambda x: F.max_pool2d(x[None, None], 3, stride=2), peak))
-    yield expect_equal("3×3 max-pool of stride 2 around a peak", pool, predicted=math.sqrt(math.ceil(3 / 2) ** 2))
+    yield equals("3×3 max-pool of stride 2 around a peak", pool, predicted=math.sqrt(math.ceil(3 / 2) ** 2))
 
 
-def theorem_6(draw: RandomDraw) -> Found:
+def theorem_6(draw: Draw) -> Found:
     depth, a = draw.integer(3, 7), draw.number(1.2, 3.0)
     widths, gains = [draw.integer(1, 8) for _ in range(depth + 1)], [draw.decade(-1, 1) for _ in range(depth)]
 
@@ -100,33 +100,29 @@ def theorem_6(draw: RandomDraw) -> Found:
         return spectral_norm(jacobian(lambda v: extremal(gains, widths)(v[None])[0], x))
 
     x, weight, positive = draw.normal(widths[0]), draw.normal(widths[-1]), draw.uniform(widths[0], low=0.1)
-    yield expect_equal("slope at a positive point", slope(gains, positive), predicted=math.prod(gains))
-    yield expect_below("slope anywhere", slope(gains, x), predicted=math.prod(gains))
+    yield equals("slope at a positive point", slope(gains, positive), predicted=math.prod(gains))
+    yield below("slope anywhere", slope(gains, x), predicted=math.prod(gains))
     out, formula = extremal(gains, widths)(x[None])[0].detach(), math.prod(gains) * x[: min(widths)].clamp_min(0)
-    yield expect_equal("output, along a random direction", weight @ out, predicted=weight[: min(widths)] @ formula)
-    yield expect_equal(f"{depth} layers of gain {a:.2f}", slope([a] * depth, positive), predicted=a**depth)
-    yield expect_equal(f"{depth} layers of gain 1/{a:.2f}", slope([1 / a] * depth, positive), predicted=a**-depth)
+    yield equals("output, along a random direction", weight @ out, predicted=weight[: min(widths)] @ formula)
+    yield equals(f"{depth} layers of gain {a:.2f}", slope([a] * depth, positive), predicted=a**depth)
+    yield equals(f"{depth} layers of gain 1/{a:.2f}", slope([1 / a] * depth, positive), predicted=a**-depth)
     split = draw.number(0.1, 0.9)
     uneven = [a**split, a ** (1 - split), *[1.0] * (depth - 2)]
-    yield expect_equal("one constant, other gains", slope(uneven, positive), predicted=a)
-    yield expect_equal("Lemma 5", norm_product(list(extremal(gains, widths).parameters())), predicted=math.prod(gains))
+    yield equals("one constant, other gains", slope(uneven, positive), predicted=a)
+    yield equals("Lemma 5", norm_product(list(extremal(gains, widths).parameters())), predicted=math.prod(gains))
 
 
-def same_function(draw: RandomDraw, what: str, printed: Callable[[Stack], float], power: int) -> Found:
+def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], power: int) -> Found:
     """A printed number of a network, and of the same function with the weights' scale changed."""
     stack = frozen_stack(draw, draw.integer(2, 5))
     factors = [draw.decade(1, 3) for _ in stack.weights]
     other = stack.rescaled(factors)
     x, weight = draw.normal(stack.weights[0].shape[1]), draw.normal(len(stack.weights[-1]))
-    yield expect_change(what, printed(stack), printed(other))
-    yield expect_equal(
-        "moved by the factors chosen", printed(other), predicted=printed(stack) * math.prod(factors) ** power
-    )
-    yield expect_equal("output, along a random direction", weight @ other(x), predicted=weight @ stack(x))
-    yield expect_equal(
-        "slope at a point", spectral_norm(jacobian(other, x)), predicted=spectral_norm(jacobian(stack, x))
-    )
-    yield expect_equal("folded product", norm_product(other.folded), predicted=norm_product(stack.folded))
+    yield moves(what, printed(stack), printed(other))
+    yield equals("moved by the factors chosen", printed(other), predicted=printed(stack) * math.prod(factors) ** power)
+    yield equals("output, along a random direction", weight @ other(x), predicted=weight @ stack(x))
+    yield equals("slope at a point", spectral_norm(jacobian(other, x)), predicted=spectral_norm(jacobian(stack, x)))
+    yield equals("folded product", norm_product(other.folded), predicted=norm_product(stack.folded))
     decades = tuple(float(k) for k in range(-3, 4))
     copies = [stack.rescaled([10**k] * len(factors)) for k in decades]
     lines = (
@@ -136,24 +132,24 @@ def same_function(draw: RandomDraw, what: str, printed: Callable[[Stack], float]
     yield Curve("One function, seven ways", "log10 of the weights' scale", "product", decades, lines, log_y=True)
 
 
-def product_of_norms(draw: RandomDraw) -> Found:
+def product_of_norms(draw: Draw) -> Found:
     yield from same_function(draw, "P_w", lambda stack: norm_product(stack.weights), 1)
 
 
-def product_of_deviations(draw: RandomDraw) -> Found:
+def product_of_deviations(draw: Draw) -> Found:
     yield from same_function(draw, "Π‖1/σ_k‖", lambda stack: math.prod(float(s.norm()) for s in stack.inverses), -1)
 
 
-def constants_and_fit(draw: RandomDraw) -> Found:
+def constants_and_fit(draw: Draw) -> Found:
     n, m, scale = draw.integer(2, 6), draw.integer(20, 40), draw.decade(2, 6)
     teacher, guess, test, x = draw.normal(n), draw.normal(n), draw.normal(200, n), draw.normal(m, n)
-    yield expect_change("constant of a classifier", spectral_norm(guess[None]), spectral_norm(scale * guess[None]))
+    yield moves("constant of a classifier", spectral_norm(guess[None]), spectral_norm(scale * guess[None]))
     wrong = ((test @ (scale * guess)).sign() != (test @ teacher).sign()).double().mean()
-    yield expect_equal("its test error", wrong, predicted=((test @ guess) * (test @ teacher) < 0).double().mean())
+    yield equals("its test error", wrong, predicted=((test @ guess) * (test @ teacher) < 0).double().mean())
     for size in (scale, 1 / scale):
         fitted = torch.linalg.lstsq(x, (x @ (size * teacher))[:, None]).solution[:, 0]
-        yield expect_equal("constant, fitted to a target as steep", fitted.norm(), predicted=size * teacher.norm())
-        yield expect_equal("its test error", (test @ (fitted / size - teacher)).norm(), predicted=0.0, scale=1.0)
+        yield equals("constant, fitted to a target as steep", fitted.norm(), predicted=size * teacher.norm())
+        yield equals("its test error", (test @ (fitted / size - teacher)).norm(), predicted=0.0, scale=1.0)
 
 
 def bounds(stack: Stack) -> tuple[float, float, float, float]:
@@ -169,30 +165,26 @@ def bounds(stack: Stack) -> tuple[float, float, float, float]:
     )
 
 
-def stacks(draw: RandomDraw) -> Found:
+def stacks(draw: Draw) -> Found:
     depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
     stack, layer = frozen_stack(draw, depth), frozen_stack(draw, 1, on=True)
     slope = spectral_norm(jacobian(layer, points[0, : layer.weights[0].shape[1]]))
-    yield expect_equal(
-        "slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0]
-    )
+    yield equals("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
     found = max(spectral_norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in points)
     separate, first, second, folded = bounds(stack)
-    yield expect_below("largest slope of five points", found, predicted=folded)
-    yield expect_below("folded bound against Theorem 9", folded, predicted=separate)
-    yield expect_below("Theorem 9 with the largest entries, against Corollary 10 (1)", separate, predicted=first)
-    yield expect_below("(1) against (2)", first, predicted=second)
+    yield below("largest slope of five points", found, predicted=folded)
+    yield below("folded bound against Theorem 9", folded, predicted=separate)
+    yield below("Theorem 9 with the largest entries, against Corollary 10 (1)", separate, predicted=first)
+    yield below("(1) against (2)", first, predicted=second)
     flat, slope = equal_channels(draw, depth, channels)
     separate, first, _, _ = bounds(flat)
-    yield expect_equal("equal channels: Theorem 9 is met", slope, predicted=separate, published=first)
-    yield expect_equal("equal channels: (1) over slope is √C^K", channels ** (depth / 2) * slope, predicted=first)
+    yield equals("equal channels: Theorem 9 is met", slope, predicted=separate, published=first)
+    yield equals("equal channels: (1) over slope is √C^K", channels ** (depth / 2) * slope, predicted=first)
     alike, slope = equal_channels(draw, depth, channels, same=True)
-    yield expect_equal(
-        "layers alike: (2) over slope is √C^K", channels ** (depth / 2) * slope, predicted=bounds(alike)[2]
-    )
+    yield equals("layers alike: (2) over slope is √C^K", channels ** (depth / 2) * slope, predicted=bounds(alike)[2])
 
 
-def batch_norm_reduces(draw: RandomDraw) -> Found:
+def batch_norm_reduces(draw: Draw) -> Found:
     n, gain = draw.integer(2, 5), draw.decade(1.1, 2)
     x = draw.normal(400, n)
 
@@ -203,15 +195,15 @@ def batch_norm_reduces(draw: RandomDraw) -> Found:
         return Stack((eye, -eye), tuple(y.mean(0) for y in both), tuple(y.var(0) for y in both), TINY)
 
     plain, net, just_on = (-gain * (gain * x).relu()).relu(), normalized(gain), x.mean(0) + 1e-6
-    yield expect_equal("largest output without BatchNorm: constant 0", plain.max(), predicted=0.0, scale=1.0)
-    yield expect_below("largest 1/σ against 1/5", max(float(s.max()) for s in net.inverses), predicted=1 / 5)
+    yield equals("largest output without BatchNorm: constant 0", plain.max(), predicted=0.0, scale=1.0)
+    yield below("largest 1/σ against 1/5", max(float(s.max()) for s in net.inverses), predicted=1 / 5)
     slope = spectral_norm(jacobian(net, just_on))
-    yield expect_exceeded("slope with BatchNorm, against without", slope, published=0.0)
-    yield expect_equal("slope with BatchNorm", slope, predicted=gain**2 * (net.inverses[0] * net.inverses[1]).max())
-    yield expect_equal(
+    yield exceeds("slope with BatchNorm, against without", slope, published=0.0)
+    yield equals("slope with BatchNorm", slope, predicted=gain**2 * (net.inverses[0] * net.inverses[1]).max())
+    yield equals(
         "with weights a tenth as large", spectral_norm(jacobian(normalized(gain / 10), just_on)), predicted=slope
     )
-    yield expect_below("the bound Πs_k falls by Πmax 1/σ_k", bounds(net)[0], predicted=norm_product(net.weights) / 5**2)
+    yield below("the bound Πs_k falls by Πmax 1/σ_k", bounds(net)[0], predicted=norm_product(net.weights) / 5**2)
 
 
 def chain(weights: Sequence[Tensor], x: Tensor, eps: float) -> tuple[Tensor, list[Tensor]]:
@@ -233,38 +225,36 @@ def at_point(weights: Sequence[Tensor], x: Tensor, eps: float) -> float:
     return norm_product(weights) / math.prod(float(spread(v, eps)) for v in chain(weights, x, eps)[1])
 
 
-def corollary_11(draw: RandomDraw) -> Found:
+def corollary_11(draw: Draw) -> Found:
     depth, eps = draw.integer(1, 4), draw.decade(-3, -1)
     weights = random_matrices(draw, depth, low=3, high=8)
     found = max(steep(weights, s * draw.normal(weights[0].shape[1]), eps) for s in (1.0, 1e-2, 1e-4))
-    yield expect_below("largest slope of three points", found, predicted=norm_product(weights) * eps ** (-depth / 2))
+    yield below("largest slope of three points", found, predicted=norm_product(weights) * eps ** (-depth / 2))
     gains, widths = [draw.decade(-1, 1) for _ in range(depth)], [draw.integer(3, 8) for _ in range(depth + 1)]
     net, ray = extremal(gains, widths, "layer", eps=eps), torch.where(torch.arange(widths[0]) < 2, 1.0, -1.0).double()
     near = spectral_norm(jacobian(lambda v: net(v[None])[0], 1e-12 * ray))
-    yield expect_equal("scaled identities near zero", near, predicted=math.prod(gains) * eps ** (-depth / 2), rel=1e-7)
+    yield equals("scaled identities near zero", near, predicted=math.prod(gains) * eps ** (-depth / 2), rel=1e-7)
 
 
-def layer_norm_reduces(draw: RandomDraw) -> Found:
+def layer_norm_reduces(draw: Draw) -> Found:
     eps, n = draw.decade(-5, -3), draw.integer(3, 8)
     data, constant = 10 * draw.normal(40, n), draw.normal(1).expand(n)
     seen, least = (math.sqrt(float(x.var(-1, correction=0).min()) + eps) for x in (data, constant))
-    yield expect_refuted("Lemma 2's σ, against the smallest of the data", least, published=seen)
-    yield expect_equal("Lemma 2's σ", least, predicted=math.sqrt(eps))
+    yield refutes("Lemma 2's σ, against the smallest of the data", least, published=seen)
+    yield equals("Lemma 2's σ", least, predicted=math.sqrt(eps))
     eye, example = [torch.eye(3).double()], torch.tensor([10.0, 4.0, -14.0], dtype=torch.float64)
     near = steep(eye, 1e-9 * example, 1e-5)
-    yield expect_exceeded(
+    yield exceeds(
         "slope near zero, against 1/σ of the data ±(10, 4, −14)", near, published=at_point(eye, example, 1e-5)
     )
-    yield expect_equal("slope near zero", near, predicted=100 * math.sqrt(10), rel=1e-7)
+    yield equals("slope near zero", near, predicted=100 * math.sqrt(10), rel=1e-7)
     apart = [(layer_norm(x, eps) - layer_norm(y, eps)).norm() / (x - y).norm() for x, y in itertools.pairwise(data)]
-    yield expect_below("steepest secant between data", max(apart), predicted=1 / seen)
+    yield below("steepest secant between data", max(apart), predicted=1 / seen)
     weights = [draw.orthogonal(6) * draw.decade(0, 1) for _ in range(draw.integer(1, 4))]
     x = 10 * draw.normal(6)
-    yield expect_below("slope at a data point", steep(weights, x, eps), predicted=at_point(weights, x, eps))
+    yield below("slope at a data point", steep(weights, x, eps), predicted=at_point(weights, x, eps))
     one = spectral_norm(jacobian(lambda v: layer_norm(weights[0] @ v, eps), x))
-    yield expect_equal(
-        "one orthogonal layer: the slope at its data point", one, predicted=at_point(weights[:1], x, eps)
-    )
+    yield equals("one orthogonal layer: the slope at its data point", one, predicted=at_point(weights[:1], x, eps))
 
 
 def certified(weights: Sequence[Tensor], x: Tensor, reach: float, eps: float) -> tuple[float, float]:
@@ -280,15 +270,15 @@ def certified(weights: Sequence[Tensor], x: Tensor, reach: float, eps: float) ->
     return constant, reach
 
 
-def certified_ball(draw: RandomDraw) -> Found:
+def certified_ball(draw: Draw) -> Found:
     eps, weights = draw.decade(-5, -3), random_matrices(draw, draw.integer(1, 4), low=6, high=10)
     x = draw.normal(weights[0].shape[1])
     for radius in (1e-3, 1e-1, 1.0):
         constant, reach = certified(weights, x, radius, eps)
         there = [x + radius * step / step.norm() for step in draw.normal(6, len(x))]
-        yield expect_below(f"slope within {radius:g}", max(steep(weights, v, eps) for v in there), predicted=constant)
+        yield below(f"slope within {radius:g}", max(steep(weights, v, eps) for v in there), predicted=constant)
         gone = max(float((chain(weights, v, eps)[0] - chain(weights, x, eps)[0]).norm()) for v in there)
-        yield expect_below(f"displacement within {radius:g}", gone, predicted=reach)
+        yield below(f"displacement within {radius:g}", gone, predicted=reach)
     turn, y, q = 3.0 * draw.orthogonal(8), draw.normal(8), draw.number(0.1, 0.9)
     (sigma, unit), centre = parts(y), turn.T @ y / 9
     radius = q * math.sqrt(8) * sigma  # behind the layer; a third of it before
@@ -297,28 +287,24 @@ def certified_ball(draw: RandomDraw) -> Found:
         return float((layer_norm(turn @ (turn.T @ v / 9), eps) - layer_norm(turn @ centre, eps)).norm())
 
     worst = spectral_norm(jacobian(lambda v: layer_norm(turn @ v, eps), turn.T @ (y - radius * unit) / 9))
-    yield expect_equal(
-        "one orthogonal layer: slope attained", worst, predicted=certified([turn], centre, radius / 3, eps)[0]
-    )
+    yield equals("one orthogonal layer: slope attained", worst, predicted=certified([turn], centre, radius / 3, eps)[0])
     found = gone_to(touching(y, radius, sideways(draw, unit)), TINY)
-    yield expect_equal("displacement attained", found, predicted=certified([turn], centre, radius / 3, TINY)[1])
-    yield expect_equal("beyond the origin", gone_to(-1e9 * unit, eps), predicted=certified([turn], centre, 1e9, eps)[1])
+    yield equals("displacement attained", found, predicted=certified([turn], centre, radius / 3, TINY)[1])
+    yield equals("beyond the origin", gone_to(-1e9 * unit, eps), predicted=certified([turn], centre, 1e9, eps)[1])
 
 
-def lla(draw: RandomDraw) -> Found:
+def lla(draw: Draw) -> Found:
     n, mu = draw.integer(3, 10), draw.number(0.1, 0.5)
     root, noise = draw.normal(n, n), mu * torch.cat([torch.eye(n), -torch.eye(n)]).double()
     # ±μe_i, one at a time, have the mean 0 and the covariance μ²/n of the noise: exact for a quadratic
     cost = float((noise @ root).square().sum(1).mean() / 2)
-    yield expect_equal(
-        "mean loss under the noise, minus the loss", cost, predicted=mu**2 / (2 * n) * (root @ root.T).trace()
-    )
-    yield expect_below("the same, against τμ²/2", cost, predicted=spectral_norm(root) ** 2 * mu**2 / 2)
+    yield equals("mean loss under the noise, minus the loss", cost, predicted=mu**2 / (2 * n) * (root @ root.T).trace())
+    yield below("the same, against τμ²/2", cost, predicted=spectral_norm(root) ** 2 * mu**2 / 2)
     even = float((noise @ draw.orthogonal(n)).square().sum(1).mean() / 2)
-    yield expect_equal("the same, all eigenvalues 1", even, predicted=mu**2 / 2)
+    yield equals("the same, all eigenvalues 1", even, predicted=mu**2 / 2)
 
 
-def weight_normalization(draw: RandomDraw) -> Found:
+def weight_normalization(draw: Draw) -> Found:
     k, n, rho = draw.integer(2, 6), draw.integer(3, 8), draw.number(0.5, 5.0)
     x, head, top, drawn = draw.uniform(n, low=0.1), draw.normal(n), torch.eye(n).double()[:1], draw.normal(k, n, n)
 
@@ -326,7 +312,7 @@ def weight_normalization(draw: RandomDraw) -> Found:
         return rho * spectral_norm(last @ jacobian(lambda v: relu_net(weights, v), x))
 
     found = constant([w / w.norm() for w in drawn], head[None] / head.norm())
-    yield expect_below("constant of a random one", found, predicted=rho)
-    yield expect_equal("constant of rank-one layers", constant([top.T @ top] * k, top), predicted=rho)
+    yield below("constant of a random one", found, predicted=rho)
+    yield equals("constant of rank-one layers", constant([top.T @ top] * k, top), predicted=rho)
     flat = constant([torch.eye(n).double() / math.sqrt(n)] * k, top)
-    yield expect_equal("constant of equal-singular-value layers", flat, predicted=rho * n ** (-k / 2))
+    yield equals("constant of equal-singular-value layers", flat, predicted=rho * n ** (-k / 2))

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from normgauge.core.claim import Curve
 from normgauge.lab.zoo import resnet18
-from normgauge.theory.claim import Found, expect_below, expect_equal, expect_refuted
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.claim import Found, below, equals, refutes
+from normgauge.theory.draw import Draw
 from normgauge.theory.jacobians import jacobian, spectral_norm
-from normgauge.theory.losses import loss_gradient
+from normgauge.theory.losses import grad_of
 from normgauge.theory.nets import batch_norm, layer_norm, running_statistics
 
 TINY = 1e-14  # an ε small enough to be none at all next to variances of 1
@@ -36,115 +36,111 @@ def slope(x: Tensor, eps: float) -> float:
     return spectral_norm(jacobian(lambda v: layer_norm(v, eps), x))
 
 
-def rows(draw: RandomDraw, groups: int, size: int) -> Tensor:
+def rows(draw: Draw, groups: int, size: int) -> Tensor:
     """Groups of entries with scales of their own."""
     return draw.normal(groups, size) * draw.normal(groups, 1).exp()
 
 
-def batch_norm_slope(draw: RandomDraw) -> Found:
+def batch_norm_slope(draw: Draw) -> Found:
     n = draw.integer(3, 9)
     module, c, x = batch_norm(draw, n), draw.integer(0, n), draw.normal(n)
     eps, var, slopes = module.eps, running_statistics(module)[1], jacobian(lambda v: module(v[None]), x)
-    yield expect_equal("slope of one signal", slopes[c, c], predicted=1 / math.sqrt(float(var[c]) + eps))
+    yield equals("slope of one signal", slopes[c, c], predicted=1 / math.sqrt(float(var[c]) + eps))
     others = slopes - slopes.diagonal().diag()
-    yield expect_equal("largest slope across signals", others.abs().max(), predicted=0.0, scale=spectral_norm(slopes))
+    yield equals("largest slope across signals", others.abs().max(), predicted=0.0, scale=spectral_norm(slopes))
     most, ratio = var.argmax(), ((var.min() + eps) / (var.max() + eps)).sqrt()
-    yield expect_equal(
+    yield equals(
         "slope at the largest variance over the steepest", slopes[most, most] / spectral_norm(slopes), predicted=ratio
     )
     module.running_var = 4 * (var + eps) - eps
     after = spectral_norm(jacobian(lambda v: module(v[None]), x))
-    yield expect_equal("slope when every σ² + ε is four times as large", after, predicted=spectral_norm(slopes) / 2)
-    yield expect_equal("LayerNorm, the same", slope(2 * x, 4 * eps), predicted=slope(x, eps) / 2)
+    yield equals("slope when every σ² + ε is four times as large", after, predicted=spectral_norm(slopes) / 2)
+    yield equals("LayerNorm, the same", slope(2 * x, 4 * eps), predicted=slope(x, eps) / 2)
 
 
-def batch_norm_training(draw: RandomDraw) -> Found:
+def batch_norm_training(draw: Draw) -> Found:
     m, n, eps = draw.integer(3, 7), draw.integer(1, 4), draw.decade(-4, -1)
     module, gamma, x = nn.BatchNorm1d(n, eps, momentum=1.0), draw.normal(n), draw.normal(m, n) * draw.normal(n).exp()
     module.weight = nn.Parameter(gamma)
     sigma, slopes = spread(x.T, eps), jacobian(module.double(), x)
-    yield expect_equal(
-        f"slope of the batch, m = {m}", spectral_norm(slopes), predicted=float((gamma.abs() / sigma).max())
-    )
+    yield equals(f"slope of the batch, m = {m}", spectral_norm(slopes), predicted=float((gamma.abs() / sigma).max()))
     k, c = draw.integer(0, m), draw.integer(0, n)
     z = float((x[k, c] - x[:, c].mean()) / sigma[c])
     own = float(gamma[c] / sigma[c]) * (1 - 1 / m - z**2 / m)
-    yield expect_equal("a sample's own slope", slopes[k * n + c, k * n + c], predicted=own, scale=spectral_norm(slopes))
+    yield equals("a sample's own slope", slopes[k * n + c, k * n + c], predicted=own, scale=spectral_norm(slopes))
     kept = spread(x.T, 0.0) ** 2 * m / (m - 1)
-    yield expect_equal("variance kept: the unbiased one", running_statistics(module)[1].sum(), predicted=kept.sum())
+    yield equals("variance kept: the unbiased one", running_statistics(module)[1].sum(), predicted=kept.sum())
     pair = float((gamma.abs() * eps / spread(x[:2].T, eps) ** 3).max())
-    yield expect_equal("slope of a batch of two", spectral_norm(jacobian(module, x[:2])), predicted=pair, rel=1e-8)
+    yield equals("slope of a batch of two", spectral_norm(jacobian(module, x[:2])), predicted=pair, rel=1e-8)
     module(x)
     deployed = spectral_norm(jacobian(lambda v: module.eval()(v[None]), x[0]))
-    yield expect_equal("constant of the deployed layer", deployed, predicted=(gamma.abs() / (kept + eps).sqrt()).max())
+    yield equals("constant of the deployed layer", deployed, predicted=(gamma.abs() / (kept + eps).sqrt()).max())
 
 
-def lemma_1(draw: RandomDraw) -> Found:
+def lemma_1(draw: Draw) -> Found:
     n = draw.integer(2, 10)
     module = batch_norm(draw, n)
     slopes = jacobian(lambda x: module(x[None]), draw.normal(n))
     inverse = 1 / (running_statistics(module)[1] + module.eps).sqrt()
     printed = math.sqrt(float((inverse**2).sum()))
-    yield expect_equal("slope", spectral_norm(slopes), predicted=float(inverse.max()))
-    yield expect_refuted("slope against the ℓ2 norm", spectral_norm(slopes), published=printed)
-    yield expect_equal("Frobenius norm of the Jacobian is what is printed", slopes.norm(), predicted=printed)
+    yield equals("slope", spectral_norm(slopes), predicted=float(inverse.max()))
+    yield refutes("slope against the ℓ2 norm", spectral_norm(slopes), published=printed)
+    yield equals("Frobenius norm of the Jacobian is what is printed", slopes.norm(), predicted=printed)
     eps, shifted = draw.decade(-5, -1), torch.tensor([1 / 4, 1.0, 4.0], dtype=torch.float64)
     example = spectral_norm(jacobian(lambda x: F.batch_norm(x[None], 0 * x.detach(), shifted - eps, eps=eps), shifted))
-    yield expect_refuted("σ² + ε = 1/4, 1, 4", example, published=math.sqrt(2**2 + 1**2 + 0.5**2))
-    yield expect_equal("σ² + ε = 1/4, 1, 4", example, predicted=2.0)
+    yield refutes("σ² + ε = 1/4, 1, 4", example, published=math.sqrt(2**2 + 1**2 + 0.5**2))
+    yield equals("σ² + ε = 1/4, 1, 4", example, predicted=2.0)
     x = [2.0**k for k in range(10)]
     lines = (("true constant", (1.0,) * 10), ("as printed", tuple(math.sqrt(c) for c in x)))
     yield Curve("C channels of variance 1", "channels C", "constant", tuple(x), lines, log_x=True, log_y=True)
 
 
-def lemma_1_in_resnet18(draw: RandomDraw) -> Found:
+def lemma_1_in_resnet18(draw: Draw) -> Found:
     with torch.random.fork_rng(devices=[]):  # its weights are drawn, and not used
         widths = [m.num_features for m in resnet18(10).modules() if isinstance(m, nn.BatchNorm2d)]
-    yield expect_equal("BatchNorm layers", len(widths), predicted=20)
+    yield equals("BatchNorm layers", len(widths), predicted=20)
     slack = sum(math.log10(channels) / 2 for channels in widths)
     # stem and first stage: 5 of 64; then 5 each of 128, 256 and 512 channels, the shortcut's among them
-    yield expect_equal("decades of Π√C", slack, predicted=5 / 2 * math.log10(64 * 128 * 256 * 512))
+    yield equals("decades of Π√C", slack, predicted=5 / 2 * math.log10(64 * 128 * 256 * 512))
     variances = [draw.normal(channels).exp() for channels in widths]
     total = sum(math.log10(float((var / var.mean() * 10**2.5).rsqrt().norm())) for var in variances)
-    yield expect_below("decades of Π√C_k·10^−25 against Π‖1/σ_k‖₂, Π1/rms σ_k = 10^−25", slack - 25, predicted=total)
+    yield below("decades of Π√C_k·10^−25 against Π‖1/σ_k‖₂, Π1/rms σ_k = 10^−25", slack - 25, predicted=total)
 
 
-def lemma_2(draw: RandomDraw) -> Found:
+def lemma_2(draw: Draw) -> Found:
     n, eps = draw.integer(3, 20), draw.decade(-3, 0)
     x, left, right, i = draw.normal(n), draw.normal(n), draw.normal(n), draw.integer(1, n)
     slopes, sigma = jacobian(lambda v: layer_norm(v, eps), x), spread(x, eps)
     values = torch.linalg.svdvals(slopes)
-    yield expect_equal(f"slope, n = {n}", values[0], predicted=1 / sigma)
-    yield expect_equal("still the same, n − 2 directions on", values[n - 3], predicted=1 / sigma)
-    yield expect_equal("along the centred input", values[n - 2], predicted=eps / sigma**3)
-    yield expect_equal("along the mean", values[n - 1], predicted=0.0, scale=1 / sigma)
+    yield equals(f"slope, n = {n}", values[0], predicted=1 / sigma)
+    yield equals("still the same, n − 2 directions on", values[n - 3], predicted=1 / sigma)
+    yield equals("along the centred input", values[n - 2], predicted=eps / sigma**3)
+    yield equals("along the mean", values[n - 1], predicted=0.0, scale=1 / sigma)
     y, centring = x - x.sum() / n, torch.eye(n).double() - 1 / n
     shrinking = torch.eye(n) - torch.outer(y, y) / (y @ y + n * eps)
     inner = jacobian(lambda v: v / (v.square().mean() + eps).sqrt(), y)
     formula = left @ shrinking @ centring @ right / sigma
-    yield expect_equal("Lemma 23, between random vectors", left @ slopes @ right, predicted=formula, scale=1 / sigma)
-    yield expect_equal("in y, an entry off the diagonal", inner[i, 0], predicted=-y[i] * y[0] / (n * sigma**2) / sigma)
-    yield expect_equal("in y, one on it", inner[i, i], predicted=(1 - y[i] ** 2 / (y @ y + n * eps)) / sigma)
-    yield expect_equal("norms of both factors", spectral_norm(inner) * sigma * spectral_norm(centring), predicted=1.0)
-    yield expect_equal("n = 1", slope(x[:1], eps), predicted=0.0, scale=1.0)
+    yield equals("Lemma 23, between random vectors", left @ slopes @ right, predicted=formula, scale=1 / sigma)
+    yield equals("in y, an entry off the diagonal", inner[i, 0], predicted=-y[i] * y[0] / (n * sigma**2) / sigma)
+    yield equals("in y, one on it", inner[i, i], predicted=(1 - y[i] ** 2 / (y @ y + n * eps)) / sigma)
+    yield equals("norms of both factors", spectral_norm(inner) * sigma * spectral_norm(centring), predicted=1.0)
+    yield equals("n = 1", slope(x[:1], eps), predicted=0.0, scale=1.0)
 
 
-def lemma_2_global(draw: RandomDraw) -> Found:
+def lemma_2_global(draw: Draw) -> Found:
     n, eps, x = draw.integer(2, 10), draw.decade(-4, -1), draw.normal(2)
-    yield expect_equal("slope at a constant vector", slope(x[:1].expand(n), eps), predicted=eps**-0.5)
+    yield equals("slope at a constant vector", slope(x[:1].expand(n), eps), predicted=eps**-0.5)
     sizes = 10 ** draw.uniform(10, low=-6, high=1)
-    yield expect_below(
-        "largest slope of ten points", max(slope(s * draw.normal(n), eps) for s in sizes), predicted=eps**-0.5
-    )
+    yield below("largest slope of ten points", max(slope(s * draw.normal(n), eps) for s in sizes), predicted=eps**-0.5)
     default = spectral_norm(jacobian(lambda v: nn.LayerNorm(n).double()(v), x[:1].expand(n)))
-    yield expect_equal("slope with the default ε", default, predicted=100 * math.sqrt(10))
+    yield equals("slope with the default ε", default, predicted=100 * math.sqrt(10))
     found, bound = slope(x, eps), 1 / spread(x, eps)
-    yield expect_equal("slope of two entries", found, predicted=eps / spread(x, eps) ** 3, rel=1e-7)
-    yield expect_equal("bound over slope", bound / found, predicted=1 + (x[0] - x[1]) ** 2 / 4 / eps, rel=1e-7)
-    yield expect_equal("slope of one entry", slope(x[:1], eps), predicted=0.0, scale=1.0)
+    yield equals("slope of two entries", found, predicted=eps / spread(x, eps) ** 3, rel=1e-7)
+    yield equals("bound over slope", bound / found, predicted=1 + (x[0] - x[1]) ** 2 / 4 / eps, rel=1e-7)
+    yield equals("slope of one entry", slope(x[:1], eps), predicted=0.0, scale=1.0)
 
 
-def lemma_3(draw: RandomDraw) -> Found:
+def lemma_3(draw: Draw) -> Found:
     count, size, eps = draw.integer(2, 6), draw.integer(3, 6), draw.decade(-5, -1)
     x, weight = rows(draw, count, size), draw.normal(count * size)
 
@@ -152,38 +148,36 @@ def lemma_3(draw: RandomDraw) -> Found:
         return jacobian(lambda u: group_norm(u, eps), v)
 
     whole = group_norm(x.reshape(1, -1), eps)
-    yield expect_equal("one group is LayerNorm", weight @ whole, predicted=weight @ layer_norm(x.flatten(), eps))
+    yield equals("one group is LayerNorm", weight @ whole, predicted=weight @ layer_norm(x.flatten(), eps))
     slopes, inverse = at(x), 1 / spread(x, eps)
-    yield expect_equal("slope: the maximum", spectral_norm(slopes), predicted=inverse.max(), published=inverse.sum())
-    yield expect_below("slope against the sum", spectral_norm(slopes), predicted=inverse.sum())
+    yield equals("slope: the maximum", spectral_norm(slopes), predicted=inverse.max(), published=inverse.sum())
+    yield below("slope against the sum", spectral_norm(slopes), predicted=inverse.sum())
     blocks = torch.block_diag(*(jacobian(lambda v: layer_norm(v, eps), group) for group in x))
-    yield expect_equal(
+    yield equals(
         "what is left without the blocks", spectral_norm(slopes - blocks), predicted=0.0, scale=spectral_norm(slopes)
     )
     same = x[:1].expand(count, size)
-    yield expect_equal(
+    yield equals(
         "sum over slope for C equal groups", count * spectral_norm(at(same)), predicted=(1 / spread(same, eps)).sum()
     )
     level = draw.normal(count, 1).expand(count, size)
-    yield expect_equal(
+    yield equals(
         "where every group is constant", spectral_norm(at(level)), predicted=eps**-0.5, published=count * eps**-0.5
     )
 
 
-def feature_maps(draw: RandomDraw) -> Found:
+def feature_maps(draw: Draw) -> Found:
     count, per, pixels, eps = draw.integer(1, 4), draw.integer(1, 3), draw.integer(3, 5), draw.decade(-3, -1)
     x, gamma = rows(draw, count * per, pixels), draw.normal(count * per)
     slopes = jacobian(lambda v: F.group_norm(v[None], count, gamma, gamma, eps), x)
     by_group = gamma.reshape(count, per).abs().amax(1) / spread(x.reshape(count, -1), eps)
-    yield expect_equal("GroupNorm of an image", spectral_norm(slopes), predicted=by_group.max())
+    yield equals("GroupNorm of an image", spectral_norm(slopes), predicted=by_group.max())
     instance = partial(F.instance_norm, weight=gamma, bias=gamma, eps=eps)
     each = (gamma.abs() / spread(x, eps)).max()
-    yield expect_equal(
-        "InstanceNorm of an image", spectral_norm(jacobian(lambda v: instance(v[None]), x)), predicted=each
-    )
+    yield equals("InstanceNorm of an image", spectral_norm(jacobian(lambda v: instance(v[None]), x)), predicted=each)
     two = (gamma.abs() * eps / spread(x[:, :2], eps) ** 3).max()
     slopes = jacobian(lambda v: instance(v[None]), x[:, :2])
-    yield expect_equal("InstanceNorm of two pixels", spectral_norm(slopes), predicted=two, rel=1e-7)
+    yield equals("InstanceNorm of two pixels", spectral_norm(slopes), predicted=two, rel=1e-7)
 
 
 def parts(x: Tensor) -> tuple[float, Tensor]:
@@ -192,7 +186,7 @@ def parts(x: Tensor) -> tuple[float, Tensor]:
     return float(y.square().mean().sqrt()), y / y.norm()
 
 
-def sideways(draw: RandomDraw, unit: Tensor) -> Tensor:
+def sideways(draw: Draw, unit: Tensor) -> Tensor:
     """A random unit vector orthogonal to ``unit`` and to the constant vectors."""
     t = draw.normal(len(unit))
     t = t - t.mean()
@@ -212,30 +206,30 @@ def chord(n: int, q: float) -> float:
     return 2 * math.sqrt(n) * math.sin(math.asin(q) / 2)
 
 
-def over_a_ball(draw: RandomDraw) -> Found:
+def over_a_ball(draw: Draw) -> Found:
     n, eps, q = draw.integer(3, 20), draw.decade(-4, 0), draw.number(0.1, 0.95)
     x, steps = draw.normal(n), draw.normal(8, n)
     (sigma, unit), root, size = parts(x), math.sqrt(n), float(spread(x, eps))
     aside, r = sideways(draw, unit), q * root * sigma
     bound = 1 / math.sqrt((sigma - r / root) ** 2 + eps)
-    yield expect_equal("slope at the worst point", slope(x - r * unit, eps), predicted=bound)
+    yield equals("slope at the worst point", slope(x - r * unit, eps), predicted=bound)
     found = max(slope(x + r * step / step.norm(), eps) for step in steps)
-    yield expect_below("largest slope of eight others", found, predicted=bound)
-    yield expect_equal("a ball of radius √n σ0 or more", slope(x - root * sigma * unit, eps), predicted=eps**-0.5)
+    yield below("largest slope of eight others", found, predicted=bound)
+    yield equals("a ball of radius √n σ0 or more", slope(x - root * sigma * unit, eps), predicted=eps**-0.5)
 
     def moved(other: Tensor, eps: float) -> float:
         return float((layer_norm(other, eps) - layer_norm(x, eps)).norm())
 
-    yield expect_equal("displacement at the touching point", moved(touching(x, r, aside), TINY), predicted=chord(n, q))
+    yield equals("displacement at the touching point", moved(touching(x, r, aside), TINY), predicted=chord(n, q))
     angles = torch.linspace(0, math.pi, 61).double()[:, None]
     found = max(moved(x + s * r * way, eps) for way in angles.cos() * unit + angles.sin() * aside for s in (0.5, 1.0))
-    yield expect_below("largest displacement of a search, ε not small", found, predicted=chord(n, r / root / size))
-    yield expect_below("chord against ρ × constant", chord(n, r / root / size), predicted=r * bound)
+    yield below("largest displacement of a search, ε not small", found, predicted=chord(n, r / root / size))
+    yield below("chord against ρ × constant", chord(n, r / root / size), predicted=r * bound)
     mirror = moved(x - 1e6 * root * sigma * unit, eps)
-    yield expect_equal("displacement beyond the origin", mirror, predicted=root * (1 + sigma / size))
+    yield equals("displacement beyond the origin", mirror, predicted=root * (1 + sigma / size))
 
 
-def groups_share_a_radius(draw: RandomDraw) -> Found:
+def groups_share_a_radius(draw: Draw) -> Found:
     count, n, q = draw.integer(2, 5), draw.integer(3, 8), draw.number(0.2, 0.95)
     x = rows(draw, count, n)
     sigmas = [parts(group)[0] for group in x]
@@ -248,13 +242,13 @@ def groups_share_a_radius(draw: RandomDraw) -> Found:
 
     chords = [chord(n, r / math.sqrt(n) / s) for s in sigmas]
     alone = spent(torch.eye(count)[sigmas.index(min(sigmas))])
-    yield expect_equal("all of the radius on the weakest group", alone, predicted=max(chords))
+    yield equals("all of the radius on the weakest group", alone, predicted=max(chords))
     shares = draw.normal(10, count)
     found = max(spent(share.abs() / share.norm()) for share in shares)
-    yield expect_below("largest displacement of ten random shares", found, predicted=max(chords))
+    yield below("largest displacement of ten random shares", found, predicted=max(chords))
 
 
-def layer_norm_gains(draw: RandomDraw) -> Found:
+def layer_norm_gains(draw: Draw) -> Found:
     n, eps = draw.integer(3, 20), draw.decade(-5, -2)
     x, gamma, eye = draw.normal(n), draw.normal(n).exp() * draw.normal(n).sign(), torch.eye(n).double()
 
@@ -262,20 +256,18 @@ def layer_norm_gains(draw: RandomDraw) -> Found:
         return spectral_norm(jacobian(lambda u: F.layer_norm(u, (n,), gains, gains, eps), v))
 
     (sigma, unit), size, order = parts(x), spread(x, eps), gamma.abs().sort(descending=True).values
-    yield expect_below("slope against the largest gain", gained(x, gamma), predicted=order[0] / size)
-    yield expect_below("third largest gain against the slope", order[2] / size, predicted=gained(x, gamma))
+    yield below("slope against the largest gain", gained(x, gamma), predicted=order[0] / size)
+    yield below("third largest gain against the slope", order[2] / size, predicted=gained(x, gamma))
     exact = gamma[:, None] * (eye - 1 / n - (sigma / size) ** 2 * torch.outer(unit, unit)) / size
-    yield expect_equal("slope", gained(x, gamma), predicted=spectral_norm(exact))
-    yield expect_equal("equal gains", gained(x, order[:1].expand(n)), predicted=order[0] / size)
+    yield equals("slope", gained(x, gamma), predicted=spectral_norm(exact))
+    yield equals("equal gains", gained(x, order[:1].expand(n)), predicted=order[0] / size)
     facing, least = eye[0] - eye[1], order[0] * math.sqrt((n - 2) / n) / math.sqrt(2 / n + eps)
-    yield expect_equal(
-        "two gains facing the input: below both", gained(facing, order[0] * facing.abs()), predicted=least
-    )
+    yield equals("two gains facing the input: below both", gained(facing, order[0] * facing.abs()), predicted=least)
     everywhere = spectral_norm(gamma[:, None] * (eye - 1 / n)) / math.sqrt(eps)
-    yield expect_equal("slope at a constant vector", gained(x[:1].expand(n), gamma), predicted=everywhere)
+    yield equals("slope at a constant vector", gained(x[:1].expand(n), gamma), predicted=everywhere)
 
 
-def rms_norm(draw: RandomDraw) -> Found:
+def rms_norm(draw: Draw) -> Found:
     n, eps = draw.integer(2, 15), draw.decade(-3, 0)
     x, gamma = draw.normal(n), draw.normal(n).clamp(-2, 2).exp()
 
@@ -283,19 +275,17 @@ def rms_norm(draw: RandomDraw) -> Found:
         return jacobian(lambda u: F.rms_norm(u, u.shape, gains, eps), v)
 
     values, rho = torch.linalg.svdvals(slopes(x)), math.sqrt(float(x @ x) / n + eps)
-    yield expect_equal(f"slope, n = {n}", values[0], predicted=1 / rho)
-    yield expect_equal("n − 1 directions on", values[n - 2], predicted=1 / rho)
-    yield expect_equal("along x", values[n - 1], predicted=eps / rho**3)
-    yield expect_equal(
-        "slope of one entry", spectral_norm(slopes(x[:1])), predicted=eps / (float(x[0]) ** 2 + eps) ** 1.5
-    )
-    least = loss_gradient(lambda v: F.rms_norm(v, (n,))[0], torch.zeros(n))
-    yield expect_equal("default ε in float32, at zero", least[0], predicted=2**11.5, rel=1e-6)
+    yield equals(f"slope, n = {n}", values[0], predicted=1 / rho)
+    yield equals("n − 1 directions on", values[n - 2], predicted=1 / rho)
+    yield equals("along x", values[n - 1], predicted=eps / rho**3)
+    yield equals("slope of one entry", spectral_norm(slopes(x[:1])), predicted=eps / (float(x[0]) ** 2 + eps) ** 1.5)
+    least = grad_of(lambda v: F.rms_norm(v, (n,))[0], torch.zeros(n))
+    yield equals("default ε in float32, at zero", least[0], predicted=2**11.5, rel=1e-6)
     order, small = gamma.sort(descending=True).values, 1e-6
     rho, along = math.sqrt(float(x @ x) / n + small), torch.eye(n).double()[int(gamma.argmax())]
     found = rho * spectral_norm(slopes(x, gamma, small))
-    yield expect_below("gains: slope against the largest", found, predicted=order[0])
-    yield expect_below("gains: the second largest against the slope", order[1], predicted=found)
-    yield expect_equal("equal gains", spectral_norm(slopes(x, order[:1].expand(n), small)), predicted=order[0] / rho)
+    yield below("gains: slope against the largest", found, predicted=order[0])
+    yield below("gains: the second largest against the slope", order[1], predicted=found)
+    yield equals("equal gains", spectral_norm(slopes(x, order[:1].expand(n), small)), predicted=order[0] / rho)
     met = spectral_norm(slopes(along, gamma, small))
-    yield expect_equal("x along the largest gain", met, predicted=order[1] / math.sqrt(1 / n + small))
+    yield equals("x along the largest gain", met, predicted=order[1] / math.sqrt(1 / n + small))

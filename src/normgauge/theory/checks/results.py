@@ -13,17 +13,8 @@ from typing import Any
 from normgauge.core.checkout import checkout
 from normgauge.core.errors import InputError
 from normgauge.theory.checks.learning import exponential
-from normgauge.theory.claim import (
-    Absent,
-    Found,
-    expect_below,
-    expect_change,
-    expect_equal,
-    expect_exceeded,
-    expect_fact,
-    expect_refuted,
-)
-from normgauge.theory.draw import RandomDraw
+from normgauge.theory.claim import Absent, Found, below, equals, exceeds, moves, refutes, shown
+from normgauge.theory.draw import Draw
 
 Run = dict[str, Any]
 Points = Sequence[tuple[float, float]]
@@ -62,8 +53,8 @@ def three(run: str) -> list[Run]:
 def ends(what: str, values: Iterable[float], least: float, most: float, *, rel: float = 1e-3) -> Found:
     """Smallest and largest of three seeds."""
     low, _, high = sorted(values)
-    yield expect_equal(f"{what}, smallest of three seeds", low, predicted=least, rel=rel)
-    yield expect_equal("largest", high, predicted=most, rel=rel)
+    yield equals(f"{what}, smallest of three seeds", low, predicted=least, rel=rel)
+    yield equals("largest", high, predicted=most, rel=rel)
 
 
 def read_result(run: Run, key: str = "log10_P_w") -> dict[int, float]:
@@ -92,52 +83,48 @@ def above(values: Iterable[float], level: float) -> int:
     return sum(value > level for value in values)
 
 
-def figure_1(draw: RandomDraw) -> Found:
+def figure_1(draw: Draw) -> Found:
     nets = optimizers("resnet18")
     free, stated = three("resnet18-adam-none"), three("resnet18-adam")
     keys = ("log10_P_w", "log10_P_w_frobenius")
     largest, frobenius = (max(max(read_result(run, key).values()) for run in (*nets.values(), *free)) for key in keys)
-    yield expect_refuted("log10 P_w of ResNet-18, largest of five optimizers", largest, published=50, by=0.3)
-    yield expect_equal("the same", largest, predicted=27.04, rel=1e-3)
-    yield expect_equal("the same with Frobenius norms", frobenius, predicted=37.03, rel=1e-3)
+    yield refutes("log10 P_w of ResNet-18, largest of five optimizers", largest, published=50, by=0.3)
+    yield equals("the same", largest, predicted=27.04, rel=1e-3)
+    yield equals("the same with Frobenius norms", frobenius, predicted=37.03, rel=1e-3)
     yield from ends("at the end without decay", (read_result(run)[100] for run in free), 26.95, 27.04)
     yield from ends("with the optimizer stated", (read_result(run)[100] for run in stated), -62.98, -62.4)
     accuracies = [run["epochs"][-1]["test"][1] for run in nets.values()]
-    yield expect_equal(
-        "spread of the five test accuracies", max(accuracies) - min(accuracies), predicted=0.057, rel=0.01
-    )
+    yield equals("spread of the five test accuracies", max(accuracies) - min(accuracies), predicted=0.057, rel=0.01)
 
 
-def plain(draw: RandomDraw) -> Found:
+def plain(draw: Draw) -> Found:
     for name, start, end in (("adam", 4.09, 6.46), ("adam-none", 4.09, 12.11)):
         known = read_result(optimizers("mlp")[name])
-        yield expect_equal(f"log10 P_w of the MLP at the start, {name}", known[0], predicted=start, rel=2e-3)
-        yield expect_equal("at the end", known[100], predicted=end, rel=2e-3)
-    yield expect_equal("decades from epoch 1 to 20", known[20] - known[1], predicted=3.5, rel=0.02)
-    yield expect_equal("decades from epoch 50 to 100", known[100] - known[50], predicted=1.5, rel=0.02)
+        yield equals(f"log10 P_w of the MLP at the start, {name}", known[0], predicted=start, rel=2e-3)
+        yield equals("at the end", known[100], predicted=end, rel=2e-3)
+    yield equals("decades from epoch 1 to 20", known[20] - known[1], predicted=3.5, rel=0.02)
+    yield equals("decades from epoch 50 to 100", known[100] - known[50], predicted=1.5, rel=0.02)
     cnn = results("than2025", "cnn__cnn-none-adam-none")["cnn-none-adam-none"]
     for epoch, decades in ((0, 4.6), (20, 12.0)):
-        yield expect_equal(
-            f"log10 P_w of the plain CNN, epoch {epoch}", read_result(cnn)[epoch], predicted=decades, rel=1e-2
-        )
+        yield equals(f"log10 P_w of the plain CNN, epoch {epoch}", read_result(cnn)[epoch], predicted=decades, rel=1e-2)
 
 
-def norms(draw: RandomDraw) -> Found:
+def norms(draw: Draw) -> Found:
     for net, name, count, least in (("mlp", "adam", 10, 2.91), ("resnet18", "adam-none", 21, 4.55)):
         run = optimizers(net)[name]
-        yield expect_equal(f"norms of {net} that grew, {name}", grown(run, "norm"), predicted=count)
-        yield expect_equal("the smallest at the end", min(column(run, "norm")), predicted=least, rel=1e-3)
+        yield equals(f"norms of {net} that grew, {name}", grown(run, "norm"), predicted=count)
+        yield equals("the smallest at the end", min(column(run, "norm")), predicted=least, rel=1e-3)
     stated = above(column(optimizers("resnet18")["adam"], "norm"), 1.0)
-    yield expect_equal("norms of ResNet-18 above 1, optimizer stated", stated, predicted=17)
+    yield equals("norms of ResNet-18 above 1, optimizer stated", stated, predicted=17)
 
 
-def figure_2(draw: RandomDraw) -> Found:
+def figure_2(draw: Draw) -> Found:
     keys = [INVERSE + mean for mean in ("min", "rms", "max")]
     free = three("resnet18-adam-none")
     nets = [*optimizers("resnet18").values(), *free]
     smallest = min(total(run, key, k) for run in nets for key in keys for k in range(101))
-    yield expect_refuted("log10 Π1/σ of ResNet-18, smallest of all", smallest, published=-25, by=0.2)
-    yield expect_equal("the same", smallest, predicted=-18.756, rel=1e-3)
+    yield refutes("log10 Π1/σ of ResNet-18, smallest of all", smallest, published=-25, by=0.2)
+    yield equals("the same", smallest, predicted=-18.756, rel=1e-3)
     yield from ends(
         "largest σ over channels, no decay, at the end", (total(run, keys[2]) for run in free), -18.59, -18.13
     )
@@ -149,24 +136,24 @@ def figure_2(draw: RandomDraw) -> Found:
     yield from ends("epoch at which Π1/σ² passes 10^−25, no decay", met, 56, 58)
 
 
-def variances(draw: RandomDraw) -> Found:
+def variances(draw: Draw) -> Found:
     for net, least, most in (("mlp", 0.00447, 0.00632), ("resnet18", 0.0076, 1.58)):
         start = column(optimizers(net)["adam"], "sigma", 0)
-        yield expect_equal(f"smallest σ at the start, {net}", min(start), predicted=least, rel=1e-3)
-        yield expect_equal("largest", max(start), predicted=most, rel=1e-3)
+        yield equals(f"smallest σ at the start, {net}", min(start), predicted=least, rel=1e-3)
+        yield equals("largest", max(start), predicted=most, rel=1e-3)
     for name, count, products in (("adam", 2, (1.9, -5.6, -19.9, -27.9)), ("adam-none", 20, (2.3, 15.1, 23.9, 30.1))):
         run = optimizers("resnet18")[name]
-        yield expect_equal(f"layers whose σ grew from epoch 80 on, {name}", grown(run, "running", 80), predicted=count)
+        yield equals(f"layers whose σ grew from epoch 80 on, {name}", grown(run, "running", 80), predicted=count)
         for epoch, known in zip((1, 20, 50, 100), products, strict=True):
             product = -2 * total(run, INVERSE + "rms", epoch)
-            yield expect_equal(f"log10 Πσ² at epoch {epoch}", product, predicted=known, scale=1.0, rel=0.05)
+            yield equals(f"log10 Πσ² at epoch {epoch}", product, predicted=known, scale=1.0, rel=0.05)
 
 
-def figure_3(draw: RandomDraw) -> Found:
+def figure_3(draw: Draw) -> Found:
     run = results("than2025", "efficientnet__efficientnet_b3-adam-none")["efficientnet_b3-adam-none"]
-    yield expect_equal("norms of 131 that grew, no decay", grown(run, "norm"), predicted=112)
-    yield expect_equal("variances of 78 that grew", grown(run, "sigma"), predicted=72)
-    yield expect_equal("log10 P_w at the end", read_result(run)[30], predicted=94.63, rel=1e-3)
+    yield equals("norms of 131 that grew, no decay", grown(run, "norm"), predicted=112)
+    yield equals("variances of 78 that grew", grown(run, "sigma"), predicted=72)
+    yield equals("log10 P_w at the end", read_result(run)[30], predicted=94.63, rel=1e-3)
     stated = three("efficientnet_b3-adam")
     yield from ends("norms of 131 that grew, optimizer stated", (grown(run, "norm") for run in stated), 20, 23)
     yield from ends("variances of 78 that grew", (grown(run, "sigma") for run in stated), 8, 10)
@@ -174,7 +161,7 @@ def figure_3(draw: RandomDraw) -> Found:
     yield from ends("log10 P_w at the end", (read_result(run)[30] for run in stated), -89.97, -59.85)
 
 
-def slide(draw: RandomDraw) -> Found:
+def slide(draw: Draw) -> Found:
     yield from exponential(draw)
     free, limit = three("resnet18-adam-none"), math.log10(1.35e-8)
     met = [next(k for k in range(101) if total(run, "log10_prod_max", k) < limit) for run in free]
@@ -182,37 +169,37 @@ def slide(draw: RandomDraw) -> Found:
     yield from ends("log10 Π max γ/σ, no decay", (total(run, "log10_prod_max") for run in free), -9.93, -9.53)
     yield from ends("log10 Π‖γ/σ‖₂", (read_result(run, "log10_prod_l2")[100] for run in free), 7.69, 7.83)
     sgd = optimizers("resnet18")["sgd"]
-    yield expect_equal("log10 Π max γ/σ, SGD", total(sgd, "log10_prod_max"), predicted=1.56, rel=2e-3)
-    yield expect_equal("log10 Π‖γ/σ‖₂", read_result(sgd, "log10_prod_l2")[100], predicted=19.5, rel=2e-3)
+    yield equals("log10 Π max γ/σ, SGD", total(sgd, "log10_prod_max"), predicted=1.56, rel=2e-3)
+    yield equals("log10 Π‖γ/σ‖₂", read_result(sgd, "log10_prod_l2")[100], predicted=19.5, rel=2e-3)
 
 
-def below_one(draw: RandomDraw) -> Found:
+def below_one(draw: Draw) -> Found:
     nets = optimizers("resnet18").values()
     counts, gaps = [total(run, "below_one") for run in nets], [gap(run) for run in nets]
-    yield expect_change("layers of 20 with σ < 1, fewest and most of five optimizers", min(counts), max(counts))
+    yield moves("layers of 20 with σ < 1, fewest and most of five optimizers", min(counts), max(counts))
     for what, value, known in (("fewest", min(counts), 1), ("most", max(counts), 18)):
-        yield expect_equal(what, value, predicted=known)
+        yield equals(what, value, predicted=known)
     for what, value, points in (("smallest gap", min(gaps), 21.8), ("largest", max(gaps), 23.9)):
-        yield expect_equal(f"{what}, points", value, predicted=points, rel=2e-3)
+        yield equals(f"{what}, points", value, predicted=points, rel=2e-3)
 
 
-def sweeps(draw: RandomDraw) -> Found:
+def sweeps(draw: Draw) -> Found:
     mlp, resnet = (
         [total(run, INVERSE + "rms") for run in results("than2025", f"{net}-[bli]*__*").values()]  # batch, lr, init
         for net in ("mlp", "resnet20")
     )
-    yield expect_equal("of 8 MLPs, with Π1/σ above 1", above(mlp, 0.0), predicted=7)
-    yield expect_equal("log10 of the largest", max(mlp), predicted=4.74, rel=2e-3)
-    yield expect_fact("ResNet-20 on either side of 1", min(resnet) < 0 < max(resnet))
+    yield equals("of 8 MLPs, with Π1/σ above 1", above(mlp, 0.0), predicted=7)
+    yield equals("log10 of the largest", max(mlp), predicted=4.74, rel=2e-3)
+    yield shown("ResNet-20 on either side of 1", min(resnet) < 0 < max(resnet))
 
 
-def count(draw: RandomDraw) -> Found:
+def count(draw: Draw) -> Found:
     for group, end, level in (("count", 2.02, -0.014), ("count-layer", 0.045, 0.003)):
         runs = [(float(run["spec"]["normalizers"]), run) for run in results("than2025", f"{group}__*").values()]
         last = linear_regression(*zip(*((n, gap(run)) for n, run in runs), strict=True)).slope
-        yield expect_equal(f"points of gap a normalizer, at the end, {group}", last, predicted=end, scale=1.0, rel=5e-3)
+        yield equals(f"points of gap a normalizer, at the end, {group}", last, predicted=end, scale=1.0, rel=5e-3)
         early = linear_regression(*zip(*((n, gap_at(run, 0.5)) for n, run in runs if n), strict=True)).slope
-        yield expect_equal("where half of the training images are right", early, predicted=level, scale=1.0, rel=1e-3)
+        yield equals("where half of the training images are right", early, predicted=level, scale=1.0, rel=1e-3)
 
 
 def gap_at(run: Run, level: float) -> float:
@@ -230,7 +217,7 @@ def seeds(pattern: str, part: str) -> dict[str, list[tuple[Run, ...]]]:
     return {name: list(zip(*parts, strict=True)) for name, parts in found.items()}
 
 
-def samples(draw: RandomDraw) -> Found:
+def samples(draw: Draw) -> Found:
     curves = {
         name: [(float(same[0]["m"]), fmean(one["test_error"] for one in same)) for same in parts]
         for name, parts in seeds("samples__*", "sizes").items()
@@ -238,13 +225,11 @@ def samples(draw: RandomDraw) -> Found:
     pairs = [(curves[f"{name.rpartition('-')[0]}-none"], c) for name, c in curves.items() if not name.endswith("none")]
     factors = sorted(factor for without, curve in pairs for factor in fewer(without, curve))
     for what, value, known in (("least", factors[0], 0.752), ("most", factors[-1], 5.21)):
-        yield expect_equal(f"times fewer images, {what}", value, predicted=known, rel=2e-3)
-    yield expect_equal("median", median(factors), predicted=1.19, rel=3e-3)
+        yield equals(f"times fewer images, {what}", value, predicted=known, rel=2e-3)
+    yield equals("median", median(factors), predicted=1.19, rel=3e-3)
     logs = [[[(math.log(m), math.log(e)) for m, e in curve] for curve in pair] for pair in pairs]
     slopes = [[linear_regression(*zip(*c, strict=True)).slope for c in pair] for pair in logs]
-    yield expect_equal(
-        "exponents of the error apart, largest", max(abs(a - b) for a, b in slopes), predicted=0.057, rel=0.01
-    )
+    yield equals("exponents of the error apart, largest", max(abs(a - b) for a, b in slopes), predicted=0.057, rel=0.01)
 
 
 def fewer(without: Points, other: Points) -> list[float]:
@@ -259,15 +244,15 @@ def fewer(without: Points, other: Points) -> list[float]:
     ]
 
 
-def adversarial(draw: RandomDraw) -> Found:
+def adversarial(draw: Draw) -> Found:
     ratios, smaller = [], 0
     for plain, *_, attacked in seeds("adversarial__*", "nets").values():
         slope, less = (fmean(10 ** net["jacobian_mean"] for net in nets) for nets in (plain, attacked))
         ratios.append(slope / less)
         smaller += sum(net["gap"] for net in attacked) < sum(net["gap"] for net in plain)
-    yield expect_equal("mean slope, times smaller, least of 12", min(ratios), predicted=2.5, rel=0.02)
-    yield expect_equal("most", max(ratios), predicted=11.1, rel=0.02)
-    yield expect_equal("settings with a smaller gap", smaller, predicted=11)
+    yield equals("mean slope, times smaller, least of 12", min(ratios), predicted=2.5, rel=0.02)
+    yield equals("most", max(ratios), predicted=11.1, rel=0.02)
+    yield equals("settings with a smaller gap", smaller, predicted=11)
 
 
 def kendall(selection: str, score: str) -> tuple[float, float]:
@@ -276,34 +261,34 @@ def kendall(selection: str, score: str) -> tuple[float, float]:
     return told["value"], told["error"]
 
 
-def ranking(draw: RandomDraw) -> Found:
+def ranking(draw: Draw) -> Found:
     for score, known, wide in (("balanced-capacity", 0.062, 0.028), ("log-prod-spec", 0.008, 0.033)):
         value, error = kendall("matched", f"{score}-margin")
-        yield expect_equal(f"τ of gap and {score} over margin", value, predicted=known, scale=1.0, rel=1e-3)
-        yield expect_equal("its standard error", error, predicted=wide, scale=1.0, rel=1e-3)
+        yield equals(f"τ of gap and {score} over margin", value, predicted=known, scale=1.0, rel=1e-3)
+        yield equals("its standard error", error, predicted=wide, scale=1.0, rel=1e-3)
 
 
-def belkin(draw: RandomDraw) -> Found:
+def belkin(draw: Draw) -> Found:
     truths = [run["found"]["truth"] for run in results("generalization", "disagreement__mnist-*").values()]
-    yield expect_below("training error on MNIST, worst of three", max(t["train_error"] for t in truths), predicted=1e-3)
-    yield expect_equal("test error, mean", fmean(t["error"] for t in truths), predicted=0.0026, rel=0.02)
-    yield expect_equal(
+    yield below("training error on MNIST, worst of three", max(t["train_error"] for t in truths), predicted=1e-3)
+    yield equals("test error, mean", fmean(t["error"] for t in truths), predicted=0.0026, rel=0.02)
+    yield equals(
         "τ of gap and number of weights, CNNs", kendall("matched cnn", "params")[0], predicted=-0.498, rel=2e-3
     )
 
 
-def local_bound(draw: RandomDraw) -> Found:
+def local_bound(draw: Draw) -> Found:
     tables = [run["found"]["certificate"]["rows"] for run in results("generalization", "tables__*").values()]
     values = [float(row["value"]) for rows in tables for row in rows if row["name"] == "Theorem 20, as published"]
-    yield expect_equal("networks", len(values), predicted=18)
-    yield expect_equal("(13), least of them", min(values), predicted=122.1, rel=1e-3)
+    yield equals("networks", len(values), predicted=18)
+    yield equals("(13), least of them", min(values), predicted=122.1, rel=1e-3)
     for name, known in (("global", 0.042), ("balls", 0.111), ("jacobian_mean", 0.387)):
         taus = []
         for data in ("mnist", "fashion_mnist"):
             nets = [n for run in results("generalization", f"local__{data}-*").values() for n in run["found"]["nets"]]
             points = [(n[name][0] if name == "balls" else n[name], n["gap"]) for n in nets if n["train_error"] <= 0.01]
             taus.append(tau(points))
-        yield expect_equal(f"τ of gap and {name}", fmean(taus), predicted=known, scale=1.0, rel=1e-3)
+        yield equals(f"τ of gap and {name}", fmean(taus), predicted=known, scale=1.0, rel=1e-3)
 
 
 def tau(points: Points) -> float:
@@ -337,170 +322,160 @@ def row(rows: list[Any], **wanted: object) -> Any:
     return next(r for r in rows if all(r[key] == value for key, value in wanted.items()))
 
 
-def norm_kept(_: RandomDraw) -> Found:
+def norm_kept(_: Draw) -> Found:
     rows = found("plane__base", "models", "batch")
     gentle = row(rows, norm=1.0, lr=0.01)
-    yield expect_below("largest change of ‖w‖, rate 0.01 from 1", max(gentle["largest"]), predicted=0.01)
-    yield expect_below("degrees from the best direction there", fmean(gentle["angle"]), predicted=15.0)
+    yield below("largest change of ‖w‖, rate 0.01 from 1", max(gentle["largest"]), predicted=0.01)
+    yield below("degrees from the best direction there", fmean(gentle["angle"]), predicted=15.0)
     for start, change in ((0.1, 2.896), (1.0, 0.02118), (10.0, 2.84e-6)):
         measured = fmean(row(rows, norm=start, lr=0.1)["change"])
-        yield expect_equal(f"change of ‖w‖, rate 0.1 from {start:g}", measured, predicted=change, rel=1e-3)
+        yield equals(f"change of ‖w‖, rate 0.1 from {start:g}", measured, predicted=change, rel=1e-3)
 
 
-def straight_path(_: RandomDraw) -> Found:
+def straight_path(_: Draw) -> Found:
     for unit, straight in (("plane__base", 0.85), ("plane__gamma-fixed", 0.99)):
         rows = found(unit, "models", "batch")
         back = share(b < 0.05 for r in rows if r["lr"] <= r["norm"] ** 2 for b in r["back"])
-        yield expect_equal(f"share that goes straight, η ≤ ‖w₀‖², {unit}", back, predicted=straight, rel=5e-3)
+        yield equals(f"share that goes straight, η ≤ ‖w₀‖², {unit}", back, predicted=straight, rel=5e-3)
     far = fmean(row(found("plane__base", "models", "batch"), norm=10.0, lr=0.1)["angle"])
-    yield expect_equal("degrees off after 500 steps from length 10", far, predicted=88.0, rel=1e-2)
+    yield equals("degrees off after 500 steps from length 10", far, predicted=88.0, rel=1e-2)
 
 
-def plain_norm(_: RandomDraw) -> Found:
+def plain_norm(_: Draw) -> Found:
     rows, late = (found(f"plane__{label}", "models", "none") for label in ("base", "steps-5000"))
     grows = share(c > 0 for r in rows if r["norm"] == 0.1 for c in r["change"])
     shrinks = share(c < -0.05 for r in rows if r["norm"] == 10.0 for c in r["lowest"])
-    yield expect_equal("share that grows from 0.1", grows, predicted=1.0)
-    yield expect_equal("share that shrinks from 10", shrinks, predicted=1.0)
+    yield equals("share that grows from 0.1", grows, predicted=1.0)
+    yield equals("share that shrinks from 10", shrinks, predicted=1.0)
     before, after = (row(r, norm=1.0, lr=1.0)["change"] for r in (rows, late))
     grown = fmean([(1 + b) / (1 + a) for a, b in zip(before, after, strict=True)])
-    yield expect_equal("‖w‖ after 5000 steps over that after 500", grown, predicted=1.68, rel=1e-2)
+    yield equals("‖w‖ after 5000 steps over that after 500", grown, predicted=1.68, rel=1e-2)
 
 
-def convergence(_: RandomDraw) -> Found:
+def convergence(_: Draw) -> Found:
     rough, fine = (found("regression__base", "batch", "reached", level) for level in ("0.1", "0.01"))
-    yield expect_exceeded("steps to 1 % of the start with batch norm", median(fine), published=100.0)
-    yield expect_equal("share at 10 % in 100 steps, batch norm", share(0 <= s < 100 for s in rough), predicted=0.9)
+    yield exceeds("steps to 1 % of the start with batch norm", median(fine), published=100.0)
+    yield equals("share at 10 % in 100 steps, batch norm", share(0 <= s < 100 for s in rough), predicted=0.9)
 
 
-def slower(_: RandomDraw) -> Found:
+def slower(_: Draw) -> Found:
     for steps, expected in zip(both("regression__base", "reached", "0.01"), (641.5, 1860), strict=True):
-        yield expect_equal("steps to 1 % of the start, with batch norm and without", median(steps), predicted=expected)
-    yield expect_equal(
-        "pairs in which it is later with batch norm", wins("regression__base", "reached", "0.01"), predicted=0
-    )
+        yield equals("steps to 1 % of the start, with batch norm and without", median(steps), predicted=expected)
+    yield equals("pairs in which it is later with batch norm", wins("regression__base", "reached", "0.01"), predicted=0)
 
 
-def largest_eigenvalue(_: RandomDraw) -> Found:
+def largest_eigenvalue(_: Draw) -> Found:
     spectra = zip(*both("regression__base", "spectrum"), strict=True)
     ratio = fmean([plain["top"] / batch["top"] for batch, plain in spectra])
-    yield expect_refuted("λ_max without batch norm over that with it", ratio, published=5.0)
-    yield expect_equal("λ_max without batch norm over that with it", ratio, predicted=1.0, rel=2e-2)
+    yield refutes("λ_max without batch norm over that with it", ratio, published=5.0)
+    yield equals("λ_max without batch norm over that with it", ratio, predicted=1.0, rel=2e-2)
     for net, rate in (("batch", 0.2), ("none", 0.2), ("none", 0.05)):
         told = found(f"edge__norm-{net}-lr-{rate:g}")
         last = fmean([v for sharpness in told["sharpness"][-5:] for v in sharpness])
-        yield expect_equal(f"λ_max·η/2 at rate {rate:g}, {net}", last / told["limit"], predicted=1.0, rel=2e-2)
+        yield equals(f"λ_max·η/2 at rate {rate:g}, {net}", last / told["limit"], predicted=1.0, rel=2e-2)
 
 
-def conditioning(_: RandomDraw) -> Found:
+def conditioning(_: Draw) -> Found:
     batch, plain = both("regression__base", "spectrum")
     for k, cut in ((1, 1e-6), (3, 1e-3), (4, 1e-2)):
         one, other = (fmean([s["kappa"][k] for s in spectra]) for spectra in (batch, plain))
-        yield expect_refuted(f"κ without over κ with, cut-off {cut:g}", other / one, published=200 / 20)
-        yield expect_below(f"κ with batch norm, cut-off {cut:g}", one, predicted=1 / cut)
-    yield expect_equal("eigenvalues within 1e-8 of zero, batch norm", max(s["zero"][0] for s in batch), predicted=0)
-    yield expect_equal("share with a negative eigenvalue", share(s["bottom"] < 0 for s in batch), predicted=1.0)
+        yield refutes(f"κ without over κ with, cut-off {cut:g}", other / one, published=200 / 20)
+        yield below(f"κ with batch norm, cut-off {cut:g}", one, predicted=1 / cut)
+    yield equals("eigenvalues within 1e-8 of zero, batch norm", max(s["zero"][0] for s in batch), predicted=0)
+    yield equals("share with a negative eigenvalue", share(s["bottom"] < 0 for s in batch), predicted=1.0)
 
 
-def stable_rates(_: RandomDraw) -> Found:
+def stable_rates(_: Draw) -> Found:
     rates = {name: both(f"stable__{name}", "largest") for name in results("akbar2025", "stable__*")}
     ratios = {name: fmean([a / b for a, b in zip(*pair, strict=True)]) for name, pair in rates.items()}
-    yield expect_equal("largest stable rate with over without", ratios["base"], predicted=0.95, rel=3e-2)
-    yield expect_below(f"the largest ratio of {len(ratios)} settings", max(ratios.values()), predicted=2.1)
+    yield equals("largest stable rate with over without", ratios["base"], predicted=0.95, rel=3e-2)
+    yield below(f"the largest ratio of {len(ratios)} settings", max(ratios.values()), predicted=2.1)
     for said, rises, expected in zip(("with", "without"), both("regression__base", "rises"), (0.47, 0.41), strict=True):
-        yield expect_equal(
-            f"share of steps in which the loss rises, {said}", fmean(rises), predicted=expected, rel=2e-2
-        )
+        yield equals(f"share of steps in which the loss rises, {said}", fmean(rises), predicted=expected, rel=2e-2)
 
 
-def spikes(_: RandomDraw) -> Found:
+def spikes(_: Draw) -> Found:
     for label, expected in (("base", (14.6, 89.7)), ("lr-0.02", (24.7, 1.9))):
         for peaks, number in zip(both(f"regression__{label}", "spike"), expected, strict=True):
-            yield expect_equal(
-                f"peak of the gradient over those near, {label}", fmean(peaks), predicted=number, rel=2e-2
-            )
+            yield equals(f"peak of the gradient over those near, {label}", fmean(peaks), predicted=number, rel=2e-2)
 
 
-def raw_margins(_: RandomDraw) -> Found:
+def raw_margins(_: Draw) -> Found:
     for moment, expected in (("zero", (3.24, 4.06)), ("end", (7.99, 10.07))):
         one, other = (fmean(margins) for margins in both("margins__base", moment, "margin"))
-        yield expect_refuted(f"mean margin with over without, {moment}", one / other, published=1.8 / 1.2)
-        yield expect_equal(f"mean margin with batch norm, {moment}", one, predicted=expected[0], rel=2e-3)
-        yield expect_equal(f"mean margin without, {moment}", other, predicted=expected[1], rel=2e-3)
+        yield refutes(f"mean margin with over without, {moment}", one / other, published=1.8 / 1.2)
+        yield equals(f"mean margin with batch norm, {moment}", one, predicted=expected[0], rel=2e-3)
+        yield equals(f"mean margin without, {moment}", other, predicted=expected[1], rel=2e-3)
 
 
-def confidence(_: RandomDraw) -> Found:
+def confidence(_: Draw) -> Found:
     for moment in ("zero", "loss", "end"):
         for key, said in (("margin", "larger mean margin"), ("narrow", "wider spread of margins")):
             measured = wins("margins__base", moment, key)
-            yield expect_equal(f"pairs with the {said} under batch norm, {moment}", measured, predicted=0)
+            yield equals(f"pairs with the {said} under batch norm, {moment}", measured, predicted=0)
 
 
-def accuracy(_: RandomDraw) -> Found:
+def accuracy(_: Draw) -> Found:
     fitted = share(epoch >= 0 for epochs in both("margins__base", "zero", "epoch") for epoch in epochs)
-    yield expect_equal("share that gets all training points right", fitted, predicted=1.0)
+    yield equals("share that gets all training points right", fitted, predicted=1.0)
     for task, expected in (("base", 0.0), ("task-committee", 0.9)):
         measured = wins(f"margins__{task}", "loss", "test")
-        yield expect_equal(
-            f"pairs that test better with batch norm at equal loss, {task}", measured, predicted=expected
-        )
+        yield equals(f"pairs that test better with batch norm at equal loss, {task}", measured, predicted=expected)
 
 
-def noise_tolerance(_: RandomDraw) -> Found:
+def noise_tolerance(_: Draw) -> Found:
     batch, plain = both("margins__base", "zero", "noise")
     short, long, free = (fmean(batch[kind]["tolerance"]) for kind in ("x0.1", "x10", "free"))
-    yield expect_change("noise borne by the same function, weights × 0.1 and × 10", short, long)
-    yield expect_below(
-        "noise in proportion to the weights, batch norm", free, predicted=fmean(plain["free"]["tolerance"])
-    )
+    yield moves("noise borne by the same function, weights × 0.1 and × 10", short, long)
+    yield below("noise in proportion to the weights, batch norm", free, predicted=fmean(plain["free"]["tolerance"]))
 
 
-def bad_starts(_: RandomDraw) -> Found:
+def bad_starts(_: Draw) -> Found:
     batch, plain = both("scales__base")
 
     def trained(rows: list[Any], low: float, high: float, *heads: bool) -> float:
         return share(s >= 0 for r in rows if r["head"] in heads and low <= r["scale"] <= high for s in r["trained"])
 
-    yield expect_equal("trained, × 1e-3 to × 100", trained(batch, 1e-3, 100, True), predicted=1.0)
-    yield expect_equal("trained, × 1e-5 to × 1000, head left alone", trained(batch, 1e-5, 1e3, False), predicted=1.0)
-    yield expect_equal("trained, × 1e-6", trained(batch, 0, 1e-6, False), predicted=0.1)
+    yield equals("trained, × 1e-3 to × 100", trained(batch, 1e-3, 100, True), predicted=1.0)
+    yield equals("trained, × 1e-5 to × 1000, head left alone", trained(batch, 1e-5, 1e3, False), predicted=1.0)
+    yield equals("trained, × 1e-6", trained(batch, 0, 1e-6, False), predicted=0.1)
     begun = [s for r in batch if not r["head"] and 1e-5 <= r["scale"] <= 1e-3 for s in r["begun"]]
-    yield expect_equal("steps to the start of learning, small weights", median(begun), predicted=8.5)
+    yield equals("steps to the start of learning, small weights", median(begun), predicted=8.5)
     for low, high in ((0, 0.1), (10, 1e4)):
         others = trained(plain, low, high, False, True)
-        yield expect_below(f"trained without batch norm, × {low:g} to {high:g}", others, predicted=0.05)
+        yield below(f"trained without batch norm, × {low:g} to {high:g}", others, predicted=0.05)
     broken = share(b == 1 for r in plain for b in r["broken"] if r["scale"] >= 10)
-    yield expect_equal("NaN without batch norm, × 10 and more", broken, predicted=0.73, rel=1e-2)
+    yield equals("NaN without batch norm, × 10 and more", broken, predicted=0.73, rel=1e-2)
 
 
-def contours(_: RandomDraw) -> Found:
+def contours(_: Draw) -> Found:
     cells, apart = [(i, j) for i in range(-12, 13) for j in range(-12, 13) if i or j], []
     for loss in (found("plane__base", "contours", net) for net in ("batch", "none")):
         apart.append(max(abs(1 - loss[24 + i][24 + j] / loss[24 + 2 * i][24 + 2 * j]) for i, j in cells))
-    yield expect_below("largest change of the loss from w to 2w", apart[0], predicted=2e-4)
-    yield expect_below("the same, against without batch norm", apart[0], predicted=apart[1] / 1000)
+    yield below("largest change of the loss from w to 2w", apart[0], predicted=2e-4)
+    yield below("the same, against without batch norm", apart[0], predicted=apart[1] / 1000)
 
 
-def batch_noise(_: RandomDraw) -> Found:
+def batch_noise(_: Draw) -> Found:
     for moment, expected in (("start", {4: 1.12, 32: 0.19, 256: 0.105}), ("trained", {4: 8.92, 32: 0.79, 256: 0.35})):
         for batch, ratio in expected.items():
             at = found("noise__base", "batch", moment)[found("noise__base", "batches").index(batch)]
             measured, said = fmean(at["statistics"]) / fmean(at["samples"]), f"batch {batch}, {moment}"
-            yield expect_equal(f"noise of statistics over that of samples, {said}", measured, predicted=ratio, rel=3e-2)
+            yield equals(f"noise of statistics over that of samples, {said}", measured, predicted=ratio, rel=3e-2)
 
 
-def scaled_inputs(_: RandomDraw) -> Found:
+def scaled_inputs(_: Draw) -> Found:
     factors = found("shift__base", "factors")
     for model, expected in (("batch, running", 15.7), ("none", 8.7), ("batch, own", 0.0)):
         usual, scaled = (fmean(found("shift__base", model, "factor")[factors.index(f)]) for f in (1.0, 0.1))
         lost = 100 * (usual - scaled)
-        yield expect_equal(f"points lost at inputs × 0.1, {model}", lost, predicted=expected, rel=1e-2, scale=10.0)
+        yield equals(f"points lost at inputs × 0.1, {model}", lost, predicted=expected, rel=1e-2, scale=10.0)
 
 
-def dropout(_: RandomDraw) -> Found:
+def dropout(_: Draw) -> Found:
     for task, expected in (("base", (-0.9, -4.9)), ("task-committee", (4.6, 3.0))):
         rows = found(f"combined__{task}", "rows")
         for net, points in zip(("batch", "none"), expected, strict=True):
             kept, dropped = (fmean(row(rows, norm=net, rule="sgd", drop=drop)["test"]) for drop in (0.0, 0.5))
             gain = 100 * (dropped - kept)
-            yield expect_equal(f"points that dropout adds, {net}, {task}", gain, predicted=points, rel=1e-2, scale=10.0)
+            yield equals(f"points that dropout adds, {net}, {task}", gain, predicted=points, rel=1e-2, scale=10.0)
