@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -35,11 +34,13 @@ from normgauge.instrument.trace.inputs import (
     map_tensors,
     pick_output,
 )
+from normgauge.instrument.trace.place import knows_float64, seconds_on, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import default_eps
 from normgauge.instrument.trace.step import Step
 from normgauge.instrument.trace.untouched import cast_tree
 
 Progress = Callable[[str, float], None]
+CPU = torch.device("cpu")
 T = TypeVar("T")
 
 
@@ -78,21 +79,22 @@ class Options:
 
 @dataclass(slots=True)
 class Clock:
-    """Counts the CPU seconds of each part of a measurement and reports which part runs."""
+    """Counts the seconds of each part of a measurement, on the clock of the model's device, and reports which runs."""
 
     progress: Progress | None
+    device: torch.device = CPU
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Add the CPU time of the body to ``seconds[part]`` and announce the part."""
+        """Add the time of the body to ``seconds[part]`` and announce the part."""
         if self.progress is not None:
             self.progress(part, 0.0)
-        start = time.process_time()
+        start = seconds_on(self.device)
         try:
             yield
         finally:
-            self.seconds[part] = self.seconds.get(part, 0.0) + time.process_time() - start
+            self.seconds[part] = self.seconds.get(part, 0.0) + seconds_on(self.device) - start
 
     def restart(self) -> None:
         """Forget all parts but the trace, before another reading of the same trace."""
@@ -175,7 +177,7 @@ class Session:
         half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
         far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
-        state = torch.get_rng_state()
+        state = torch_random()
         try:
             with warnings.catch_warnings():  # seen when the model was traced
                 warnings.simplefilter("ignore")
@@ -187,7 +189,7 @@ class Session:
         except (RuntimeError, IndexError, ValueError, TypeError):  # steps that refuse another input
             return self.trace.steps[0]
         finally:
-            torch.set_rng_state(state)
+            set_torch_random(state)
         return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
@@ -239,9 +241,9 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
         NormgaugeError: for another mistake that was found on the way.
     """
     options = options or Options()
-    clock, train = Clock(options.progress), options.mode == "train"
     model = unwrap(model)
     call = make_call(model, batch, options.input)
+    clock, train = Clock(options.progress, call.measured.device), options.mode == "train"
     check_place(model, call)
     check_finite(model, call)
     with sdpa_kernel(SDPBackend.MATH), no_fast_path():
@@ -283,13 +285,15 @@ def no_fast_path() -> Iterator[None]:
 
 
 def precisions(call: Call, own: Own) -> list[tuple[torch.dtype | None, torch.device | None, bool]]:
-    """List the precisions and devices to try: float64 copies in main memory first, then as the model itself runs.
+    """List the precisions and devices to try: float64 copies where the model lives first, then as it runs itself.
+
+    A device without float64 leaves them to main memory.
 
     The third part says whether the run must imitate the casts of the program (`Widened`).
     """
-    cpu = torch.device("cpu")
+    place = None if knows_float64(call.measured.device) else CPU
     known = own.eps <= {default_eps(call.native)}  # an RMSNorm in another precision than the model's has its own ε
-    plain = [(torch.float64, cpu, minded) for minded in ([True] if own.casts else [False, True])] if known else []
+    plain = [(torch.float64, place, minded) for minded in ([True] if own.casts else [False, True])] if known else []
     return [*plain, (None, None, False)]
 
 

@@ -134,15 +134,15 @@ def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[
 def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> float:
     """‖D (h' − h)‖ with the channel weights of the bound; NaN where one sample has only a part of these channels."""
     if here.tensor.is_complex():
-        change = (there.tensor - here.tensor).detach().abs().cpu().double()
+        change = (there.tensor - here.tensor).detach().abs().double()
     else:  # masks and indices too
-        change = (there.tensor.detach().double() - here.tensor.detach().double()).cpu()
+        change = there.tensor.detach().double() - here.tensor.detach().double()
     weights = bound.weights.get(measured.index)
     if weights is not None:
         axis, logs = weights
         if change.shape[axis] != len(logs):  # the model laid samples and channels along one axis
             return math.nan
-        change = change * logs.exp().reshape([-1 if i == axis else 1 for i in range(change.ndim)])
+        change = change * logs.exp().to(change.device).reshape([-1 if i == axis else 1 for i in range(change.ndim)])
     return float(torch.linalg.vector_norm(change))
 
 

@@ -186,23 +186,23 @@ def _moved(ties: Ties, step: Step, out: Value) -> ChannelWeights | None:
     sources = [ties.values.get(v.index) for v in step.inputs]
     if not out.tensor.numel() or not shape or all(s is None for s in sources) or "old" in step.kwargs:
         return None
-    combined = torch.zeros(shape, dtype=torch.float64)
+    combined = torch.zeros(shape, dtype=torch.float64, device=out.tensor.device)
     table: list[tuple[int, float]] = [(-1, 0.0)]
     for k, (value, channels) in enumerate(zip(step.inputs, sources, strict=True)):
         if channels is None:
             return None
-        given = [torch.zeros(v.tensor.shape, dtype=torch.float64) for v in step.inputs]
+        given = [torch.zeros(v.tensor.shape, dtype=torch.float64, device=v.tensor.device) for v in step.inputs]
         count = channels.index.numel()
         view = [count if a == channels.axis else 1 for a in range(value.tensor.ndim)]
         given[k] = (
-            (torch.arange(count, dtype=torch.float64) + len(table))
+            (torch.arange(count, dtype=torch.float64, device=value.tensor.device) + len(table))
             .reshape(view)
             .expand(value.tensor.shape)
             .contiguous()
         )
         table.extend(zip(channels.index.tolist(), channels.offset.tolist(), strict=True))
         results = rerun_step(step, given)
-        combined = combined + results[out.position if len(results) > 1 else 0]
+        combined = combined + results[out.position if len(results) > 1 else 0].to(combined.device)
     for axis in range(len(shape)):
         label = combined.movedim(axis, 0).reshape(shape[axis], -1)
         top = label.amax(1, keepdim=True)

@@ -182,13 +182,14 @@ class Weighting:
         single, log_size = self.singles[key]
         shape = (single.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(single)
         after, before = (
-            (log - log.max()).exp().float().reshape(-1, *([1] * (len(shape) - 1))) for log in (log_out, -log_in)
+            (log - log.max()).exp().float().to(single.device).reshape(-1, *([1] * (len(shape) - 1)))
+            for log in (log_out, -log_in)
         )
         block = self.warm.get(key)
         rounds = 1
         if block is None:
             width = min(BLOCK, math.prod(shape))
-            block = torch.randn(width, *shape, generator=torch.Generator().manual_seed(0))
+            block = torch.randn(width, *shape, generator=torch.Generator().manual_seed(0)).to(single.device)
             rounds = 10
         for _ in range(rounds):
             basis = torch.linalg.qr(block.flatten(1).T)[0]
@@ -203,7 +204,7 @@ class Weighting:
         right = (turn.T @ basis.T).reshape(-1, *shape).flatten(2) if len(shape) > 1 else (turn.T @ basis.T)[..., None]
         masses = [m.square().sum(2) for m in (left, right)]
         masses = [m / m.sum(1, keepdim=True).clamp_min(TINY_SINGLE) for m in masses]
-        return log_sigma, (share @ masses[0]).double(), (share @ masses[1]).double()
+        return log_sigma, (share @ masses[0]).double().cpu(), (share @ masses[1]).double().cpu()
 
 
 def _forward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
@@ -243,15 +244,15 @@ def sided(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> tuple[Tenso
 def log_frobenius(squares: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """log ‖D W D'‖_F from the squared entries of W and the logs of D and D': two products with vectors."""
     top, left = first.max().detach(), second.max().detach()
-    rows = torch.einsum("gij,gj->gi", squares, (2 * (second - left)).exp())
-    total = (rows * (2 * (first - top)).exp()).sum()
+    rows = torch.einsum("gij,gj->gi", squares, (2 * (second - left)).exp().to(squares.device))
+    total = (rows.cpu() * (2 * (first - top)).exp()).sum()
     return total.clamp_min(TINY).log() / 2 + top + left
 
 
 def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
     """Return D_out W D_in⁻¹."""
     first, second = sided(form, log_out.detach(), log_in.detach())
-    factor = (first[:, :, None] + second[:, None]).exp().flatten(0, 1)
+    factor = (first.to(weight.device)[:, :, None] + second.to(weight.device)[:, None]).exp().flatten(0, 1)
     return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from normgauge.instrument.probe.jacobian import random_rows
 from normgauge.instrument.probe.linearize import Function, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.search import Found, search
+from normgauge.instrument.trace.place import seconds_on
 
 KEEP = 6
 BUDGET = 1.0  # CPU seconds; the look at the whole batch has cost several already
@@ -30,10 +30,10 @@ def focused_search(function: Function, x: Tensor, samples: int, radius: float, *
     network = SampleMap(function, x, samples, options.get("output_axis", 0))
     if network.samples != samples:
         return search(function, x, samples, radius, **options)
-    begun = time.process_time()
+    begun = seconds_on(x.device)
     rough = _looks(network)
     passes = network.outputs if network.outputs <= EXACT_OUTPUTS else ITERATED
-    if (time.process_time() - begun) / LOOKS * passes < BUDGET:
+    if (seconds_on(x.device) - begun) / LOOKS * passes < BUDGET:
         every = search(function, x, samples, 0.0, **options)
         if not radius:
             return every

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +14,7 @@ from normgauge.instrument.probe.domain import Domain, landmarks
 from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair
 from normgauge.instrument.probe.linearize import Function, Progress, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import SecantSlopes, confirmed_slopes, secant_slopes
+from normgauge.instrument.trace.place import seconds_on
 
 MOST_STEPS = 512
 LANDMARK_STEPS = 6
@@ -79,7 +79,7 @@ def search(
         x: the points, sample after sample along axis 0. With samples = 1 the whole tensor is one point.
         samples: number of samples.
         radius: 0 for the points themselves, inf for anywhere, else of the L2 ball around every sample.
-        budget_seconds: CPU seconds; the Jacobians at the samples are computed whatever they cost.
+        budget_seconds: by the clock of x's device; the Jacobians at the samples are computed whatever they cost.
         seed: of all random choices; the global generator is left alone.
         progress: called with a stage and the fraction done.
         output_axis: axis of the output along which the samples lie.
@@ -93,7 +93,7 @@ def search(
     """
     if not radius >= 0:
         raise InputError(f"radius: expected 0, a positive number or inf, got {radius}")
-    begun = time.process_time()
+    begun = seconds_on(x.device)
     tell = progress or (lambda stage, fraction: None)
     network = SampleMap(function, x, samples, output_axis)
     domain = Domain(network.start, float(radius))
@@ -107,12 +107,12 @@ def search(
         return _at_points(network, points, pair) if here.tracked else _untracked(network)
     at_start = confirmed_slopes(network, points, pair)
     chains = Chains.begin(points, pair)
-    cost = time.process_time() - begun
+    cost = seconds_on(x.device) - begun
     for index, mark in enumerate(landmarks(network.start, random_rows(points, generator))):
         if steps is None and cost * (index + 2) > budget_seconds:
             break
         _visit(network, domain, chains, mark, generator)
-    budget, met = budget_seconds - (time.process_time() - begun), [at_start]
+    budget, met = budget_seconds - (seconds_on(x.device) - begun), [at_start]
     reached, taken = _climb(network, domain, chains, generator, budget, steps, tell, met)
     # Some noise, since a step function has no steepest direction.
     along = unit_rows(pair.right + 0.1 * unit_rows(random_rows(points, generator)))
@@ -139,7 +139,7 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     sigma = torch.minimum(sigma, shown.slope)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
-    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
+    return Found(sigma.log().cpu(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
 
 
 def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, generator: torch.Generator) -> None:
@@ -156,7 +156,8 @@ def _climb(
 
     ``met`` grows by the slopes that were confirmed.
     """
-    begun = time.process_time()
+    device = network.start.device
+    begun = seconds_on(device)
     reached = torch.zeros_like(chains.pair.sigma)
     taken, planned = 0, steps if steps is not None else MOST_STEPS if budget > 0 else 0
     while taken < planned:
@@ -164,7 +165,7 @@ def _climb(
             refine_chains(network, chains)
         move_chains(network, domain, chains, kind_of(taken, chains), generator)
         taken += 1
-        spent = time.process_time() - begun
+        spent = seconds_on(device) - begun
         if taken == REFINE_EVERY and steps is None:
             planned = affordable_moves(budget, spent / taken)
         if steps is None and spent > PATIENCE * budget:  # the first costs were no guide
@@ -195,7 +196,7 @@ def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) 
         witness = f"jacobian found by ascent from sample {best}"
     else:
         witness = f"jacobian at sample {best}"
-    return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
+    return Found(lower.log().cpu(), float(lower[best].log()), witness, calls, steps, _lengths(met))
 
 
 def _lengths(met: list[SecantSlopes]) -> tuple[float, float] | None:

@@ -25,6 +25,7 @@ from normgauge.instrument.rules.flow import (
 )
 from normgauge.instrument.rules.registry import Family
 from normgauge.instrument.rules.worked import at_sample, equal, largest_term, number, result, worst_sample
+from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.trace.step import Step, Value
 
 rules = Family("attention")
@@ -79,7 +80,7 @@ def largest_singular(matrices: Tensor) -> Tensor:
     if matrices.numel() * min(rows, columns) <= 2e6:
         return torch.linalg.matrix_norm(matrices, 2)
     gram = matrices @ matrices.mT if rows <= columns else matrices.mT @ matrices
-    log = torch.zeros(matrices.shape[:-2], dtype=matrices.dtype)
+    log = matrices.new_zeros(matrices.shape[:-2])
     power = 0.5
     for _ in range(5):
         size = torch.linalg.matrix_norm(gram).clamp_min(TINY)
@@ -120,7 +121,7 @@ def arrange(step: Step) -> Blocks | str:
     shared = heads // k.shape[-3] if q.ndim > 3 and k.ndim == q.ndim and k.shape[-3] == v.shape[-3] else 1
     lead = (*q.shape[:-3], heads // shared) if q.ndim > 2 else ()
     full = (*q.shape[:-1], k.shape[-2])
-    bias = torch.zeros(full[-2:], dtype=torch.float64)
+    bias = q.new_zeros(full[-2:])
     if mask is not None:
         bias = (
             torch.zeros_like(mask, dtype=torch.float64).masked_fill(~mask, -INF)
@@ -128,7 +129,7 @@ def arrange(step: Step) -> Blocks | str:
             else mask.double()
         )
     if step.get(5, "is_causal", False):
-        bias = bias + torch.full(full[-2:], -INF, dtype=torch.float64).triu(1)
+        bias = bias + torch.full(full[-2:], -INF, dtype=torch.float64, device=q.device).triu(1)
     small = bias.ndim == 2 and shared == 1
     bias = bias.expand(full[-2:])[None] if small else bias.expand(full).reshape(-1, shared * full[-2], full[-1])
     for name, tensor in (("key", k), ("value", v)):
@@ -142,7 +143,7 @@ def _contents(operand: Any) -> Any:
     if operand is None:
         return None
     data = operand.tensor.detach() if isinstance(operand, Value) else operand.detach()
-    return (data if data.dtype == torch.bool else data.double()).cpu()
+    return data if data.dtype == torch.bool else to_double(data)
 
 
 def reaches(step: Step, incoming: tuple[Flow, ...], ctx: Context, blocks: Blocks) -> dict[str, Reach]:
@@ -155,10 +156,10 @@ def reaches(step: Step, incoming: tuple[Flow, ...], ctx: Context, blocks: Blocks
         longest = torch.linalg.vector_norm(data, dim=-1).amax(-1) if data.shape[1] else data.new_zeros(count)
         if isinstance(operand, Value):
             flow = flows[id(operand)]
-            row, norm = (t.repeat_interleave(count // ctx.samples) for t in (flow.row, flow.norm))
+            row, norm = (t.to(data.device).repeat_interleave(count // ctx.samples) for t in (flow.row, flow.norm))
             found[name] = Reach(row, torch.minimum(norm, longest + row))
         else:
-            found[name] = Reach(torch.zeros(count, dtype=torch.float64), longest)
+            found[name] = Reach(data.new_zeros(count), longest)
     return found
 
 
@@ -285,7 +286,7 @@ def attention(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         part_gains(blocks, part, reach, matrices, _spread(step, blocks, part, ctx, matrices))
         for part in chunks(blocks, matrices)
     ]
-    gains = torch.cat(parts, 1)
+    gains = torch.cat(parts, 1).cpu()
     by_role = dict(zip(("query", "key", "value", "far"), gains.reshape(4, ctx.samples, -1).amax(2), strict=True))
     found = _transfer(step, incoming, ctx, by_role, blocks)
     return replace(found, worked=_worked(step, by_role, reach, blocks))
@@ -340,7 +341,7 @@ def _transfer(
         factor = {"query": by_role["query"], "key": by_role["far"]}.get(name, ctx.full(1.0))
         row = row + torch.where(flow.row > 0, factor * flow.row, 0.0).nan_to_num(nan=INF, posinf=INF)
     data = blocks.v
-    empty = (blocks.mask == -INF).all(-1).any()
+    empty = bool((blocks.mask == -INF).all(-1).any())
     low = ctx.full(float(data.min())) if flow_v is None else flow_v.low
     high = ctx.full(float(data.max())) if flow_v is None else flow_v.high
     longest = ctx.full(float(torch.linalg.vector_norm(data, dim=-1).max())) if flow_v is None else flow_v.norm

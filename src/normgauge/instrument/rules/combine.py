@@ -254,7 +254,7 @@ def by_constant(step: Step, value: Value, constant: Tensor, flow: Flow, ctx: Con
     out = step.outputs[0].tensor
     shape = value.tensor.shape
     axis = aligned_axis(step, (flow,), ctx, (value,))
-    size = constant.abs().cpu()
+    size = constant.abs()
     biggest = float(size.max()) if size.numel() else 0.0
     top = biggest
     if shape != out.shape:
@@ -290,11 +290,11 @@ def _scaling(size: Tensor, shape: torch.Size, out: Tensor) -> Diagonal | None:
     if shape != out.shape:
         return None
     if size.numel() == 1:
-        return Diagonal(size.reshape(1))
+        return Diagonal(size.reshape(1).cpu())
     wide = [i for i, n in enumerate(size.shape) if n > 1]
     if len(wide) != 1:
         return None
-    return Diagonal(size.reshape(-1), wide[0] + out.ndim - size.ndim)
+    return Diagonal(size.reshape(-1).cpu(), wide[0] + out.ndim - size.ndim)
 
 
 @rules.add(

@@ -15,6 +15,7 @@ from normgauge.instrument.rules.registry import Family
 from normgauge.instrument.rules.worked import shape_words, within
 from normgauge.instrument.spectral.conv import ConvSpec, apply_conv, conv_norm
 from normgauge.instrument.spectral.conv_operator import per_axis
+from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.spectral.enclosure import Enclosure
 from normgauge.instrument.trace.step import Step, Value
 
@@ -123,10 +124,10 @@ def log_windows(weight: Tensor, spec: ConvSpec) -> float:
 
 def conv_range(layer: ConvLayer, flow: Flow) -> tuple[Tensor, Tensor]:
     """Range of the output: bias ± (Σ|K| into a channel)·sup|x|; padding copies entries or puts zeros."""
-    size = layer.weight.detach().double().abs().cpu()
+    size = to_double(layer.weight).abs()
     if layer.spec.transposed:
         size = size.reshape(layer.spec.groups, -1, *size.shape[1:]).transpose(1, 2).flatten(0, 1)
-    sums = size.flatten(1).sum(1)
+    sums = size.flatten(1).sum(1).cpu()
     shift = torch.zeros_like(sums) if layer.bias is None else layer.bias.detach().double().cpu()
     span = house_up(sums * flow.peak[:, None]).nan_to_num(nan=INF, posinf=INF)
     return (shift - span).amin(1), (shift + span).amax(1)

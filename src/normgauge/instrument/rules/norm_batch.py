@@ -52,7 +52,7 @@ def train_statistics(data: Tensor, norm: Normalizer, flow: Flow, ctx: Context) -
     if ctx.samples != 1:
         raise SamplesMixed("batch statistics couple the samples")
     channels = data.shape[1]
-    groups = data.detach().double().cpu().movedim(1, 0).reshape(1, channels, -1)
+    groups = data.detach().double().movedim(1, 0).reshape(1, channels, -1)
     layout: dict[str, Any] = {"gamma_axis": 1, "period": channels, "unit": "channel"}
     transfer = groupwise(groups, norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
     return within_rows(transfer, data)

@@ -30,7 +30,7 @@ def over_last(step: Step, norm: Normalizer, flow: Flow, ctx: Context) -> Transfe
     data = step.inputs[0].tensor
     ctx.keep_apart(flow, data, norm.dims, "a normalizer")
     size, single = math.prod(data.shape[d] for d in norm.dims), len(norm.dims) == 1
-    groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size).cpu()
+    groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, size)
     given = (norm.gamma, norm.beta, norm.eps)
     if single:
         layout: dict[str, Any] = {"gamma_axis": data.ndim - 1, "rows": True, "unit": "row"}
@@ -92,7 +92,7 @@ def by_channel_groups(step: Step, count: int, norm: Normalizer, flow: Flow, ctx:
     groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, data[0].numel() // count)
     unit = "channel" if count == data.shape[1] else "group"
     layout: dict[str, Any] = {"gamma_axis": 1, "period": count, "unit": unit}
-    transfer = groupwise(groups.cpu(), norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
+    transfer = groupwise(groups, norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
     return within_rows(transfer, data)
 
 

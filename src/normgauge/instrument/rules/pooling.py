@@ -233,7 +233,7 @@ def fold(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     data, flow = step.inputs[0].tensor, incoming[0]
     keep_apart(step, flow, ctx, 2)
     patches = math.prod(per_axis(step.option(2, "kernel_size"), 2))
-    count = int(rerun_step(step, [torch.ones(1, patches, data.shape[-1], dtype=torch.float64)])[0].max().round())
+    count = int(rerun_step(step, [data.new_ones(1, patches, data.shape[-1], dtype=torch.float64)])[0].max().round())
     if count == 0:
         return ctx.unknown(incoming, "a fold that keeps nothing")
     reach = count * flow.peak

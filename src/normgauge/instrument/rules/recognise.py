@@ -308,7 +308,7 @@ def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Tran
     axis, dims = flow.axis % data.ndim if ctx.samples > 1 else -1, [d % data.ndim for d in form.dims]
     order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in dims] + dims
     size = math.prod(data.shape[d] for d in dims)
-    groups = data.detach().double().permute(order).reshape(ctx.samples, -1, size).cpu()
+    groups = data.detach().double().permute(order).reshape(ctx.samples, -1, size)
     whole_rows, rows = -1 in form.dims, form.dims == (-1,)
     top = size_up(1.0 if form.gamma is None else float(form.gamma.abs().max()))
     if form.where == "inside":
@@ -316,7 +316,7 @@ def _elsewhere(data: Tensor, form: Normalizer, flow: Flow, ctx: Context) -> Tran
         found = groupwise(groups, same, None, form.eps, flow, ctx, centred=form.centred, gamma_axis=-1, rows=rows)
         gains = (Gain(found.gains[0].log, -INF),)
         return replace(found, gains=gains, norm=found.norm if whole_rows else None)
-    spread = groups.var(2, unbiased=False) if form.centred else groups.square().mean(2)
+    spread = (groups.var(2, unbiased=False) if form.centred else groups.square().mean(2)).cpu()
     reach = (torch.minimum(flow.row, flow.radius) if rows else flow.radius)[:, None]
     floor = smallest_spread(spread.sqrt(), reach, size)
     slope = top / (floor + form.eps if form.where == "outside" else floor.clamp_min(form.eps))

@@ -77,7 +77,7 @@ def response(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     form: Response = step.args[1]
     data, flow = step.inputs[0].tensor, incoming[0]
     ctx.keep_apart(flow, data, (*form.lengths, *form.channels), "a normalizer")
-    g = torch.linalg.vector_norm(data.detach().double(), dim=form.lengths, keepdim=True).cpu()
+    g = torch.linalg.vector_norm(data.detach().double(), dim=form.lengths, keepdim=True).cpu()  # one a channel
     axis = flow.axis % data.ndim if ctx.samples > 1 else -1
     order = [axis] * (axis >= 0) + [d for d in range(data.ndim) if d != axis and d not in form.channels]
     count = math.prod(data.shape[d] for d in form.channels)

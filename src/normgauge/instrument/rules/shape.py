@@ -81,14 +81,14 @@ def copy_labels(step: Step) -> list[list[Tensor]]:
     if step.target is overlay:
         both = _overlay_labels(step)
         return [both[-len(step.inputs) :]]  # what was there before may be a constant
-    count = len(step.inputs)
+    tensors = [value.tensor for value in step.inputs]
     per_input = []
-    for i in range(count):
-        given = [torch.zeros(v.tensor.shape, dtype=torch.float64) for v in step.inputs]
-        size = step.inputs[i].tensor
-        given[i] = torch.arange(1, size.numel() + 1, dtype=torch.float64).reshape(size.shape)
+    for i in range(len(tensors)):
+        given = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in tensors]
+        labels = torch.arange(1, given[i].numel() + 1, dtype=torch.float64, device=given[i].device)
+        given[i] = labels.reshape(given[i].shape)
         per_input.append(rerun_step(step, given))
-    return [[per_input[i][o] for i in range(count)] for o in range(len(per_input[0]))]
+    return [list(labels) for labels in zip(*per_input, strict=True)]
 
 
 def _overlay_labels(step: Step) -> list[Tensor]:
@@ -112,7 +112,7 @@ def most_copies(label: Tensor) -> int:
 
 def rows_met(label: Tensor, length: int) -> int:
     """From how many input rows, at most, an output row is made."""
-    row = ((label.long() - 1) // max(length, 1)).where(label > 0, torch.tensor(-1))
+    row = ((label.long() - 1) // max(length, 1)).where(label > 0, -1)
     row = row.reshape(-1, row.shape[-1] if row.ndim else 1).sort(1).values
     changes = (row[:, 1:] != row[:, :-1]) & (row[:, :-1] >= 0)
     return int(changes.sum(1).max()) + 1 if row.shape[1] > 1 and row.shape[0] else 1
@@ -125,7 +125,7 @@ def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> in
         SamplesMixed: when they do not lie along one axis, sample-major.
     """
     each = shape[axis] // samples
-    owner = torch.arange(shape[axis]) // each
+    owner = torch.arange(shape[axis], device=label.device) // each
     owner = owner.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))]).expand(shape).reshape(-1)
     moved = torch.where(label > 0, owner[(label.long() - 1).clamp_min(0).reshape(-1)].reshape(label.shape), -1)
     if bool((moved < 0).all()):
@@ -133,7 +133,7 @@ def sample_axis(label: Tensor, shape: torch.Size, axis: int, samples: int) -> in
     for candidate in range(label.ndim):
         if label.shape[candidate] % samples:
             continue
-        want = torch.arange(label.shape[candidate]) // (label.shape[candidate] // samples)
+        want = torch.arange(label.shape[candidate], device=label.device) // (label.shape[candidate] // samples)
         want = want.reshape([-1 if i == candidate else 1 for i in range(label.ndim)])
         if bool(((moved == want) | (moved < 0)).all()):
             return candidate
@@ -185,6 +185,7 @@ def _refusal(step: Step) -> str:
 
 def _copied(step: Step, table: list[Tensor], incoming: tuple[Flow, ...], ctx: Context, output: Value) -> Transfer:
     out = output.tensor
+    table = [label.to(out.device) for label in table]
     if table[0].shape != out.shape:
         return ctx.unknown(incoming, "copying that could not be replayed")
     if not _replays(step, table, out):
@@ -237,7 +238,7 @@ def _replays(step: Step, table: list[Tensor], out: Tensor) -> bool:
     """Whether the labels fetch, from the recorded inputs, what the step really gave."""
     for value, label in zip(step.inputs, table, strict=True):
         here = label > 0
-        fetched = value.tensor.detach().reshape(-1)[label[here].long() - 1]
+        fetched = value.tensor.detach().to(out.device).reshape(-1)[label[here].long() - 1]
         got = out.detach()[here]
         got = got if out.is_complex() else got.to(fetched.dtype)
         if not torch.equal(_numbers(fetched.to(got.dtype)), _numbers(got)):
@@ -253,7 +254,7 @@ def _numbers(tensor: Tensor) -> Tensor:
 def _row_repeats(label: Tensor, width: int) -> int:
     """How often one entry appears within one output row, at most."""
     rows = label.reshape(-1, width).sort(1).values
-    place = torch.arange(width).expand(rows.shape)
+    place = torch.arange(width, device=label.device).expand(rows.shape)
     fresh = torch.ones_like(rows, dtype=torch.bool)
     fresh[:, 1:] = rows[:, 1:] != rows[:, :-1]
     start = torch.where(fresh, place, 0).cummax(1).values

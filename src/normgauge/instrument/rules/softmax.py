@@ -38,7 +38,7 @@ def laid_out(step: Step, flow: Flow, ctx: Context, sign: int = 1) -> tuple[int, 
     logs = torch.log_softmax(sign * torch.atleast_1d(data).detach().double(), dim).movedim(dim, -1)
     axis = flow.axis % max(data.ndim, 1)
     move = torch.minimum(flow.row, flow.radius) if dim == data.ndim - 1 else flow.radius
-    return dim, logs.shape[-1], ctx.rows(logs, axis - (axis > dim)).cpu(), move
+    return dim, logs.shape[-1], ctx.rows(logs, axis - (axis > dim)), move
 
 
 def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
     """
     slack = LOG_SOFTMAX * (1 + logs.abs().nan_to_num(posinf=0.0))
     below, above = logs - slack, (logs + slack).clamp_max(0.0)
-    move = size_up(math.sqrt(2) * reach)[:, None, None]
+    move = size_up(math.sqrt(2) * reach).to(logs.device)[:, None, None]
     low = below - torch.log(-torch.expm1(below)) - move
     high = above - torch.log(-torch.expm1(above)) + move
     return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF, neginf=-INF)
@@ -73,8 +73,8 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     dim, entries, logs, move = laid_out(step, flow, ctx, sign)
     odds_low, odds_high = odds_range(logs, move)
     nearest = torch.zeros_like(odds_low).clamp(odds_low, odds_high)  # where p(1−p) is largest
-    spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2))
-    tallest = size_up(torch.sigmoid(odds_high.amax((1, 2))))
+    spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2)).cpu()
+    tallest = size_up(torch.sigmoid(odds_high.amax((1, 2)))).cpu()
     slope = size_up(torch.minimum(2 * spread, tallest)) + TINY
     slope = slope.clamp_max(0.5) if entries > 1 else ctx.full(0.0)
     log = log_vector(slope)
@@ -90,7 +90,7 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
         if along_rows
         else None,
         norm=size_up(tallest.sqrt().clamp_max(1.0)) if along_rows else None,
-        low=size_down(torch.sigmoid(odds_low.amin((1, 2)))),
+        low=size_down(torch.sigmoid(odds_low.amin((1, 2)))).cpu(),
         high=tallest,
         worked=equal(text, log),
     )
@@ -115,7 +115,7 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     data, flow = step.inputs[0].tensor, incoming[0]
     dim, n, logs, reach = laid_out(step, flow, ctx)
     high = torch.sigmoid(odds_range(logs, reach)[1])
-    square = torch.minimum(high.square().sum(2), high.amax(2)).clamp_max(1.0).amax(1)  # Σp² ≤ max p
+    square = torch.minimum(high.square().sum(2), high.amax(2)).clamp_max(1.0).amax(1).cpu()  # Σp² ≤ max p
     slope = house_up((n * square).sqrt()) if n > 1 else ctx.full(0.0)
     lo = log_below(math.log(n) / 2) if ctx.scope.kind == "global" and n > 1 else -INF
     move = size_up(math.sqrt(2) * reach)
@@ -128,7 +128,7 @@ def log_softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     return Transfer(
         (Gain(log, lo, Commute((dim,))),),
         row=(slope * flow.row).nan_to_num(nan=INF, posinf=INF) if dim == data.ndim - 1 else None,
-        low=(logs.amin((1, 2)) - move - STEPS).nan_to_num(nan=-INF, neginf=-INF),
+        low=(logs.amin((1, 2)).cpu() - move - STEPS).nan_to_num(nan=-INF, neginf=-INF),
         high=ctx.full(0.0),
         worked=equal(text, log),
     )

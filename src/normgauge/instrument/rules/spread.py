@@ -75,7 +75,7 @@ def groupwise(
         unit: what a group is called.
     """
     count, size = groups.shape[1], groups.shape[2]
-    spread = groups.var(2, unbiased=False) if centred else groups.square().mean(2)
+    spread = (groups.var(2, unbiased=False) if centred else groups.square().mean(2)).cpu()
     sigma = spread.sqrt()  # (S, G)
     top = torch.ones(count, dtype=torch.float64)
     if gamma is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -144,8 +145,14 @@ def _pad_adjoint(y: Tensor, spec: ConvSpec) -> Tensor:
     return pulled
 
 
+def plain_sums() -> AbstractContextManager[None]:
+    """Inside, convolutions are sums of products, as `conv_rounding` says: cuDNN may take Fourier transforms instead."""
+    return torch.backends.cudnn.flags(enabled=False)
+
+
 def _conv(weight: Tensor, x: Tensor, spec: ConvSpec, size: tuple[int, ...]) -> Tensor:
-    y = _CONV[spec.axes](_pad(x, spec), weight, None, spec.stride, 0, spec.dilation, spec.groups)
+    with plain_sums():
+        y = _CONV[spec.axes](_pad(x, spec), weight, None, spec.stride, 0, spec.dilation, spec.groups)
     # A transposed layer whose output padding reaches a whole stride is the adjoint of only the first outputs.
     for axis, wanted in enumerate(size):
         y = y.narrow(axis + 2, 0, wanted)
@@ -158,7 +165,8 @@ def _conv_adjoint(weight: Tensor, y: Tensor, spec: ConvSpec) -> Tensor:
         y = F.pad(y, [side for more in reversed(missing) for side in (0, more)])
     padded = [n + sum(p) for n, p in zip(spec.input_size, spec.padding, strict=True)]
     shape = torch.Size((y.shape[0], weight.shape[1] * spec.groups, *padded))
-    x = _INPUT_GRAD[spec.axes](shape, weight, y.contiguous(), spec.stride, 0, spec.dilation, spec.groups)
+    with plain_sums():
+        x = _INPUT_GRAD[spec.axes](shape, weight, y.contiguous(), spec.stride, 0, spec.dilation, spec.groups)
     return _pad_adjoint(x, spec)
 
 

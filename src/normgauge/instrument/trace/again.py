@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from normgauge.core.rounding import TINY
 from normgauge.instrument.trace.held import fresh_copy
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
+from normgauge.instrument.trace.place import drawn_since, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import Precision, default_eps, imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
 from normgauge.instrument.trace.untouched import cast_tree, untouched
@@ -65,7 +66,7 @@ class Own:
 
 def same_but_for_precision(own: Tensor, copied: Tensor) -> bool:
     """Whether an output in the model's own precision is that of its copy in float64."""
-    a, b = (t.detach().to("cpu") for t in (own, copied))
+    a, b = own.detach(), copied.detach().to(own.device)
     if a.shape != b.shape or a.dtype not in CAST:
         return a.shape == b.shape
     a, b, near = a.double(), b.double(), CAST[a.dtype]
@@ -84,10 +85,10 @@ def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None)
     x.requires_grad_(call.measured.requires_grad)
     other = there = None
     with untouched(model, None, None, training, None):
-        state = torch.get_rng_state()
+        state = torch_random()
         with Precision() as seen:
             out, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
-        drew = not torch.equal(state, torch.get_rng_state())
+        drew = drawn_since(state)
         here = None if drew else out.detach().clone()
         lower = seen.asked or (here is not None and here.dtype != torch.float64)
         if here is not None and lower and call.measured.is_floating_point():
@@ -112,7 +113,7 @@ def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
 
     args, kwargs = tree_map(put, (step.args, step.kwargs), is_leaf=lambda leaf: isinstance(leaf, Value))
     if step.random is not None:
-        torch.set_rng_state(step.random)
+        set_torch_random(step.random)
     if step.module is not None:
         layer = fresh_copy(step.module) if step.writes else step.module
         out = layer.forward(*args, **kwargs)
@@ -207,7 +208,7 @@ def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], 
     """
     if trace.output is None or not trace.sources or not trace.steps or any(step.trouble for step in trace.steps):
         return trace
-    state = torch.get_rng_state()
+    state = torch_random()
     try:
         wrong = first_difference(trace)
         if wrong:
@@ -220,7 +221,7 @@ def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], 
             if told:
                 break
     finally:
-        torch.set_rng_state(state)
+        set_torch_random(state)
     return trace
 
 

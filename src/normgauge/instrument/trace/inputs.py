@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normgauge.core.errors import InputError
+from normgauge.instrument.trace.place import free_memory
 
 COPIES = 3  # of the batch that any measurement holds at once: in float64, moved, and what the first layer makes of it
 
@@ -195,26 +195,13 @@ def check_memory(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """
     sizes = {f"weight {n}": 8 * p.numel() for n, p in (*model.named_parameters(), *model.named_buffers())}
     sizes |= {argument_name(name): COPIES * 8 * tensor.numel() for name, tensor in tensors.items()}
-    needed, free = sum(sizes.values()), free_memory()
+    needed, free = sum(sizes.values()), free_memory(next(iter(tensors.values())).device)
     if needed > free:
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
             f"measuring takes about {needed / 1e9:.3g} GB for copies in float64 and {free / 1e9:.3g} GB are free; most "
             f"of it is for {largest}; give a smaller batch or a part of the model"
         )
-
-
-def free_memory() -> float:
-    """Return the free bytes of main memory; infinite where the system does not say."""
-    try:
-        with open("/proc/meminfo") as lines:
-            return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def check_finite(model: nn.Module, call: Call) -> None:

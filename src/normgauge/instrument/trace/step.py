@@ -56,7 +56,7 @@ class Step:
     trouble: str = ""
     picks: tuple[int, ...] = ()
     writes: bool = False
-    random: Tensor | None = None
+    random: tuple[Tensor, ...] | None = None
 
     def get(self, position: int, name: str, default: Any = None) -> Any:
         """Return the argument at ``position`` or called ``name``."""

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from normgauge.instrument.trace.held import Held, memory_geometry, memory_place, own_tensors, strided
+from normgauge.instrument.trace.place import TorchRandom, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import CASTS, FLOATS, default_eps, imitate_precision, without_eps
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
 from normgauge.instrument.trace.untouched import (
@@ -333,9 +334,9 @@ class Tape(TorchFunctionMode):
     def run_expansion(self, expansion: Callable[..., Any], original: Callable[[], Any], args: Any, kwargs: Any) -> Any:
         """Run a layer by its written-out equations, and refuse them unless they give what the layer gives."""
         with self.asleep(), self.unwatched():
-            state = torch.get_rng_state()
+            state = torch_random()
             expected = original()
-            torch.set_rng_state(state)
+            set_torch_random(state)
         out = expansion(*args, **kwargs)
         with torch._C.DisableTorchFunction(), self.unwatched():
             for want, got in zip(tensors_in(expected), tensors_in(out), strict=True):
@@ -344,12 +345,12 @@ class Tape(TorchFunctionMode):
                     self.lost(f"the written-out equations of {self.here} disagree with it")
         return out
 
-    def begin(self, args: Any, kwargs: Any, shapes: Sequence[Tensor] = ()) -> tuple[Any, Tensor]:
+    def begin(self, args: Any, kwargs: Any, shapes: Sequence[Tensor] = ()) -> tuple[Any, TorchRandom]:
         """Return what a step is given and the random state before it runs; of ``shapes`` only the shape counts."""
         self.read()
         self.watch.written.clear()
         self.watch.draws = False
-        return self.freeze(args, kwargs, shapes), torch.get_rng_state()
+        return self.freeze(args, kwargs, shapes), torch_random()
 
     def freeze(
         self, args: Any, kwargs: Any, shapes: Sequence[Tensor]

@@ -19,6 +19,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from normgauge.core.errors import InputError
 from normgauge.instrument.trace.held import memory_geometry, memory_place, strided
 from normgauge.instrument.trace.inputs import map_tensors
+from normgauge.instrument.trace.place import set_torch_random, torch_random
 from normgauge.instrument.trace.precision import OwnEps
 
 DEEPEST = 2  # plain objects on the way to something the model hides; a trainer's own world is not the model's
@@ -211,27 +212,24 @@ def untouched(
 
 def random_states() -> tuple[Any, ...]:
     """The states of the random numbers of torch, Python and, where it is loaded, numpy."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     numpy = sys.modules.get("numpy")
-    return torch.get_rng_state(), cuda, random.getstate(), None if numpy is None else numpy.random.get_state()
+    return torch_random(), random.getstate(), None if numpy is None else numpy.random.get_state()
 
 
 def bring_back(states: tuple[Any, ...]) -> None:
     """Restore the states that `random_states` returned."""
-    cpu, cuda, plain, numbers = states
-    torch.set_rng_state(cpu)
+    numbers_of_torch, plain, numbers = states
+    set_torch_random(numbers_of_torch)
     random.setstate(plain)
-    if cuda is not None:
-        torch.cuda.set_rng_state_all(cuda)
     if numbers is not None:
         sys.modules["numpy"].random.set_state(numbers)
 
 
 def drawn_outside_torch(before: tuple[Any, ...]) -> bool:
     """Whether Python's or numpy's generator was used since `random_states`."""
-    _, _, plain, numbers = random_states()
-    same = numbers is None or before[3] is None or all(map(sys.modules["numpy"].array_equal, numbers, before[3]))
-    return plain != before[2] or not same
+    _, plain, numbers = random_states()
+    same = numbers is None or before[2] is None or all(map(sys.modules["numpy"].array_equal, numbers, before[2]))
+    return plain != before[1] or not same
 
 
 def iterates(module: nn.Module) -> bool:
