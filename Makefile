@@ -1,6 +1,8 @@
 # Every target makes its own environment: Python 3.11 or newer and make are all a machine needs.
 #   make demo    train five small networks, gauge them, write demo-output/report.html
 #   make test    everything below `check`, then the tests with coverage
+#   make bench   CPU seconds, memory and bounds against the size of a network, compared with the last run; `make bench-all`
+#                runs every other script of benchmarks/ (hours)
 #   make docs    the tables of rules, claims and JSON fields, then the pages under docs/_build; `make figures` draws their pictures anew
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -10,7 +12,7 @@ LIGHT := $(VENV)/.installed-data
 FULL := $(VENV)/.installed-dev
 WORKERS ?= 2
 
-.PHONY: demo test check format fuzz bench docs docs-html figures venv clean
+.PHONY: demo test check format fuzz bench bench-all docs docs-html figures venv clean
 
 demo: $(LIGHT)
 	$(BIN)/normgauge demo --out demo-output
@@ -32,7 +34,11 @@ fuzz: $(FULL)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count 2000
 
 bench: $(FULL)
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed
+
+bench-all: $(FULL)
+	for script in $(filter-out benchmarks/speed.py,$(wildcard benchmarks/*.py)); do \
+		echo "== $$script"; PYTHONPATH=. $(BIN)/python $$script || exit 1; done
 
 docs: $(FULL)
 	$(BIN)/normgauge rules --markdown docs/rules.md
