@@ -120,6 +120,8 @@ def notes(session: Session, parts: Composition, best: Balanced, found: Found) ->
         )
     if found.log_best == -INF and found.witness.startswith("none"):
         said.append(f"lower bound {found.witness}")
+    if found.cut:
+        said.append(f"the search was ended by the clock after {found.steps} moves: another run may find another slope")
     if trace.path_dependent and parts.ctx.scope.kind == "global" and best.total < INF:
         said.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
     return said

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import math
+import time
 
 import pytest
 import torch
@@ -16,6 +18,8 @@ from tests.instrument.probe.cases import (
     jacobian_norms,
     relu_mlp,
 )
+
+searching = importlib.import_module("normgauge.instrument.probe.search")  # the package's name is the function's
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -103,13 +107,43 @@ def test_the_same_seed_finds_the_same_and_the_global_generator_stays(radius: flo
 def test_a_budget_bounds_the_search_but_never_the_data() -> None:
     network, x = relu_mlp(), gaussian(4, 64)
     stages = []
-    starved = search(network, x, 4, math.inf, budget_seconds=0.0, progress=lambda stage, done: stages.append(stage))
+    starved = search(network, x, 4, math.inf, budget=0.0, progress=lambda stage, done: stages.append(stage))
     assert starved.steps == 0
     assert starved.log_best >= jacobian_norms(network, x, 4).max().log().item() - 1e-6
-    brief = search(network, x, 4, math.inf, budget_seconds=0.1)
+    brief = search(network, x, 4, math.inf, budget=0.1)
     assert 8 <= brief.steps <= 512
     assert brief.steps & (brief.steps - 1) == 0
     assert stages == ["jacobians"]
+
+
+@pytest.mark.parametrize("radius", [0.3, math.inf])
+def test_no_clock_decides_how_long_a_search_is(radius: float) -> None:
+    network, x = relu_mlp(), gaussian(4, 64)
+
+    def slow(points: Tensor) -> Tensor:
+        time.sleep(1e-3)
+        return network(points)
+
+    first, second = (search(f, x, 4, radius, budget=0.02) for f in (network, slow))
+    assert 8 <= first.steps < 512 and not first.cut
+    assert (first.steps, first.calls, first.witness) == (second.steps, second.calls, second.witness)
+    assert torch.equal(first.log_lower, second.log_lower)
+
+
+def test_only_a_runaway_is_ended_by_the_clock_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "RUNAWAY", 0.0)
+    network, x = relu_mlp(), gaussian(4, 64)
+    found = search(network, x, 4, math.inf, budget=0.1)
+    assert found.cut and found.steps == 0
+    assert found.log_best >= jacobian_norms(network, x, 4).max().log().item() - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("budget", "cost", "moves"),
+    [(1.0, 0.1, 8), (1.0, 0.01, 64), (1.0, 1e-9, 512), (1.0, 10.0, 8), (0.0, 1.0, 0), (-1.0, 1.0, 0)],
+)
+def test_moves_are_powers_of_two_that_fit(budget: float, cost: float, moves: int) -> None:
+    assert searching.affordable_moves(budget, cost) == moves
 
 
 def test_diverged_candidates_are_dropped() -> None:

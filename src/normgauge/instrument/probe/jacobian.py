@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.instrument.probe.linearize import Linearization, row_norms, unit_rows
+from normgauge.instrument.probe.linearize import Linearization, SampleMap, row_norms, unit_rows
+from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
 
+EXACT_OUTPUTS = 32
 EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
 CONVERGED = 1e-9  # relative growth of ‖J v‖ in one iteration: no longer worth another
 INDEPENDENT = 1e-12  # of a unit vector: what is left of it beyond the others is rounding
@@ -36,7 +38,7 @@ def pair_from(left: Tensor, pulled: Tensor, rounding: float) -> TopPair:
     return TopPair(torch.where(sigma.isfinite(), sigma, 0.0), unit_rows(left), unit_rows(pulled))
 
 
-def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = 32, steps: int = 30) -> TopPair:
+def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = EXACT_OUTPUTS, steps: int = 30) -> TopPair:
     """The top singular pair of every sample's Jacobian: exact for few outputs, else by iteration from ``start``.
 
     Args:
@@ -51,6 +53,12 @@ def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = 32, ste
     if here.outputs <= exact_outputs and start.numel() * here.outputs <= EXACT_ENTRIES:
         return _from_rows(here, start)
     return _from_iteration(here, start, steps)
+
+
+def top_pair_runs(network: SampleMap, steps: int = 30) -> float:
+    """Runs of the network that its graph and `top_pair` take, at most."""
+    rows = network.outputs <= EXACT_OUTPUTS and network.start.numel() * network.outputs <= EXACT_ENTRIES
+    return GRAPH + (network.outputs * PULL if rows else (steps + 1) * (PULL + PUSH))
 
 
 def _from_rows(here: Linearization, start: Tensor) -> TopPair:

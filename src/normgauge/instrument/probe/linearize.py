@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.errors import InputError
 from normgauge.core.rounding import TINY
+from normgauge.instrument.probe.work import counted
 
 Function = Callable[[Tensor], Tensor]
 Progress = Callable[[str, float], None]
@@ -54,6 +55,7 @@ class SampleMap:
         eps: the relative step between two numbers of the precision the function answers in.
         reach: most that a finite difference may step away from a point.
         calls: how often ``function`` ran.
+        work: what one run consists of.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class SampleMap:
         self._function, self._shape, self._axis = function, x.shape, output_axis
         self.reach, self.calls = reach, 0
         with torch.no_grad():
-            output = self._call(x.detach().clone())
+            output, self.work = counted(self._call, x.detach())
         axis_fits = -output.ndim <= output_axis < output.ndim
         splits = samples == 1 or (axis_fits and output.shape[output_axis] % samples == 0)
         self.samples = samples if splits else 1

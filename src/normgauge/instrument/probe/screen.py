@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.instrument.probe.jacobian import random_rows
+from normgauge.instrument.probe.jacobian import random_rows, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.search import Found, search
-from normgauge.instrument.trace.place import seconds_on
 
 KEEP = 6
-BUDGET = 1.0  # CPU seconds; the look at the whole batch has cost several already
-LOOKS = 2
-EXACT_OUTPUTS, ITERATED = 32, 60  # backward passes of `top_pair`: one an output up to 32, else two in 30 iterations
+BUDGET = 1.0  # seconds of counted work; the look at the whole batch has cost several already
 
 
 def focused_search(function: Function, x: Tensor, samples: int, radius: float, **options: Any) -> Found:
@@ -30,21 +28,19 @@ def focused_search(function: Function, x: Tensor, samples: int, radius: float, *
     network = SampleMap(function, x, samples, options.get("output_axis", 0))
     if network.samples != samples:
         return search(function, x, samples, radius, **options)
-    begun = seconds_on(x.device)
     rough = _looks(network)
-    passes = network.outputs if network.outputs <= EXACT_OUTPUTS else ITERATED
-    if (seconds_on(x.device) - begun) / LOOKS * passes < BUDGET:
+    if network.work.seconds * top_pair_runs(network) < BUDGET:
         every = search(function, x, samples, 0.0, **options)
         if not radius:
             return every
         rough = every.log_lower.exp()
     best = rough.topk(KEEP).indices.sort().values
-    found = search(function, x[best], KEEP, radius, **{"budget_seconds": BUDGET, **options})
+    found = search(function, x[best], KEEP, radius, **{"budget": BUDGET, **options})
     lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
     where = int(best[int(found.log_lower.argmax())])
     witness = f"{found.witness.rpartition(' ')[0]} {where}"
-    return Found(lower, found.log_best, witness, found.calls + network.calls, found.steps, found.lengths)
+    return dataclasses.replace(found, log_lower=lower, witness=witness, calls=found.calls + network.calls)
 
 
 def _looks(network: SampleMap) -> Tensor:

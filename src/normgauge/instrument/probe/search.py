@@ -1,25 +1,26 @@
-"""The largest slope that can be found in a scope within a time budget."""
+"""The largest slope that can be found in a scope with a given amount of work."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import time
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.probe.chains import REFINE_EVERY, Chains, kind_of, move_chains, refine_chains
+from normgauge.instrument.probe.chains import REFINE_EVERY, REFINE_STEPS, Chains, kind_of, move_chains, refine_chains
 from normgauge.instrument.probe.domain import Domain, landmarks
-from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair
+from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, Progress, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import SecantSlopes, confirmed_slopes, secant_slopes
-from normgauge.instrument.trace.place import seconds_on
+from normgauge.instrument.probe.work import CLIMB, GRAPH, PULL
 
 MOST_STEPS = 512
 LANDMARK_STEPS = 6
-PATIENCE = 2.0  # budgets
-CLOCK = 1e-9  # seconds: the finest a clock tells
+RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Found:
         calls: how often the function ran.
         steps: moves of the search; the same number and seed give the same result.
         lengths: how far the input moved and how far the output did, where the largest was found; None where none was.
+        cut: whether the clock ended the search before all its moves: another run may find something else.
     """
 
     log_lower: Tensor
@@ -41,11 +43,14 @@ class Found:
     calls: int
     steps: int
     lengths: tuple[float, float] | None = None
+    cut: bool = False
 
 
 def affordable_moves(budget: float, cost: float) -> int:
-    """The largest power of two, up to `MOST_STEPS`, of moves of ``cost`` seconds that fit ``budget`` seconds."""
-    count = min(MOST_STEPS, int(budget / max(cost, CLOCK)))
+    """The largest power of two, 8 to 512, of moves of ``cost`` seconds that fit ``budget``; 0 without a budget."""
+    if budget <= 0:
+        return 0
+    count = int(min(MOST_STEPS, budget / cost))
     return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
 
 
@@ -55,7 +60,7 @@ def search(
     samples: int,
     radius: float,
     *,
-    budget_seconds: float = 2.0,
+    budget: float = 2.0,
     seed: int = 0,
     progress: Progress | None = None,
     output_axis: int = 0,
@@ -67,9 +72,10 @@ def search(
     no unit sits on its kink, and confirmed by a difference quotient; or a secant slope less its rounding error. With
     radius 0 the smaller of the values at x₀ itself and 1e-9 beside it.
 
-    The number of moves is the largest power of two, at most 512, that the measured cost lets into the budget: small
-    networks always reach the same number and so the same result. Moves: ascent along the gradient of log‖J(x)ᵀu‖
-    where the network has second derivatives; random, sparse and singular directions with adaptive lengths elsewhere.
+    The number of moves is the largest power of two, at most 512, that the work of a move (`probe.work`) lets into the
+    budget. The work is counted, so the same network and samples get the same moves and the same result everywhere.
+    Moves: ascent along the gradient of log‖J(x)ᵀu‖ where the network has second derivatives; random, sparse and
+    singular directions with adaptive lengths elsewhere.
 
     Holds:  below the Lipschitz constant on the scope, up to rounding; nothing is said about how far below.
     Source: mean value theorem; the adaptive lengths follow I. Rechenberg's success rule, 1973.
@@ -79,7 +85,7 @@ def search(
         x: the points, sample after sample along axis 0. With samples = 1 the whole tensor is one point.
         samples: number of samples.
         radius: 0 for the points themselves, inf for anywhere, else of the L2 ball around every sample.
-        budget_seconds: by the clock of x's device; the Jacobians at the samples are computed whatever they cost.
+        budget: seconds of counted work, no clock's; the Jacobians at the samples are computed whatever they cost.
         seed: of all random choices; the global generator is left alone.
         progress: called with a stage and the fraction done.
         output_axis: axis of the output along which the samples lie.
@@ -93,7 +99,6 @@ def search(
     """
     if not radius >= 0:
         raise InputError(f"radius: expected 0, a positive number or inf, got {radius}")
-    begun = seconds_on(x.device)
     tell = progress or (lambda stage, fraction: None)
     network = SampleMap(function, x, samples, output_axis)
     domain = Domain(network.start, float(radius))
@@ -107,18 +112,22 @@ def search(
         return _at_points(network, points, pair) if here.tracked else _untracked(network)
     at_start = confirmed_slopes(network, points, pair)
     chains = Chains.begin(points, pair)
-    cost = seconds_on(x.device) - begun
-    for index, mark in enumerate(landmarks(network.start, random_rows(points, generator))):
-        if steps is None and cost * (index + 2) > budget_seconds:
+    run = network.work.seconds
+    budget -= run * (2 + top_pair_runs(network))
+    visit = run * top_pair_runs(network, LANDMARK_STEPS)
+    for mark in landmarks(network.start, random_rows(points, generator)):
+        if steps is None and visit > budget:
             break
         _visit(network, domain, chains, mark, generator)
-    budget, met = budget_seconds - (seconds_on(x.device) - begun), [at_start]
-    reached, taken = _climb(network, domain, chains, generator, budget, steps, tell, met)
+        budget -= visit
+    met = [at_start]
+    reached, taken, cut = _climb(network, domain, chains, generator, budget, steps, tell, met)
     # Some noise, since a step function has no steepest direction.
     along = unit_rows(pair.right + 0.1 * unit_rows(random_rows(points, generator)))
     far = domain.project(points + domain.unit_step[:, None] * along)
     met.append(secant_slopes(network, points, far))
-    return _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
+    found = _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
+    return dataclasses.replace(found, cut=cut)
 
 
 def _untracked(network: SampleMap) -> Found:
@@ -139,7 +148,7 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     sigma = torch.minimum(sigma, shown.slope)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
-    return Found(sigma.log().cpu(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
+    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
 
 
 def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, generator: torch.Generator) -> None:
@@ -151,31 +160,32 @@ def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, gen
 def _climb(
     network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, budget: float, steps: int | None,
     tell: Progress, met: list[SecantSlopes],
-) -> tuple[Tensor, int]:  # fmt: skip
-    """Make ``steps`` moves, or what fits the budget; returns the steepest confirmed slope by sample and the number.
+) -> tuple[Tensor, int, bool]:  # fmt: skip
+    """Make ``steps`` moves, or what fits the budget.
 
-    ``met`` grows by the slopes that were confirmed.
+    Returns:
+        The steepest confirmed slope by sample, the number of moves, and whether the clock ended them. ``met`` grows by
+        the slopes that were confirmed.
     """
-    device = network.start.device
-    begun = seconds_on(device)
+    begun = time.monotonic()
     reached = torch.zeros_like(chains.pair.sigma)
-    taken, planned = 0, steps if steps is not None else MOST_STEPS if budget > 0 else 0
-    while taken < planned:
-        if taken % REFINE_EVERY == 0:
+    if steps or (steps is None and budget > 0):
+        refine_chains(network, chains)  # which tells whether there are second derivatives, and what a move takes
+    move = GRAPH + PULL if chains.slope is None else CLIMB
+    move += top_pair_runs(network, REFINE_STEPS) / REFINE_EVERY
+    planned = affordable_moves(budget, move * network.work.seconds) if steps is None else steps
+    taken = 0
+    while taken < planned and time.monotonic() - begun < RUNAWAY:
+        if taken and taken % REFINE_EVERY == 0:
             refine_chains(network, chains)
         move_chains(network, domain, chains, kind_of(taken, chains), generator)
         taken += 1
-        spent = seconds_on(device) - begun
-        if taken == REFINE_EVERY and steps is None:
-            planned = affordable_moves(budget, spent / taken)
-        if steps is None and spent > PATIENCE * budget:  # the first costs were no guide
-            break
         if domain.anywhere and taken * 4 % planned == 0:
             reached = torch.maximum(reached, _harvest(network, chains, met))
             chains.concentrate()
         tell("search", taken / planned)
     refine_chains(network, chains)
-    return torch.maximum(reached, _harvest(network, chains, met)), taken
+    return torch.maximum(reached, _harvest(network, chains, met)), taken, taken < planned
 
 
 def _harvest(network: SampleMap, chains: Chains, met: list[SecantSlopes]) -> Tensor:
@@ -196,7 +206,7 @@ def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) 
         witness = f"jacobian found by ascent from sample {best}"
     else:
         witness = f"jacobian at sample {best}"
-    return Found(lower.log().cpu(), float(lower[best].log()), witness, calls, steps, _lengths(met))
+    return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
 
 
 def _lengths(met: list[SecantSlopes]) -> tuple[float, float] | None:
