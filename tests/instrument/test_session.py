@@ -89,7 +89,7 @@ def test_scopes_with_equal_gains_share_their_bounds() -> None:
 def test_a_copy_in_float64_is_tried_before_the_model_as_it_runs(eps, casts, minded) -> None:
     own = Own(None, None, None, frozenset(eps), casts)
     found = precisions(make_call(nn.Linear(4, 2), torch.randn(2, 4)), own)
-    assert [case if dtype is torch.float64 else None for dtype, _, case in found] == minded
+    assert [case if dtype is torch.float64 else None for dtype, _, case, _ in found] == minded
     assert found[-1] == (None, None, False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from normgauge.instrument.trace.inputs import (
     map_tensors,
     pick_output,
 )
+from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import knows_float64, seconds_on, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import default_eps
 from normgauge.instrument.trace.step import Step
@@ -246,17 +247,17 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
     clock, train = Clock(options.progress, call.measured.device), options.mode == "train"
     check_place(model, call)
     check_finite(model, call)
-    with sdpa_kernel(SDPBackend.MATH), no_fast_path():
+    with sdpa_kernel(SDPBackend.MATH), no_fast_path(), plain_recurrence(model):
         failure: Exception | None = None
         try:
             with clock.timed("trace"):
-                own = as_it_runs(model, call, train, options.output)
+                own = as_it_runs(model, call, train, options.output, lends(model))
         except NormgaugeError:
             raise
         except (Exception, SystemExit) as error:
             raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
-        for dtype, device, casts in precisions(call, own):
-            with untouched(model, dtype, device, train, call.native if own.eps else None):
+        for dtype, device, casts, lend in precisions(call, own, lends(model)):
+            with untouched(model, dtype, device, train, call.native if own.eps else None, lend):
                 try:
                     with clock.timed("trace"):
                         session = start(model, call, dtype, device, options, clock, casts, own)
@@ -284,17 +285,27 @@ def no_fast_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def precisions(call: Call, own: Own) -> list[tuple[torch.dtype | None, torch.device | None, bool]]:
+def plain_recurrence(model: nn.Module) -> AbstractContextManager[None]:
+    """Inside, recurrent layers run by torch's own kernels: those of cuDNN have no derivative in eval mode."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    return torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
+
+
+def precisions(
+    call: Call, own: Own, large: bool = False
+) -> list[tuple[torch.dtype | None, torch.device | None, bool, bool]]:
     """List the precisions and devices to try: float64 copies where the model lives first, then as it runs itself.
 
     A device without float64 leaves them to main memory.
 
-    The third part says whether the run must imitate the casts of the program (`Widened`).
+    The third part says whether the run must imitate the casts of the program (`Widened`), the fourth whether its
+    weights are lent: those of a ``large`` model are, and copied only where its program does not run with lent ones.
     """
     place = None if knows_float64(call.measured.device) else CPU
     known = own.eps <= {default_eps(call.native)}  # an RMSNorm in another precision than the model's has its own ε
-    plain = [(torch.float64, place, minded) for minded in ([True] if own.casts else [False, True])] if known else []
-    return [*plain, (None, None, False)]
+    minded = ([True] if own.casts else [False, True]) if known else []
+    lent = [True, False] if large and place is None else [False]
+    return [*((torch.float64, place, casts, lend) for lend in lent for casts in minded), (None, None, False, False)]
 
 
 def start(

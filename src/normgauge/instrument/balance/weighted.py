@@ -15,6 +15,7 @@ from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Mat
 from normgauge.instrument.spectral.conv import conv_norm
 from normgauge.instrument.spectral.conv_operator import apply_adjoint, apply_conv
 from normgauge.instrument.spectral.dense import dense_norm
+from normgauge.instrument.trace.lent import Lent
 from normgauge.instrument.trace.step import Value
 
 Key = tuple[int, int]
@@ -149,11 +150,24 @@ class Weighting:
 
     def _squares(self, key: Key, weight: Tensor, form: Matrix | Kernel) -> Tensor:
         """The squared weights summed over kernel positions, (groups, rows, columns), kept between calls."""
-        if key not in self.squares:
-            groups = form.spec.groups if isinstance(form, Kernel) else 1
-            squares = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2)
-            self.squares[key] = squares.reshape(groups, -1, weight.shape[1])
-        return self.squares[key]
+        if key in self.squares:
+            return self.squares[key]
+        groups = form.spec.groups if isinstance(form, Kernel) else 1
+        squares = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2)
+        squares = squares.reshape(groups, -1, weight.shape[1])
+        if not isinstance(form.weight, Lent):  # all of them together would be what lending saves
+            self.squares[key] = squares
+        return squares
+
+    def _single(self, key: Key, weight: Tensor, form: Matrix | Kernel) -> tuple[Tensor, float]:
+        """The weight in float32, and the log of what divides it, kept between calls."""
+        if key in self.singles:
+            return self.singles[key]
+        size = float(weight.detach().abs().max().clamp_min(TINY))
+        single = (weight.detach() / size).float(), math.log(size)
+        if not isinstance(form.weight, Lent):
+            self.singles[key] = single
+        return single
 
     def _proved(self, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
         if not (weight is form.weight and _constant(log_out) and _constant(log_in)):
@@ -176,10 +190,7 @@ class Weighting:
         averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block. float32 has
         digits enough to steer by; what is found is proved in float64.
         """
-        if key not in self.singles:
-            size = float(weight.detach().abs().max().clamp_min(TINY))
-            self.singles[key] = (weight.detach() / size).float(), math.log(size)
-        single, log_size = self.singles[key]
+        single, log_size = self._single(key, weight, form)
         shape = (single.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(single)
         after, before = (
             (log - log.max()).exp().float().to(single.device).reshape(-1, *([1] * (len(shape) - 1)))

@@ -20,6 +20,9 @@ rules = Family("embedding")
 PAIRS_LIMIT = 1500
 """Up to this many tokens all pairs are compared."""
 
+ROWS = 4096
+"""Rows of a table that are looked at together."""
+
 
 @rules.add(
     nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag, torch.embedding, torch.embedding_bag, claim="X.jump"
@@ -52,13 +55,12 @@ def embedding_facts(weight: Tensor) -> dict[str, Any]:
         vocabulary, dimension, max_distance (lower, upper), exact, and log_spectral, a LogInterval.
     """
     table = weight.detach().double()
-    centred = table - table.mean(0)
-    lengths = torch.linalg.vector_norm(centred, dim=1)
+    lengths = _distances(table, table.mean(0))
     exact = len(table) <= PAIRS_LIMIT
     if exact:
-        lower = upper = max(float(torch.linalg.vector_norm(table - row, dim=1).max()) for row in table)
+        lower = upper = max(float(_distances(table, row).max()) for row in table)
     else:
-        lower = float(torch.linalg.vector_norm(table - table[lengths.argmax()], dim=1).max())
+        lower = float(_distances(table, table[lengths.argmax()]).max())
         upper = 2 * float(lengths.max())
     return {
         "vocabulary": table.shape[0],
@@ -67,3 +69,8 @@ def embedding_facts(weight: Tensor) -> dict[str, Any]:
         "exact": exact,
         "log_spectral": dense_norm(weight).log,
     }
+
+
+def _distances(table: Tensor, point: Tensor) -> Tensor:
+    """How far each row of a table is from a point, some rows at a time."""
+    return torch.cat([torch.linalg.vector_norm(some - point, dim=1) for some in table.split(ROWS)])

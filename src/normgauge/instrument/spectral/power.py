@@ -10,6 +10,9 @@ from torch import Tensor
 
 Linear = Callable[[Tensor], Tensor]
 
+CHECKED = 4
+"""Steps from one look at the residuals to the next."""
+
 EXHAUSTED = 1e-13
 """A residual below this part of its vector is rounding: the space is invariant and cannot grow."""
 
@@ -58,19 +61,22 @@ def krylov(
         if first == steps or float(vector.norm()) <= EXHAUSTED * float(images[first - 1].norm()):
             return known
         vector = vector / vector.norm()
-    top, count = vector, first
+    top, count, sizes = vector, first, start.new_empty(steps, 2)
     for k in range(first, steps):
         basis[k], images[k] = vector, normal(vector)
         count = k + 1
         residual = _orthogonal_part(images[k], basis[:count])
-        beta = float(residual.norm())
-        finished = beta <= EXHAUSTED * float(images[k].norm())
-        if count % 4 == 0 or count == steps or finished:
-            values, vectors = torch.linalg.eigh(basis[:count] @ images[:count].T)
-            top = vectors[:, -1] @ basis[:count]
-            if finished or beta * float(vectors[-1, -pairs:].abs().max()) <= tolerance * float(values[-1]):
-                break
-        vector = residual / beta
+        sizes[k, 0], sizes[k, 1] = residual.norm(), images[k].norm()
+        vector = residual / sizes[k, 0]
+        if count % CHECKED and count < steps:  # a device is asked now and then, and does not wait in between
+            continue
+        betas, lengths = sizes[first:count].T.tolist()
+        ended = [i for i, beta in enumerate(betas) if not beta > EXHAUSTED * lengths[i]]
+        count = first + ended[0] + 1 if ended else count  # what came behind the end of the space is rounding
+        values, vectors = torch.linalg.eigh((basis[:count] @ images[:count].T).cpu())
+        top = vectors[:, -1].to(basis.device) @ basis[:count]
+        if ended or betas[-1] * float(vectors[-1, -pairs:].abs().max()) <= tolerance * float(values[-1]):
+            break
     return KrylovBasis(basis[:count], images[:count], top / top.norm())
 
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from normgauge.core.rounding import TINY
-from normgauge.instrument.trace.held import fresh_copy
+from normgauge.instrument.trace.held import fresh_copy, memory_place
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
+from normgauge.instrument.trace.lent import NoWrites, is_lendable
 from normgauge.instrument.trace.place import drawn_since, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import Precision, default_eps, imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
@@ -78,13 +79,31 @@ def same_but_for_precision(own: Tensor, copied: Tensor) -> bool:
     return bool(gap <= near * size + 1e-6 * math.sqrt(b.numel()))
 
 
-def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None) -> Own:
-    """Run the model in its own precision, on copies of its tensors, at the batch and at another input."""
+def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None, lend: bool = False) -> Own:
+    """Run the model in its own precision, on copies of its tensors, at the batch and at another input.
+
+    With ``lend``, large weights are not copied, unless the program turns out to write to one.
+    """
+    if lend:
+        lent = frozenset(memory_place(weight) for weight in model.parameters() if is_lendable(weight))
+        guard = NoWrites(lent)
+        try:
+            with guard:
+                own = _own_run(model, call, training, wanted, True)
+        except Exception:
+            if not guard.refused:
+                raise
+        if not guard.refused:
+            return own
+    return _own_run(model, call, training, wanted, False)
+
+
+def _own_run(model: nn.Module, call: Call, training: bool, wanted: str | None, lend: bool) -> Own:
     args, kwargs = cast_tree((call.args, call.kwargs), None, None)
     x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
     x.requires_grad_(call.measured.requires_grad)
     other = there = None
-    with untouched(model, None, None, training, None):
+    with untouched(model, None, None, training, None, lend):
         state = torch_random()
         with Precision() as seen:
             out, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from normgauge.instrument.trace.lent import Lent
 from normgauge.instrument.trace.step import tensors_in
 
 HOOKS = tuple(name for name in nn.Module().__dict__ if name.endswith(("_hooks", "_hooks_with_kwargs")))
@@ -15,6 +16,7 @@ HOOKS = tuple(name for name in nn.Module().__dict__ if name.endswith(("_hooks", 
 
 def memory_place(tensor: Tensor) -> int:
     """Return the address of a tensor's memory; 0 if it has none."""
+    tensor = tensor.held if isinstance(tensor, Lent) else tensor
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # sparse and opaque tensors have no storage

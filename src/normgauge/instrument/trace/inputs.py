@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normgauge.core.errors import InputError
+from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import free_memory
 
 COPIES = 3  # of the batch that any measurement holds at once: in float64, moved, and what the first layer makes of it
@@ -194,6 +195,9 @@ def check_memory(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         InputError: naming the largest tensor and what its copy would take.
     """
     sizes = {f"weight {n}": 8 * p.numel() for n, p in (*model.named_parameters(), *model.named_buffers())}
+    if lends(model):  # one weight at a time, and what its norm is proved with
+        largest = max(sizes, key=lambda name: sizes[name])
+        sizes = {largest: COPIES * sizes[largest]}
     sizes |= {argument_name(name): COPIES * 8 * tensor.numel() for name, tensor in tensors.items()}
     needed, free = sum(sizes.values()), free_memory(next(iter(tensors.values())).device)
     if needed > free:

@@ -19,6 +19,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from normgauge.core.errors import InputError
 from normgauge.instrument.trace.held import memory_geometry, memory_place, strided
 from normgauge.instrument.trace.inputs import map_tensors
+from normgauge.instrument.trace.lent import Lent, is_lendable
 from normgauge.instrument.trace.place import set_torch_random, torch_random
 from normgauge.instrument.trace.precision import OwnEps
 
@@ -164,9 +165,16 @@ def _plain_object(item: Any) -> bool:
 
 @contextmanager
 def untouched(
-    model: nn.Module, dtype: torch.dtype | None, device: torch.device | None, training: bool, native: torch.dtype | None
+    model: nn.Module,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    training: bool,
+    native: torch.dtype | None,
+    lend: bool = False,
 ) -> Iterator[None]:
     """Inside, the model holds copies of its tensors in ``dtype`` on ``device`` (None: unchanged); afterwards its own.
+
+    With ``lend``, large weights are not copied but `Lent`, and where they keep their precision given as they are.
 
     The ``__dict__`` of every module and plain object that can be reached is put aside whole, so parameters, buffers,
     gradients, flags, hooks and whatever attributes the forward sets come back as the same objects, also when the body
@@ -176,7 +184,7 @@ def untouched(
     """
     whole = reachable_objects(model)
     states = random_states()
-    copies = Copies(dtype, device)
+    copies = Copies(dtype, device, lend)
     copies.meet(value for _, before in (*whole.tables, *whole.boxes) for value in before.values())
 
     def copied(value: Any) -> Any:
@@ -241,8 +249,8 @@ def iterates(module: nn.Module) -> bool:
 class Copies:
     """Copies tensors so that those which were the same, or shared memory, do so again."""
 
-    def __init__(self, dtype: torch.dtype | None, device: torch.device | None) -> None:
-        self.dtype, self.device = dtype, device
+    def __init__(self, dtype: torch.dtype | None, device: torch.device | None, lend: bool = False) -> None:
+        self.dtype, self.device, self.lend = dtype, device, lend and device is None
         self.known: dict[int, Tensor] = {}
         self.sharers: dict[int, set[int]] = {}
         self.memories: dict[tuple[int, torch.dtype], Tensor] = {}
@@ -264,7 +272,11 @@ class Copies:
         if (type(tensor) not in PLAIN_TENSORS and own_operations(tensor)) or tensor.device.type == "meta":
             return tensor  # a plain copy would be something else, or nothing
         key = (_plain_memory(tensor), tensor.dtype)
-        if len(self.sharers.get(key[0], ())) < 2:
+        alone = len(self.sharers.get(key[0], ())) < 2
+        if self.lend and alone and isinstance(tensor, nn.Parameter) and is_lendable(tensor):
+            data = tensor.detach()
+            return _as_given(tensor, data if self.dtype is None else Lent(data, self.dtype))
+        if alone:
             return _cast(tensor, self.dtype, self.device)
         if key not in self.memories:
             entries = tensor.untyped_storage().nbytes() // tensor.element_size()
@@ -273,7 +285,7 @@ class Copies:
         return _as_given(tensor, self.memories[key].as_strided(*memory_geometry(tensor)))
 
 
-PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, Lent)
 
 
 def own_operations(tensor: Tensor) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normgauge.instrument.trace.held import memory_place
+from normgauge.instrument.trace.lent import written_by
 from normgauge.instrument.trace.step import tensors_in
 
 READS = torch.Tag.data_dependent_output  # equal, item: a number for the program
@@ -95,13 +95,3 @@ class OperatorWatch(TorchDispatchMode):
         elif func is aten.masked_select.default:
             deciding = tensors_in(args[1])
         return any(memory_place(t) in self.tainted for t in deciding)
-
-
-def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """The tensors an ATen operator declares it writes to."""
-    found: list[Tensor] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            found.extend(tensors_in(given))
-    return found
