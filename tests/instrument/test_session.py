@@ -90,7 +90,9 @@ def test_a_copy_in_float64_is_tried_before_the_model_as_it_runs(eps, casts, mind
     own = Own(None, None, None, frozenset(eps), casts)
     found = precisions(make_call(nn.Linear(4, 2), torch.randn(2, 4)), own)
     assert [case if dtype is torch.float64 else None for dtype, _, case, _ in found] == minded
-    assert found[-1] == (None, None, False)
+    assert found[-1] == (None, None, False, False) and not any(lend for *_, lend in found)
+    lent = [lend for *_, lend in precisions(make_call(nn.Linear(4, 2), torch.randn(2, 4)), own, large=True)]
+    assert lent == [*[True] * (len(minded) - 1), *[False] * len(minded)]
 
 
 def test_the_fast_path_of_attention_is_off_inside_and_as_before_after() -> None:
