@@ -27,13 +27,14 @@ from normgauge.instrument.rules.flow import (
 from normgauge.instrument.rules.registry import Registry, Rule, printable
 from normgauge.instrument.rules.shape import copy, copy_outputs
 from normgauge.instrument.trace.held import own_tensors
+from normgauge.instrument.trace.place import is_out_of_memory
 from normgauge.instrument.trace.step import Step, Trace, tensors_in
 
 STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
 STILL_LOW = 1e-5  # in any other precision
 
 SLIPS = (AttributeError, NameError, TypeError)  # what a typo raises
-REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError, *SLIPS)
+REFUSALS = (ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, ValueError, *SLIPS)
 
 
 @dataclass(slots=True)
@@ -166,9 +167,10 @@ def apply_rule(step: Step, rule: Rule | None, incoming: tuple[Flow, ...], ctx: C
                 f"the rule {rule.id} at {step.name} ({step.kind}) raised {type(error).__name__}: {error}. "
                 "Mend the rule, or let it raise NotCovered for uses it does not cover"
             ) from error
-        transfer = ctx.unknown(
-            step.inputs, f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
-        )
+        why = f"the rule {rule.id} does not cover this use ({type(error).__name__}: {error})"
+        if is_out_of_memory(error):
+            why = f"the rule {rule.id} needs more memory here than is free"
+        transfer = ctx.unknown(step.inputs, why)
     if is_user_rule(rule):
         check_shape(rule, step, transfer)
     bad = any(bool(torch.isnan(g.log).any()) for g in transfer.gains) or len(transfer.gains) != len(incoming)

@@ -35,7 +35,7 @@ from normgauge.instrument.trace.inputs import (
     pick_output,
 )
 from normgauge.instrument.trace.lent import lends
-from normgauge.instrument.trace.place import knows_float64, seconds_on, set_torch_random, torch_random
+from normgauge.instrument.trace.place import is_out_of_memory, knows_float64, seconds_on, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import default_eps
 from normgauge.instrument.trace.step import Step
 from normgauge.instrument.trace.untouched import cast_tree
@@ -269,6 +269,11 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
                 if session is not None:  # else the copy is not the model: it looks at its precision in some other way
                     yield session
                     return
+    if is_out_of_memory(failure):
+        raise InputError(
+            f"the model runs, but {call.measured.device} has too little memory left to measure it; give a smaller "
+            "batch, a part of the model, or move it to a larger device"
+        ) from failure
     raise InputError(
         f"the model runs, but not while it is recorded ({type(failure).__name__}: {failure}); measure a part of it"
     ) from failure

@@ -43,6 +43,11 @@ class Found:
     calls: int
     steps: int
     lengths: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        # one number a sample is what travels; every bound that it meets lies in main memory
+        object.__setattr__(self, "log_lower", self.log_lower.cpu())
+
     cut: bool = False
 
 

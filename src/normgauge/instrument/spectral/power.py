@@ -10,8 +10,8 @@ from torch import Tensor
 
 Linear = Callable[[Tensor], Tensor]
 
-CHECKED = 4
-"""Steps from one look at the residuals to the next."""
+CHECKED, CHECKED_AFAR = 4, 16
+"""Steps from one look at the residuals to the next, on the CPU and on a device that has to be waited for."""
 
 EXHAUSTED = 1e-13
 """A residual below this part of its vector is rounding: the space is invariant and cannot grow."""
@@ -62,13 +62,14 @@ def krylov(
             return known
         vector = vector / vector.norm()
     top, count, sizes = vector, first, start.new_empty(steps, 2)
+    every = CHECKED if start.device.type == "cpu" else CHECKED_AFAR
     for k in range(first, steps):
         basis[k], images[k] = vector, normal(vector)
         count = k + 1
         residual = _orthogonal_part(images[k], basis[:count])
         sizes[k, 0], sizes[k, 1] = residual.norm(), images[k].norm()
         vector = residual / sizes[k, 0]
-        if count % CHECKED and count < steps:  # a device is asked now and then, and does not wait in between
+        if count % every and count < steps:
             continue
         betas, lengths = sizes[first:count].T.tolist()
         ended = [i for i, beta in enumerate(betas) if not beta > EXHAUSTED * lengths[i]]

@@ -43,6 +43,12 @@ def drawn_since(states: TorchRandom) -> bool:
     return not all(torch.equal(before, now) for before, now in zip(states, torch_random(), strict=False))
 
 
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error says that memory ran out, on a device or in main memory."""
+    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return full or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+
+
 def free_memory(device: torch.device) -> float:
     """Return the free bytes of a device's memory; infinite where the system does not say."""
     if device.type == "cuda":
