@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "point": {"scope": "point", "search": False, "balance": False},
     "default": {},
 }
-PARTS = ("trace", "rules", "balance", "lower")
+PARTS = ("trace", "rules", "balance", "lower", "rest")  # rest: following the steepest direction, records, digests
 SLOWER, TICK = 1.3, 0.02  # times as long, and seconds that the clock may be off on the smallest rows
 LOOSER = 0.01  # decades
 MEGABYTE = 1e6
@@ -70,7 +70,7 @@ def measured(name: str, kind: str) -> Row:
     bounds = {key: getattr(reading, key) for key in ("log10_upper", "log10_folded", "log10_lower")}
     return {
         "seconds": round(seconds, 4),
-        "parts": dict(reading.seconds),
+        "parts": {**reading.seconds, "rest": round(max(0.0, seconds - sum(reading.seconds.values())), 3)},
         "megabytes": round((peak_bytes() - held) / MEGABYTE, 1),
         **{key: value if math.isfinite(value) else str(value) for key, value in bounds.items()},
         "parameters": sum(p.numel() for p in model.parameters()),

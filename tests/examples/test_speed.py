@@ -12,7 +12,7 @@ if "forkserver" not in multiprocessing.get_all_start_methods():
     pytest.skip("benchmarks/speed.py counts the CPU time of forked processes", allow_module_level=True)
 
 from benchmarks import speed
-from benchmarks.speed_nets import SWEEPS, Absent, build, calibrated
+from benchmarks.speed_nets import MODELS, SWEEPS, Absent, build, calibrated
 
 ROW = {
     "seconds": 10.0, "parts": {"trace": 1.0, "rules": 9.0}, "megabytes": 5.0, "parameters": 100,
@@ -123,3 +123,14 @@ def test_normalizers_get_the_statistics_of_the_batch():
     assert float((norm.running_var - seen.var((0, 2, 3))).abs().max()) < 0.5 * float(norm.running_var.max())
     calibrated(model, batch)
     assert norm.running_mean.allclose(seen.mean((0, 2, 3)), atol=1e-5)
+
+
+def test_the_stored_run_is_one_of_the_rows_that_are_asked_for():
+    """The families are all there, so that the next run has something to be held against; a model may be missing."""
+    stored = json.loads(speed.RESULTS.read_text(encoding="utf-8"))
+    asked = speed.chosen_rows((), quick=False)
+    families = {key for key in asked if " " in key.partition(", ")[0]}
+    assert families <= set(stored["rows"]) <= set(asked)
+    assert stored["slopes"] == speed.all_slopes(stored["rows"])
+    assert {f"{name}, {kind}" for name in (*SWEEPS, "parameters") for kind in speed.KINDS} <= set(stored["slopes"])
+    assert {kind for model in MODELS.values() for kind in model.goals} <= set(speed.KINDS)
