@@ -106,3 +106,15 @@ def test_the_fast_path_of_attention_is_off_inside_and_as_before_after() -> None:
     with pytest.raises(KeyError):
         failing()
     assert inside == [False] and torch.backends.mha.get_fastpath_enabled() == before
+
+
+def test_the_model_can_run_in_single_precision_for_a_while_and_is_in_double_precision_again() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval(), torch.randn(5, 4)
+    with opened(model, x) as session:
+        double = session.function()(x.double())
+        with session.single_function() as single:
+            found = single(x)
+        assert found.dtype == torch.float32 and torch.allclose(found.double(), double, atol=1e-5)
+        assert model[0].weight.dtype == torch.float64
+        assert torch.equal(session.function()(x.double()), double)
+    assert torch.equal(model(x), found) and model[0].weight.dtype == torch.float32

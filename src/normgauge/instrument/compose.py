@@ -124,6 +124,8 @@ def mixing_step(parts: Composition, again: Iterable[tuple[Step, list[Tensor]]], 
                 return step
             still = ~moved.to(new.device)
             before, after = (parts.ctx.rows(t, axis)[still] for t in (out.tensor, new))
+            if torch.equal(before, after) and not out.tensor.is_complex():
+                continue
             loose = STILL if out.tensor.dtype in (torch.float64, torch.complex128) else STILL_LOW
             sizes = before[before.isfinite()].abs()
             limit = loose * max(TINY, float(sizes.max()) if sizes.numel() else 0.0)

@@ -232,6 +232,15 @@ class Session:
         """Return the model as a function from the measured tensor (or its embedding) to the measured output."""
         return replay_model(self.model, self.call, self.trace, self.options.output)
 
+    @contextmanager
+    def single_function(self) -> Iterator[Callable[[Tensor], Tensor]]:
+        """Inside, the model runs in float32 copies of what it holds; yields it as a function like `function`."""
+        with untouched(self.model, torch.float32, None, self.options.mode == "train", None):
+            args, kwargs = cast_tree((self.call.args, self.call.kwargs), torch.float32, None)
+            call = dataclasses.replace(self.call, args=args, kwargs=kwargs)
+            trace = dataclasses.replace(self.trace, native=None, consumers={})
+            yield replay_model(self.model, call, trace, self.options.output)
+
 
 @contextmanager
 def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iterator[Session]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -41,13 +43,17 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
         inner, dtype = function, source.dtype
         source, function = source.double(), lambda x: inner(x.to(dtype))
     only = len(list(named_tensors((session.call.args, session.call.kwargs)))) == 1 and not trace.embeddings
-    look = focused_search if only and not together and session.samples > 1 and sample_alone(session) else search
+    look: Callable[..., Found] = search
+    if only and not together and session.samples > 1 and sample_alone(session):
+        look = partial(focused_search, output=trace.end.tensor)
     samples = 1 if together else session.samples
+    drawn = trace.draws or any(step.random is not None for step in trace.steps)  # other numbers in other precisions
+    quick = session.single_function if session.exact and session.native == torch.float32 and not drawn else None
     axis = parts.flows[trace.end.index].axis
     try:
         with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
             warnings.simplefilter("ignore")
-            return look(function, source, samples, radius, output_axis=axis, progress=options.progress)
+            return look(function, source, samples, radius, output_axis=axis, progress=options.progress, quick=quick)
     except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
         # autograd refuses networks that overwrite what it needs or leave torch
         nothing = torch.full((samples,), -INF, dtype=torch.float64)

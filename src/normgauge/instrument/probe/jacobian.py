@@ -80,7 +80,7 @@ def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
     right = unit_rows(start)
     image = here.push(right)
     last, last_image = torch.zeros_like(right), torch.zeros_like(image)
-    height = row_norms(image)
+    height, settled = row_norms(image), max(CONVERGED, 4 * here.eps)
     for _ in range(steps):
         fresh = here.pull(image)
         fresh = unit_rows(_without(_without(fresh, right), right))
@@ -99,7 +99,7 @@ def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
         )
         right, image = share[:, 0] * right + last, share[:, 0] * image + last_image
         before, height = height, row_norms(image)
-        if bool((height <= before * (1 + CONVERGED)).all()):
+        if bool((height <= before * (1 + settled)).all()):
             break
     left = unit_rows(image)
     return pair_from(left, here.pull(left), here.rounding)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
@@ -10,14 +12,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.errors import InputError
 from normgauge.core.rounding import TINY
-from normgauge.instrument.probe.work import counted
+from normgauge.instrument.probe.work import Work, counted
 
 Function = Callable[[Tensor], Tensor]
 Progress = Callable[[str, float], None]
+Quick = Callable[[], AbstractContextManager[Function]]
 
 DIFFERENCE = 1e-6  # step of a finite difference as a part of the sample's norm
 ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in float64
 ROUNDING_LOW = 1e-3  # where the output is not float64
+WORTH = 3e-3  # seconds of counted work in one run from which on single precision saves more than it takes
 
 
 def row_norms(flat: Tensor) -> Tensor:
@@ -55,17 +59,24 @@ class SampleMap:
         eps: the relative step between two numbers of the precision the function answers in.
         reach: most that a finite difference may step away from a point.
         calls: how often ``function`` ran.
-        work: what one run consists of.
+        work: what one run consists of; known once it ran.
     """
 
     def __init__(
-        self, function: Function, x: Tensor, samples: int, output_axis: int = 0, reach: float = float("inf")
+        self,
+        function: Function,
+        x: Tensor,
+        samples: int,
+        output_axis: int = 0,
+        reach: float = float("inf"),
+        output: Tensor | None = None,
     ) -> None:
         check_samples(x, samples)
         self._function, self._shape, self._axis = function, x.shape, output_axis
-        self.reach, self.calls = reach, 0
-        with torch.no_grad():
-            output, self.work = counted(self._call, x.detach())
+        self.reach, self.calls, self.work = reach, 0, Work()
+        if output is None:
+            with torch.no_grad():
+                output = self._call(x.detach().clone())
         axis_fits = -output.ndim <= output_axis < output.ndim
         splits = samples == 1 or (axis_fits and output.shape[output_axis] % samples == 0)
         self.samples = samples if splits else 1
@@ -73,6 +84,22 @@ class SampleMap:
         self.outputs = output.numel() // self.samples
         self.rounding = ROUNDING if output.dtype == torch.float64 else ROUNDING_LOW
         self.eps = torch.finfo(output.dtype).eps
+
+    @contextmanager
+    def scouted(self, quick: Quick | None) -> Iterator[SampleMap]:
+        """Inside, the same map in single precision, where it has one and a run is long enough to be worth it.
+
+        What is found with it says where to look, and never how steep it is there.
+        """
+        if quick is None or self.work.seconds < WORTH:
+            yield self
+            return
+        with quick() as function:
+            scout = copy.copy(self)
+            scout._function, scout.calls = lambda x: function(x.to(torch.float32)), 0
+            scout.rounding, scout.eps = ROUNDING_LOW, torch.finfo(torch.float32).eps
+            yield scout
+            self.calls += scout.calls
 
     def values(self, points: Tensor) -> Tensor:
         """The outputs at ``points``, without a graph."""
@@ -97,7 +124,10 @@ class SampleMap:
         self.calls += 1
         # The fused attention kernels have no second derivative, which the product J v needs.
         with sdpa_kernel(SDPBackend.MATH):
-            output = self._function(x)
+            if self.work.calls:
+                output = self._function(x)
+            else:
+                output, self.work = counted(self._function, x)
         if not isinstance(output, Tensor):
             raise InputError(f"function: expected it to return a tensor, got {type(output).__name__}")
         return output
@@ -119,7 +149,7 @@ class Linearization:
 
     def __init__(self, network: SampleMap, points: Tensor) -> None:
         self._network = network
-        self.outputs, self.rounding = network.outputs, network.rounding
+        self.outputs, self.rounding, self.eps = network.outputs, network.rounding, network.eps
         self._leaf = points.detach().requires_grad_(True)
         with torch.enable_grad():
             self._output = network.graph(self._leaf)

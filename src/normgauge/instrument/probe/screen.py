@@ -16,16 +16,19 @@ KEEP = 6
 BUDGET = 1.0  # seconds of counted work; the look at the whole batch has cost several already
 
 
-def focused_search(function: Function, x: Tensor, samples: int, radius: float, **options: Any) -> Found:
+def focused_search(
+    function: Function, x: Tensor, samples: int, radius: float, *, output: Tensor | None = None, **options: Any
+) -> Found:
     """`search` from the samples with the steepest slopes.
 
     Where the Jacobians of all samples fit the budget, they are computed. Otherwise the rough slope of each is
     max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with few outputs; the
-    samples that are not searched keep it as their lower bound. ``function`` must accept part of the batch.
+    samples that are not searched keep it as their lower bound. ``function`` must accept part of the batch; ``output``
+    is what it returns for the whole, if that is known.
     """
     if samples <= 2 * KEEP:
         return search(function, x, samples, radius, **options)
-    network = SampleMap(function, x, samples, options.get("output_axis", 0))
+    network = SampleMap(function, x, samples, options.get("output_axis", 0), output=output)
     if network.samples != samples:
         return search(function, x, samples, radius, **options)
     rough = _looks(network)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,8 +12,8 @@ from torch import Tensor
 from normgauge.core.errors import InputError
 from normgauge.instrument.probe.chains import REFINE_EVERY, REFINE_STEPS, Chains, kind_of, move_chains, refine_chains
 from normgauge.instrument.probe.domain import Domain, landmarks
-from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair, top_pair_runs
-from normgauge.instrument.probe.linearize import Function, Progress, SampleMap, row_norms, unit_rows
+from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair, top_pair_runs
+from normgauge.instrument.probe.linearize import Function, Progress, Quick, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import SecantSlopes, confirmed_slopes, secant_slopes
 from normgauge.instrument.probe.work import CLIMB, GRAPH, PULL
 
@@ -70,6 +69,7 @@ def search(
     progress: Progress | None = None,
     output_axis: int = 0,
     steps: int | None = None,
+    quick: Quick | None = None,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -95,6 +95,8 @@ def search(
         progress: called with a stage and the fraction done.
         output_axis: axis of the output along which the samples lie.
         steps: fixed number of moves in place of one that fits the budget.
+        quick: opens the same function in single precision, which then says where to look; every slope that is
+            returned is computed and confirmed by ``function`` itself.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -111,28 +113,53 @@ def search(
     generator = torch.Generator().manual_seed(seed)
     points = domain.jitter(network.start, random_rows(network.start, generator))
     tell("jacobians", 0.0)
-    here = network.at(points)
-    pair = top_pair(here, random_rows(points, generator))
+    with network.scouted(quick) as scout:
+        here = scout.at(points)
+        stands, tracked = [Stand.of(Chains.begin(points, top_pair(here, random_rows(points, generator))))], here.tracked
+        del here  # a graph of the whole network
+        taken, cut = 0, False
+        if radius > 0:
+            chains = Chains.begin(points, stands[0].pair)
+            budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
+            taken, cut = _climb(scout, domain, chains, generator, budget, steps, tell, stands)
+    if scout is not network:
+        stands = [stand.again(network) for stand in stands]
     if radius == 0:
-        return _at_points(network, points, pair) if here.tracked else _untracked(network)
-    at_start = confirmed_slopes(network, points, pair)
-    chains = Chains.begin(points, pair)
-    run = network.work.seconds
-    budget -= run * (2 + top_pair_runs(network))
-    visit = run * top_pair_runs(network, LANDMARK_STEPS)
-    for mark in landmarks(network.start, random_rows(points, generator)):
-        if steps is None and visit > budget:
-            break
-        _visit(network, domain, chains, mark, generator)
-        budget -= visit
-    met = [at_start]
-    reached, taken, cut = _climb(network, domain, chains, generator, budget, steps, tell, met)
+        return _at_points(network, points, stands[0].pair) if tracked else _untracked(network)
+    met = [confirmed_slopes(network, stand.points, stand.pair) for stand in stands]
     # Some noise, since a step function has no steepest direction.
-    along = unit_rows(pair.right + 0.1 * unit_rows(random_rows(points, generator)))
+    along = unit_rows(stands[0].pair.right + 0.1 * unit_rows(random_rows(points, generator)))
     far = domain.project(points + domain.unit_step[:, None] * along)
     met.append(secant_slopes(network, points, far))
-    found = _conclude(met, torch.maximum(at_start.slope, reached), network.calls, taken)
-    return dataclasses.replace(found, cut=cut)
+    reached = torch.zeros_like(met[0].slope)
+    for stand, shown in zip(stands, met, strict=False):
+        reached = reached.scatter_reduce(0, stand.origin, shown.slope, "amax")
+    return replace(_conclude(met, reached, network.calls, taken), cut=cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where the chains stood when it was time to see what they had found.
+
+    Attributes:
+        points: (samples, inputs).
+        pair: singular pair at them.
+        origin: the sample each chain began at.
+    """
+
+    points: Tensor
+    pair: TopPair
+    origin: Tensor
+
+    @classmethod
+    def of(cls, chains: Chains) -> Stand:
+        """Where the chains stand now."""
+        return cls(chains.points, chains.pair, chains.origin)
+
+    def again(self, network: SampleMap) -> Stand:
+        """The same points and left directions, with the slopes that ``network`` has there."""
+        left = self.pair.left
+        return replace(self, pair=pair_from(left, network.at(self.points).pull(left), network.rounding))
 
 
 def _untracked(network: SampleMap) -> Found:
@@ -153,27 +180,39 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     sigma = torch.minimum(sigma, shown.slope)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
-    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
+    return Found(sigma.log().cpu(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
 
 
-def _visit(network: SampleMap, domain: Domain, chains: Chains, mark: Tensor, generator: torch.Generator) -> None:
-    points = domain.project(domain.jitter(mark, random_rows(mark, generator)))
-    pair = top_pair(network.at(points), chains.pair.right + 0.1 * random_rows(mark, generator), steps=LANDMARK_STEPS)
-    chains.offer(points, pair)
+def _visit_landmarks(
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, budget: float, steps: int | None
+) -> float:
+    """Offer the chains what fits the budget of the places where networks are often steep; returns what is left of it.
+
+    With a fixed number of moves all of them are visited.
+    """
+    run = network.work.seconds
+    budget -= run * (2 + top_pair_runs(network))  # for the Jacobians at the samples, and to confirm them
+    visit = run * top_pair_runs(network, LANDMARK_STEPS)
+    for mark in landmarks(network.start, random_rows(network.start, generator)):
+        if steps is None and visit > budget:
+            break
+        points = domain.project(domain.jitter(mark, random_rows(mark, generator)))
+        start = chains.pair.right + 0.1 * random_rows(mark, generator)
+        chains.offer(points, top_pair(network.at(points), start, steps=LANDMARK_STEPS))
+        budget -= visit
+    return budget
 
 
 def _climb(
     network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, budget: float, steps: int | None,
-    tell: Progress, met: list[SecantSlopes],
-) -> tuple[Tensor, int, bool]:  # fmt: skip
-    """Make ``steps`` moves, or what fits the budget.
+    tell: Progress, stands: list[Stand],
+) -> tuple[int, bool]:  # fmt: skip
+    """Make ``steps`` moves, or what fits the budget; ``stands`` grows by the places found.
 
     Returns:
-        The steepest confirmed slope by sample, the number of moves, and whether the clock ended them. ``met`` grows by
-        the slopes that were confirmed.
+        The number of moves, and whether the clock ended them.
     """
     begun = time.monotonic()
-    reached = torch.zeros_like(chains.pair.sigma)
     if steps or (steps is None and budget > 0):
         refine_chains(network, chains)  # which tells whether there are second derivatives, and what a move takes
     move = GRAPH + PULL if chains.slope is None else CLIMB
@@ -186,18 +225,12 @@ def _climb(
         move_chains(network, domain, chains, kind_of(taken, chains), generator)
         taken += 1
         if domain.anywhere and taken * 4 % planned == 0:
-            reached = torch.maximum(reached, _harvest(network, chains, met))
+            stands.append(Stand.of(chains))
             chains.concentrate()
         tell("search", taken / planned)
     refine_chains(network, chains)
-    return torch.maximum(reached, _harvest(network, chains, met)), taken, taken < planned
-
-
-def _harvest(network: SampleMap, chains: Chains, met: list[SecantSlopes]) -> Tensor:
-    """The steepest confirmed slope of the chains that began at each sample, 0 where none did."""
-    shown = confirmed_slopes(network, chains.points, chains.pair)
-    met.append(shown)
-    return torch.zeros_like(shown.slope).scatter_reduce(0, chains.origin, shown.slope, "amax")
+    stands.append(Stand.of(chains))
+    return taken, taken < planned
 
 
 def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) -> Found:
@@ -211,7 +244,7 @@ def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) 
         witness = f"jacobian found by ascent from sample {best}"
     else:
         witness = f"jacobian at sample {best}"
-    return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
+    return Found(lower.log().cpu(), float(lower[best].log()), witness, calls, steps, _lengths(met))
 
 
 def _lengths(met: list[SecantSlopes]) -> tuple[float, float] | None:
