@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.instrument.spectral.conv_operator import ConvSpec
-from normgauge.instrument.spectral.symbol import Twist, circulant_sizes, frequencies, symbol
+from normgauge.instrument.spectral.symbol import Twist, circulant_sizes, frequencies, gram_polynomial, pair_counts, symbol
 from tests.instrument.spectral.conv_truth import gaussian, true_log_norm
 
 CPU = torch.device("cpu")
@@ -47,9 +47,10 @@ def dense_circulant(weight: Tensor, spec: ConvSpec, twist: Twist) -> Tensor:
 def test_the_blocks_have_the_circulants_singular_values(layer: int, odd: int) -> None:
     weight, spec = LAYERS[layer]
     twist = Twist(circulant_sizes(spec.reach(weight), spec, spec.output_size(weight)), (odd,) * spec.axes)
-    found = symbol(weight, spec, frequencies(twist, spec.stride, CPU))
+    waves = frequencies(twist, spec.stride, CPU)
+    found = symbol(weight, spec, waves)
     sizes = torch.linalg.svdvals(found.blocks)
-    each = found.pairs.long()[:, None, None].expand(sizes.shape)
+    each = pair_counts(spec.stride, waves).long()[:, None, None].expand(sizes.shape)
     every = sizes.flatten().repeat_interleave(each.flatten()).sort().values
     wanted = torch.linalg.svdvals(dense_circulant(weight, spec, twist)).sort().values
     count = min(len(every), len(wanted))
@@ -70,5 +71,19 @@ def test_one_frequency_of_each_pair_is_walked() -> None:
     for sizes, odd in itertools.product(((6,), (7,), (4, 5)), (0, 1)):
         twist = Twist(sizes, (odd,) * len(sizes))
         waves = frequencies(twist, (1,) * len(sizes), CPU)
-        pairs = symbol(gaussian(1, 1, *(2,) * len(sizes)), ConvSpec(sizes), waves).pairs
-        assert int(pairs.sum()) == math.prod(sizes)
+        assert int(pair_counts((1,) * len(sizes), waves).sum()) == math.prod(sizes)
+
+
+@pytest.mark.parametrize("layer", range(len(LAYERS)))
+@pytest.mark.parametrize("right", [True, False])
+def test_one_polynomial_gives_the_gram_matrix_of_every_block(layer: int, right: bool) -> None:
+    weight, spec = LAYERS[layer]
+    if right and max(spec.stride) > 1:
+        pytest.skip("the right side of a strided layer has no such polynomial")
+    twist = Twist(circulant_sizes(spec.reach(weight), spec, spec.output_size(weight)), (1,) * spec.axes)
+    waves = frequencies(twist, spec.stride, CPU)
+    blocks = symbol(weight, spec, waves).blocks.flatten(0, 1)
+    wanted = blocks.mH @ blocks if right else blocks @ blocks.mH
+    whole = gram_polynomial(weight, spec, right=right)
+    off = torch.linalg.matrix_norm(whole.at(waves) - wanted, ord=2)
+    assert float(off.max()) <= whole.error < 1e-10

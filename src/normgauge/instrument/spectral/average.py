@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT
-from normgauge.instrument.spectral.power import KrylovBasis
 from normgauge.instrument.spectral.waves import Waves
 
 MOST_DEFLATED = 4
@@ -167,21 +166,20 @@ def averaged_upper(waves: WaveSet, product: Tensor) -> float:
     return waves.level + top + _small_slack(waves, product)
 
 
-def deflated_upper(waves: WaveSet, product: Tensor, pixels: Pixels, space: KrylovBasis, error: float) -> float:
-    """Bound of ‖A‖² with the Ritz vectors of a Krylov basis taken out one by one; the best of the first few.
+def deflated_upper(
+    waves: WaveSet, product: Tensor, pixels: Pixels, tops: Tensor, tops_images: Tensor, error: float
+) -> float:
+    """Bound of ‖A‖² with approximate top vectors taken out one by one; the best of the first few.
 
     Args:
         waves: from `wave_set`.
         product: their `wave_gram`.
-        pixels: the side ``space`` lives on.
-        space: Lanczos basis of AᵀA.
+        pixels: the side the vectors live on.
+        tops: (k, dimension), orthonormal rows, the largest first.
+        tops_images: AᵀA of each row.
         error: bound of the rounding of one image.
     """
-    values, vectors = torch.linalg.eigh(space.basis @ space.images.T)
-    best = math.inf
-    most = min(MOST_DEFLATED, len(values))
-    turn = vectors[:, -most:].flip(1).T
-    tops, tops_images = turn @ space.basis, turn @ space.images
+    best, most = math.inf, len(tops)
     shadows = wave_overlaps(waves, tops, pixels)
     defect = float((tops @ tops.T - torch.eye(most, dtype=tops.dtype, device=tops.device)).norm())
     for k in range(1, most + 1):

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT
-from normgauge.instrument.spectral.average import Pixels, WaveSet, averaged_upper, deflated_upper, wave_gram, wave_set
+from normgauge.instrument.spectral.average import MOST_DEFLATED, Pixels, WaveSet, averaged_upper, deflated_upper, wave_gram, wave_set
 from normgauge.instrument.spectral.conv_operator import (
     ConvSpec,
     apply_adjoint,
@@ -19,7 +20,7 @@ from normgauge.instrument.spectral.conv_operator import (
 )
 from normgauge.instrument.spectral.power import KrylovBasis, Linear, krylov, seeded_start
 from normgauge.instrument.spectral.symbol import Twist, circulant_sizes
-from normgauge.instrument.spectral.waves import Waves, circulant_top, gram_pieces, is_right, waves_above
+from normgauge.instrument.spectral.waves import Waves, circulant_top, gram_pieces, is_right, waves_above, whole_polynomial
 
 ConvMap = Callable[[Tensor, Tensor, ConvSpec], Tensor]
 
@@ -64,7 +65,11 @@ def surround(kernel: Tensor, spec: ConvSpec) -> Surround:
 
 
 def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tuple[int, ...]]:
-    """x ↦ AᵀA x on vectors, A the layer or its adjoint, whichever starts on the side where the waves live."""
+    """x ↦ AᵀA x on vectors, A the layer or its adjoint, whichever starts on the side where the waves live.
+
+    It computes in the kernel's precision: float32 finds a direction several times as fast, and what is said of the
+    direction is computed in float64.
+    """
     first: ConvMap = apply_conv
     second: ConvMap = apply_adjoint
     shape = spec.input_shape(kernel)
@@ -72,7 +77,8 @@ def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tupl
         first, second, shape = apply_adjoint, apply_conv, spec.output_shape(kernel)
 
     def normal(x: Tensor) -> Tensor:
-        return second(kernel, first(kernel, x.reshape(1, *shape), spec), spec).reshape(-1)
+        image = first(kernel, x.to(kernel.dtype).reshape(1, *shape), spec)
+        return second(kernel, image, spec).reshape(-1).to(x.dtype)
 
     return normal, shape
 
@@ -88,8 +94,9 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float,
     around = surround(kernel, spec)
     right = is_right(kernel, around.base)
     normal, shape = _oriented(kernel, spec, right)
+    quick = _oriented(kernel.float(), spec, right)[0] if kernel.device.type == "cpu" else normal
     start = seeded_start((math.prod(shape),), kernel)
-    space = krylov(normal, start, FIRST_STEPS, math.sqrt(width) / 6)
+    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / 6)
     error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
@@ -101,11 +108,13 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float,
     noise = 3 * (upper + error) * error
     for steps in MORE_STEPS:
         before = upper
-        upper = min(upper, math.sqrt(deflated_upper(waves, product, pixels, space, noise)))
+        tops = space.leading(MOST_DEFLATED)
+        images = torch.stack([normal(top) for top in tops])
+        upper = min(upper, math.sqrt(deflated_upper(waves, product, pixels, tops, images, noise)))
         stuck = steps > MORE_STEPS[1] and upper > 0.999 * before
         if upper <= lower * math.exp(0.99 * width) or steps > len(start) or stuck:
             break
-        space = krylov(normal, start, steps, 1e-4, space, pairs=4)
+        space = krylov(quick, start, steps, 1e-4, space, pairs=4)
         lower = max(lower, _lower(space, normal, error))
     return lower, upper, "deflated circulants"
 
@@ -126,14 +135,15 @@ def _without_vectors(
     The waves reach as far down as the border of the layer can move its norm, O(1/N²); first a part of that, which is
     often enough and has fewer waves.
     """
-    pieces = [gram_pieces(kernel, around.base, around.twists[0])]
+    whole = whole_polynomial(kernel, around.base, around.twists[0])
+    pieces = [gram_pieces(kernel, around.base, around.twists[0], whole)]
     depth = min(0.2, 100.0 / max(around.twists[0].sizes) ** 2)
     upper, name, waves = math.inf, "twisted circulant", None
     for share in (0.5, 1.0):
         parts: list[Waves] = []
         for index, twist in enumerate(around.twists):
             if index == len(pieces):
-                pieces.append(gram_pieces(kernel, around.base, twist))
+                pieces.append(gram_pieces(kernel, around.base, twist, whole))
             found = waves_above(pieces[index], goal**2 * (1.0 - share * depth))
             if found is None and waves is None:
                 found = waves_above(pieces[index], goal**2 * (1.0 - 0.1 * depth))

@@ -32,6 +32,11 @@ class KrylovBasis:
     images: Tensor
     top: Tensor
 
+    def leading(self, count: int) -> Tensor:
+        """The Ritz vectors of the largest Ritz values, at most ``count`` orthonormal rows, the largest first."""
+        _, vectors = torch.linalg.eigh(self.basis @ self.images.T)
+        return vectors[:, -count:].flip(1).T @ self.basis
+
 
 def krylov(
     normal: Linear, start: Tensor, steps: int, tolerance: float, known: KrylovBasis | None = None, pairs: int = 1

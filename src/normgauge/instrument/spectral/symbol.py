@@ -18,13 +18,14 @@ Source: Sedghi, Gupta & Long, arXiv 1805.10408, for θ = 0 and circular padding.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT
+from normgauge.core.rounding import UNIT, dot_error, house_up
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 
 
@@ -42,12 +43,10 @@ class Symbol:
 
     Attributes:
         blocks: (frequency, group, c_out/groups, aliases·c_in/groups), complex128.
-        pairs: (frequency,) 1 where −ω is the same frequency modulo aliasing, else 2.
         error: bound of ‖computed − true‖ for every block.
     """
 
     blocks: Tensor
-    pairs: Tensor
     error: float
 
 
@@ -102,8 +101,77 @@ def symbol(weight: Tensor, spec: ConvSpec, waves: Tensor) -> Symbol:
     blocks = blocks.permute(0, 2, 3, 1, 4).flatten(-2)
     terms = taps.shape[0] + 32 * (1.0 + float(angles.abs().max()))
     absolute = float(kernel.abs().sum(1).norm())
-    # −ω is the same frequency up to a multiple of 2π/s on every axis exactly when 2ω·s is a multiple of 2π.
-    stride = torch.tensor(spec.stride, dtype=torch.float64, device=weight.device)
-    turns = waves[:, 0] * stride / math.pi
+    return Symbol(blocks, 2 * UNIT * terms * absolute)
+
+
+def pair_counts(stride: tuple[int, ...], waves: Tensor) -> Tensor:
+    """For each frequency 1 where −ω is the same one modulo aliasing, else 2.
+
+    It is, up to a multiple of 2π/s on every axis, exactly when 2ω·s is a multiple of 2π.
+    """
+    turns = waves[:, 0] * torch.tensor(stride, dtype=torch.float64, device=waves.device) / math.pi
     own = ((turns - turns.round()).abs() < 1e-6).all(1)
-    return Symbol(blocks, torch.where(own, 1.0, 2.0).double(), 2 * UNIT * terms * absolute)
+    return torch.where(own, 1.0, 2.0).double()
+
+
+@dataclass(frozen=True, slots=True)
+class GramPolynomial:
+    """The Gram matrices of all blocks as one trigonometric polynomial, M(ω) = P₀ + Σ_δ (P_δ e^{iωδ} + P_δᵀ e^{−iωδ}).
+
+    With the taps t of a kernel, K̂ᴴK̂ = Σ_{t,t'} K_tᵀK_{t'} e^{iω(t'−t)}; with a stride the mean of K̂K̂ᴴ over the aliases
+    keeps the differences that the stride divides. A few products of real matrices serve all frequencies.
+
+    Attributes:
+        even: (δ, group·order·order), P₀ and P_δ + P_δᵀ.
+        odd: the same for P_δ − P_δᵀ; zero for δ = 0.
+        places: (δ, axis), what multiplies ω.
+        order: rows of M.
+        error: bound of ‖computed − true‖ for every M, its evaluation included.
+    """
+
+    even: Tensor
+    odd: Tensor
+    places: Tensor
+    order: int
+    error: float
+
+    def at(self, waves: Tensor) -> Tensor:
+        """M at each frequency, (frequency·group, order, order), complex."""
+        angles = waves[:, 0] @ self.places.T
+        parts = [angles.cos() @ self.even, angles.sin() @ self.odd]
+        return torch.view_as_complex(torch.stack(parts, dim=-1)).reshape(-1, self.order, self.order)
+
+
+def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolynomial:
+    """The polynomial of K̂ᴴK̂ (``right``, stride 1 only) or of the mean of K̂K̂ᴴ over the aliases, float64.
+
+    A coefficient is a sum of at most T·n products, T taps and n the inner side; together the coefficients are at most
+    Σ_t|K_t| times itself, so ‖error‖ ≤ (`dot_error`(T·n) + what the phases lose)·(Σ_t‖K_t‖_F)².
+    """
+    kernel = weight.reshape(spec.groups, -1, *weight.shape[1:])
+    kernel = kernel.transpose(1, 2) if right else kernel  # (group, order, inner, *taps)
+    sizes, order = kernel.shape[3:], kernel.shape[1]
+    even, odd, places = [], [], []
+    for shift in itertools.product(*[range(1 - k, k) for k in sizes]):
+        place = [by * d for by, d in zip(shift, spec.dilation, strict=True)]
+        if shift < (0,) * len(shift) or any(p % s for p, s in zip(place, spec.stride, strict=True)):
+            continue
+        near, far = kernel, kernel
+        for axis, (by, k) in enumerate(zip(shift, sizes, strict=True)):
+            near = near.narrow(3 + axis, max(0, -by), k - abs(by))
+            far = far.narrow(3 + axis, max(0, by), k - abs(by))
+        part = near.flatten(2) @ far.flatten(2).mT  # Σ_t K_t K_{t+δ}ᵀ, of the transposed taps for the right side
+        part = part if right else part.mT
+        if any(shift):
+            even.append((part + part.mT).flatten())
+            odd.append((part - part.mT).flatten())
+        else:
+            even.append(part.flatten())
+            odd.append(torch.zeros_like(even[-1]))
+        places.append(place)
+    where = torch.tensor(places, dtype=torch.float64, device=weight.device)
+    taps = math.prod(sizes)
+    largest = float(where.abs().sum(1).max()) * 2 * math.pi
+    lost = dot_error(taps * kernel.shape[2]) + 2 * UNIT * (2 * len(places) + 32 * (1.0 + largest))
+    total = float(torch.linalg.vector_norm(kernel.flatten(3), dim=(1, 2)).sum(1).max())
+    return GramPolynomial(torch.stack(even), torch.stack(odd), where, order, lost * house_up(total) ** 2)

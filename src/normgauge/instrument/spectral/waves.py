@@ -12,13 +12,23 @@ from torch import Tensor
 from normgauge.core.rounding import TINY, eigenvalue_error
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 from normgauge.instrument.spectral.dense import frobenius_norms, gram, proved_below
-from normgauge.instrument.spectral.symbol import Twist, frequencies, symbol
+from normgauge.instrument.spectral.symbol import (
+    GramPolynomial,
+    Twist,
+    frequencies,
+    gram_polynomial,
+    pair_counts,
+    symbol,
+)
 
 CHUNK_ENTRIES = 4_000_000
 """Complex numbers held at once; larger symbols are walked in pieces."""
 
-KEPT_ENTRIES = 8_000_000
+KEPT_ENTRIES = 12_000_000
 """Complex numbers of Gram matrices kept for a second look at another level."""
+
+MOST_GUESSES = 512
+"""Power iterations for a guess; where Cholesky still refuses it, the guess is raised."""
 
 EIGEN_WORK = 2e8
 """Most Σ order³ spent on diagonalizing blocks: about half a second of one core."""
@@ -57,28 +67,69 @@ def is_right(weight: Tensor, base: ConvSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Grams:
-    """Gram matrices of a piece of the symbol: (frequency·group, order, order), bounds of their errors, and where."""
+    """Gram matrices of a piece of the symbol.
+
+    Attributes:
+        product: (frequency·group, order, order).
+        error: bounds of their errors.
+        waves: the frequencies.
+        pairs: `pair_counts` of them.
+        known: levels below which each is proved to lie already; written as they are proved.
+    """
 
     product: Tensor
     error: Tensor
     waves: Tensor
     pairs: Tensor
+    known: Tensor
+
+    def above(self, level: float) -> Tensor:
+        """Indices of the blocks that Cholesky does not prove to lie below a level."""
+        index = (self.known > level).nonzero()[:, 0]
+        proved = proved_below(self.product[index], level - self.error[index])
+        self.known[index[proved]] = level
+        return index[~proved]
 
 
-def gram_pieces(weight: Tensor, base: ConvSpec, twist: Twist) -> Callable[[], Iterable[Grams]]:
+def whole_polynomial(weight: Tensor, base: ConvSpec, twist: Twist) -> GramPolynomial | None:
+    """The polynomial of the Gram matrices, the same for every twist; None where the blocks themselves are cheaper.
+
+    Compared are multiplications for each of their entries.
+    """
+    aliases, taps, right = math.prod(base.stride), math.prod(weight.shape[2:]), is_right(weight, base)
+    if right and aliases > 1:
+        return None
+    order, inner = (weight.shape[0] // base.groups, weight.shape[1])
+    if right:
+        order, inner = inner, order
+    waves = math.prod(twist.sizes) / aliases / 2
+    terms = math.prod(2 * k - 1 for k in weight.shape[2:]) / aliases / 2
+    cheaper = taps**2 / aliases * inner + 4 * waves * terms < waves * aliases * inner * (8 + 4 * taps / order)
+    return gram_polynomial(weight, base, right=right) if cheaper else None
+
+
+def gram_pieces(
+    weight: Tensor, base: ConvSpec, twist: Twist, whole: GramPolynomial | None = None
+) -> Callable[[], Iterable[Grams]]:
     """Walks over the Gram matrices of all blocks over their shorter side; kept between walks where they are few."""
     waves = frequencies(twist, base.stride, weight.device)
-    per_wave = weight.shape[0] * weight.shape[1] * math.prod(base.stride)
+    order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
+    entries = base.groups * order**2
+    per_wave = entries if whole is not None else weight.shape[0] * weight.shape[1] * math.prod(base.stride)
 
     def walk() -> Iterator[Grams]:
         for some in waves.split(max(1, CHUNK_ENTRIES // per_wave)):
-            part = symbol(weight, base, some)
-            blocks = part.blocks.flatten(0, 1)
-            product, error = gram(blocks)
-            yield Grams(product, error + 2 * frobenius_norms(blocks) * part.error + part.error**2, some, part.pairs)
+            if whole is not None:
+                product = whole.at(some)
+                error = product.real.new_full((len(product),), whole.error)
+            else:
+                part = symbol(weight, base, some)
+                blocks = part.blocks.flatten(0, 1)
+                product, error = gram(blocks)
+                error = error + 2 * frobenius_norms(blocks) * part.error + part.error**2
+            yield Grams(product, error, some, pair_counts(base.stride, some), frobenius_norms(product) + error)
 
-    order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
-    if len(waves) * base.groups * order**2 > KEPT_ENTRIES:
+    if len(waves) * entries > KEPT_ENTRIES:
         return walk
     kept = list(walk())
     return lambda: kept
@@ -100,8 +151,7 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
         product, error = piece.product, piece.error
         if 4 * product.shape[-1] ** 3 > EIGEN_WORK:
             return None
-        index = (frobenius_norms(product) + error > level).nonzero()[:, 0]
-        index = index[~proved_below(product[index], level - error[index])]
+        index = piece.above(level)
         work += len(index) * product.shape[-1] ** 3
         if work > EIGEN_WORK:
             return None
@@ -117,26 +167,24 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
 
 
 def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
-    """A bound of the circulant's squared norm, not below ``least``: power iteration finds it, Cholesky proves it."""
+    """A bound of the circulant's squared norm, not below ``least``: a few power iterations guess it, Cholesky proves it."""
     top = least
     for piece in pieces():
-        left = ~proved_below(piece.product, top - piece.error)
-        product, error = piece.product[left], piece.error[left]
-        guess, room = max(top, _power_guess(product)), 5e-3
-        while len(product):
-            top = guess * (1.0 + room)
-            left = ~proved_below(product, top - error)
-            product, error, room = product[left], error[left], room * 2
+        left, steps, room = torch.arange(len(piece.product), device=piece.product.device), 8, 4e-3
+        while len(left):
+            top = max(top, _power_guess(piece.product[left], steps) * (1.0 + room))
+            left, steps = piece.above(top), 4 * steps  # few are left, and a better guess for them costs little
+            room = room if steps <= MOST_GUESSES else 2 * room
     return top
 
 
-def _power_guess(product: Tensor, steps: int = 30) -> float:
+def _power_guess(product: Tensor, steps: int) -> float:
     """A value a little below the largest eigenvalue of a batch of Hermitian matrices; proves nothing."""
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(product.shape[-1], 1, generator=generator, dtype=torch.float64).to(product)
     vector = start.expand(len(product), -1, -1)
     size = vector.new_zeros(1).real
-    for _ in range(steps if len(product) else 0):
+    for _ in range(steps):
         vector = product @ vector
         size = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
         vector = vector / size.clamp_min(TINY)
