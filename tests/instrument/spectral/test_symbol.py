@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from normgauge.instrument.spectral.conv_operator import ConvSpec
-from normgauge.instrument.spectral.symbol import Twist, circulant_sizes, frequencies, gram_polynomial, pair_counts, symbol
+from normgauge.instrument.spectral.symbol import (
+    Twist,
+    circulant_sizes,
+    frequencies,
+    gram_polynomial,
+    pair_counts,
+    symbol,
+)
 from tests.instrument.spectral.conv_truth import gaussian, true_log_norm
 
 CPU = torch.device("cpu")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import STEPS, TINY, TINY_SINGLE, log_above
+from normgauge.core.rounding import STEPS, TINY, log_above
+from normgauge.instrument.balance.steer import SteeringPairs, sided
 from normgauge.instrument.balance.ties import ChannelWeights, Ties
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, NormalizerMap, join_logs
 from normgauge.instrument.spectral.conv import conv_norm
-from normgauge.instrument.spectral.conv_operator import apply_adjoint, apply_conv
 from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.trace.lent import Lent
 from normgauge.instrument.trace.step import Value
 
 Key = tuple[int, int]
-BLOCK = 6  # singular vectors followed for each linear map
-POWER = 40.0  # how sharply the largest of them is preferred
 
 
 class Weighting:
@@ -34,9 +31,8 @@ class Weighting:
         self.slot = torch.tensor([number[root] for root, _ in found])
         self.shift = torch.tensor([delta for _, delta in found], dtype=torch.float64)
         self.free = len(roots)
-        self.warm: dict[Key, Any] = {}
+        self.steering: dict[Key, SteeringPairs] = {}
         self.squares: dict[Key, Tensor] = {}
-        self.singles: dict[Key, tuple[Tensor, float]] = {}  # weights in float32, and the log of what divides them
 
     def slots(self, channels: ChannelWeights) -> tuple[Tensor, Tensor]:
         """For each channel: which free weight (−1 for none), and what is added to it."""
@@ -80,7 +76,7 @@ class Weighting:
         form = gain.form
         if isinstance(form, Matrix | Kernel):
             if self._fits(form, value, out):
-                log = self._linear(key, form, before, after, certified, frobenius)
+                log = self._linear(key, form, before, after, certified, frobenius, gain.log)
                 return log + torch.zeros_like(gain.log)
         elif isinstance(form, NormalizerMap) and after is not None:
             size = 0.0 if form.gamma is None else form.gamma.log()
@@ -123,6 +119,7 @@ class Weighting:
         after: Tensor | None,
         certified: bool,
         frobenius: bool,
+        log: Tensor,
     ) -> Tensor:
         weight = self._centred(form, key)
         ins, outs = _channel_counts(form)
@@ -131,8 +128,11 @@ class Weighting:
         if frobenius:
             return log_frobenius(self._squares(key, weight, form), *sided(form, log_out, log_in))
         if certified:
-            return torch.tensor(self._proved(form, weight, log_out, log_in), dtype=torch.float64)
-        log_sigma, left, right = self._pair(key, weight, form, log_out.detach(), log_in.detach())
+            if weight is form.weight and _constant(log_out) and _constant(log_in):  # what the rule proved, scaled
+                return log + (float(log_out[0] - log_in[0]) + STEPS)
+            return torch.tensor(self._norm(scale_weight(weight, form, log_out, log_in), form), dtype=torch.float64)
+        steering = self.steering.setdefault(key, SteeringPairs(form))
+        log_sigma, left, right = steering.top(weight, log_out.detach(), log_in.detach())
         # by the envelope theorem the vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
         slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
         return log_sigma + slope
@@ -159,71 +159,10 @@ class Weighting:
             self.squares[key] = squares
         return squares
 
-    def _single(self, key: Key, weight: Tensor, form: Matrix | Kernel) -> tuple[Tensor, float]:
-        """The weight in float32, and the log of what divides it, kept between calls."""
-        if key in self.singles:
-            return self.singles[key]
-        size = float(weight.detach().abs().max().clamp_min(TINY))
-        single = (weight.detach() / size).float(), math.log(size)
-        if not isinstance(form.weight, Lent):
-            self.singles[key] = single
-        return single
-
-    def _proved(self, form: Matrix | Kernel, weight: Tensor, log_out: Tensor, log_in: Tensor) -> float:
-        if not (weight is form.weight and _constant(log_out) and _constant(log_in)):
-            return self._norm(scale_weight(weight, form, log_out, log_in), form)
-        key = ("weighted", id(weight))
-        if key not in self.parts.ctx.cache:
-            self.parts.ctx.cache[key] = (self._norm(weight, form), weight)
-        return float(self.parts.ctx.cache[key][0] + (log_out[0] - log_in[0])) + STEPS
-
     def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
-        found = dense_norm(weight) if isinstance(form, Matrix) else conv_norm(weight, form.spec, self.parts.ctx.width)
-        return found.log.hi
-
-    def _pair(
-        self, key: Key, weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor
-    ) -> tuple[float, Tensor, Tensor]:
-        """log of the top singular value of D_out W D_in⁻¹, and the mass of its vectors on each channel of both sides.
-
-        A block of vectors is kept between calls. Near the minimum several singular values are equal, so the masses are
-        averaged over the block with weights σ_i^p: the gradient of a Schatten norm restricted to the block. float32 has
-        digits enough to steer by; what is found is proved in float64.
-        """
-        single, log_size = self._single(key, weight, form)
-        shape = (single.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(single)
-        after, before = (
-            (log - log.max()).exp().float().to(single.device).reshape(-1, *([1] * (len(shape) - 1)))
-            for log in (log_out, -log_in)
-        )
-        block = self.warm.get(key)
-        rounds = 1
-        if block is None:
-            width = min(BLOCK, math.prod(shape))
-            block = torch.randn(width, *shape, generator=torch.Generator().manual_seed(0)).to(single.device)
-            rounds = 10
-        for _ in range(rounds):
-            basis = torch.linalg.qr(block.flatten(1).T)[0]
-            image = after * _forward(single, before * basis.T.reshape(-1, *shape), form)
-            block = before * _backward(single, after * image, form)
-        squares, turn = torch.linalg.eigh(image.flatten(1) @ image.flatten(1).T)
-        self.warm[key] = block
-        log_sigma = math.log(max(float(squares[-1]), TINY)) / 2 + log_size + float(log_out.max() - log_in.min())
-        share = (squares.clamp_min(0) / squares[-1].clamp_min(TINY_SINGLE)).pow(POWER / 2)
-        share = share / share.sum().clamp_min(TINY_SINGLE)
-        left = torch.einsum("ki,k...->i...", turn, image).flatten(2) if image.ndim > 2 else (turn.T @ image)[..., None]
-        right = (turn.T @ basis.T).reshape(-1, *shape).flatten(2) if len(shape) > 1 else (turn.T @ basis.T)[..., None]
-        masses = [m.square().sum(2) for m in (left, right)]
-        masses = [m / m.sum(1, keepdim=True).clamp_min(TINY_SINGLE) for m in masses]
-        return log_sigma, (share @ masses[0]).double().cpu(), (share @ masses[1]).double().cpu()
-
-
-def _forward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
-    return rows @ weight.T if isinstance(form, Matrix) else apply_conv(weight, rows, form.spec)
-
-
-def _backward(weight: Tensor, rows: Tensor, form: Matrix | Kernel) -> Tensor:
-    return rows @ weight if isinstance(form, Matrix) else apply_adjoint(weight, rows, form.spec)
+        if isinstance(form, Matrix):
+            return dense_norm(weight).log.hi
+        return conv_norm(weight, form.spec, self.parts.ctx.width, below=False).log.hi
 
 
 def _largest(logs: Tensor | None) -> Tensor | float:
@@ -243,13 +182,6 @@ def _channel_counts(form: Matrix | Kernel) -> tuple[int, int]:
         return form.weight.shape[1], form.weight.shape[0]
     first, second = form.weight.shape[0], form.weight.shape[1] * form.spec.groups
     return (first, second) if form.spec.transposed else (second, first)
-
-
-def sided(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> tuple[Tensor, Tensor]:
-    """log of what D_out W D_in⁻¹ multiplies W by along its first axis and along its second, (groups, n) each."""
-    groups, transposed = (form.spec.groups, form.spec.transposed) if isinstance(form, Kernel) else (1, False)
-    first, second = (-log_in, log_out) if transposed else (log_out, -log_in)
-    return first.reshape(groups, -1), second.reshape(groups, -1)
 
 
 def log_frobenius(squares: Tensor, first: Tensor, second: Tensor) -> Tensor:

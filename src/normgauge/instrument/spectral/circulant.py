@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT
-from normgauge.instrument.spectral.average import MOST_DEFLATED, Pixels, WaveSet, averaged_upper, deflated_upper, wave_gram, wave_set
+from normgauge.instrument.spectral.average import (
+    MOST_DEFLATED,
+    Pixels,
+    WaveSet,
+    averaged_upper,
+    deflated_upper,
+    wave_gram,
+    wave_set,
+)
 from normgauge.instrument.spectral.conv_operator import (
     ConvSpec,
     apply_adjoint,
@@ -20,13 +28,26 @@ from normgauge.instrument.spectral.conv_operator import (
 )
 from normgauge.instrument.spectral.power import KrylovBasis, Linear, krylov, seeded_start
 from normgauge.instrument.spectral.symbol import Twist, circulant_sizes
-from normgauge.instrument.spectral.waves import Waves, circulant_top, gram_pieces, is_right, waves_above, whole_polynomial
+from normgauge.instrument.spectral.waves import (
+    Waves,
+    circulant_top,
+    gram_pieces,
+    is_right,
+    waves_above,
+    whole_polynomial,
+)
 
 ConvMap = Callable[[Tensor, Tensor, ConvSpec], Tensor]
 
 FIRST_STEPS = 60
 MORE_STEPS = (48, 72, 96)
 """Sizes to which the Krylov space may grow while the bound is still too wide."""
+
+LARGE, COARSE = 3e8, 1e-3
+"""From so much work on, a width that is not asked to be finer than this gets one proof and no refinement."""
+
+LONG = 10_000
+"""Vectors with more entries are followed in float32."""
 
 MOST_WAVES = 160
 """More waves than this make the averaged bound cost more than it brings."""
@@ -67,8 +88,7 @@ def surround(kernel: Tensor, spec: ConvSpec) -> Surround:
 def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tuple[int, ...]]:
     """x ↦ AᵀA x on vectors, A the layer or its adjoint, whichever starts on the side where the waves live.
 
-    It computes in the kernel's precision: float32 finds a direction several times as fast, and what is said of the
-    direction is computed in float64.
+    In float32 it finds a direction several times as fast; what is said of the direction is computed in float64.
     """
     first: ConvMap = apply_conv
     second: ConvMap = apply_adjoint
@@ -77,29 +97,35 @@ def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tupl
         first, second, shape = apply_adjoint, apply_conv, spec.output_shape(kernel)
 
     def normal(x: Tensor) -> Tensor:
-        image = first(kernel, x.to(kernel.dtype).reshape(1, *shape), spec)
-        return second(kernel, image, spec).reshape(-1).to(x.dtype)
+        return second(kernel, first(kernel, x.reshape(1, *shape), spec), spec).reshape(-1)
 
     return normal, shape
 
 
-def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float, float, str]:
+def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool = True) -> tuple[float, float, str]:
     """Lower and upper end of the norm, and the method of the upper; stops once they are within ``width``.
 
     Args:
         kernel: the layer's weight, float64, largest entry about 1.
         spec: the layer.
         width: log(upper/lower) to reach.
+        below: False gives 0 for the lower end of a layer so large that its search costs as much as the upper end.
     """
     around = surround(kernel, spec)
     right = is_right(kernel, around.base)
+    large = _work(kernel, around) > LARGE
+    if large and not below:
+        return 0.0, _single(kernel, around, 0.0) * around.factor, "twisted circulant"
     normal, shape = _oriented(kernel, spec, right)
-    quick = _oriented(kernel.float(), spec, right)[0] if kernel.device.type == "cpu" else normal
-    start = seeded_start((math.prod(shape),), kernel)
+    quick, start = normal, seeded_start((math.prod(shape),), kernel)
+    if len(start) > LONG and kernel.device.type == "cpu":
+        quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
     space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / 6)
     error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
+    if large and width >= COARSE:
+        return lower, _single(kernel, around, goal) * around.factor, "twisted circulant"
     pixels = _pixels(kernel, around, right)
     upper, name, waves = _without_vectors(kernel, around, pixels, goal, width)
     if upper <= goal or waves is None or around.factor != 1.0:
@@ -108,7 +134,7 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float,
     noise = 3 * (upper + error) * error
     for steps in MORE_STEPS:
         before = upper
-        tops = space.leading(MOST_DEFLATED)
+        tops = torch.linalg.qr(space.leading(MOST_DEFLATED).double().T)[0].T
         images = torch.stack([normal(top) for top in tops])
         upper = min(upper, math.sqrt(deflated_upper(waves, product, pixels, tops, images, noise)))
         stuck = steps > MORE_STEPS[1] and upper > 0.999 * before
@@ -119,11 +145,25 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float) -> tuple[float,
     return lower, upper, "deflated circulants"
 
 
+def _work(kernel: Tensor, around: Surround) -> float:
+    """Multiplications that a proof for every frequency takes, but for a factor."""
+    base = around.base
+    order = min(kernel.shape[0] // base.groups, kernel.shape[1] * math.prod(base.stride))
+    return math.prod(around.twists[0].sizes) / math.prod(base.stride) / 2 * base.groups * float(order) ** 3
+
+
+def _single(kernel: Tensor, around: Surround, least: float) -> float:
+    """The norm of one circulant from above, not below ``least``: a few thousandths above what all choices give."""
+    whole = whole_polynomial(kernel, around.base, around.twists[0])
+    return math.sqrt(circulant_top(gram_pieces(kernel, around.base, around.twists[0], whole), least**2))
+
+
 def _lower(space: KrylovBasis, normal: Linear, error: float) -> float:
     """‖A v‖ at the top Ritz vector, from ⟨v, AᵀA v⟩, less its rounding: two maps of error each and a long sum."""
-    value = float(space.top @ normal(space.top))
+    top = space.top.double()
+    value = float(top @ normal(top)) / float(top @ top)
     sigma = math.sqrt(max(value, 0.0))
-    value -= 2 * error * (sigma + error) + 4 * len(space.top) * UNIT * value
+    value -= 2 * error * (sigma + error) + 6 * len(top) * UNIT * value
     return math.sqrt(max(value, 0.0))
 
 

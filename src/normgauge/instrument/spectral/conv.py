@@ -27,7 +27,9 @@ DENSE_FIRST = 250_000
 """Up to this many entries the dense matrix is the cheapest way, whatever the width."""
 
 
-def conv_norm(weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: int = DENSE_LIMIT) -> Enclosure:
+def conv_norm(
+    weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: int = DENSE_LIMIT, *, below: bool = True
+) -> Enclosure:
     """Encloses the norm of a convolution layer at its input size.
 
     Args:
@@ -35,6 +37,7 @@ def conv_norm(weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: 
         spec: the rest of the layer.
         width: the log(upper/lower) to reach; the work stops there.
         dense_limit: most entries of a dense matrix to fall back on; 0 forbids it.
+        below: False asks for the upper end alone, which is cheaper for a large layer.
 
     Returns:
         The enclosure, with a reason where ``width`` was not reached. NaN or infinite weights give [0, ∞].
@@ -47,17 +50,19 @@ def conv_norm(weight: Tensor, spec: ConvSpec, width: float = 1e-3, dense_limit: 
         return Enclosure(LogInterval(-INF, -INF), "zero")
     with torch.no_grad():
         kernel, exponent = scaled_tensor(kernel)
-        return _scaled_norm(kernel, spec, width, dense_limit, exponent)
+        return _scaled_norm(kernel, spec, width, dense_limit, exponent, below)
 
 
-def _scaled_norm(kernel: Tensor, spec: ConvSpec, width: float, dense_limit: int, exponent: int) -> Enclosure:
+def _scaled_norm(
+    kernel: Tensor, spec: ConvSpec, width: float, dense_limit: int, exponent: int, below: bool
+) -> Enclosure:
     if max(kernel.shape[2:]) == 1 and not any(map(any, spec.padding)):
         # one tap, no padding: the layer is its matrix at every pixel kept, and the first pixel always is
         return _by_matrix(kernel.reshape(spec.groups, -1, kernel.shape[1]), "pointwise", exponent, width)
     entries = math.prod(spec.input_shape(kernel)) * math.prod(spec.output_shape(kernel)) // spec.groups
     if entries <= min(dense_limit, DENSE_FIRST):
         return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)
-    lower, upper, method = circulant_ends(kernel, spec, width)
+    lower, upper, method = circulant_ends(kernel, spec, width, below=below)
     log = enclose(lower, upper, exponent)
     if log.width > width and entries <= dense_limit:
         return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)

@@ -13,8 +13,8 @@ Linear = Callable[[Tensor], Tensor]
 CHECKED, CHECKED_AFAR = 4, 16
 """Steps from one look at the residuals to the next, on the CPU and on a device that has to be waited for."""
 
-EXHAUSTED = 1e-13
-"""A residual below this part of its vector is rounding: the space is invariant and cannot grow."""
+EXHAUSTED = 450
+"""A residual below so many roundings of its vector is nothing else: the space is invariant and cannot grow."""
 
 
 def seeded_start(shape: tuple[int, ...], like: Tensor, seed: int = 0) -> Tensor:
@@ -54,7 +54,7 @@ def krylov(
         known: an earlier basis from the same map, to go on from.
         pairs: how many top pairs have to meet the tolerance.
     """
-    size = start.numel()
+    size, least = start.numel(), EXHAUSTED * torch.finfo(start.dtype).eps
     steps = min(steps, size)
     basis = start.new_empty(steps, size)  # rows, so that one more vector is one contiguous write
     images = torch.empty_like(basis)
@@ -63,7 +63,7 @@ def krylov(
         first = min(len(known.basis), steps)
         basis[:first], images[:first] = known.basis[:first], known.images[:first]
         vector = _orthogonal_part(images[first - 1], basis[:first])
-        if first == steps or float(vector.norm()) <= EXHAUSTED * float(images[first - 1].norm()):
+        if first == steps or float(vector.norm()) <= least * float(images[first - 1].norm()):
             return known
         vector = vector / vector.norm()
     top, count, sizes = vector, first, start.new_empty(steps, 2)
@@ -77,7 +77,7 @@ def krylov(
         if count % every and count < steps:
             continue
         betas, lengths = sizes[first:count].T.tolist()
-        ended = [i for i, beta in enumerate(betas) if not beta > EXHAUSTED * lengths[i]]
+        ended = [i for i, beta in enumerate(betas) if not beta > least * lengths[i]]
         count = first + ended[0] + 1 if ended else count  # what came behind the end of the space is rounding
         values, vectors = torch.linalg.eigh((basis[:count] @ images[:count].T).cpu())
         top = vectors[:, -1].to(basis.device) @ basis[:count]

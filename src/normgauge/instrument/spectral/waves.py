@@ -12,6 +12,7 @@ from torch import Tensor
 from normgauge.core.rounding import TINY, eigenvalue_error
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 from normgauge.instrument.spectral.dense import frobenius_norms, gram, proved_below
+from normgauge.instrument.spectral.random_start import batched_lanczos
 from normgauge.instrument.spectral.symbol import (
     GramPolynomial,
     Twist,
@@ -27,8 +28,8 @@ CHUNK_ENTRIES = 4_000_000
 KEPT_ENTRIES = 12_000_000
 """Complex numbers of Gram matrices kept for a second look at another level."""
 
-MOST_GUESSES = 512
-"""Power iterations for a guess; where Cholesky still refuses it, the guess is raised."""
+SCREENING, PROMISING, FIRST_GUESS = 4, 8, 16
+"""Power iterations for all blocks, how many of them get Lanczos steps, and how many steps at first."""
 
 EIGEN_WORK = 2e8
 """Most Σ order³ spent on diagonalizing blocks: about half a second of one core."""
@@ -86,7 +87,8 @@ class Grams:
     def above(self, level: float) -> Tensor:
         """Indices of the blocks that Cholesky does not prove to lie below a level."""
         index = (self.known > level).nonzero()[:, 0]
-        proved = proved_below(self.product[index], level - self.error[index])
+        product = self.product if len(index) == len(self.product) else self.product[index]
+        proved = proved_below(product, level - self.error[index])
         self.known[index[proved]] = level
         return index[~proved]
 
@@ -167,25 +169,32 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
 
 
 def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
-    """A bound of the circulant's squared norm, not below ``least``: a few power iterations guess it, Cholesky proves it."""
+    """A bound of the circulant's squared norm, not below ``least``: power iterations guess it, Cholesky proves it."""
     top = least
     for piece in pieces():
-        left, steps, room = torch.arange(len(piece.product), device=piece.product.device), 8, 4e-3
+        left, steps = torch.arange(len(piece.product), device=piece.product.device), FIRST_GUESS
         while len(left):
-            top = max(top, _power_guess(piece.product[left], steps) * (1.0 + room))
-            left, steps = piece.above(top), 4 * steps  # few are left, and a better guess for them costs little
-            room = room if steps <= MOST_GUESSES else 2 * room
+            top = max(top, _guess(piece.product, left, steps) * (1.0 + 1e-4 * steps / FIRST_GUESS))
+            left, steps = piece.above(top), 2 * steps
     return top
 
 
-def _power_guess(product: Tensor, steps: int) -> float:
-    """A value a little below the largest eigenvalue of a batch of Hermitian matrices; proves nothing."""
+def _guess(product: Tensor, index: Tensor, steps: int) -> float:
+    """A value a little below the largest eigenvalue of some Hermitian matrices of a batch; proves nothing.
+
+    A few power iterations for all of them show which are the largest, and these get Lanczos steps.
+    """
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(product.shape[-1], 1, generator=generator, dtype=torch.float64).to(product)
+    product = product if len(index) == len(product) else product[index]
     vector = start.expand(len(product), -1, -1)
-    size = vector.new_zeros(1).real
-    for _ in range(steps):
+    for _ in range(SCREENING):
         vector = product @ vector
         size = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
         vector = vector / size.clamp_min(TINY)
-    return float(size.max())
+    largest = size.flatten().topk(min(PROMISING, len(size))).indices
+    product, vector = product[largest], vector[largest]
+    steps = min(steps, product.shape[-1])
+    basis, images, _ = batched_lanczos(lambda x: (product @ x.mT).mT, vector.mT, steps)
+    small = torch.einsum("iabn,jabn->abij", basis.conj(), images)
+    return float(torch.linalg.eigvalsh((small + small.mH) / 2)[..., -1].max())

@@ -1,0 +1,156 @@
+"""The largest eigenvalue of A = MᵀM from above by Lanczos with random starts: cheap, and wrong with a known chance.
+
+With b uniform on the sphere, z₁ the top eigenvector, λ̂ the top Ritz value on span{b, Ab, …, A^(k−1)b} and
+s = √(λ/λ̂ − 1) the Ritz inequality ⟨y, (A − λ̂)y⟩ ≤ 0 for y = T_{2k−1}(u)/u · b, u² = 1 − A/λ̂, reads
+
+    |b·z₁|·sinh θ ≤ 1,   θ = (2k − 1)·arsinh s,
+
+and |b·z₁| ≥ c but with probability √(2(n − 1)/π)·c at most. So λ ≤ λ̂(1 + s²) with sinh θ = 1/c; independent starts
+multiply their probabilities, since all of them must be unlucky. It does not matter when the steps stop.
+
+Rounding. The computed rows V satisfy A V_j ⊂ span V_{j+1} up to residuals F that are measured, so y is off by Δ with
+‖Δ‖ ≤ D = 4η(k − 1)·cosh θ/(s·sinh 2φ), φ = arsinh s, η = ‖F‖_F/(λ̂ σ_min(V)), by the recurrence of T_{2k−1}(u)/u in A,
+provided that 2ηk·coth 3φ/sinh 2φ ≤ ½; and the inequality becomes |b·z₁|·sinh θ ≤ 1 + D(1 + s).
+
+Source: Kuczyński & Woźniakowski, SIAM J. Matrix Anal. Appl. 13 (1992) 1094, Theorem 3; the rounding is derived here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_up
+from normgauge.instrument.spectral.power import EXHAUSTED, Linear
+
+STARTS = 4
+"""Independent starts: with one, c is so small that rounding would drown the proof; with more, each goes less deep."""
+
+SURE = 1 + 1e-9  # what 1 becomes where the start is a unit vector up to rounding, and sums of a few terms were rounded
+LARGEST = 8.0  # the largest s tried: a bound of 8 times the Ritz value says nothing worth having
+
+
+@dataclass(frozen=True, slots=True)
+class RandomEnds:
+    """Bounds of the largest eigenvalue of each matrix of a batch.
+
+    Attributes:
+        lower: proved, whatever was drawn.
+        upper: proved but for the chance.
+        chance: that one of these upper ends is too small, at most; one entry a matrix.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    chance: float
+
+
+def weight_seed(weight: Tensor) -> int:
+    """A seed for the starts that follows from the weight alone: the same weight gives the same numbers.
+
+    The chance holds for weights that were not chosen against this digest.
+    """
+    content = weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return int.from_bytes(hashlib.blake2b(content.numpy().tobytes(), digest_size=7).digest())
+
+
+def smallest_part(size: int, chance: float, starts: int = STARTS) -> float:
+    """c, below which all starts lie along a given direction with this chance at most (n ≥ 3)."""
+    return chance ** (1 / starts) / math.sqrt(2 * (size - 1) / math.pi)
+
+
+def steps_for(size: int, chance: float, width: float, starts: int = STARTS) -> int:
+    """How many steps reach log(upper/lower) = width of the norm, if the Ritz value has converged."""
+    tall = math.asinh(1 / smallest_part(size, chance, starts))
+    return min(size, math.ceil((tall / math.asinh(math.sqrt(math.expm1(2 * width))) + 1) / 2) + 1)
+
+
+def random_start_ends(normal: Linear, start: Tensor, steps: int, chance: float, error: Tensor | float) -> RandomEnds:
+    """Both ends of λ_max(A) for a batch of matrices.
+
+    Args:
+        normal: x ↦ A x on (matrices, starts, n), A symmetric with eigenvalues ≥ 0.
+        start: (matrices, starts, n), Gaussian and drawn after A was fixed, float64, n ≥ 3.
+        steps: products with A.
+        chance: of a wrong upper end that is accepted for each matrix.
+        error: bound of ‖fl(A x) − A x‖/‖x‖, one entry a matrix.
+    """
+    size = start.shape[-1]
+    steps = min(steps, size)
+    basis, images, residual = batched_lanczos(normal, start, steps)
+    gram = torch.einsum("iabn,jabn->abij", basis, basis)
+    skew = torch.linalg.matrix_norm(gram - torch.eye(steps, dtype=gram.dtype, device=gram.device))
+    skew = skew + 2 * steps * dot_error(size)  # ‖VVᵀ − I‖, its rounding included
+    longest = torch.linalg.vector_norm(images, dim=-1).amax(0)
+    slip = torch.as_tensor(error, dtype=torch.float64, device=start.device).reshape(-1, 1) * house_up(1 + skew)
+    ritz = torch.einsum("iabn,jabn->abij", basis, images)
+    top = torch.linalg.eigvalsh((ritz + ritz.mT) / 2)[..., -1].clamp_min(0.0)
+    slack = math.sqrt(steps) * slip + (2 * steps * dot_error(size) + eigenvalue_error(steps)) * longest
+    upper = ((top + slack) / (1 - skew)).amax(1)  # of the starts: for each of them a larger λ̂ only makes it weaker
+    lower = ((top - slack) / (1 + skew)).clamp_min(0.0).amax(1)
+    off = (residual + math.sqrt(steps) * slip) / (1 - skew).clamp_min(UNIT).sqrt()
+    drift = off.amax(1) / lower.clamp_min(torch.finfo(torch.float64).tiny)
+    drift = torch.where(skew.amax(1) < 0.5, drift, torch.inf)
+    part = smallest_part(size, chance, start.shape[1]) - 2 * dot_error(size)
+    stretch = torch.tensor([_stretch(steps, part, float(one)) for one in drift], dtype=torch.float64)
+    return RandomEnds(lower, house_up(upper * (1 + stretch.to(upper.device) ** 2)), chance)
+
+
+def batched_lanczos(normal: Linear, start: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows V, their images, both (steps, matrices, starts, n), and ‖F‖_F of the residuals of A V_j ⊂ V_{j+1}."""
+    basis = start.new_empty(steps, *start.shape)
+    images = torch.empty_like(basis)
+    vector = start / torch.linalg.vector_norm(start, dim=-1, keepdim=True)
+    total = torch.zeros(start.shape[:-1], dtype=torch.float64, device=start.device)
+    for k in range(steps):
+        basis[k] = vector
+        images[k] = normal(vector)
+        if k + 1 == steps:
+            break
+        known = basis[: k + 1]
+        along, rest = _split(images[k], known)
+        beta = torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
+        ended = beta <= EXHAUSTED * 2 * UNIT * torch.linalg.vector_norm(images[k], dim=-1, keepdim=True)
+        if bool(ended.any()):  # the space is invariant, and any direction outside it may go on
+            beta = beta.masked_fill(ended, 0.0)
+            rest = torch.where(ended, _split(start.roll(k + 1, -1), known)[1], rest)
+        vector = rest / torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
+        left = images[k] - torch.einsum("iab,iabn->abn", along, known) - beta * vector
+        size = torch.linalg.vector_norm(images[k], dim=-1)
+        total = total + (torch.linalg.vector_norm(left, dim=-1) + 8 * (k + 8) * UNIT * size) ** 2
+    return basis, images, house_up(total.sqrt())
+
+
+def _split(vector: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Coefficients along orthonormal rows, and what is left: twice, so that it is orthogonal to rounding."""
+    along = torch.zeros(rows.shape[:-1], dtype=vector.dtype, device=vector.device)
+    for _ in range(2):
+        more = torch.einsum("iabn,abn->iab", rows.conj(), vector)
+        vector = vector - torch.einsum("iab,iabn->abn", more, rows)
+        along = along + more
+    return along, vector
+
+
+def _stretch(steps: int, part: float, drift: float) -> float:
+    """The smallest s for which |b·z₁| ≥ part contradicts λ > λ̂(1 + s²); infinite where rounding drowns it."""
+
+    def contradicted(s: float) -> bool:
+        phi = math.asinh(s)
+        theta = (2 * steps - 1) * phi
+        bent = math.sinh(2 * phi)
+        if theta > 300 or 2 * drift * steps / (math.tanh(3 * phi) * bent) > 0.5:
+            return theta > 300 and drift < part * s * bent / (8 * steps * (1 + s))
+        lost = 4 * drift * (steps - 1) * (1 + s) / (math.tanh(theta) * s * bent)
+        return math.sinh(theta) * (part - lost) > SURE
+
+    if not math.isfinite(drift) or part <= 0 or not contradicted(LARGEST):
+        return math.inf
+    low, high = 0.0, LARGEST
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if contradicted(middle) else (middle, high)
+    return high
