@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.errors import InputError
 from normgauge.core.rounding import TINY
+from normgauge.instrument.probe.convolution import TwiceConvolved
 from normgauge.instrument.probe.work import Work, counted
 
 Function = Callable[[Tensor], Tensor]
@@ -106,19 +107,20 @@ class SampleMap:
         with torch.no_grad():
             return self._rows(self._call(points.reshape(self._shape).clone()))
 
-    def at(self, points: Tensor) -> Linearization:
-        """The map's Jacobians at ``points``, (samples, inputs)."""
-        return Linearization(self, points)
+    def at(self, points: Tensor, *, once: bool = False) -> Linearization:
+        """The map's Jacobians at ``points``, (samples, inputs); ``once`` where only Jᵀu is asked of them."""
+        return Linearization(self, points, once)
 
     def steps(self, points: Tensor) -> Tensor:
         """Length of a finite-difference step from each point."""
         size = row_norms(points)
         return torch.where(size > 0, size * DIFFERENCE, DIFFERENCE).clamp(max=self.reach)
 
-    def graph(self, leaf: Tensor) -> Tensor:
+    def graph(self, leaf: Tensor, once: bool = False) -> Tensor:
         """Outputs (samples, outputs) that depend on ``leaf`` (samples, inputs)."""
         # A copy, since the network may begin with an in-place operation, which a leaf does not allow.
-        return self._rows(self._call(leaf.reshape(self._shape).clone()))
+        with TwiceConvolved() if self.work.convolutions and not once else nullcontext():
+            return self._rows(self._call(leaf.reshape(self._shape).clone()))
 
     def _call(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -147,12 +149,12 @@ class Linearization:
     Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.
     """
 
-    def __init__(self, network: SampleMap, points: Tensor) -> None:
+    def __init__(self, network: SampleMap, points: Tensor, once: bool = False) -> None:
         self._network = network
         self.outputs, self.rounding, self.eps = network.outputs, network.rounding, network.eps
         self._leaf = points.detach().requires_grad_(True)
         with torch.enable_grad():
-            self._output = network.graph(self._leaf)
+            self._output = network.graph(self._leaf, once)
         self._finite = self._output.detach().isfinite().all(1, keepdim=True)
         self._transposed: tuple[Tensor, Tensor] | None = None
         self._differentiable_twice = True

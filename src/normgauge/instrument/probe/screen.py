@@ -48,7 +48,7 @@ def focused_search(
 
 def _looks(network: SampleMap) -> Tensor:
     generator = torch.Generator().manual_seed(0)
-    tangent = network.at(network.start)
+    tangent = network.at(network.start, once=True)
     like = torch.zeros(network.samples, network.outputs, dtype=torch.float64, device=network.start.device)
     looks = [unit_rows(random_rows(like, generator))]
     if network.outputs > 1:  # between the two largest outputs a classifier is usually steepest

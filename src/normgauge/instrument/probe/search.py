@@ -159,7 +159,7 @@ class Stand:
     def again(self, network: SampleMap) -> Stand:
         """The same points and left directions, with the slopes that ``network`` has there."""
         left = self.pair.left
-        return replace(self, pair=pair_from(left, network.at(self.points).pull(left), network.rounding))
+        return replace(self, pair=pair_from(left, network.at(self.points, once=True).pull(left), network.rounding))
 
 
 def _untracked(network: SampleMap) -> Found:
@@ -174,7 +174,7 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     On a kink autograd's value at the exact point may exceed the truth; beside it, a normalizer of a nearly constant
     sample may be steeper than the upper bound at the exact point allows.
     """
-    exact = row_norms(network.at(network.start).pull(pair.left)) * (1 - network.rounding)
+    exact = row_norms(network.at(network.start, once=True).pull(pair.left)) * (1 - network.rounding)
     sigma = torch.minimum(pair.sigma, torch.where(exact.isfinite(), exact, 0.0))
     shown = confirmed_slopes(network, points, pair)
     sigma = torch.minimum(sigma, shown.slope)

@@ -24,11 +24,13 @@ class Work:
         products: multiplications in matrix products and convolutions.
         entries: numbers read and written.
         calls: operations, each with its own overhead.
+        convolutions: how many of them are convolutions.
     """
 
     products: int = 0
     entries: int = 0
     calls: int = 0
+    convolutions: int = 0
 
     @property
     def seconds(self) -> float:
@@ -42,6 +44,7 @@ class Work:
         if name in MATRICES:
             self.products += _size(out) * given[MATRICES[name]].shape[-1]
         elif name == "convolution":
+            self.convolutions += 1
             image, kernel, transposed = given[0], given[1], given[6]
             self.products += _size(image if transposed else out) * kernel[0].numel()
 

@@ -271,6 +271,8 @@ class Copies:
         """Make a copy; of a tensor that shares its memory, a view of a copy of that memory."""
         if (type(tensor) not in PLAIN_TENSORS and own_operations(tensor)) or tensor.device.type == "meta":
             return tensor  # a plain copy would be something else, or nothing
+        if isinstance(tensor, Lent) and self.dtype is not None:
+            return _as_given(tensor, Lent(tensor.held, self.dtype))
         key = (_plain_memory(tensor), tensor.dtype)
         alone = len(self.sharers.get(key[0], ())) < 2
         if self.lend and alone and isinstance(tensor, nn.Parameter) and is_lendable(tensor):
