@@ -146,6 +146,11 @@ def test_moves_are_powers_of_two_that_fit(budget: float, cost: float, moves: int
     assert searching.affordable_moves(budget, cost) == moves
 
 
+@pytest.mark.parametrize(("run", "times"), [(1e-6, 14), (0.05, 14), (0.1, 10), (0.3, 3), (5.0, 2)])
+def test_long_runs_halve_less_often(run: float, times: int) -> None:
+    assert searching.affordable_halvings(run) == times
+
+
 def test_diverged_candidates_are_dropped() -> None:
     def explosive(x: Tensor) -> Tensor:
         size = x.detach().abs().amax(1, keepdim=True)

@@ -84,7 +84,7 @@ def test_the_noise_shows_single_precision_inside() -> None:
     x = gaussian(5, 400)
     along = unit_rows(gaussian(5, 400, seed=1))
     single, double = (
-        rounding_noise(rows_of(f, x), x, along) for f in (lambda x: x.float().double(), lambda x: 1.0 * x)
+        rounding_noise(rows_of(f, x), x, along, f(x)) for f in (lambda x: x.float().double(), lambda x: 1.0 * x)
     )
     assert (single >= torch.finfo(torch.float32).eps / 4).all()
     size = row_norms(x)

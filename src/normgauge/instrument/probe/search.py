@@ -14,11 +14,12 @@ from normgauge.instrument.probe.chains import REFINE_EVERY, REFINE_STEPS, Chains
 from normgauge.instrument.probe.domain import Domain, landmarks
 from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, Progress, Quick, SampleMap, row_norms, unit_rows
-from normgauge.instrument.probe.secant import SecantSlopes, confirmed_slopes, secant_slopes
+from normgauge.instrument.probe.secant import HALVINGS, SecantSlopes, confirmed_slopes, secant_slopes
 from normgauge.instrument.probe.work import CLIMB, GRAPH, PULL
 
 MOST_STEPS = 512
 LANDMARK_STEPS = 6
+SECANTS, FEWEST_HALVINGS = 1.0, 2  # seconds of counted work in which secants are halved
 RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
 
 
@@ -56,6 +57,11 @@ def affordable_moves(budget: float, cost: float) -> int:
         return 0
     count = int(min(MOST_STEPS, budget / cost))
     return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
+
+
+def affordable_halvings(run: float) -> int:
+    """How often a secant is halved, 2 to 14 times, where one run of the network is ``run`` seconds of counted work."""
+    return max(FEWEST_HALVINGS, min(HALVINGS, int(SECANTS / run)))
 
 
 def search(
@@ -122,18 +128,23 @@ def search(
             chains = Chains.begin(points, stands[0].pair)
             budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
             taken, cut = _climb(scout, domain, chains, generator, budget, steps, tell, stands)
-    if scout is not network:
-        stands = [stand.again(network) for stand in stands]
+    start = stands[0] if scout is network else stands[0].again(network)
     if radius == 0:
-        return _at_points(network, points, stands[0].pair) if tracked else _untracked(network)
-    met = [confirmed_slopes(network, stand.points, stand.pair) for stand in stands]
+        return _at_points(network, points, start.pair) if tracked else _untracked(network)
+    met = [confirmed_slopes(network, points, start.pair)]
+    reached = met[0].slope
+    likely = (1 - network.rounding) / (1 - scout.rounding) / (1 + 32 * scout.eps)  # of what the scout saw
+    for stand in reversed(stands[1:]):  # the last are the steepest, and often leave nothing to the others
+        if bool((stand.pair.sigma * likely > reached[stand.origin]).any()):
+            shown = stand if scout is network else stand.again(network)
+            met.append(confirmed_slopes(network, shown.points, shown.pair))
+            reached = reached.scatter_reduce(0, stand.origin, met[-1].slope, "amax")
     # Some noise, since a step function has no steepest direction.
-    along = unit_rows(stands[0].pair.right + 0.1 * unit_rows(random_rows(points, generator)))
+    along = unit_rows(start.pair.right + 0.1 * unit_rows(random_rows(points, generator)))
     far = domain.project(points + domain.unit_step[:, None] * along)
-    met.append(secant_slopes(network, points, far))
-    reached = torch.zeros_like(met[0].slope)
-    for stand, shown in zip(stands, met, strict=False):
-        reached = reached.scatter_reduce(0, stand.origin, shown.slope, "amax")
+    # Where autograd's slopes are confirmed, secants rarely add to them: a network with long runs halves less often.
+    known = bool((met[0].slope > 0).all())
+    met.append(secant_slopes(network, points, far, affordable_halvings(network.work.seconds) if known else HALVINGS))
     return replace(_conclude(met, reached, network.calls, taken), cut=cut)
 
 

@@ -58,20 +58,19 @@ def confirmed_slopes(network: SampleMap, points: Tensor, pair: TopPair) -> Secan
     return SecantSlopes(torch.where(agreed, backed, 0.0), run, rise)
 
 
-def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor) -> Tensor:
+def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor, here: Tensor) -> Tensor:
     """Bound on the error of the outputs at ``points``: four times the largest response to moves of 1e-15 … 1e-9.
 
     Larger than the error itself, since it holds the true response too; it also sees a network that works in float32
-    inside, whose steps are 1e-8 of its values.
+    inside, whose steps are 1e-8 of its values. ``here`` are the outputs at the points.
     """
-    here = network.values(points)
     size = row_norms(points).clamp(min=TINY_SINGLE)[:, None]
     steps = [(part * size).clamp(max=network.reach) for part in NOISE]
     moves = [row_norms(network.values(points + step * direction) - here) for step in steps]
     return 4 * torch.stack(moves).amax(0) + 64 * network.eps * row_norms(here)
 
 
-def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> SecantSlopes:
+def secant_slopes(network: SampleMap, near: Tensor, far: Tensor, halvings: int = HALVINGS) -> SecantSlopes:
     """The steepest secant found inside each segment, less its rounding error.
 
     Of the two halves of a segment one is at least as steep as the whole, so halving never loses:
@@ -83,16 +82,17 @@ def secant_slopes(network: SampleMap, near: Tensor, far: Tensor) -> SecantSlopes
         network: the network.
         near: first ends, (samples, inputs).
         far: second ends.
+        halvings: how often each segment is halved.
 
     Returns:
         Slopes of at least 0; 0 where the ends coincide or the network diverged. ``rise`` is less its rounding error.
     """
     low, high = network.values(near), network.values(far)
     along = unit_rows(far - near)
-    noise = torch.maximum(rounding_noise(network, near, along), rounding_noise(network, far, -along))
+    noise = torch.maximum(rounding_noise(network, near, along, low), rounding_noise(network, far, -along, high))
     shortest = max(1e-6, 1e5 * network.eps)  # a part of the points' size: they are rounded where the network works
     best = _slopes(near, far, low, high, noise, shortest)
-    for _ in range(HALVINGS):
+    for _ in range(halvings):
         middle = (near + far) / 2
         between = network.values(middle)
         halves = ((near, middle, low, between), (middle, far, between, high))
