@@ -134,6 +134,8 @@ def equal(device: torch.device) -> int:
 
     todo: list[tuple[str, Callable[[], Made], str]] = [(name, lambda name=name: net(name), "eval") for name in NETS]
     for case in CASES:
+        if "RReLU" in str(case):  # draws other numbers there
+            continue
 
         def build(case: Any = case) -> Made:
             x = case.inputs if isinstance(case.inputs, Tensor) else seeded(lambda: torch.randn(case.inputs))

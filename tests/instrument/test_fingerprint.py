@@ -11,10 +11,11 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.core import consistency
-from normgauge.instrument.fingerprint import weights_digest
+from normgauge.instrument.fingerprint import digest_beside, weights_digest
 from normgauge.render.verdict import reading_verdict
 
 pytestmark = pytest.mark.usefixtures("brief_search")
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here to make a digest beside")
 
 
 # digests
@@ -64,3 +65,12 @@ def test_an_edited_file_is_known_as_edited_and_stays_so(tmp_path):
     edited.save(tmp_path / "c.json")
     again = json.loads((tmp_path / "c.json").read_text())
     assert any(said.startswith("edited: ") for said in consistency.check_consistency(again))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_a_digest_made_beside_other_work_is_that_of_the_weights_before_it(device):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(device)
+    with digest_beside(model) as digest:
+        own, model[0].weight = model[0].weight, nn.Parameter(torch.zeros(4, 3, device=device))
+        model[0].weight = own
+        assert digest() == digest() == weights_digest(model)

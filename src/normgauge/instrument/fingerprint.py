@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +20,45 @@ def weights_digest(model: nn.Module) -> str:
     Returns:
         ``sha256:`` and 64 hexadecimal digits; empty where a tensor has no bytes to read (it is sparse, or on "meta").
     """
-    found = hashlib.sha256()
+    return _digest(named_tensors_of(model))
+
+
+def named_tensors_of(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return every parameter and buffer of a model, in the order of their names."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return sorted(named, key=lambda item: item[0])
+
+
+def _digest(named: Iterable[tuple[str, Tensor]]) -> str:
+    found = hashlib.sha256()
     try:
-        for name, tensor in sorted(named, key=lambda item: item[0]):
+        for name, tensor in named:
             found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             found.update(contents(tensor).numpy().data)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return ""
     return f"sha256:{found.hexdigest()}"
+
+
+@contextmanager
+def digest_beside(model: nn.Module) -> Iterator[Callable[[], str]]:
+    """Inside, the `weights_digest` of a model on a GPU is made beside other work; yields a function that returns it.
+
+    For a model in main memory there is nothing to gain, and its digest is made when it is asked for.
+    """
+    gpu = next((t.device for t in model.parameters() if t.is_cuda), None)
+    if gpu is None:
+        yield lambda: weights_digest(model)
+        return
+    named = named_tensors_of(model)  # now: others may stand in their place meanwhile
+
+    def made() -> str:
+        with torch.cuda.stream(torch.cuda.Stream(gpu)):
+            return _digest(named)
+
+    torch.cuda.synchronize(gpu)  # another stream does not wait for what the weights are still being written by
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(made).result
 
 
 def tensor_digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:

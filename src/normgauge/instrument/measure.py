@@ -13,7 +13,7 @@ from normgauge.core.errors import UnknownOpError
 from normgauge.core.reading import Reading
 from normgauge.core.refute import judged_reading
 from normgauge.instrument.assembly import find_missing, make_reading
-from normgauge.instrument.fingerprint import weights_digest
+from normgauge.instrument.fingerprint import digest_beside
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, Progress, Session, opened
 from normgauge.instrument.slopes import excused_slopes, largest_slope
@@ -92,9 +92,10 @@ def readings(
 def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], options: Options) -> list[Reading]:
     """Return one reading for each scope, all from one trace."""
     wanted = [Scope.parse(scope) for scope in scopes]
-    with opened(model, batch, options) as session:  # traced, and the trace checked
-        found = nested_lowers([read_scope(session, scope) for scope in wanted])
-    weights = weights_digest(unwrap(model))
+    with digest_beside(unwrap(model)) as weights_digest:
+        with opened(model, batch, options) as session:  # traced, and the trace checked
+            found = nested_lowers([read_scope(session, scope) for scope in wanted])
+        weights = weights_digest()
     return [dataclasses.replace(reading, weights=weights) for reading in found]
 
 

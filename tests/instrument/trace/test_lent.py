@@ -47,6 +47,7 @@ def test_a_lent_weight_reads_as_its_copy_and_its_views_are_lent():
     assert all(isinstance(view, Lent) for view in (given.detach(), given.T, given[1:3], given.reshape(-1), given[None]))
     assert [part.shape[0] for part in given.split(4)] == [4, 2]
     assert given.tolist() == wide.tolist() and given.detach().numpy().tolist() == wide.tolist()
+    assert torch.equal(given.clone(), wide) and torch.equal(given.float(), weight) and given.cpu() is given
     assert torch.equal(copy.deepcopy(given), wide) and isinstance(given, nn.Parameter)
     assert repr(given.detach()) == "Lent((6, 4), torch.float32 as torch.float64)"
 

@@ -74,8 +74,9 @@ class SteeringPairs:
             image = after * _forward(single, before * basis.T.reshape(-1, *shape), form)
             block = before * _backward(single, after * image, form)
         self.block = block
-        squares, turn = torch.linalg.eigh(image.flatten(1) @ image.flatten(1).T)
-        share = _shares(squares.clamp_min(0).sqrt())
+        squares, turn = torch.linalg.eigh((image.flatten(1) @ image.flatten(1).T).cpu())  # tiny: no work for a device
+        share = _shares(squares.clamp_min(0).sqrt()).to(image.device)
+        turn = turn.to(image.device)
         masses = [
             (turn.T @ rows.flatten(1)).reshape(len(rows), channels, -1).square().sum(2)
             for rows, channels in ((image, image.shape[1]), (basis.T, shape[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -145,13 +145,16 @@ def _pad_adjoint(y: Tensor, spec: ConvSpec) -> Tensor:
     return pulled
 
 
-def plain_sums() -> AbstractContextManager[None]:
-    """Inside, convolutions are sums of products, as `conv_rounding` says: cuDNN may take Fourier transforms instead."""
-    return torch.backends.cudnn.flags(enabled=False)
+def plain_sums(x: Tensor) -> AbstractContextManager[None]:
+    """Inside, convolutions in float64 are sums of products, as `conv_rounding` says; cuDNN may take Fourier transforms.
+
+    In other precisions nothing is proved, and whatever is fastest will do.
+    """
+    return torch.backends.cudnn.flags(enabled=False) if x.dtype == torch.float64 and x.is_cuda else nullcontext()
 
 
 def _conv(weight: Tensor, x: Tensor, spec: ConvSpec, size: tuple[int, ...]) -> Tensor:
-    with plain_sums():
+    with plain_sums(x):
         y = _CONV[spec.axes](_pad(x, spec), weight, None, spec.stride, 0, spec.dilation, spec.groups)
     # A transposed layer whose output padding reaches a whole stride is the adjoint of only the first outputs.
     for axis, wanted in enumerate(size):
@@ -165,7 +168,7 @@ def _conv_adjoint(weight: Tensor, y: Tensor, spec: ConvSpec) -> Tensor:
         y = F.pad(y, [side for more in reversed(missing) for side in (0, more)])
     padded = [n + sum(p) for n, p in zip(spec.input_size, spec.padding, strict=True)]
     shape = torch.Size((y.shape[0], weight.shape[1] * spec.groups, *padded))
-    with plain_sums():
+    with plain_sums(y):
         x = _INPUT_GRAD[spec.axes](shape, weight, y.contiguous(), spec.stride, 0, spec.dilation, spec.groups)
     return _pad_adjoint(x, spec)
 

@@ -30,10 +30,15 @@ def scaled_tensor(tensor: Tensor) -> tuple[Tensor, int]:
 
     An entry that becomes subnormal is wrong by at most 2^−1074 where the largest is ½: far inside the house slack.
     """
-    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    exponent = math.frexp(float(parts.abs().max()))[1]
+    exponent = math.frexp(largest_part(tensor))[1]
     half = exponent // 2
-    return tensor * 2.0**-half * 2.0 ** (half - exponent), exponent
+    return tensor.clone().mul_(2.0**-half).mul_(2.0 ** (half - exponent)), exponent  # one copy at a time
+
+
+def largest_part(tensor: Tensor) -> float:
+    """The largest magnitude of a real or imaginary part; not finite where an entry is not."""
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return math.nan if bool(parts.isnan().any()) else float(torch.linalg.vector_norm(parts, math.inf))
 
 
 def frobenius_norms(matrix: Tensor) -> Tensor:
@@ -100,9 +105,10 @@ def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0) -> Enclos
     if matrix.numel() == 0:
         return Enclosure(LogInterval(-INF, -INF), "empty")
     matrix = to_double(matrix)
-    if not bool(torch.isfinite(matrix).all()):
+    largest = largest_part(matrix)
+    if not math.isfinite(largest):
         return Enclosure(LogInterval.nothing_known(), "none", "the matrix has NaN or infinite entries")
-    if not bool(matrix.any()):
+    if largest == 0.0:
         return Enclosure(LogInterval(-INF, -INF), "zero")
     matrix, own = scaled_tensor(torch.atleast_2d(matrix))
     exponent += own

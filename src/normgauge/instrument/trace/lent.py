@@ -19,6 +19,9 @@ ROWS = {getattr(torch.ops.aten, name).default for name in ("embedding", "index_s
 """Operators that pick rows of a table: they run before the cast, not after it."""
 
 
+COPIES = {torch.ops.aten.clone.default, torch.ops.aten._to_copy.default}
+
+
 class WrittenTo(Exception):
     """A program writes to a weight that was lent to it: it needs a copy."""
 
@@ -57,6 +60,10 @@ class Lent(Tensor):
         if any(isinstance(t, Lent) for t in written_by(func, args, kwargs)):
             raise WrittenTo(f"{func.overloadpacket.__name__} writes to a weight")
         first = args[0] if args and isinstance(args[0], Lent) else None
+        if first is not None and func in COPIES:  # casting upwards is exact: one cast does for two
+            return (
+                func(first.held, *args[1:], **kwargs) if kwargs.get("dtype") else first.held.to(first.dtype, copy=True)
+            )
         if first is not None and func in ROWS:
             return func(first.held, *args[1:], **kwargs).to(first.dtype)
         if first is not None and all(part.alias_info is not None for part in func._schema.returns):
