@@ -72,6 +72,7 @@ def make_reading(
         mode=options.mode,
         scope=scope,
         evidence=weakest_evidence(session, parts, missing),
+        failure_probability=session.failure_probability,
         path_dependent=trace.path_dependent,
         log_upper=best.total,
         log_folded=folded.total,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,12 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, NormgaugeError
+from normgauge.core.rounding import size_up
 from normgauge.instrument.balance import Balanced, balanced_bound, folded_bound
 from normgauge.instrument.compose import Composition, compose, mixing_step, own_gains, samples_of
 from normgauge.instrument.replay import replay_model
 from normgauge.instrument.rules import REGISTRY, Registry
 from normgauge.instrument.rules.expand import expansion_of
-from normgauge.instrument.rules.flow import Context, NormalizerMap, SamplesMixed
+from normgauge.instrument.rules.flow import CHANCES, Context, NormalizerMap, SamplesMixed
 from normgauge.instrument.rules.recognise import recognise
 from normgauge.instrument.rules.tried import with_stored
 from normgauge.instrument.trace import Trace, record_trace, untouched, unwrap
@@ -137,6 +139,11 @@ class Session:
     def exact(self) -> bool:
         """Whether the model was traced in float64."""
         return self.trace.sources[0].tensor.dtype == torch.float64
+
+    @property
+    def failure_probability(self) -> float:
+        """Of all proofs with a random start that were accepted until now: their sum."""
+        return min(1.0, size_up(math.fsum(self.cache.get(CHANCES, ()))))
 
     @property
     def samples(self) -> int:

@@ -11,7 +11,17 @@ from normgauge.core.rounding import STEPS, TINY, log_above
 from normgauge.instrument.balance.steer import SteeringPairs, sided
 from normgauge.instrument.balance.ties import ChannelWeights, Ties
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, NormalizerMap, join_logs
+from normgauge.instrument.rules.flow import (
+    CHANCE,
+    Commute,
+    Diagonal,
+    Gain,
+    Kernel,
+    Matrix,
+    Move,
+    NormalizerMap,
+    join_logs,
+)
 from normgauge.instrument.spectral.conv import conv_norm
 from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.trace.lent import Lent
@@ -161,7 +171,7 @@ class Weighting:
 
     def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
         if isinstance(form, Matrix):
-            return dense_norm(weight).log.hi
+            return self.parts.ctx.accepted(dense_norm(weight, chance=CHANCE)).hi
         return conv_norm(weight, form.spec, self.parts.ctx.width, below=False).log.hi
 
 

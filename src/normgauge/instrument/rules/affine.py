@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from normgauge.core.interval import LogInterval
 from normgauge.core.rounding import house_up
 from normgauge.instrument.rules.flow import (
+    CHANCE,
     INF,
     Context,
     Flow,
@@ -41,7 +42,7 @@ rules = Family("affine")
 
 def matrix_transfer(weight: Tensor, bias: Tensor | None, flow: Flow, ctx: Context) -> Transfer:
     """The transfer of rows ↦ rows·weightᵀ + bias."""
-    norm: LogInterval = ctx.once(("dense", id(weight)), weight, lambda: dense_norm(weight).log)
+    norm: LogInterval = ctx.once(("dense", id(weight)), weight, lambda: ctx.accepted(dense_norm(weight, chance=CHANCE)))
     real = not weight.is_complex()
     gain = Gain(ctx.full(norm.hi), norm.lo, Matrix(weight) if real else None)
     stretch = math.exp(norm.hi) if norm.hi < 700 else INF

@@ -15,9 +15,16 @@ import torch
 from torch import Tensor
 
 from normgauge.core.bound import Scope
+from normgauge.core.interval import LogInterval
 from normgauge.core.rounding import log_above, log_joined, log_outward, size_up
+from normgauge.instrument.spectral.enclosure import Enclosure
 
 INF = math.inf
+CHANCE = 1e-8
+"""Of a wrong upper end, for each norm whose proof has a random start."""
+
+CHANCES = "chances"
+"""Where a context's cache keeps them."""
 
 
 class SamplesMixed(Exception):
@@ -200,6 +207,12 @@ class Context:
         if key not in self.cache:
             self.cache[key] = (make(), held)
         return self.cache[key][0]
+
+    def accepted(self, found: Enclosure) -> LogInterval:
+        """The interval of an enclosure that is used; its chance of being wrong counts in the reading's own."""
+        if found.chance:
+            self.cache.setdefault(CHANCES, []).append(found.chance)
+        return found.log
 
     def unknown(self, inputs: Sized, why: str) -> Transfer:
         """The transfer of a step about which nothing is known, with the reason."""

@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 
 from normgauge.core.interval import INF, LogInterval
-from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error
+from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_up
 from normgauge.instrument.spectral.enclosure import Enclosure, enclose, shortfall
 from normgauge.instrument.spectral.power import seeded_start, top_singular
+from normgauge.instrument.spectral.random_start import STARTS, random_start_ends, steps_for, weight_seed
 
 EIGENVALUE_LIMIT = 1600
 """Above this order a Cholesky proof around a Lanczos value is cheaper than all eigenvalues."""
+
+CHANCE_FROM, CHANCE_WIDTH = 2500, 0.01
+"""From this order on a proof with random starts is taken where a chance is accepted, and the width it aims at."""
 
 LANCZOS_STEPS = 200
 
@@ -91,13 +95,14 @@ def norms_squared(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return (top - slack).clamp_min(0.0), top + slack
 
 
-def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0) -> Enclosure:
+def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0, chance: float = 0.0) -> Enclosure:
     """Encloses the spectral norm of a matrix, or the largest over a batch of matrices.
 
     Args:
         matrix: (..., rows, columns), real or complex, any floating type.
         width: the log(upper/lower) to reach where a cheaper proof is worth it.
         exponent: of a power of two that multiplies the matrix.
+        chance: of a wrong upper end that is accepted for a matrix so large that a proof without one takes long.
 
     Returns:
         The enclosure. Entries that are NaN or infinite give [0, ∞] and a reason; no entries give the norm 0.
@@ -116,10 +121,29 @@ def dense_norm(matrix: Tensor, width: float = 1e-6, exponent: int = 0) -> Enclos
         lower, upper = norms_squared(matrix)
         log = enclose(math.sqrt(lower.max()), math.sqrt(upper.max()), exponent)
         return Enclosure(log, "eigenvalues", shortfall(log, width, "eigenvalues"))
+    if chance and matrix.ndim == 2 and min(matrix.shape) > CHANCE_FROM and matrix.device.type == "cpu":
+        found = _by_chance(matrix, exponent, chance)
+        if found.width < 2 * CHANCE_WIDTH:
+            return found
     flat = matrix.reshape(-1, *matrix.shape[-2:])
     ends = [_large(part, width) for part in flat]
     log = enclose(max(lo for lo, _ in ends), max(hi for _, hi in ends), exponent)
     return Enclosure(log, "cholesky", shortfall(log, width, "the Cholesky proof"))
+
+
+def _by_chance(matrix: Tensor, exponent: int, chance: float) -> Enclosure:
+    """Lanczos from starts that are drawn anew for every matrix; Cholesky would take four times as long and longer."""
+    if matrix.is_complex():
+        return Enclosure(LogInterval.nothing_known(), "none")
+    matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    rows, size = matrix.shape
+    generator = torch.Generator().manual_seed(weight_seed(matrix))
+    start = torch.randn(1, STARTS, size, generator=generator, dtype=torch.float64)
+    error = (dot_error(rows) + dot_error(size)) * house_up(float(matrix.norm())) ** 2
+    steps = steps_for(size, chance, CHANCE_WIDTH)
+    ends = random_start_ends(lambda x: (x @ matrix.T) @ matrix, start, steps, chance, error)
+    log = enclose(math.sqrt(float(ends.lower)), math.sqrt(float(ends.upper)), exponent)
+    return Enclosure(log, "random starts", chance=chance)
 
 
 def _large(matrix: Tensor, width: float) -> tuple[float, float]:

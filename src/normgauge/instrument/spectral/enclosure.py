@@ -17,11 +17,13 @@ class Enclosure:
         log: natural logs of the lower and the upper end.
         method: the algorithm that gave the upper end.
         reason: why the width asked for was not reached; empty when it was.
+        chance: that the upper end is too small, at most: 0 but for a proof with a random start.
     """
 
     log: LogInterval
     method: str
     reason: str = ""
+    chance: float = 0.0
 
     @property
     def width(self) -> float:
