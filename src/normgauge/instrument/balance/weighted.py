@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,7 +139,8 @@ class Weighting:
         log_in = torch.zeros(ins, dtype=torch.float64) if before is None else before
         log_out = torch.zeros(outs, dtype=torch.float64) if after is None else after
         if frobenius:
-            return log_frobenius(self._squares(key, weight, form), *sided(form, log_out, log_in))
+            squares = partial(self._squares, key, weight, form)
+            return log_frobenius(squares, *sided(form, log_out, log_in), form.weight)
         if certified:
             if weight is form.weight and _constant(log_out) and _constant(log_in):  # what the rule proved, scaled
                 return log + (float(log_out[0] - log_in[0]) + STEPS)
@@ -194,10 +198,34 @@ def _channel_counts(form: Matrix | Kernel) -> tuple[int, int]:
     return (first, second) if form.spec.transposed else (second, first)
 
 
-def log_frobenius(squares: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """log ‖D W D'‖_F from the squared entries of W and the logs of D and D': two products with vectors."""
+class RowSums(torch.autograd.Function):
+    """Σ_j M_gij v_gj, where M is made anew for the derivative: autograd would hold it for every layer at once."""
+
+    @staticmethod
+    def forward(ctx: Any, make: Callable[[], Tensor], vector: Tensor) -> Tensor:
+        """Return the sums."""
+        ctx.make = make
+        return torch.einsum("gij,gj->gi", make(), vector)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[None, Tensor]:
+        """Return the derivative in the vector."""
+        return None, torch.einsum("gij,gi->gj", ctx.make(), slopes[0])
+
+
+def log_frobenius(make: Callable[[], Tensor], first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
+    """log ‖D W D'‖_F from the squared entries of W and the logs of D and D': two products with vectors.
+
+    Args:
+        make: returns the squared entries, (groups, rows, columns).
+        first: log of D, (groups, rows).
+        second: log of D', (groups, columns).
+        weight: W; where it is lent, the squares are made again for the derivative and not kept until then.
+    """
     top, left = first.max().detach(), second.max().detach()
-    rows = torch.einsum("gij,gj->gi", squares, (2 * (second - left)).exp().to(squares.device))
+    vector = (2 * (second - left)).exp().to(weight.device)
+    lent = isinstance(weight, Lent)
+    rows = RowSums.apply(make, vector) if lent else torch.einsum("gij,gj->gi", make(), vector)
     total = (rows.cpu() * (2 * (first - top)).exp()).sum()
     return total.clamp_min(TINY).log() / 2 + top + left
 
