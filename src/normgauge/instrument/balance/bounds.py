@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.instrument.balance.descend import descend_weights, is_worth_proving
+from normgauge.instrument.balance.objective import Objective
 from normgauge.instrument.balance.ties import ChannelWeights, log_scale, tie_weights
 from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
 from normgauge.instrument.compose import Composition
@@ -56,8 +57,9 @@ def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
     if not math.isfinite(folded.total):
         return folded
     weighting = Weighting(parts, tie_weights(parts))
-    theta = descend_weights(weighting, fold_weights(weighting))
-    if not is_worth_proving(weighting, theta, folded.log_upper):
+    objective = Objective(weighting)
+    theta = descend_weights(objective, fold_weights(weighting))
+    if not is_worth_proving(objective, theta, folded.log_upper):
         return replace(folded, gauges=tuple(sorted(weighting.ties.named)))
     found = _certified(weighting, theta)
     best = found if found.total < folded.total else folded
@@ -77,8 +79,7 @@ def _plain(parts: Composition) -> Balanced:
 
 def _certified(weighting: Weighting, theta: Tensor) -> Balanced:
     """Prove the bound for the weights ``theta``."""
-    gains = weighting.gains(theta, certified=True)
-    gains = {key: g.detach() for key, g in gains.items()}
+    gains = weighting.gains(theta)
     largest = {key: float(g.max()) for key, g in gains.items()}
     logs = weighting.log_weights(theta)
     weights = {index: (channels.axis, logs[index]) for index, channels in weighting.ties.values.items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from normgauge.core.rounding import TINY
-from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
+from normgauge.instrument.balance.objective import Objective
 
 SMOOTH_STEPS = 100
 SHARP_STEPS = 40
@@ -25,36 +26,27 @@ DECREASE = 1e-4  # of what the slope promises: the usual share of the rule of Ar
 Gradient = Callable[[Tensor], tuple[float, Tensor]]
 
 
-def descend_weights(weighting: Weighting, start: Tensor) -> Tensor:
+def descend_weights(objective: Objective, start: Tensor) -> Tensor:
     """Channel weights that make the bound small.
 
     First the composed bound is minimised with Frobenius norms in place of spectral ones: smooth and convex, so where it
     ends does not depend on the gauge the model came in. From there a subgradient descent follows the bound itself.
     Whatever weights it finds, the bound is proved for them afterwards.
     """
-    if weighting.free == 0:
+    if objective.weighting.free == 0:
         return start
-    small = weighting.work() < SMALL
+    small = objective.weighting.work() < SMALL
     worth = 0.0 if small else WORTH
-    smooth = lbfgs(lambda theta: value_and_gradient(weighting, theta, frobenius=True), start, SMOOTH_STEPS, worth)
+    smooth = lbfgs(partial(objective, frobenius=True), start, SMOOTH_STEPS, worth)
     steps = PATIENT_STEPS if small else SHARP_STEPS
-    return adam(lambda theta: value_and_gradient(weighting, theta, frobenius=False), smooth, steps, worth)
+    return adam(partial(objective, frobenius=False), smooth, steps, worth)
 
 
-def is_worth_proving(weighting: Weighting, theta: Tensor, known: Tensor) -> bool:
+def is_worth_proving(objective: Objective, theta: Tensor, known: Tensor) -> bool:
     """Whether weights promise to lower a known bound by more than their proof costs; always, on a small network."""
-    if weighting.work() < SMALL:
+    if objective.weighting.work() < SMALL:
         return True
-    return value_and_gradient(weighting, theta, frobenius=False)[0] < float(known.mean()) - WORTH / 2
-
-
-def value_and_gradient(weighting: Weighting, theta: Tensor, *, frobenius: bool) -> tuple[float, Tensor]:
-    """The mean over the samples of the log bound, and its gradient."""
-    with torch.enable_grad():
-        theta = theta.detach().requires_grad_(True)
-        value = weighted_slopes(weighting.parts, weighting.gains(theta, frobenius=frobenius)).mean()
-        (gradient,) = torch.autograd.grad(value, theta, allow_unused=True)
-    return float(value.detach()), torch.zeros_like(theta) if gradient is None else gradient.nan_to_num()
+    return objective(theta, frobenius=False)[0] < float(known.mean()) - WORTH / 2
 
 
 def lbfgs(function: Gradient, start: Tensor, steps: int, worth: float = 0.0, memory: int = 20) -> Tensor:

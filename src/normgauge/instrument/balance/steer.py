@@ -6,6 +6,7 @@ float32 has digits enough for that; what is found is proved in float64 afterward
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -42,22 +43,23 @@ class SteeringPairs:
         self.block: Tensor | None = None
         self.single: tuple[Tensor, float] | None = None
 
-    def _cast(self, weight: Tensor) -> tuple[Tensor, float]:
+    def _cast(self, make: Callable[[], Tensor]) -> tuple[Tensor, float]:
         """The weight in float32 and the log of what divides it; kept, unless it is lent: that would be a copy of it."""
         if self.single is not None:
             return self.single
+        weight = make()
         size = float(weight.detach().abs().max().clamp_min(TINY))
         single = (weight.detach() / size).float(), math.log(size)
         if not isinstance(self.form.weight, Lent):
             self.single = single
         return single
 
-    def top(self, weight: Tensor, log_out: Tensor, log_in: Tensor) -> SteeringPair:
-        """The top pair of D_out W D_in⁻¹; W is the same in every call."""
-        single, log_size = self._cast(weight)
+    def top(self, make: Callable[[], Tensor], log_out: Tensor, log_in: Tensor) -> SteeringPair:
+        """The top pair of D_out W D_in⁻¹; ``make`` gives W, the same in every call."""
+        single, log_size = self._cast(make)
         form = self.form
         if isinstance(form, Kernel) and is_pointwise(single, form):
-            single, form = single.flatten(1), Matrix(weight)
+            single, form = single.flatten(1), Matrix(single)
         shape = (single.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(single)
         after, before = (
             (log - log.max()).exp().float().to(single.device).reshape(-1, *([1] * (len(shape) - 1)))

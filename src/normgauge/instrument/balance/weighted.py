@@ -1,17 +1,14 @@
-"""Gains of all steps under given channel weights: quick estimates for descent, proved enclosures for the result."""
+"""Gains of all steps under given channel weights, proved."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import STEPS, TINY, log_above
-from normgauge.instrument.balance.steer import SteeringPairs, sided
+from normgauge.core.rounding import STEPS, log_above
+from normgauge.instrument.balance.steer import sided
 from normgauge.instrument.balance.ties import ChannelWeights, Ties
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.rules.flow import (
@@ -27,7 +24,6 @@ from normgauge.instrument.rules.flow import (
 )
 from normgauge.instrument.spectral.conv import conv_norm
 from normgauge.instrument.spectral.dense import dense_norm
-from normgauge.instrument.trace.lent import Lent
 from normgauge.instrument.trace.step import Value
 
 Key = tuple[int, int]
@@ -44,8 +40,6 @@ class Weighting:
         self.slot = torch.tensor([number[root] for root, _ in found])
         self.shift = torch.tensor([delta for _, delta in found], dtype=torch.float64)
         self.free = len(roots)
-        self.steering: dict[Key, SteeringPairs] = {}
-        self.squares: dict[Key, Tensor] = {}
 
     def slots(self, channels: ChannelWeights) -> tuple[Tensor, Tensor]:
         """For each channel: which free weight (−1 for none), and what is added to it."""
@@ -69,8 +63,8 @@ class Weighting:
             result[index] = made[id(channels)]
         return result
 
-    def gains(self, theta: Tensor, *, certified: bool = False, frobenius: bool = False) -> dict[Key, Tensor]:
-        """Weighted log gains by (value, input position)."""
+    def gains(self, theta: Tensor) -> dict[Key, Tensor]:
+        """Weighted log gains by (value, input position), proved for these weights."""
         result: dict[Key, Tensor] = {}
         known = self.log_weights(theta)
         for step in self.parts.trace.steps:
@@ -78,19 +72,17 @@ class Weighting:
                 for k, gain in enumerate(self.parts.transfers[out.index].gains):
                     key = (out.index, k)
                     before, after = known.get(step.inputs[k].index), known.get(out.index)
-                    result[key] = self.weighted(key, step.inputs[k], out, gain, before, after, certified, frobenius)
+                    result[key] = self.weighted(key, step.inputs[k], out, gain, before, after)
         return result
 
     def weighted(
-        self, key: Key, value: Value, out: Value, gain: Gain, before: Tensor | None, after: Tensor | None,
-        certified: bool, frobenius: bool,
-    ) -> Tensor:  # fmt: skip
+        self, key: Key, value: Value, out: Value, gain: Gain, before: Tensor | None, after: Tensor | None
+    ) -> Tensor:
         """log ‖D_out J D_in⁻¹‖ for one input of one step."""
         form = gain.form
         if isinstance(form, Matrix | Kernel):
-            if self._fits(form, value, out):
-                log = self._linear(key, form, before, after, certified, frobenius, gain.log)
-                return log + torch.zeros_like(gain.log)
+            if self.fits(form, value, out):
+                return self._linear(key, form, before, after, gain.log)
         elif isinstance(form, NormalizerMap) and after is not None:
             size = 0.0 if form.gamma is None else form.gamma.log()
             return (after + size + form.log_inverse).amax(1) + _largest_inverse(before)
@@ -103,19 +95,19 @@ class Weighting:
         elif before is after and isinstance(form, Diagonal):
             return gain.log
         elif isinstance(form, Diagonal | Commute) and before is not None and after is not None:
-            if len(before) == len(after) and self._carried(value, out, form):
+            if len(before) == len(after) and self.carries(value, out, form):
                 return gain.log + (after - before).max()
         elif isinstance(form, Move) and before is not None and after is not None:
             return gain.log  # the output's weights were copied from the inputs' own (`ties._moved`)
         return gain.log + _largest(after) + _largest_inverse(before)
 
-    def _fits(self, form: Matrix | Kernel, value: Value, out: Value) -> bool:
+    def fits(self, form: Matrix | Kernel, value: Value, out: Value) -> bool:
         """Whether the weights on both sides lie on the axes the linear map acts on."""
         weighted = [side for side in (value, out) if side.index in self.ties.values]
         axes = [side.tensor.ndim - 1 if isinstance(form, Matrix) else form.axis for side in weighted]
         return axes == [self.ties.values[side.index].axis for side in weighted]
 
-    def _carried(self, value: Value, out: Value, form: Diagonal | Commute) -> bool:
+    def carries(self, value: Value, out: Value, form: Diagonal | Commute) -> bool:
         """Whether both weights lie on the axis the step carries over."""
         a, b = self.ties.values[value.index].axis, self.ties.values[out.index].axis
         if isinstance(form, Diagonal):
@@ -125,33 +117,17 @@ class Weighting:
         return a not in axes and b == expected
 
     def _linear(
-        self,
-        key: Key,
-        form: Matrix | Kernel,
-        before: Tensor | None,
-        after: Tensor | None,
-        certified: bool,
-        frobenius: bool,
-        log: Tensor,
+        self, key: Key, form: Matrix | Kernel, before: Tensor | None, after: Tensor | None, log: Tensor
     ) -> Tensor:
-        weight = self._centred(form, key)
-        ins, outs = _channel_counts(form)
+        weight = self.centred(form, key)
+        ins, outs = form.channels()
         log_in = torch.zeros(ins, dtype=torch.float64) if before is None else before
         log_out = torch.zeros(outs, dtype=torch.float64) if after is None else after
-        if frobenius:
-            squares = partial(self._squares, key, weight, form)
-            return log_frobenius(squares, *sided(form, log_out, log_in), form.weight)
-        if certified:
-            if weight is form.weight and _constant(log_out) and _constant(log_in):  # what the rule proved, scaled
-                return log + (float(log_out[0] - log_in[0]) + STEPS)
-            return torch.tensor(self._norm(scale_weight(weight, form, log_out, log_in), form), dtype=torch.float64)
-        steering = self.steering.setdefault(key, SteeringPairs(form))
-        log_sigma, left, right = steering.top(weight, log_out.detach(), log_in.detach())
-        # by the envelope theorem the vectors may be held fixed: d log σ = Σ u_c² d log d_out − Σ v_c² d log d_in
-        slope = (left * (log_out - log_out.detach())).sum() - (right * (log_in - log_in.detach())).sum()
-        return log_sigma + slope
+        if weight is form.weight and _constant(log_out) and _constant(log_in):  # what the rule proved, scaled
+            return log + (float(log_out[0] - log_in[0]) + STEPS)
+        return torch.full_like(log, self._norm(scale_weight(weight, form, log_out, log_in), form))
 
-    def _centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
+    def centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
         """W, or PW when nothing but a centring normalizer reads the result."""
         if isinstance(form, Matrix) and key[0] != self.parts.trace.end.index:
             readers = self.parts.trace.consumers.get(key[0], [])
@@ -161,17 +137,6 @@ class Weighting:
                     self.ties.named.add("shifts under a centring normalizer")
                     return form.weight - form.weight.mean(0, keepdim=True)
         return form.weight
-
-    def _squares(self, key: Key, weight: Tensor, form: Matrix | Kernel) -> Tensor:
-        """The squared weights summed over kernel positions, (groups, rows, columns), kept between calls."""
-        if key in self.squares:
-            return self.squares[key]
-        groups = form.spec.groups if isinstance(form, Kernel) else 1
-        squares = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2)
-        squares = squares.reshape(groups, -1, weight.shape[1])
-        if not isinstance(form.weight, Lent):  # all of them together would be what lending saves
-            self.squares[key] = squares
-        return squares
 
     def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
         if isinstance(form, Matrix):
@@ -189,45 +154,6 @@ def _largest_inverse(logs: Tensor | None) -> Tensor | float:
 
 def _constant(logs: Tensor) -> bool:
     return bool((logs == logs[0]).all())
-
-
-def _channel_counts(form: Matrix | Kernel) -> tuple[int, int]:
-    if isinstance(form, Matrix):
-        return form.weight.shape[1], form.weight.shape[0]
-    first, second = form.weight.shape[0], form.weight.shape[1] * form.spec.groups
-    return (first, second) if form.spec.transposed else (second, first)
-
-
-class RowSums(torch.autograd.Function):
-    """Σ_j M_gij v_gj, where M is made anew for the derivative: autograd would hold it for every layer at once."""
-
-    @staticmethod
-    def forward(ctx: Any, make: Callable[[], Tensor], vector: Tensor) -> Tensor:
-        """Return the sums."""
-        ctx.make = make
-        return torch.einsum("gij,gj->gi", make(), vector)
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[None, Tensor]:
-        """Return the derivative in the vector."""
-        return None, torch.einsum("gij,gi->gj", ctx.make(), slopes[0])
-
-
-def log_frobenius(make: Callable[[], Tensor], first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
-    """log ‖D W D'‖_F from the squared entries of W and the logs of D and D': two products with vectors.
-
-    Args:
-        make: returns the squared entries, (groups, rows, columns).
-        first: log of D, (groups, rows).
-        second: log of D', (groups, columns).
-        weight: W; where it is lent, the squares are made again for the derivative and not kept until then.
-    """
-    top, left = first.max().detach(), second.max().detach()
-    vector = (2 * (second - left)).exp().to(weight.device)
-    lent = isinstance(weight, Lent)
-    rows = RowSums.apply(make, vector) if lent else torch.einsum("gij,gj->gi", make(), vector)
-    total = (rows.cpu() * (2 * (first - top)).exp()).sum()
-    return total.clamp_min(TINY).log() / 2 + top + left
 
 
 def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:

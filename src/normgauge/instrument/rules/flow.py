@@ -87,6 +87,10 @@ class Matrix:
 
     weight: Tensor
 
+    def channels(self) -> tuple[int, int]:
+        """How many go in and come out."""
+        return self.weight.shape[1], self.weight.shape[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -95,6 +99,11 @@ class Kernel:
     weight: Tensor
     spec: Any
     axis: int = 1
+
+    def channels(self) -> tuple[int, int]:
+        """How many go in and come out."""
+        first, second = self.weight.shape[0], self.weight.shape[1] * self.spec.groups
+        return (first, second) if self.spec.transposed else (second, first)
 
 
 @dataclass(frozen=True, slots=True)

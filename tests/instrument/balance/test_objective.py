@@ -1,0 +1,73 @@
+"""What the descent follows: near what is proved, edge by edge, with the gradient of its own value."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import HOUSE
+from normgauge.instrument.balance.objective import Objective
+from normgauge.instrument.rules.flow import Matrix
+from tests.instrument.balance.graphs import GRAPHS, composed, weighting_of
+
+
+def weights(count: int, seed: int, size: float = 0.5) -> Tensor:
+    return size * torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def gains(objective: Objective, theta: Tensor, *, frobenius: bool) -> dict[tuple[int, int], Tensor]:
+    """The gain of every edge at given weights."""
+    logs = objective.log_weights(theta)
+    return {
+        (out, k): torch.from_numpy(edge(logs, frobenius)[0] if callable(edge) else edge)
+        for out, _, _, edges in objective.joins
+        for k, edge in enumerate(edges)
+    }
+
+
+@pytest.mark.parametrize("scope", ["point", "global"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_gain_is_near_what_is_proved(name: str, scope: str) -> None:
+    with composed(name, scope) as parts:
+        weighting = weighting_of(parts)
+        theta = weights(weighting.free, 3)
+        proved, objective = weighting.gains(theta), Objective(weighting)
+        steered, over = (gains(objective, theta, frobenius=how) for how in (False, True))
+        assert proved.keys() == steered.keys()
+        for key, gain in proved.items():
+            form = parts.transfers[key[0]].gains[key[1]].form
+            linear = not torch.equal(steered[key], over[key])
+            close = 5e-3 if linear else 2 * HOUSE
+            assert torch.allclose(steered[key], gain, rtol=0.0, atol=close), (key, form)
+            if linear and isinstance(form, Matrix):
+                assert float(over[key][0]) >= float(gain[0]) - 2e-3  # ‖·‖_F ≥ ‖·‖₂
+
+
+@pytest.mark.parametrize("scope", ["point", "global"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_gradient_is_that_of_the_value(name: str, scope: str) -> None:
+    with composed(name, scope) as parts:
+        weighting = weighting_of(parts)
+        if not weighting.free:
+            pytest.skip("no weight is free here")
+        objective = Objective(weighting)
+        theta, along = weights(weighting.free, 1, 0.3), weights(weighting.free, 5, 1.0)
+        _, gradient = objective(theta, frobenius=True)
+        ahead, behind = (objective(theta + h * along, frobenius=True)[0] for h in (1e-6, -1e-6))
+    assert float(gradient @ along) == pytest.approx((ahead - behind) / 2e-6, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["pair", "residual", "convolutions", "transposed"])
+def test_where_the_vectors_have_settled_the_gradient_is_that_of_the_spectral_norms(name: str) -> None:
+    with composed(name, "global") as parts:
+        weighting = weighting_of(parts)
+        theta, along = weights(weighting.free, 1, 0.3), weights(weighting.free, 5, 0.1)
+
+        def settled(at: Tensor) -> tuple[float, Tensor]:
+            objective = Objective(weighting)
+            return [objective(at, frobenius=False) for _ in range(200)][-1]
+
+        _, gradient = settled(theta)
+        ahead, behind = (settled(theta + h * along)[0] for h in (1e-2, -1e-2))
+    assert float(gradient @ along) == pytest.approx((ahead - behind) / 2e-2, rel=0.05, abs=2e-3)
