@@ -42,22 +42,29 @@ def follow_steepest(session: Session, best: Balanced, found: Found) -> SteepestW
     if session.samples > 1 and not sample_alone(session):
         return SteepestWalk()
     worst = int(found.log_lower.argmax())
-    traces = session.once(("walk", worst), lambda: steepest_walk(session, worst))
+    known = found.steepest[1] if found.steepest is not None and found.steepest[0] == worst else None
+    traces = session.once(("walk", worst), lambda: steepest_walk(session, worst, known))
     if traces is None:
         return SteepestWalk()
     here, there = traces
     return SteepestWalk(slacks(best, session.trace, here, there), reached(here, there))
 
 
-def steepest_walk(session: Session, sample: int) -> tuple[Trace, Trace] | None:
-    """Return traces at a sample and a small step away in its steepest direction; None where that fails."""
+def steepest_walk(session: Session, sample: int, known: Tensor | None = None) -> tuple[Trace, Trace] | None:
+    """Return traces at a sample and a small step away in its steepest direction; None where that fails.
+
+    ``known`` is that direction, where the search has met it.
+    """
     x = session.trace.sources[0].tensor
     x = x if session.samples == 1 else x[sample : sample + 1]
     reach = min(1e-6 * float(x.norm() + 1), ROOM)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            direction = steepest_direction(session.function(), x, reach)
+            if known is not None and known.numel() == x.numel() and bool(known.any()):
+                direction = known.reshape(x.shape).to(x)
+            else:
+                direction = steepest_direction(session.function(), x, reach)
         here, there = session.retrace(x), session.retrace(x + reach * direction)
     except Exception:  # a model that needs the whole batch, and says so in its own way: no attribution
         return None

@@ -43,7 +43,9 @@ def focused_search(
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
     where = int(best[int(found.log_lower.argmax())])
     witness = f"{found.witness.rpartition(' ')[0]} {where}"
-    return dataclasses.replace(found, log_lower=lower, witness=witness, calls=found.calls + network.calls)
+    steepest = None if found.steepest is None else (where, found.steepest[1])
+    calls = found.calls + network.calls
+    return dataclasses.replace(found, log_lower=lower, witness=witness, calls=calls, steepest=steepest)
 
 
 def _looks(network: SampleMap) -> Tensor:

@@ -35,6 +35,7 @@ class Found:
         steps: moves of the search; the same number and seed give the same result.
         lengths: how far the input moved and how far the output did, where the largest was found; None where none was.
         cut: whether the clock ended the search before all its moves: another run may find something else.
+        steepest: the most sensitive sample, and the direction, a unit vector, in which it is most sensitive itself.
     """
 
     log_lower: Tensor
@@ -43,12 +44,12 @@ class Found:
     calls: int
     steps: int
     lengths: tuple[float, float] | None = None
+    cut: bool = False
+    steepest: tuple[int, Tensor] | None = None
 
     def __post_init__(self) -> None:
         # one number a sample is what travels; every bound that it meets lies in main memory
         object.__setattr__(self, "log_lower", self.log_lower.cpu())
-
-    cut: bool = False
 
 
 def affordable_moves(budget: float, cost: float) -> int:
@@ -130,7 +131,7 @@ def search(
             taken, cut = _climb(scout, domain, chains, generator, budget, steps, tell, stands)
     start = stands[0] if scout is network else stands[0].again(network)
     if radius == 0:
-        return _at_points(network, points, start.pair) if tracked else _untracked(network)
+        return _with_direction(_at_points(network, points, start.pair), start) if tracked else _untracked(network)
     met = [confirmed_slopes(network, points, start.pair)]
     reached = met[0].slope
     likely = (1 - network.rounding) / (1 - scout.rounding) / (1 + 32 * scout.eps)  # of what the scout saw
@@ -145,7 +146,7 @@ def search(
     # Where autograd's slopes are confirmed, secants rarely add to them: a network with long runs halves less often.
     known = bool((met[0].slope > 0).all())
     met.append(secant_slopes(network, points, far, affordable_halvings(network.work.seconds) if known else HALVINGS))
-    return replace(_conclude(met, reached, network.calls, taken), cut=cut)
+    return _with_direction(replace(_conclude(met, reached, network.calls, taken), cut=cut), start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,12 @@ def _untracked(network: SampleMap) -> Found:
     nothing = torch.full((network.samples,), -math.inf, dtype=torch.float64)
     why = "none at the samples: autograd does not follow the output (does the forward run under torch.no_grad?)"
     return Found(nothing, -math.inf, why, network.calls, 0)
+
+
+def _with_direction(found: Found, start: Stand) -> Found:
+    """What was found, with the direction at its most sensitive sample."""
+    worst = int(found.log_lower.argmax())
+    return replace(found, steepest=(worst, start.pair.right[worst]))
 
 
 def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:

@@ -120,11 +120,12 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool 
     quick, start = normal, seeded_start((math.prod(shape),), kernel)
     if len(start) > LONG and kernel.device.type == "cpu":
         quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
-    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / 6)
+    coarse = large and width >= COARSE
+    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (1 if coarse else 6))
     error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
-    if large and width >= COARSE:
+    if coarse:
         return lower, _single(kernel, around, goal) * around.factor, "twisted circulant"
     pixels = _pixels(kernel, around, right)
     upper, name, waves = _without_vectors(kernel, around, pixels, goal, width)

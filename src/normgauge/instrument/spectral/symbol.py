@@ -122,15 +122,13 @@ class GramPolynomial:
     keeps the differences that the stride divides. A few products of real matrices serve all frequencies.
 
     Attributes:
-        even: (δ, group·order·order), P₀ and P_δ + P_δᵀ.
-        odd: the same for P_δ − P_δᵀ; zero for δ = 0.
+        parts: (2δ, group·order·order, 2): P₀ and P_δ + P_δᵀ beside zeros, then zeros beside P_δ − P_δᵀ (0 for δ = 0).
         places: (δ, axis), what multiplies ω.
         order: rows of M.
         error: bound of ‖computed − true‖ for every M, its evaluation included.
     """
 
-    even: Tensor
-    odd: Tensor
+    parts: Tensor
     places: Tensor
     order: int
     error: float
@@ -138,8 +136,8 @@ class GramPolynomial:
     def at(self, waves: Tensor) -> Tensor:
         """M at each frequency, (frequency·group, order, order), complex."""
         angles = waves[:, 0] @ self.places.T
-        parts = [angles.cos() @ self.even, angles.sin() @ self.odd]
-        return torch.view_as_complex(torch.stack(parts, dim=-1)).reshape(-1, self.order, self.order)
+        mixed = torch.cat([angles.cos(), angles.sin()], 1) @ self.parts.flatten(1)  # real and imaginary side by side
+        return torch.view_as_complex(mixed.unflatten(1, (-1, 2))).reshape(-1, self.order, self.order)
 
 
 def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolynomial:
@@ -174,4 +172,8 @@ def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolyn
     largest = float(where.abs().sum(1).max()) * 2 * math.pi
     lost = dot_error(taps * kernel.shape[2]) + 2 * UNIT * (2 * len(places) + 32 * (1.0 + largest))
     total = float(torch.linalg.vector_norm(kernel.flatten(3), dim=(1, 2)).sum(1).max())
-    return GramPolynomial(torch.stack(even), torch.stack(odd), where, order, lost * house_up(total) ** 2)
+    parts = torch.zeros(2 * len(places), even[0].numel(), 2, dtype=weight.dtype, device=weight.device)
+    for index, (real, imaginary) in enumerate(zip(even, odd, strict=True)):
+        parts[index, :, 0] = real
+        parts[len(places) + index, :, 1] = imaginary
+    return GramPolynomial(parts, where, order, lost * house_up(total) ** 2)

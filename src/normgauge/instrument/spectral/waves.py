@@ -172,7 +172,8 @@ def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
     """A bound of the circulant's squared norm, not below ``least``: power iterations guess it, Cholesky proves it."""
     top = least
     for piece in pieces():
-        left, steps = torch.arange(len(piece.product), device=piece.product.device), FIRST_GUESS
+        steps = FIRST_GUESS
+        left = piece.above(top) if top else torch.arange(len(piece.product), device=piece.product.device)
         while len(left):
             top = max(top, _guess(piece.product, left, steps) * (1.0 + 1e-4 * steps / FIRST_GUESS))
             left, steps = piece.above(top), 2 * steps
