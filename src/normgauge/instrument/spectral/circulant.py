@@ -121,7 +121,7 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool 
     if len(start) > LONG and kernel.device.type == "cpu":
         quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
     coarse = large and width >= COARSE
-    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (1 if coarse else 6))
+    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (3 if coarse else 6))
     error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
