@@ -153,3 +153,21 @@ def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
     everywhere = ng.readings(Triple(), x, ("global", "point"), rules=rules)[0]
     assert everywhere.evidence is ng.Evidence.REFUTED and everywhere.log_upper == math.inf
     assert everywhere.log_refuted == pytest.approx(LOG2) and everywhere.log_lower == pytest.approx(LOG3)
+
+
+def test_a_program_that_writes_to_its_input_leaves_the_other_scopes_their_samples() -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x[:, 0] *= 3.0
+            return self.last(x)
+
+    torch.manual_seed(0)
+    model, x = InPlace(), torch.randn(1, 3)
+    together = readings(model, x, ["global", "ball:0.1", "point"], search=False)
+    alone = [readings(model, x, [str(r.scope)], search=False)[0] for r in together]
+    assert [r.evidence for r in together] == [ng.Evidence.PROVED] * 3
+    assert [r.log_upper for r in together] == [r.log_upper for r in alone]

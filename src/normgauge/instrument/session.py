@@ -229,6 +229,7 @@ class Session:
 
     def recorded(self, x: Tensor) -> Trace:
         """Trace the same call with another measured tensor, and leave the steps as the tape wrote them."""
+        x = x.detach().clone()  # a program may write to what it is given, and the caller's tensor is not its own
         args, kwargs = map_tensors(
             lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
         )
