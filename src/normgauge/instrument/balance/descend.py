@@ -14,6 +14,7 @@ from normgauge.instrument.balance.objective import Objective
 
 SMOOTH_STEPS = 100
 SHARP_STEPS = 40
+FEWEST_STEPS = 30  # with fewer the vectors lag behind the weights, and the descent ends above its start
 PATIENT_STEPS = 120  # for networks so small that it costs nothing
 SMALL, LARGE = 3e6, 5e8  # multiplications of one pass over the linear maps, one sample
 WORTH, SPAN = 0.01 * math.log(10), 10  # what so many steps must gain on a large network for more to be taken
@@ -38,10 +39,8 @@ def descend_weights(objective: Objective, start: Tensor) -> Tensor:
     small = objective.weighting.work() < SMALL
     worth = 0.0 if small else WORTH
     smooth = lbfgs(partial(objective, frobenius=True), start, SMOOTH_STEPS, worth)
-    steps, first = PATIENT_STEPS if small else SHARP_STEPS, FIRST_STEP
-    if objective.weighting.work() > LARGE:
-        steps, first = steps // 2, first / 2
-    return adam(partial(objective, frobenius=False), smooth, steps, worth, first)
+    steps = PATIENT_STEPS if small else SHARP_STEPS if objective.weighting.work() < LARGE else FEWEST_STEPS
+    return adam(partial(objective, frobenius=False), smooth, steps, worth)
 
 
 def is_worth_proving(objective: Objective, theta: Tensor, known: Tensor) -> bool:
@@ -100,7 +99,7 @@ def _two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     return rest
 
 
-def adam(function: Gradient, start: Tensor, steps: int, worth: float = 0.0, first: float = FIRST_STEP) -> Tensor:
+def adam(function: Gradient, start: Tensor, steps: int, worth: float = 0.0) -> Tensor:
     """Adam (Kingma & Ba 2015) with a shrinking step; the best point of the second half is kept.
 
     The usual tiny ε is replaced by the mean gradient size: weights that carry little of any singular vector should
@@ -118,7 +117,7 @@ def adam(function: Gradient, start: Tensor, steps: int, worth: float = 0.0, firs
             return start  # half of the way brought nothing; a descent that brings something settles at its end only
         mean = 0.7 * mean + 0.3 * gradient
         square = 0.95 * square + 0.05 * gradient.square()
-        rate = first * (LAST_STEP / first) ** (step / steps)
+        rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
         size = (square / (1 - 0.95 ** (step + 1))).sqrt()
         point = point - rate * mean / (1 - 0.7 ** (step + 1)) / (size + size.mean() + TINY)
     return best
