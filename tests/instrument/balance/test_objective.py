@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normgauge.core.rounding import HOUSE
-from normgauge.instrument.balance.objective import Objective
+from normgauge.instrument.balance.objective import Objective, _leading
+from normgauge.instrument.measure import gauge
 from normgauge.instrument.rules.flow import Matrix
 from tests.instrument.balance.graphs import GRAPHS, composed, weighting_of
 
@@ -71,3 +73,23 @@ def test_where_the_vectors_have_settled_the_gradient_is_that_of_the_spectral_nor
         _, gradient = settled(theta)
         ahead, behind = (settled(theta + h * along)[0] for h in (1e-2, -1e-2))
     assert float(gradient @ along) == pytest.approx((ahead - behind) / 2e-2, rel=0.05, abs=2e-3)
+
+
+def test_channels_that_are_equally_large_share_the_gradient() -> None:
+    shares = _leading(np.array([[1.0, 3.0, 3.0, 2.0], [0.0, -1.0, -2.0, -1.0]]))
+    assert shares.tolist() == [[0.0, 0.5, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0]]
+
+
+def test_where_the_descent_ends_does_not_depend_on_the_gauge_it_began_in() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    plain = gauge(model, x, search=False)
+    factors = torch.logspace(-2, 2, 8, dtype=torch.float64)
+    with torch.no_grad():  # across the ReLU: nothing the network computes changes
+        model[2].weight.mul_(factors[:, None])
+        model[2].bias.mul_(factors)
+        model[4].weight.div_(factors)
+    turned = gauge(model, x, search=False)
+    assert turned.log_folded > plain.log_folded + 1.0
+    assert turned.log_upper == pytest.approx(plain.log_upper, abs=0.01)

@@ -185,10 +185,11 @@ def _joined(arms: Sequence[Array], disjoint: bool) -> Array:
     return total / power
 
 
-def _spike(size: int, place: int, height: float) -> Array:
-    made = np.zeros(size)
-    made[place] = height
-    return made
+def _leading(terms: Array) -> Array:
+    """Along the last axis, equal shares for all the largest entries: folded weights leave many of them equal."""
+    top = terms == terms.max(-1, keepdims=True)
+    shares: Array = top / top.sum(-1, keepdims=True)
+    return shares
 
 
 def _normalizer(
@@ -196,17 +197,13 @@ def _normalizer(
 ) -> tuple[Array, Pull]:
     """log max_c d_out γ_c/σ_c, and the smallest weight before it."""
     terms = logs + weights[after]
-    top = terms.argmax(1)
-    low = None if before is None else int(weights[before].argmin())
-    gain = np.take_along_axis(terms, top[:, None], 1)[:, 0]
+    least = np.zeros(1) if before is None else -weights[before]
 
     def pull(share: Array) -> list[tuple[int, Array]]:
-        found = [(after, np.bincount(top, share, len(weights[after])).astype(np.float64))]
-        if before is not None and low is not None:
-            found.append((before, _spike(len(weights[before]), low, -share.sum())))
-        return found
+        found = [(after, share @ _leading(terms))]
+        return found if before is None else [*found, (before, -share.sum() * _leading(least))]
 
-    return (gain if before is None else gain - weights[before][low]), pull
+    return terms.max(1) + least.max(), pull
 
 
 def _ratio(
@@ -214,13 +211,12 @@ def _ratio(
 ) -> tuple[Array, Pull]:
     """log max_c scale_c d_out/d_in of a step that goes channel by channel."""
     terms = scale + weights[after] - weights[before]
-    top = int(terms.argmax())
 
     def pull(share: Array) -> list[tuple[int, Array]]:
-        spike = _spike(len(terms), top, share.sum())
-        return [(after, spike), (before, -spike)]
+        mass = share.sum() * _leading(terms)
+        return [(after, mass), (before, -mass)]
 
-    return log + terms[top], pull
+    return log + terms.max(), pull
 
 
 def _apart(
@@ -228,11 +224,10 @@ def _apart(
 ) -> tuple[Array, Pull]:
     """log of the gain, the largest weight behind it and the smallest before it."""
     sides = [(index, sign) for index, sign in ((after, 1), (before, -1)) if index is not None]
-    places = [(index, int((sign * weights[index]).argmax()), sign) for index, sign in sides]
-    for index, place, sign in places:
-        log = log + sign * weights[index][place]
+    for index, sign in sides:
+        log = log + (sign * weights[index]).max()
 
     def pull(share: Array) -> list[tuple[int, Array]]:
-        return [(index, _spike(len(weights[index]), place, sign * share.sum())) for index, place, sign in places]
+        return [(index, sign * share.sum() * _leading(sign * weights[index])) for index, sign in sides]
 
     return log, pull
