@@ -117,7 +117,7 @@ class Objective:
                 if a.index is b.index:
                     return np.zeros_like(log) + (scale + (b.offset - a.offset).numpy()).max()
                 return partial(_ratio, np.zeros_like(log), scale, value.index, out.index)
-        elif isinstance(form, Diagonal) and (a is b or (a is not None and b is not None and self._alike(value, out))):
+        elif isinstance(form, Diagonal) and a is b:
             return log
         elif isinstance(form, Diagonal | Commute) and a is not None and b is not None:
             if a.index.numel() == b.index.numel() and weighting.carries(value, out, form):
@@ -125,9 +125,6 @@ class Objective:
         elif isinstance(form, Move) and before is not None and after is not None:
             return log
         return log if before is after is None else partial(_apart, log, before, after)
-
-    def _alike(self, value: Value, out: Value) -> bool:
-        return all(np.array_equal(x, y) for x, y in zip(self.slots[value.index], self.slots[out.index], strict=True))
 
     def _linear(
         self, key: Key, form: Matrix | Kernel, before: int | None, after: int | None, still: Array,

@@ -198,7 +198,7 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
     sigma = torch.minimum(sigma, shown.slope)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
-    return Found(sigma.log().cpu(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
+    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
 
 
 def _visit_landmarks(
@@ -262,7 +262,7 @@ def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) 
         witness = f"jacobian found by ascent from sample {best}"
     else:
         witness = f"jacobian at sample {best}"
-    return Found(lower.log().cpu(), float(lower[best].log()), witness, calls, steps, _lengths(met))
+    return Found(lower.log(), float(lower[best].log()), witness, calls, steps, _lengths(met))
 
 
 def _lengths(met: list[SecantSlopes]) -> tuple[float, float] | None:

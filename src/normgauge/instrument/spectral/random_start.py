@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_up
-from normgauge.instrument.spectral.power import EXHAUSTED, Linear
+from normgauge.instrument.spectral.power import EXHAUSTED, Linear, seeded_start
 
 STARTS = 4
 """Independent starts: with one, c is so small that rounding would drown the proof; with more, each goes less deep."""
@@ -117,7 +117,8 @@ def batched_lanczos(normal: Linear, start: Tensor, steps: int) -> tuple[Tensor, 
         ended = beta <= EXHAUSTED * 2 * UNIT * torch.linalg.vector_norm(images[k], dim=-1, keepdim=True)
         if bool(ended.any()):  # the space is invariant, and any direction outside it may go on
             beta = beta.masked_fill(ended, 0.0)
-            rest = torch.where(ended, _split(start.roll(k + 1, -1), known)[1], rest)
+            fresh = seeded_start(start.shape[-1:], start, seed=k + 1).to(start.dtype).expand(start.shape)
+            rest = torch.where(ended, _split(fresh, known)[1], rest)
         vector = rest / torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
         left = images[k] - torch.einsum("iab,iabn->abn", along, known) - beta * vector
         size = torch.linalg.vector_norm(images[k], dim=-1)

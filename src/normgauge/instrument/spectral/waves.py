@@ -175,7 +175,8 @@ def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
         steps = FIRST_GUESS
         left = piece.above(top) if top else torch.arange(len(piece.product), device=piece.product.device)
         while len(left):
-            top = max(top, _guess(piece.product, left, steps) * (1.0 + 1e-4 * steps / FIRST_GUESS))
+            guess = _guess(piece.product, left, steps) + 2 * float(piece.error[left].max())
+            top = max(top, guess * (1.0 + 1e-4 * steps / FIRST_GUESS))
             left, steps = piece.above(top), 2 * steps
     return top
 
@@ -192,7 +193,7 @@ def _guess(product: Tensor, index: Tensor, steps: int) -> float:
     for _ in range(SCREENING):
         vector = product @ vector
         size = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
-        vector = vector / size.clamp_min(TINY)
+        vector = torch.where(size > 0, vector / size.clamp_min(TINY), start)  # a matrix of zeros keeps its start
     largest = size.flatten().topk(min(PROMISING, len(size))).indices
     product, vector = product[largest], vector[largest]
     steps = min(steps, product.shape[-1])
