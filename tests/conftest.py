@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: small
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from normgauge.core import consistency
 from normgauge.core.reading import Reading
 from normgauge.instrument import measure
+from normgauge.instrument.local.headline import Headline
 
 
 def verified(reading: Reading) -> Reading:
@@ -22,6 +24,14 @@ def verified(reading: Reading) -> Reading:
     if findings:
         pytest.fail(f"a reading of {reading.model}, scope {reading.scope}, is not verified: {'; '.join(findings)}")
     return reading
+
+
+@contextmanager
+def balanced_alone() -> Iterator[None]:
+    """Inside, a reading's upper bound is the balanced one, which its proof adds up to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "headline", lambda session, parts, best: Headline(best.log_upper))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ import torch
 from normgauge.core.checker import digest
 from normgauge.instrument.measure import readings
 from normgauge.loading import load_model
+from tests.conftest import balanced_alone
 
 ROOT = Path(__file__).parents[2]
 Data = dict[str, Any]
@@ -25,7 +26,8 @@ def net() -> list[Data]:
     """The network of the documentation at four samples, in three scopes."""
     path = ROOT / "examples" / "net.py"
     batch = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    return [stored(r) for r in readings(load_model(f"{path}:build"), batch, SCOPES, search=False)]
+    with balanced_alone():
+        return [stored(r) for r in readings(load_model(f"{path}:build"), batch, SCOPES, search=False)]
 
 
 def stored(reading: Any) -> Data:

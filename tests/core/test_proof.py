@@ -12,6 +12,7 @@ import normgauge as ng
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.spelled import LN10
 from tests.made import reading
+from tests.conftest import balanced_alone
 
 
 class Forked(nn.Module):
@@ -29,7 +30,8 @@ class Forked(nn.Module):
 @pytest.fixture(scope="module")
 def forked() -> ng.Reading:
     torch.manual_seed(0)
-    return ng.gauge(Forked(), torch.randn(4, 6), scope="point")
+    with balanced_alone():
+        return ng.gauge(Forked(), torch.randn(4, 6), scope="point")
 
 
 def composed(proof: Proof, which: str) -> list[float]:

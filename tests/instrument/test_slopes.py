@@ -58,7 +58,7 @@ def test_digits_lost_inside_a_step_are_no_slope():
     assert 0 < noise < 1e-8
     for slope, is_excused in ((noise, True), (1e4 * noise, False)):
         logs = torch.full((3,), math.log(slope / 1e-3), dtype=torch.float64)
-        found = excused_slopes(session, Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best)
+        found = excused_slopes(session, Found(logs, float(logs[0]), "here", 1, 0, (1e-3, slope)), parts, best.log_upper)
         assert (found.log_best == float(best.log_upper.max())) == is_excused
 
 

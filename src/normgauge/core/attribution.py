@@ -12,7 +12,7 @@ Arms = list[tuple[float, ...]]
 
 
 def attribute(a: Reading, b: Reading) -> dict[str, float] | None:
-    """By layer name, its part in log_upper(b) − log_upper(a); steps without a layer stand under "".
+    """By layer name, its part in the change of the balanced bound from a to b; steps without a layer stand under "".
 
     The bound of the worst sample is log U(g) for the log gains g of all steps. On the straight way from A's gains to
     B's, d log U = Σ w_k dg_k, and w_k is the part of U that flows through gain k: 1 everywhere in a chain, where the

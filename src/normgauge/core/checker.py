@@ -148,18 +148,24 @@ def graph(reading: Row) -> Iterator[str]:
 
 
 def sample_totals(reading: Row) -> Iterator[str]:
-    """A sample's bound is the smaller of its two totals, the reading's that of the worst sample."""
+    """A sample's balanced bound is the smaller of its two totals, the reading's that of the worst sample.
+
+    The upper bound is that, or a smaller one by another method, which needs the weights to be checked.
+    """
     folded, balanced = compose_proof(reading["proof"], "folded"), compose_proof(reading["proof"], "balanced")
     least, rows, void = (
         [min(pair) for pair in zip(folded, balanced, strict=True)],
         reading["samples"],
         reading["evidence"] in VOID,
     )
-    upper = [INF] * len(least) if void else least
+    upper, other = [INF] * len(least) if void else least, reading.get("method", "balanced") != "balanced" and not void
     yield from difference_sentence("log10_folded", stored_number(reading, "log10_folded"), INF if void else max(folded))
-    yield from difference_sentence("log10_upper", stored_number(reading, "log10_upper"), max(upper))
+    if reading.get("log10_balanced") is not None:
+        yield from difference_sentence("log10_balanced", stored_number(reading, "log10_balanced"), max(upper))
+    yield from difference_sentence("log10_upper", stored_number(reading, "log10_upper"), max(upper), above=other)
     if reading["log10_refuted"] is not None:
-        yield from difference_sentence("log10_refuted", stored_number(reading, "log10_refuted"), max(least))
+        told = stored_number(reading, "log10_refuted")
+        yield from difference_sentence("log10_refuted", told, max(least), above=reading.get("method") != "balanced")
     if len(rows) != len(upper) and 1 not in (len(rows), len(upper)):
         yield f"samples: {len(rows)} are listed, the proof has {len(upper)}"
     each = reading["scope"] != "global" and len(rows) == len(upper)
@@ -167,13 +173,14 @@ def sample_totals(reading: Row) -> Iterator[str]:
         if row["index"] != place or (row["log10_upper"] is not None) != each:
             yield f"sample {place}: index {row['index']!r}, log10_upper {row['log10_upper']!r} cannot stand here"
         elif each:
-            yield from difference_sentence(
-                f"sample {place}: log10_upper", stored_number(row, "log10_upper"), upper[place]
-            )
+            told = stored_number(row, "log10_upper")
+            yield from difference_sentence(f"sample {place}: log10_upper", told, upper[place], above=other)
         if each and row.get("log10_refuted") is not None:
-            yield from difference_sentence(
-                f"sample {place}: log10_refuted", stored_number(row, "log10_refuted"), least[place]
-            )
+            told = stored_number(row, "log10_refuted")
+            yield from difference_sentence(f"sample {place}: log10_refuted", told, least[place], above=True)
+    if each and other:
+        most = max(stored_number(row, "log10_upper") for row in rows)
+        yield from difference_sentence("log10_upper against the samples", stored_number(reading, "log10_upper"), most)
 
 
 def scope_reach(scope: str) -> float:

@@ -137,7 +137,8 @@ def compare_readings(a: Reading, b: Reading) -> Difference:
     """What changed from ``a`` to ``b``; both in the same scope."""
     upper = Change(a.log_upper, b.log_upper)
     shares = attribute(a, b)
-    rest = None if shares is None else (upper.by or 0.0) - math.fsum(shares.values())
+    capacity = Change(a.log_capacity, b.log_capacity)
+    rest = None if shares is None else (capacity.by or 0.0) - math.fsum(shares.values())
     first, second = ({name: decades * LN10 for name, decades in side.products.items()} for side in (a, b))
     return Difference(
         a=a,

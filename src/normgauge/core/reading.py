@@ -232,12 +232,29 @@ class Reading(Stored):
     log_upper: Annotated[
         Log,
         Told(
-            'the balanced bound, the number to quote. `"inf"`: no bound, see `evidence`, `unknown`, `unbounded` and '
-            '`no_bound`. `"-inf"`: the output does not move',
+            'the smallest bound found, the number to quote; `method` says how. `"inf"`: no bound, see `evidence`, '
+            '`unknown`, `unbounded` and `no_bound`. `"-inf"`: the output does not move',
             minimised=True,
         ),
     ]
-    log_folded: Annotated[Log, Told("the bound before balancing; never below `log10_upper`")]
+    log_balanced: Annotated[
+        Log | None,
+        Told(
+            "the bound from the layers' gains, minimised over rescalings that change nothing: the capacity that does "
+            "not depend on the gauge, and what `proof` adds up to; never below `log10_upper`",
+            absent=None,
+            minimised=True,
+        ),
+    ] = None
+    method: Annotated[
+        str,
+        Told(
+            "what gave `log10_upper`: `balanced`, `jacobian` (its norm at the samples) or `open units` (the slopes "
+            "that the scope leaves open, with multipliers)",
+            absent="balanced",
+        ),
+    ] = "balanced"
+    log_folded: Annotated[Log, Told("the bound before balancing; never below `log10_balanced`")]
     log_lower: Annotated[Log, Told('the largest slope found in the scope; `"-inf"` where none was', varies=True)]
     log_refuted: Annotated[
         Log | None,
@@ -394,6 +411,11 @@ class Reading(Stored):
             ),
         ]
     ] = ""  # made when the reading is written
+
+    @property
+    def log_capacity(self) -> float:
+        """The balanced bound, which layers' gains add up to; readings of older versions have no other."""
+        return self.log_upper if self.log_balanced is None else self.log_balanced
 
     @property
     def log10_upper(self) -> float:

@@ -83,6 +83,7 @@ def without_bound(reading: Reading) -> Reading:
     return dataclasses.replace(
         reading,
         log_upper=INF,
+        log_balanced=None if reading.log_balanced is None else INF,
         log_folded=INF,
         samples=rows,
         loss=dict.fromkeys(reading.loss, INF),

@@ -13,6 +13,7 @@ from normgauge.core.refute import judged_reading, without_bound
 from normgauge.core.spelled import LN10
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
+from normgauge.instrument.local.headline import Headline
 from normgauge.instrument.pictures import sample_picture
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.records import (
@@ -56,6 +57,7 @@ def make_reading(
     parts: Composition,
     folded: Balanced,
     best: Balanced,
+    top: Headline,
     found: Found,
     walk: SteepestWalk,
     missing: Findings,
@@ -66,15 +68,17 @@ def make_reading(
     displacement = None
     if scope.kind == "ball":
         reached = float(parts.flows[trace.end.index].radius.max().log())
-        displacement = min(reached, best.total + math.log(scope.radius))
+        displacement = min(reached, top.total + math.log(scope.radius))
     made = Reading(
         model=type(session.model).__name__,
         mode=options.mode,
         scope=scope,
-        evidence=weakest_evidence(session, parts, missing),
-        failure_probability=session.failure_probability,
+        evidence=top.evidence or weakest_evidence(session, parts, missing),
+        failure_probability=min(1.0, session.failure_probability + top.chance),
         path_dependent=trace.path_dependent,
-        log_upper=best.total,
+        log_upper=top.total,
+        log_balanced=best.total,
+        method=top.method,
         log_folded=folded.total,
         log_lower=found.log_best,
         unknown=missing.unknown,
@@ -82,14 +86,14 @@ def make_reading(
         no_bound=missing.no_bound,
         published=published_table(parts),
         layers=layer_records(parts, folded, best, walk),
-        samples=with_pictures(session, sample_table(best, found, scope)),
+        samples=with_pictures(session, sample_table(top.log_upper, found, scope)),
         together=session.together,
         precision=str(trace.sources[0].tensor.dtype).removeprefix("torch."),
         options=options.stored(),
-        loss=loss_constants(best.total, trace),
+        loss=loss_constants(top.total, trace),
         displacement=displacement,
         gauges=best.gauges,
-        notes=tuple(notes(session, parts, best, found)),
+        notes=(*notes(session, parts, best, found), *top.notes),
         input_name=argument_name(session.call.name),
         seconds={k: round(v, 3) for k, v in session.clock.seconds.items()},
         witness=None if found.lengths is None else Witness(found.witness, *found.lengths),

@@ -14,6 +14,7 @@ from normgauge.core.reading import Reading
 from normgauge.core.refute import judged_reading
 from normgauge.instrument.assembly import find_missing, make_reading
 from normgauge.instrument.fingerprint import digest_beside
+from normgauge.instrument.local.headline import headline
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, Progress, Session, opened
 from normgauge.instrument.slopes import excused_slopes, largest_slope
@@ -36,6 +37,7 @@ def gauge(
     rules: Registry | None = None,
     progress: Progress | None = None,
     pictures: bool = True,
+    effort: str = "default",
 ) -> Reading:
     """Measure the Lipschitz capacity of ``model`` around ``batch``.
 
@@ -55,11 +57,12 @@ def gauge(
         rules: a registry, such as ``REGISTRY.extended({MyLayer: my_rule})``.
         progress: called with a stage and the fraction of it done.
         pictures: keep small pictures of the most sensitive samples where the input is images.
+        effort: ``quick``, ``default`` or ``long``: how much work goes into a bound below the balanced one.
 
     Returns:
         One reading in the scope asked for.
     """
-    options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures)
+    options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures, effort)
     return measured(model, batch, (scope,), options)[0]
 
 
@@ -78,6 +81,7 @@ def readings(
     rules: Registry | None = None,
     progress: Progress | None = None,
     pictures: bool = True,
+    effort: str = "default",
 ) -> list[Reading]:
     """Measure in several scopes with one trace; everything else is as for `gauge`.
 
@@ -85,7 +89,7 @@ def readings(
         InputError: for a model, batch or option that cannot be measured.
         UnknownOpError: with ``strict=True``, when operations have no rule.
     """
-    options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures)
+    options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures, effort)
     return measured(model, batch, scopes, options)
 
 
@@ -114,10 +118,12 @@ def read_scope(session: Session, scope: Scope) -> Reading:
         raise UnknownOpError([(finding.name, finding.why) for finding in missing.unknown])
     with session.clock.timed("balance"):
         folded, best = session.bounds(parts)
+    with session.clock.timed("local"):
+        top = headline(session, parts, best)
     with session.clock.timed("lower"):
-        found = excused_slopes(session, largest_slope(session, parts), parts, best)
+        found = excused_slopes(session, largest_slope(session, parts), parts, top.log_upper)
     walk = follow_steepest(session, best, found)
-    return make_reading(session, parts, folded, best, found, walk, missing, everywhere)
+    return make_reading(session, parts, folded, best, top, found, walk, missing, everywhere)
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:

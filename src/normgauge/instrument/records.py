@@ -42,9 +42,9 @@ def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
     return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
 
 
-def sample_table(best: Balanced, found: Found, scope: Scope) -> tuple[Mapping[str, Any], ...]:
+def sample_table(bounds: Tensor, found: Found, scope: Scope) -> tuple[Mapping[str, Any], ...]:
     """Return one row for each sample, with its lower bound and, where there is one, its own upper bound."""
-    uppers = best.log_upper.tolist() if len(best.log_upper) == len(found.log_lower) and scope.kind != "global" else None
+    uppers = bounds.tolist() if len(bounds) == len(found.log_lower) and scope.kind != "global" else None
     return tuple(
         {"index": i, "log10_lower": low / LN10, "log10_upper": None if uppers is None else uppers[i] / LN10}
         for i, low in enumerate(found.log_lower.tolist())

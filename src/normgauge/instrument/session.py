@@ -45,6 +45,7 @@ from normgauge.instrument.trace.untouched import cast_tree
 Progress = Callable[[str, float], None]
 CPU = torch.device("cpu")
 T = TypeVar("T")
+EFFORTS = ("quick", "default", "long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,13 @@ class Options:
     rules: Registry | None = None
     progress: Progress | None = None
     pictures: bool = True
+    effort: str = "default"
 
     def __post_init__(self) -> None:
         if self.mode not in ("eval", "train"):
             raise InputError(f"mode: expected eval or train, got {self.mode!r}")
+        if self.effort not in EFFORTS:
+            raise InputError(f"effort: expected {', '.join(EFFORTS)}, got {self.effort!r}")
 
     @property
     def registry(self) -> Registry:
@@ -77,7 +81,7 @@ class Options:
 
     def stored(self) -> dict[str, Any]:
         """Return the options that a stored reading keeps, so that it can be measured again."""
-        return {name: getattr(self, name) for name in ("input", "output", "balance", "search", "width")}
+        return {name: getattr(self, name) for name in ("input", "output", "balance", "search", "width", "effort")}
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError
 from normgauge.core.refute import ROUNDING
-from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.probe.screen import focused_search
 from normgauge.instrument.probe.search import Found, search
@@ -78,13 +78,13 @@ def sample_alone(session: Session) -> bool:
     return session.once("alone", asked)
 
 
-def excused_slopes(session: Session, found: Found, parts: Composition, best: Balanced) -> Found:
+def excused_slopes(session: Session, found: Found, parts: Composition, bounds: Tensor) -> Found:
     """Cut slopes above their bound down to it where rounding alone can explain the excess.
 
     The output may be off by η = Σ ε‖h‖·(bound from h to the output), or by what moves of a few ε show where a step
     loses its digits inside; two outputs, a way ``run`` apart, by 2η.
     """
-    upper = best.log_upper if len(best.log_upper) == len(found.log_lower) else best.log_upper.max().reshape(1)
+    upper = bounds if len(bounds) == len(found.log_lower) else bounds.max().reshape(1)
     above = found.log_lower > upper + ROUNDING
     if found.lengths is None or not bool(above.any()):
         return found

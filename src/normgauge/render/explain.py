@@ -88,7 +88,10 @@ def _rule_items(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
 
 def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     """The layer alone, its shares of the totals, its place and what was seen to happen in it."""
-    shares = [("folded", record.log_folded, reading.log_folded), ("balanced", record.log_balanced, reading.log_upper)]
+    shares = [
+        ("folded", record.log_folded, reading.log_folded),
+        ("balanced", record.log_balanced, reading.log_capacity),
+    ]
     reach = [("from the input to its output", record.log_cumulative), ("from there to the end", record.log_to_output)]
     place = ", ".join(f"{words} {_most(log)}" for words, log in reach if log is not None)
     moves = record.log_weight_lipschitz

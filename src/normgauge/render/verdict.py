@@ -72,7 +72,7 @@ def upper_sentence(reading: Reading) -> str:
         return f"No upper bound holds {place} any more."
     if reading.unknown:
         return f"No upper bound is known {place}: nothing is known of {plural(len(reading.unknown), 'part')}."
-    if reading.no_bound:
+    if reading.no_bound and math.isinf(reading.log_upper):
         return f"No finite bound was found {place}; there may be one."
     if math.isinf(reading.log_upper) and reading.log_upper > 0:
         return f"No finite bound holds {place}."
@@ -128,14 +128,16 @@ def balance_sentence(reading: Reading) -> str | None:
     return (
         f"Multiplied one by one, branches or not, the other layers' gains give {format_power(sum(rest))} and those of "
         f"{plural(len(norms), 'normalizer')} {format_power(sum(norms))}; folded, balanced and with branches added, the "
-        f"bound is {format_power(reading.log_upper)}."
+        f"bound is {format_power(reading.log_capacity)}."
     )
 
 
 def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
     gap = "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}"
+    other = reading.log_upper < reading.log_capacity
+    method = f"{reading.method}; balanced {format_decades(reading.log_capacity)}, " if other else ""
     return (
-        f"log10 upper {format_decades(reading.log_upper)} (folded {format_decades(reading.log_folded)}), "
+        f"log10 upper {format_decades(reading.log_upper)} ({method}folded {format_decades(reading.log_folded)}), "
         f"lower {format_decades(reading.log_lower)}, gap {gap} decades"
     )

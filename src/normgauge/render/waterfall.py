@@ -94,8 +94,11 @@ def describe_waterfall(reading: Reading, marks: Sequence[Mark]) -> str:
 def _marks(reading: Reading) -> list[Mark]:
     """The levels named at the right. An infinite product is left out: the balanced bound says as much."""
     one_by_one = layer_product(reading)
-    upper = "bound" if reading.log_upper == math.inf else "balanced"
-    known = [(upper, reading.log_upper, "balanced"), ("found", reading.log_lower, "found")]
+    capacity = reading.log_capacity
+    known = [("bound" if capacity == math.inf else "balanced", capacity, "balanced")]
+    if reading.log_upper < capacity:
+        known.append(("at most", reading.log_upper, "balanced"))
+    known.append(("found", reading.log_lower, "found"))
     if one_by_one is not None and one_by_one < math.inf:
         known.insert(0, ("layer by layer", one_by_one, "product"))
     return [

@@ -1,0 +1,209 @@
+"""What a nonlinear step does in a ball: the linear map in the middle, and the units whose slopes it leaves open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
+from normgauge.instrument.local.curves import curve_of, slopes_around
+from normgauge.instrument.local.pieces import NotCarried, Piece, Push
+from normgauge.instrument.rules.normalizer import Normalizer, of_step
+from normgauge.instrument.trace.again import run_step
+from normgauge.instrument.trace.step import Step
+
+SETTLED = 1e-7  # a slope known to this counts as rounding
+ULPS = 16  # of an activation's value and slope, as torch computes them in float64
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Units of a step whose slope is not settled.
+
+    Attributes:
+        select: tangents (count, *input) to rows (units, count).
+        columns: (units, *output): where what a unit adds enters the output.
+        half: h of each unit.
+        group: which of them share a multiplier, counted from 0.
+    """
+
+    select: Callable[[Tensor], Tensor]
+    columns: Tensor
+    half: Tensor
+    group: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Bent:
+    """A nonlinear step in the middle, and what is open of it."""
+
+    piece: Piece
+    open: Open | None
+
+
+Reach = Callable[[Tensor], Tensor]
+"""From an elementwise step's centre to how far each entry moves in the ball, errors included."""
+
+Moves = Callable[[Push], float]
+"""From a linear map of the tangents of a step's input to how far its result moves in the ball, as a length."""
+
+
+def activated(step: Step, rule: str, reach: Reach, error: float) -> Bent:
+    """An elementwise step; ``error`` is that of its input, as a length."""
+    curve, here = curve_of(step, rule), step.inputs[0].tensor.detach()
+    slope = _slope(step, here) if curve.bend or curve.kinks else torch.full_like(here, curve.low)
+    middle, half = slopes_around(curve, here, slope, reach(here))
+    loose = half > SETTLED
+    rest = float(torch.where(loose, 0.0, half).max()) if half.numel() else 0.0
+    push: Push = lambda v: v[0] * middle  # noqa: E731
+    gain = float((middle.abs() + half).max())
+    value = step.outputs[0].tensor
+    blur = ULPS * UNIT * (float(here.norm()) + float(value.norm())) + float(half.max()) * error
+    piece = Piece(step, (step.inputs[0].index,), push, (size_up(gain),), rest + 4 * UNIT * gain, blur)
+    if not bool(loose.any()):
+        return Bent(piece, None)
+    places = loose.reshape(-1).nonzero()[:, 0]
+    columns = torch.zeros(len(places), here.numel(), dtype=torch.float64)
+    columns[torch.arange(len(places)), places] = 1.0
+    half = half.reshape(-1)[places]
+    select = lambda v: v.reshape(len(v), -1)[:, places].T  # noqa: E731
+    return Bent(piece, Open(select, columns.reshape(-1, *value.shape), half, torch.arange(len(places))))
+
+
+def _slope(step: Step, here: Tensor) -> Tensor:
+    """φ' at the centre, by autograd on the step itself."""
+    with torch.enable_grad():
+        leaf = here.clone().requires_grad_(True)
+        out = run_step(step, lambda value: leaf * 1.0)[0]
+        return torch.autograd.grad(out.sum(), leaf)[0].detach()
+
+
+def normalized(step: Step, native: torch.dtype, moved: Moves, error: float) -> Bent:
+    """A normalizer over groups, ε inside the root: Layer-, RMS-, Group- and InstanceNorm, however they are written.
+
+    In the middle J(c) = diag(γ)(P − zzᵀ/n)/s, z the normalized centre and s = √(σ² + ε). While the group moves by ρ
+    ‖J(u) − J(c)‖ ≤ h = min{(2/√3) ρ/(√n s(s − ρ/√n)), 1/s_min} without γ, which enters the columns as it is.
+
+    Args:
+        step: the step.
+        native: the model's precision.
+        moved: how far a linear map of its input moves in the ball.
+        error: of its input, as a length.
+
+    Raises:
+        NotCarried: for another normalizer.
+    """
+    norm, data = of_step(step, native), step.inputs[0].tensor.detach()
+    if (
+        norm is None
+        or norm.stored is not None
+        or norm.where != "inside"
+        or norm.kind in ("batch", "length", "response")
+    ):
+        raise NotCarried(f"{step.kind} is not a normalizer that is followed here")
+    layout = Layout(norm, data.shape)
+    groups = layout.split(data)  # (groups, entries)
+    count, n = groups.shape
+    centred = groups - groups.mean(1, keepdim=True) if norm.centred else groups
+    spread = (centred.square().mean(1) + norm.eps).sqrt()
+    unit = centred / spread[:, None]
+    gamma = layout.gains(norm)
+    half = torch.tensor([_change(moved, layout, g, norm, float(spread[g]), error) for g in range(count)]).double()
+    push = lambda v: layout.join(gamma * _jacobian(layout.split_all(v[0]), unit, spread, norm.centred))  # noqa: E731
+    loose = half > SETTLED
+    steep = float(gamma.abs().max())
+    rest = float(torch.where(loose, 0.0, half).max()) * steep
+    gain = size_up(float((gamma.abs().amax(1) * (1 / spread + half)).max()))
+    slip = rest + 4 * dot_error(n) * gain * 3
+    blur = 4 * dot_error(n) * (gain * float(data.norm()) + float(step.outputs[0].tensor.norm()))
+    blur += float(half.max()) * steep * error
+    piece = Piece(step, (step.inputs[0].index,), push, (gain,), slip, blur)
+    if not bool(loose.any()):
+        return Bent(piece, None)
+    return Bent(piece, _open_groups(layout, loose.nonzero()[:, 0], half, gamma, norm.centred, data))
+
+
+def _open_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, centred: bool, data: Tensor) -> Open:
+    n = gamma.shape[1]
+
+    def select(tangents: Tensor) -> Tensor:
+        part = layout.split_all(tangents)[:, which]
+        part = part - part.mean(2, keepdim=True) if centred else part
+        return part.flatten(1).T
+
+    eye = torch.eye(n, dtype=torch.float64)
+    eye = eye - 1 / n if centred else eye
+    columns = torch.zeros(len(which), n, layout.count, n, dtype=torch.float64)
+    columns[torch.arange(len(which)), :, which] = gamma[which][:, None, :] * eye
+    return Open(
+        select,
+        layout.join(columns.flatten(0, 1)),
+        half[which].repeat_interleave(n),
+        torch.arange(len(which)).repeat_interleave(n),
+    )
+
+
+def _change(moved: Moves, layout: Layout, g: int, norm: Normalizer, s: float, error: float) -> float:
+    """h of one group."""
+
+    def part(v: Sequence[Tensor]) -> Tensor:
+        rows = layout.split_all(v[0])[:, g]
+        return rows - rows.mean(1, keepdim=True) if norm.centred else rows
+
+    n = layout.entries
+    reach = house_up(moved(part) + error)
+    far = reach / math.sqrt(n)
+    sigma = math.sqrt(max(s * s - norm.eps, 0.0))
+    least = math.sqrt(max(sigma - far, 0.0) ** 2 + norm.eps)
+    found = 1 / least
+    if far < s:
+        found = min(found, 2 / math.sqrt(3) * far / (s * (s - far)))
+    return house_up(found + dot_error(n) * 8 / s)
+
+
+def _jacobian(tangents: Tensor, unit: Tensor, spread: Tensor, centred: bool) -> Tensor:
+    """(P − zzᵀ/n)/s for tangents (count, groups, entries)."""
+    tangents = tangents - tangents.mean(2, keepdim=True) if centred else tangents
+    along = (tangents * unit).mean(2, keepdim=True)
+    return (tangents - along * unit) / spread[:, None]
+
+
+class Layout:
+    """How the entries of a value lie in the groups of a normalizer."""
+
+    def __init__(self, norm: Normalizer, shape: torch.Size) -> None:
+        index = torch.arange(math.prod(shape)).reshape(shape)
+        if norm.kind == "group":
+            order = index.reshape(shape[0] * norm.count, -1)
+        elif norm.kind == "instance":
+            order = index.reshape(shape[0] * shape[1], -1)
+        else:
+            size = math.prod(shape[d] for d in norm.dims)
+            order = index.movedim(norm.dims, tuple(range(-len(norm.dims), 0))).reshape(-1, size)
+        self.shape, self.order = shape, order
+        self.count, self.entries = order.shape
+        self.back = torch.empty(order.numel(), dtype=torch.long)
+        self.back[order.reshape(-1)] = torch.arange(order.numel())
+
+    def split(self, data: Tensor) -> Tensor:
+        """(groups, entries) of a value."""
+        return data.reshape(-1)[self.order]
+
+    def split_all(self, tangents: Tensor) -> Tensor:
+        """(count, groups, entries) of tangents."""
+        return tangents.reshape(len(tangents), -1)[:, self.order]
+
+    def join(self, groups: Tensor) -> Tensor:
+        """Tangents of the value again."""
+        return groups.reshape(len(groups), -1)[:, self.back].reshape(-1, *self.shape)
+
+    def gains(self, norm: Normalizer) -> Tensor:
+        """γ for every entry, (groups, entries)."""
+        if norm.gamma is None:
+            return torch.ones(self.count, self.entries, dtype=torch.float64)
+        gamma = norm.spread_out(norm.gamma.detach().double(), len(self.shape))
+        return self.split(gamma.expand(self.shape).contiguous())

@@ -1,0 +1,232 @@
+"""The number to quote in a scope: the best of all bounds, with the method that gave it and how it is known.
+
+point    the Jacobian's norm: proved where the rounding of values and tangents can be carried, else computed
+ball     the bound over open units (`sweep`), or the balanced one
+global   the same with every slope open, or the balanced one
+
+The balanced bound is always there; what is better takes effort, which is counted and not clocked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.rounding import log_outward
+from normgauge.instrument.balance import Balanced
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.local.amplify import PROBES
+from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
+from normgauge.instrument.local.pieces import NotCarried
+from normgauge.instrument.local.sweep import Swept, swept_ball
+from normgauge.instrument.probe.linearize import SampleMap
+from normgauge.instrument.session import Session
+from normgauge.instrument.spectral.random_start import weight_seed
+from normgauge.instrument.trace.again import tensors_alike
+from normgauge.instrument.trace.step import Trace
+
+INF = math.inf
+BUDGETS = {"quick": 1.0, "default": 10.0, "long": 600.0}
+"""Seconds of counted work that a scope may take beyond the balanced bound."""
+
+GAPS = {"quick": 1e-2, "default": 1e-3, "long": 1e-4}
+STEPS = {"quick": 30, "default": 60, "long": 150}
+UNITS = {"quick": 64, "default": 320, "long": 1200}
+"""Most open units in the scope global, where all are open."""
+
+SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
+BALANCED, JACOBIAN, OPEN_UNITS = "balanced", "jacobian", "open units"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The best bound, sample by sample.
+
+    Attributes:
+        log_upper: one entry a sample.
+        method: what gave the largest of them.
+        evidence: of the whole; None where it is that of the balanced bound.
+        chance: that a random start or a measured error misled it.
+        notes: what a reader should know.
+    """
+
+    log_upper: Tensor
+    method: str = BALANCED
+    evidence: Evidence | None = None
+    chance: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """The largest log bound over the samples."""
+        return float(self.log_upper.max())
+
+
+def headline(session: Session, parts: Composition, best: Balanced) -> Headline:
+    """The best bound for the effort asked for; never above the balanced one."""
+    plain = Headline(best.log_upper)
+    if not session.exact or not session.options.balance or session.trace.draws:
+        return plain
+    scope = parts.ctx.scope
+    if any(step.trouble for step in session.trace.steps) or not _is_followed(parts):
+        return plain
+    if scope.kind == "point":
+        return at_points(session, parts, plain)
+    if session.trace.path_dependent or session.options.mode == "train":
+        return plain
+    return in_scope(session, parts, plain)
+
+
+def _is_followed(parts: Composition) -> bool:
+    """Whether each step has a bound, or is smooth and lacks one only because what it multiplies is not bounded."""
+    for step in parts.trace.steps:
+        rule = parts.rules[step.index]
+        for out in step.outputs:
+            transfer = parts.transfers[out.index]
+            bounded = all(bool((g.log < INF).all()) for g in transfer.gains)
+            if transfer.unknown or rule is None or not (bounded or rule.id in SMOOTH_PRODUCTS):
+                return False
+    return True
+
+
+def effort_of(session: Session) -> str:
+    """How much work is wanted."""
+    return session.options.effort
+
+
+def one_run(session: Session) -> float:
+    """Seconds of counted work of one run of the network on all samples."""
+    return max(network_of(session).work.seconds, 1e-6)
+
+
+def network_of(session: Session) -> SampleMap:
+    """The network as a map of samples, its work counted."""
+
+    def made() -> SampleMap:
+        axis = session.composed(Scope.parse("point")).flows[session.trace.end.index].axis
+        return SampleMap(
+            session.function(), session.trace.sources[0].tensor, 1 if session.together else session.samples, axis
+        )
+
+    return session.once("sample map", made)
+
+
+def seed_of(session: Session) -> int:
+    """A seed that follows from the weights: what has a chance holds for weights not chosen against it."""
+
+    def made() -> int:
+        seed = weight_seed(session.trace.sources[0].tensor)
+        for tensor in session.model.state_dict().values():
+            if tensor.layout == torch.strided and tensor.device.type != "meta":
+                seed = (seed * 1_000_003 ^ weight_seed(tensor)) % 2**55
+        return seed
+
+    return session.once("seed", made)
+
+
+def at_points(session: Session, parts: Composition, plain: Headline) -> Headline:
+    """Jacobians at the samples: proved one by one where all of that fits the budget, else as autograd computes them."""
+    budget = BUDGETS[effort_of(session)]
+    proving = (PROBES * (len(session.trace.steps) / 4 + 4)) * one_run(session)
+    if proving <= budget:
+        proved = _swept_samples(session, parts, plain, 0.0)
+        if proved is not None:
+            return dataclasses.replace(proved, method=JACOBIAN)
+    found = session.once(("jacobians", budget), lambda: _computed(session, budget))
+    if found is None or len(found.norms) != len(plain.log_upper):
+        return plain
+    logs = torch.tensor([log_outward(float(n)) if math.isfinite(n) else INF for n in found.norms], dtype=torch.float64)
+    if not float(torch.minimum(logs, plain.log_upper).max()) < plain.total:
+        return plain
+    lowest = torch.minimum(logs, plain.log_upper)
+    known = bool((logs <= plain.log_upper).any())
+    notes = (f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}; more effort would narrow it",)
+    return Headline(
+        lowest, JACOBIAN, Evidence.COMPUTED if known else None, found.chance, notes if found.wide > 0.02 else ()
+    )
+
+
+def _computed(session: Session, budget: float) -> JacobianNorms | None:
+    try:
+        return jacobian_norms(network_of(session), budget, seed_of(session))
+    except (RuntimeError, TypeError, ValueError, AttributeError):  # autograd refuses what overwrites its inputs
+        return None
+
+
+def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
+    """The bound over open units in a ball around every sample, or anywhere."""
+    radius, budget = parts.ctx.scope.radius, BUDGETS[effort_of(session)]
+    if effort_of(session) == "quick":
+        return plain
+    inputs = session.trace.sources[0].tensor.numel() // (1 if session.together else session.samples)
+    alone = math.isinf(radius)
+    work = inputs * one_run(session) / (session.samples if alone else 1)
+    if work > budget or (alone and _entries(session) > UNITS[effort_of(session)]):
+        return plain
+    found = _swept_samples(session, session.composed(Scope.parse("point")), plain, radius)
+    return plain if found is None else found
+
+
+def _entries(session: Session) -> int:
+    """How many numbers of one sample pass through nonlinear steps."""
+    parts = session.composed(Scope.parse("point"))
+    bent = [
+        step.outputs[0].tensor.numel()
+        for step in session.trace.steps
+        if (rule := parts.rules[step.index]) is not None and rule.id.startswith(("activation.", "norm_layer."))
+    ]
+    return sum(bent) // session.samples
+
+
+def _swept_samples(session: Session, parts: Composition, plain: Headline, radius: float) -> Headline | None:
+    """The bound of every sample, or of the first for all inputs; None where the network is not followed."""
+    samples = 1 if session.together or math.isinf(radius) else session.samples
+    logs, chance = plain.log_upper.clone(), 0.0
+    for sample in range(samples):
+        swept = swept_sample(session, parts, sample, radius)
+        if swept is None:
+            return None
+        effort = effort_of(session)
+        bound = swept.improved(GAPS[effort], STEPS[effort]).bound()
+        logs[sample] = min(float(logs[sample]), log_outward(bound) if math.isfinite(bound) else INF)
+        chance += swept.chance
+    better = float(logs.max()) < plain.total or radius == 0
+    return Headline(logs, OPEN_UNITS, None, chance) if better else None
+
+
+def swept_sample(session: Session, parts: Composition, sample: int, radius: float) -> Swept | None:
+    """One sample's network over a ball; None where it is not followed."""
+    one = session.once(("alone", sample), lambda: alone(session, sample))
+    if one is None:
+        return None
+    try:
+        with torch.no_grad():
+            return swept_ball(one, parts, sample, radius, session.native, seed_of(session) + sample)
+    except NotCarried:
+        return None
+
+
+def alone(session: Session, sample: int) -> Trace | None:
+    """The trace of one sample, with the steps and the output it has in its batch; None where it has others."""
+    if session.together or session.samples == 1:
+        return session.trace
+    x = session.trace.sources[0].tensor[sample : sample + 1]
+    try:
+        one = session.retrace(x)
+    except Exception:  # a model that needs the whole batch, and says so in its own way
+        return None
+    same = len(one.steps) == len(session.trace.steps) and all(
+        a.target == b.target and a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
+        for a, b in zip(one.steps, session.trace.steps, strict=True)
+    )
+    if not same or one.output is None:
+        return None
+    axis = session.composed(Scope.parse("point")).flows[session.trace.end.index].axis
+    whole = session.trace.end.tensor
+    share = whole.shape[axis] // session.samples
+    return one if tensors_alike(one.end.tensor, whole.narrow(axis, sample * share, share)) else None

@@ -1,0 +1,116 @@
+"""Norms of the Jacobians at the samples as autograd computes them: the answer at a point, its rounding not enclosed."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import house_up
+from normgauge.instrument.probe.jacobian import random_rows
+from normgauge.instrument.probe.linearize import Linearization, SampleMap, row_norms, unit_rows
+from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
+from normgauge.instrument.spectral.dense import norms_squared
+from normgauge.instrument.spectral.random_start import random_start_ends, steps_for
+
+MOST_ROWS = 1000
+MOST_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
+CHANCE = 1e-8  # of a norm being too small, where a random start is part of it
+WIDTH = 5e-3  # log(upper/lower) aimed at there
+FEWEST_STEPS = 8  # with them a norm is known to a factor of about two
+AGREES = 1e-4  # a part: what a difference quotient and the Jacobian may differ by where both are right
+LOST = 1e-11  # a part: what is granted to a product with the Jacobian in float64
+
+
+@dataclass(frozen=True, slots=True)
+class JacobianNorms:
+    """What autograd says at the samples.
+
+    Attributes:
+        norms: ‖J‖ at each sample from above, infinite where a difference quotient says otherwise; float64.
+        chance: that one of them is too small.
+        wide: log(upper/lower) of the widest.
+    """
+
+    norms: Tensor
+    chance: float = 0.0
+    wide: float = 0.0
+
+
+def jacobian_norms(network: SampleMap, budget: float, seed: int) -> JacobianNorms | None:
+    """The norms at the points of ``network``; None where they take more than ``budget`` seconds of counted work.
+
+    All rows of J and the eigenvalues of J Jᵀ where that is cheaper, else Lanczos on JᵀJ or J Jᵀ from one random start.
+    Each Jacobian is held against two difference quotients along random directions, which a kink, a detached branch or a
+    backward pass of the model's own gives away.
+    """
+    inputs, run = network.start.shape[1], max(network.work.seconds, 1e-9)
+    size = min(inputs, network.outputs)
+    afford = (budget / run - GRAPH) / (PULL + PUSH)
+    needed = steps_for(size, CHANCE, WIDTH, 1) if size >= 3 else MOST_ROWS
+    steps = int(min(needed, afford))
+    by_rows = network.outputs <= MOST_ROWS and network.start.numel() * network.outputs <= MOST_ENTRIES
+    by_rows = by_rows and (GRAPH + network.outputs * PULL) * run <= budget
+    if by_rows and network.outputs <= max(2 * steps, 3):
+        tangent = network.at(network.start, once=True)
+        found = _all_rows(network, tangent)
+    elif size >= 3 and steps >= FEWEST_STEPS:
+        tangent = network.at(network.start)
+        found = _random_start(network, tangent, steps, seed)
+    else:
+        return None
+    if not tangent.tracked:
+        return None
+    agreed = _agrees(network, tangent)
+    return JacobianNorms(torch.where(agreed, found.norms, math.inf).cpu(), found.chance, found.wide)
+
+
+def _all_rows(network: SampleMap, tangent: Linearization) -> JacobianNorms:
+    samples, outputs = network.samples, network.outputs
+    eye = torch.eye(outputs, dtype=torch.float64, device=network.start.device)
+    rows = torch.stack([tangent.pull(eye[k].expand(samples, -1)) for k in range(outputs)], dim=1)
+    upper = norms_squared(rows)[1].sqrt()
+    return JacobianNorms(house_up(torch.where(upper.isfinite(), upper, math.inf)))
+
+
+def _random_start(network: SampleMap, tangent: Linearization, steps: int, seed: int) -> JacobianNorms:
+    """σ ≤ √(λ̂(1 + s²)) of `spectral.random_start`, all samples side by side; products with J are taken as computed."""
+    inside = network.start.shape[1] <= network.outputs
+    normal: Callable[[Tensor], Tensor] = (
+        (lambda v: tangent.pull(tangent.push(v))) if inside else (lambda u: tangent.push(tangent.pull(u)))
+    )
+    size = min(network.start.shape[1], network.outputs)
+    like = torch.zeros(network.samples, size, dtype=torch.float64, device=network.start.device)
+    start = random_rows(like, torch.Generator().manual_seed(seed))
+    grown = row_norms(normal(unit_rows(start)))
+    ends = random_start_ends(lambda x: normal(x[:, 0])[:, None], start[:, None], steps, CHANCE, LOST * grown)
+    upper, lower = ends.upper.sqrt(), ends.lower.sqrt()
+    wide = float((upper / lower.clamp_min(torch.finfo(torch.float64).tiny)).log().max())
+    return JacobianNorms(torch.where(upper.isfinite(), upper, math.inf), CHANCE * network.samples, wide)
+
+
+def _agrees(network: SampleMap, tangent: Linearization) -> Tensor:
+    """Whether uᵀ(f(x + hv) − f(x − hv))/2h = uᵀJv for random u and v, at each sample and some step h."""
+    generator = torch.Generator().manual_seed(1)
+    points, good = network.start, torch.ones(network.samples, dtype=torch.bool, device=network.start.device)
+    like = torch.zeros(network.samples, network.outputs, dtype=torch.float64, device=points.device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            left, right = unit_rows(random_rows(like, generator)), unit_rows(random_rows(points, generator))
+            pulled = tangent.pull(left)
+            slope = (pulled * right).sum(1)
+            size = row_norms(pulled) / math.sqrt(points.shape[1])
+            seen = torch.zeros_like(good)
+            for shrink in (1.0, 1e-2, 1e2):
+                step = (network.steps(points) * shrink)[:, None]
+                ahead, behind = network.values(points + step * right), network.values(points - step * right)
+                rise = ((ahead - behind) * left).sum(1) / (2 * step[:, 0])
+                noise = 64 * network.eps * row_norms(ahead) / step[:, 0]
+                seen |= (rise - slope).abs() <= AGREES * torch.maximum(size, slope.abs()) + noise
+            good &= seen
+    return good

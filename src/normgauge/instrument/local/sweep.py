@@ -1,0 +1,265 @@
+"""One sample and a ball around it: all tangents through the network, the open units collected on the way.
+
+Directions are those of the input, then one for each open unit (n for a normalized group of n entries): what its slope
+may add to the middle. A unit is open unless the ball fixes its slope: |z| > r·t + η, t the largest length of ∇z in the
+ball by the bound over the units before it, η the rounding of z. Sound step by step, since the ball is convex.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import TINY, house_up
+from normgauge.instrument.compose import Composition
+from normgauge.instrument.local.amplify import Amplifier
+from normgauge.instrument.local.blocks import Bent, activated, normalized
+from normgauge.instrument.local.descent import best_multipliers
+from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
+from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
+from normgauge.instrument.trace.step import Step, Trace
+
+INF = math.inf
+LARGEST = 300.0  # log of a gain that can still be worked with
+ROWS = 2**22  # entries of rows looked at together
+MOST = 2**28  # entries of all tangents of one value: 2 GiB
+RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
+TUNED_UP_TO = 250  # units beyond which multipliers are not improved on the way
+FEW = 200  # units of one layer that are followed backwards
+EXAMPLES = 48  # rows of a layer that stand for it there
+ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
+NORMALIZERS = (
+    *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
+    "recognise.written_out_norm",
+)
+
+
+@dataclass(slots=True)
+class Swept:
+    """The network over the ball, ready to be bounded.
+
+    Attributes:
+        units: open units.
+        logs: of feasible multipliers for them.
+        target: the output's tangents as rows, (outputs, directions).
+        error: norm of the target's error.
+        value_error: of the output itself, as a length.
+        chance: that one of the errors was measured wrongly.
+    """
+
+    units: Units
+    logs: Tensor
+    target: Tensor
+    error: float
+    value_error: float
+    chance: float
+
+    def bound(self, rows: Tensor | None = None) -> float:
+        """An upper bound of sup‖∂(rows·output)/∂x‖ over the ball with the multipliers at hand."""
+        factor = factored(self.units, self.logs)
+        if factor is None:
+            return INF
+        target, error = self._target(rows)
+        return factor.norm_bound(target, error)
+
+    def improved(self, gap: float, steps: int, rows: Tensor | None = None) -> Swept:
+        """The same with multipliers that suit the target, if they prove something smaller."""
+        here = self.bound(rows)
+        if not len(self.units.rows) or not math.isfinite(here):
+            return self
+        target, _ = self._target(rows)
+        found = best_multipliers(self.units, target, self.logs, 1.1 * here**2, gap, steps)
+        other = Swept(self.units, found, self.target, self.error, self.value_error, self.chance)
+        return other if other.bound(rows) < here else self
+
+    def _target(self, rows: Tensor | None) -> tuple[Tensor, float]:
+        if rows is None:
+            return self.target, self.error
+        return rows @ self.target, self.error * house_up(float(torch.linalg.matrix_norm(rows)))
+
+
+@dataclass(slots=True)
+class Sweep:
+    """Carries tangents step by step; see `swept_ball`."""
+
+    radius: float
+    native: torch.dtype
+    amplifier: Amplifier
+    units: Units
+    logs: Tensor
+    factor: Factor
+    tangents: dict[int, Tensor] = field(default_factory=dict)
+    tuned: int = 0
+    forward: bool = True
+    entered: list[tuple[int, Tensor]] = field(default_factory=list)
+
+    def follow(self, step: Step, rule: str, gains: tuple[float, ...]) -> None:
+        """Push the tangents of what a step reads through it.
+
+        Raises:
+            NotCarried: for a step that is not followed.
+        """
+        piece = linear_piece(step, rule, gains, self.native)
+        bent = Bent(piece, None) if piece is not None else self.bend(step, rule)
+        if not self.forward:
+            self.backwards(step, bent)
+            return
+        inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
+        size = math.sqrt(sum(float(torch.linalg.vector_norm(t)) ** 2 for t in inputs))
+        self.amplifier.add(bent.piece, house_up(size))
+        out = bent.piece.push(inputs)
+        if bent.open is not None:
+            rows = bent.open.select(inputs[0])
+            out = torch.cat([out, bent.open.columns])
+            error = self.amplifier.tangent_error(step.inputs[0].index)
+            self.open_units(rows, bent.open.half, bent.open.group, error)
+        if out.numel() > MOST:
+            raise NotCarried(f"{step.name}: the tangents of all open units need too much memory")
+        self.tangents[step.outputs[0].index] = out
+
+    def backwards(self, step: Step, bent: Bent) -> None:
+        """Take a step up whose open units, few where nothing moves, get their rows by backward passes."""
+        if bent.open is not None:
+            if len(bent.open.half) > FEW:
+                raise NotCarried(f"{step.name}: too many units lie on a kink")
+            rows, error = self.amplifier.rows(step.inputs[0].index, bent.open.select, self.entered)
+            self.open_units(rows, bent.open.half, bent.open.group, error)
+            self.entered.append((step.outputs[0].index, bent.open.columns))
+        self.amplifier.add(bent.piece, 0.0)
+
+    def bend(self, step: Step, rule: str) -> Bent:
+        """The middle of a nonlinear step, and what is open of it.
+
+        Raises:
+            NotCarried: for a step that is not followed.
+        """
+        if len(step.outputs) != 1 or not step.inputs or len({v.index for v in step.inputs}) != 1 or step.trouble:
+            raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+        value = step.inputs[0]
+        if value.tensor.dtype != torch.float64 or step.random is not None:
+            raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+        entries = value.tensor.numel()
+        typical = float(value.tensor.norm()) / math.sqrt(max(entries, 1))
+        self.amplifier.sharpen(value.index, typical)
+        error = self.amplifier.value_error(value.index)
+        if rule in ELEMENTWISE:
+            return activated(step, rule, lambda here: self.entry_reach(value.index, here, error), error)
+        if rule in NORMALIZERS:
+            return normalized(step, self.native, lambda push: self.moved(value.index, push), error)
+        raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+
+    def entry_reach(self, value: int, here: Tensor, error: float) -> Tensor:
+        """r·t + η for every entry: t by a quick bound first, and by the full one where a kink may be near."""
+        if self.radius == 0:
+            return torch.full_like(here, error)
+        if math.isinf(self.radius):
+            return torch.full_like(here, INF)
+        flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
+        lengths = torch.linalg.vector_norm(flat, dim=0)
+        near = (here.reshape(-1).abs() / lengths.clamp_min(TINY)).argsort()[:EXAMPLES]
+        self.retune(flat[:, near].T)
+        parts = [self.factor.row_bounds(part.T, tilt) for part in flat.split(max(1, ROWS // len(flat)), dim=1)]
+        return (self.radius * torch.cat(parts) + error).reshape(here.shape)
+
+    def moved(self, value: int, push: Push) -> float:
+        """r·sup‖∂(push)/∂x‖."""
+        if self.radius == 0 or math.isinf(self.radius):
+            return self.radius
+        rows = push([self.tangents[value]]).flatten(1).T
+        self.retune(rows)
+        return self.radius * self.factor.norm_bound(rows, self.amplifier.tangent_error(value))
+
+    def retune(self, rows: Tensor) -> None:
+        """Choose multipliers anew, once after units were opened, that suit rows about to be bounded."""
+        if self.tuned == len(self.units.rows) or len(self.units.rows) > TUNED_UP_TO:
+            return
+        self.tuned = len(self.units.rows)
+        level = self.factor.norm_bound(rows, 0.0)
+        found = best_multipliers(self.units, rows, self.logs, 1.1 * level**2, ROUGHLY, RETUNED)
+        factor = factored(self.units, found)
+        if factor is not None and factor.norm_bound(rows, 0.0) < level:
+            self.logs, self.factor = found, factor
+
+    def aligned(self, tangents: Sequence[Tensor]) -> list[Tensor]:
+        """Tangents over the same directions: later ones do not move earlier values."""
+        count = max(len(t) for t in tangents)
+        return [t if len(t) == count else torch.cat([t, t.new_zeros(count - len(t), *t.shape[1:])]) for t in tangents]
+
+    def open_units(self, rows: Tensor, half: Tensor, group: Tensor, error: float) -> None:
+        """Take up open units.
+
+        Raises:
+            NotCarried: where no multipliers are proved for them.
+        """
+        fresh = first_multipliers(self.factor, rows, half, group)
+        self.units = self.units.extended(rows, half, group, group, error)
+        self.logs = torch.cat([self.logs, fresh])
+        for _ in range(20):
+            factor = factored(self.units, self.logs)
+            if factor is not None:
+                self.factor = factor
+                return
+            self.logs[-len(fresh) :] -= 0.7
+        raise NotCarried("no multipliers were found for the open units")
+
+
+def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, native: torch.dtype, seed: int) -> Swept:
+    """Carry one sample's tangents through the network, in the ball of a radius around it; backwards at a point.
+
+    Args:
+        one: the trace of that sample alone, or of the whole batch where it is one point.
+        parts: the composition at the samples, of a trace with the same steps.
+        sample: which of its samples it is.
+        radius: 0 for the sample itself, infinite for all inputs.
+        native: the model's own precision.
+        seed: of what is measured with random numbers.
+
+    Raises:
+        NotCarried: for a network with steps that are not followed, or too large for this.
+    """
+    if len(one.sources) != 1 or one.sources[0].tensor.dtype != torch.float64:
+        raise NotCarried("a network with several inputs, or not in float64")
+    source, end = one.sources[0], one.end
+    count, forward = source.tensor.numel(), radius > 0
+    if forward and count * count > MOST:
+        raise NotCarried("an input of too many numbers")
+    units, none = Units.none(count), torch.zeros(0, dtype=torch.float64)
+    factor = factored(units, none)
+    assert factor is not None
+    amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed)
+    sweep = Sweep(radius, native, amplifier, units, none, factor, forward=forward)
+    if forward:
+        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64).reshape(count, *source.tensor.shape)
+    left = Counter(value.index for step in one.steps for value in step.inputs)
+    for step, known in zip(one.steps, parts.trace.steps, strict=True):
+        sweep.follow(step, *own_rule(parts, known, sample))
+        for value in step.inputs:
+            left[value.index] -= 1
+            if not left[value.index] and value.index != end.index:
+                sweep.tangents.pop(value.index, None)
+    amplifier.sharpen(end.index, 0.0)
+    if forward:
+        rows = sweep.tangents[end.index].flatten(1).T.contiguous()
+        error = amplifier.tangent_error(end.index)
+    else:
+        rows, error = amplifier.rows(end.index, lambda v: v.flatten(1).T, sweep.entered)
+    return Swept(sweep.units, sweep.logs, rows, error, amplifier.value_error(end.index), amplifier.failure_probability)
+
+
+def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:
+    """The name of a step's rule and its gains at a sample.
+
+    Raises:
+        NotCarried: for a rule of the user's, none at all, or a gain that is infinite.
+    """
+    rule = parts.rules[step.index]
+    logs = [g.log for g in parts.transfers[step.outputs[0].index].gains]
+    gains = tuple(math.exp(min(float(log[min(sample, len(log) - 1)]), LARGEST)) for log in logs)
+    if rule is None or rule.id.startswith("user.") or max(gains) >= math.exp(LARGEST):
+        raise NotCarried(f"{step.name}: no rule of normgauge's own, or no bound")
+    return rule.id, gains
