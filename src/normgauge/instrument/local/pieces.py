@@ -177,7 +177,7 @@ def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float
 
 
 def _check_adjoint(step: Step, push: Push) -> None:
-    """Check that autograd follows a step: ⟨A v, u⟩ = ⟨v, Aᵀu⟩ for random v and u, which a detached branch does not obey.
+    """Check that autograd follows a step: ⟨A v, u⟩ = ⟨v, Aᵀu⟩ for random v and u, unless a branch is detached.
 
     Raises:
         NotCarried: where it does not.

@@ -22,6 +22,7 @@ from normgauge.instrument.local.blocks import Bent, activated, normalized
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
+from normgauge.instrument.local.valley import descended_multipliers
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
@@ -29,7 +30,7 @@ LARGEST = 300.0  # log of a gain that can still be worked with
 ROWS = 2**22  # entries of rows looked at together
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
-TUNED_UP_TO = 250  # units beyond which multipliers are not improved on the way
+NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
 FEW = 200  # units of one layer that are followed backwards
 EXAMPLES = 48  # rows of a layer that stand for it there
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
@@ -73,7 +74,7 @@ class Swept:
         if not len(self.units.rows) or not math.isfinite(here):
             return self
         target, _ = self._target(rows)
-        found = best_multipliers(self.units, target, self.logs, 1.1 * here**2, gap, steps)
+        found = chosen_multipliers(self.units, target, self.logs, here, gap, steps)
         other = Swept(self.units, found, self.target, self.error, self.value_error, self.chance)
         return other if other.bound(rows) < here else self
 
@@ -81,6 +82,13 @@ class Swept:
         if rows is None:
             return self.target, self.error
         return rows @ self.target, self.error * house_up(float(torch.linalg.matrix_norm(rows)))
+
+
+def chosen_multipliers(units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int) -> Tensor:
+    """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
+    if len(logs) <= NEWTON:
+        return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
+    return descended_multipliers(units, target, logs, steps)
 
 
 @dataclass(slots=True)
@@ -123,7 +131,11 @@ class Sweep:
         self.tangents[step.outputs[0].index] = out
 
     def backwards(self, step: Step, bent: Bent) -> None:
-        """Take a step up whose open units, few where nothing moves, get their rows by backward passes."""
+        """Take a step up whose open units, few where nothing moves, get their rows by backward passes.
+
+        Raises:
+            NotCarried: for too many of them.
+        """
         if bent.open is not None:
             if len(bent.open.half) > FEW:
                 raise NotCarried(f"{step.name}: too many units lie on a kink")
@@ -176,11 +188,11 @@ class Sweep:
 
     def retune(self, rows: Tensor) -> None:
         """Choose multipliers anew, once after units were opened, that suit rows about to be bounded."""
-        if self.tuned == len(self.units.rows) or len(self.units.rows) > TUNED_UP_TO:
+        if self.tuned == len(self.units.rows):
             return
         self.tuned = len(self.units.rows)
         level = self.factor.norm_bound(rows, 0.0)
-        found = best_multipliers(self.units, rows, self.logs, 1.1 * level**2, ROUGHLY, RETUNED)
+        found = chosen_multipliers(self.units, rows, self.logs, level, ROUGHLY, RETUNED)
         factor = factored(self.units, found)
         if factor is not None and factor.norm_bound(rows, 0.0) < level:
             self.logs, self.factor = found, factor
