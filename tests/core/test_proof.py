@@ -11,8 +11,8 @@ from torch import nn
 import normgauge as ng
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.spelled import LN10
-from tests.made import reading
 from tests.conftest import balanced_alone
+from tests.made import reading
 
 
 class Forked(nn.Module):
