@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", metavar="N", type=whole_parser(", 1 or more", 1), default=40, help="of each descent (40)"
     )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the attack's random starts (0)")
+    parser.add_argument("--seed", metavar="N", type=count, default=0, help="of the attack's random starts (0)")
     parser.add_argument("--json", metavar="FILE", help="write the radii as JSON; - for standard output only")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
 

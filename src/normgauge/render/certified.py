@@ -61,10 +61,11 @@ def _known(found: CertifiedRadii) -> str:
 
 def radii_head(found: CertifiedRadii) -> str:
     """Say which network and how it was attacked."""
-    tried = f"{plural(found.attack['restarts'], 'descent')} of {plural(found.attack['steps'], 'step')} a sample"
-    return f"{found.model}, {found.classes} classes, {plural(len(found.samples), 'sample')}, " + (
-        f"attacked by {tried}" if found.attack else "not attacked"
-    )
+    tried = "not attacked"
+    if found.attack:
+        descents, steps = plural(found.attack["restarts"], "descent"), plural(found.attack["steps"], "step")
+        tried = f"attacked by {descents} of {steps} a sample"
+    return f"{found.model}, {found.classes} classes, {plural(len(found.samples), 'sample')}, {tried}"
 
 
 def listed_radii(found: CertifiedRadii) -> list[float]:
@@ -150,9 +151,9 @@ def accuracy_curves(found: CertifiedRadii, shape: Shape = svg.WIDE) -> Markup:
     floor, left, right = TOP + shape.height, shape.left + 16, shape.width - 12
     at = svg.axis(ends, left, right, logarithmic=True), svg.axis((0.0, 100.0), floor, TOP)
     first, last = (10 ** at[0].knots[i][0] for i in (0, -1))
-    lines = (
-        ("l0", "verified", stairs(found.verified_accuracy, [first, *radii, last])),
-        ("l1", "left by the attack", stairs(found.attacked_accuracy, [first, *ends, last])),
+    verified, left_over = (
+        [(at[0].at(x), at[1].at(y)) for x, y in stairs(share, [first, *ends, last])]
+        for share in (found.verified_accuracy, found.attacked_accuracy)
     )
     return svg.drawing(
         (shape.width, floor + FOOT),
@@ -160,9 +161,11 @@ def accuracy_curves(found: CertifiedRadii, shape: Shape = svg.WIDE) -> Markup:
         f"{CAPTION}; lines: verified, left by the attack",
         svg.uprights(at[0].ticks(7 if shape.wide else 4), TOP, floor, shape.width),
         svg.levels(at[1].ticks(5, "{:g} %".format), left, right),
-        [svg.curve(points, at, style, 0, name) for style, name, points in lines],
+        svg.path([*verified, *reversed(left_over)], "truth", "polygon"),
+        svg.path(left_over, "reference", told="left by the attack"),
+        svg.path(verified, "reached", told="verified"),
         svg.text_line(right, floor + 34, "l2 length of the change →", "tiny", "end"),
-        key=[(f"line curve {style}", name) for style, name, _ in lines],
+        key=[("line reached", "verified"), ("truth", "the truth lies here"), ("line reference", "left by the attack")],
         left=left,
     )
 

@@ -13,8 +13,12 @@ from normgauge.core.rounding import log_joined, size_down, step_down
 INF = math.inf
 BEYOND = 1.25  # of the distance of an attack: a bound that certifies more than the distance shows that it is wrong
 CLOSE = 1.01  # ends of the search this close are one
+HALF = CLOSE**0.5
 STRIDE = 4.0  # between radii, while only one end is known
+NEAR = 1.5  # ends of the search this close: what the lower one allows is tried at once
+EDGE = 0.05  # of the way between two radii that a third keeps from both
 LARGEST = 690.0  # log of what a radius may be; beyond, it is infinite
+Point = tuple[float, float]  # R and q(R)
 
 
 def certified_by(room: Tensor, logs: Tensor | None) -> float:
@@ -27,8 +31,10 @@ def certified_by(room: Tensor, logs: Tensor | None) -> float:
     if logs is None or not bool((room > 0).all()):
         return 0.0
     free = torch.isinf(room) | (logs == -INF)
-    least = float(torch.where(free, INF, room.log() - log_joined(logs, 4)).nan_to_num(nan=-INF).min())
-    return step_down(size_down(math.exp(least))) if least < LARGEST else INF
+    least = float(
+        torch.where(free, INF, room.log() - log_joined(logs, 4)).nan_to_num(nan=-INF, posinf=INF, neginf=-INF).min()
+    )
+    return max(0.0, step_down(size_down(math.exp(least)))) if least < LARGEST else INF
 
 
 def largest_radius(
@@ -52,25 +58,42 @@ def largest_radius(
         The largest radius that passed, ``certified`` where none is larger.
     """
     best, high = certified, INF if attacked is None else BEYOND * attacked
+    passed: Point | None = None
+    failed: Point | None = None
     for count in range(bounds.tries):
-        radius = next_radius(count, best, high)
-        if radius is None:
+        if high <= CLOSE * best:
             break
+        radius = INF if count == 0 else next_radius(best, high, passed, failed)
         allowed = certified_by(room, bounds(sample, radius, target))
         best = max(best, min(radius, allowed))
-        high = min(high, max(radius, allowed)) if allowed >= radius else min(high, radius)
+        if allowed >= radius:
+            high, passed = min(high, max(radius, allowed)), (radius, allowed)
+        else:
+            high, failed = min(high, radius), (radius, allowed)
     return best
 
 
-def next_radius(count: int, best: float, high: float) -> float | None:
-    """The radius to try: all inputs first, then just above what is certified, then between both ends; None at the end.
+def next_radius(best: float, high: float, passed: Point | None, failed: Point | None) -> float:
+    """The radius to try next.
 
-    Where nothing passes just above, nothing larger will, and the search is over.
+    Just above what is certified first: where nothing passes there, nothing larger will. Then between both ends, where a
+    straight line through log q(R) − log R at the last radius that passed and the last that did not is zero.
+
+    Args:
+        best: what is certified.
+        high: what is hopeless.
+        passed: the last R that passed with its q(R).
+        failed: the last R that did not, with its q(R).
     """
-    if high <= CLOSE * best:
-        return None
-    if count == 0:
-        return INF
-    if best > 0:
-        return best * CLOSE if count == 1 else math.sqrt(best) * math.sqrt(min(high, STRIDE**2 * best))
-    return high / STRIDE if math.isfinite(high) else 1.0
+    if not best:
+        return high / STRIDE if math.isfinite(high) else 1.0
+    if passed is None:
+        return best * CLOSE
+    if math.isinf(high):
+        return STRIDE * best
+    if failed is None or math.isinf(failed[0]) or not failed[1]:
+        near = high == passed[1] < NEAR * best
+        return high / HALF if near else math.sqrt(best) * math.sqrt(high)
+    above, below = (math.log(q) - math.log(radius) for radius, q in (passed, failed))
+    share = min(max(above / (above - below), EDGE), 1 - EDGE)
+    return float(math.exp(math.log(passed[0]) + share * (math.log(failed[0]) - math.log(passed[0]))))

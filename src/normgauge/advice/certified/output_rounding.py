@@ -73,7 +73,7 @@ def carried_error(parts: Composition) -> Tensor:
             total = size_up(torch.stack([own, *came]).sum(0))
             flow = parts.flows[out.index]
             error[out.index] = torch.where(total <= torch.minimum(flow.radius, flow.row), total, INF)
-    return error[parts.trace.end.index].nan_to_num(nan=INF)
+    return error[parts.trace.end.index].nan_to_num(nan=INF, posinf=INF)
 
 
 def own_error(step: Step, parts: Composition) -> Tensor:

@@ -71,8 +71,8 @@ def radius(
     Raises:
         InputError: for a model, batch, labels or option that cannot be taken.
     """
-    if restarts < 0 or steps < 1:
-        raise InputError(f"expected restarts of 0 or more and steps of 1 or more, got {restarts} and {steps}")
+    if restarts < 0 or steps < 1 or seed < 0:
+        raise InputError(f"expected restarts and seed from 0 and steps from 1 on, got {restarts}, {seed} and {steps}")
     begun = time.process_time()
     batch, labels = split_labels(batch, labels)
     check_inputs(make_call(unwrap(model), batch, input))
@@ -92,7 +92,7 @@ def certify(session: Session, labels: Any, plan: AttackPlan) -> CertifiedRadii:
     wanted = outputs.argmax(1) if given is None else given.to(outputs.device)
     rounding = output_rounding(session)
     gaps = (outputs.gather(1, wanted[:, None]) - outputs).scatter(1, wanted[:, None], math.inf).cpu()
-    away = attacked_distances(session, wanted, rounding, plan)
+    away, trouble = attacked_distances(session, wanted, rounding, plan)
     engines = [make(session) for make in ENGINES]
     samples = []
     for i, gap in enumerate(gaps):
@@ -106,7 +106,7 @@ def certify(session: Session, labels: Any, plan: AttackPlan) -> CertifiedRadii:
         samples=tuple(samples),
         failure_probability=session.failure_probability,
         attack=dataclasses.asdict(plan) if plan.restarts else {},
-        notes=(*session.call.notes, *session.trace.notes),
+        notes=(*session.call.notes, *session.trace.notes, *trouble),
     )
 
 
@@ -156,13 +156,17 @@ def usable_rounding(rounding: OutputRounding, sample: int, margin: float) -> tup
 
 def attacked_distances(
     session: Session, wanted: Tensor, rounding: OutputRounding, plan: AttackPlan
-) -> list[float | None]:
-    """The length of the smallest change found that changes each sample's class; None where none was found."""
+) -> tuple[list[float | None], list[str]]:
+    """The length of the smallest change found that changes each sample's class, and why there was no attack, if so."""
     source, inner = session.trace.sources[0].tensor.detach(), session.function()
     slack = 2 * ROOT2 * torch.where(rounding.proved.isfinite(), rounding.proved, rounding.measured)
     attack = Attack(lambda x: inner(x.to(source.dtype)).double(), source.double(), wanted, slack)
-    if plan.restarts:
+    trouble = []
+    try:
         with warnings.catch_warnings():  # the model's own were seen when it was traced
             warnings.simplefilter("ignore")
-            attack.run(plan)
-    return [length if math.isfinite(length) else None for length in attack.distance.tolist()]
+            if plan.restarts:
+                attack.run(plan)
+    except (RuntimeError, TypeError, ValueError, InputError) as error:  # autograd refuses some networks
+        trouble.append(f"the attack ended early: {str(error).partition(chr(10))[0]}")
+    return [length if math.isfinite(length) else None for length in attack.distance.tolist()], trouble
