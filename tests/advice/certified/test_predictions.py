@@ -163,6 +163,11 @@ class Mixing(nn.Linear):
         return super().forward(x - x.mean(0))
 
 
+class Drawing(nn.Linear):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, training=True)
+
+
 FLAT = torch.ones(4, 3)
 MISTAKES = {
     "integers": (nn.Linear(3, 2), FLAT.long(), None, "expected real numbers, got torch.int64"),
@@ -172,6 +177,7 @@ MISTAKES = {
     "numbers": (nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), FLAT, None, "got shape (4,)"),
     "wrong shape": (nn.Linear(5, 2), FLAT, None, "forward raised"),
     "samples that mix": (Mixing(3, 2), torch.randn(4, 3), None, "influence each other"),
+    "chance": (Drawing(3, 2), FLAT, None, "draws random numbers in eval mode"),
     "a label too large": (nn.Linear(3, 2), FLAT, [0, 1, 2, 0], "from 0 to 1, as the network has 2 outputs, got 0 to 2"),
     "a negative label": (nn.Linear(3, 2), FLAT, [0, 1, -1, 0], "got -1 to 1"),
     "too few labels": (nn.Linear(3, 2), FLAT, [0, 1], "one a sample, got torch.int64 of shape (2,)"),

@@ -16,6 +16,7 @@ HALVINGS = 12  # of the segment from a sample to a change that was found
 REFINEMENTS = 4  # projections on the boundary, linear there
 OVERSHOOT = 1.001  # beyond the boundary, where a linear one would lie
 SWING, STILL = 0.3, 0.02  # by which part the length of a change moves, in the first and the last step
+NEARBY = 0.1  # of the first sphere: where a descent begins; once every class had its own, on the sphere itself
 STRIDE, SHORT = 1.0, 0.1  # the step as a part of that length, first and last
 Function = Callable[[Tensor], Tensor]
 
@@ -63,8 +64,9 @@ class Attack:
         order = self.gaps(self.samples).argsort(1)
         for restart in range(plan.restarts):
             noise = torch.randn(self.samples.shape, generator=generator, dtype=torch.float64).to(self.samples)
-            rank = (restart - 1) % (order.shape[1] - 1)
-            self.descend(noise, None if restart == 0 else order[:, rank], plan.steps)
+            turn, rank = divmod(restart - 1, order.shape[1] - 1)
+            start = noise * (1.0 if turn > 0 else NEARBY)
+            self.descend(start, None if restart == 0 else order[:, rank], plan.steps)
         for _ in range(REFINEMENTS):
             self.shrink()
             self.refine()
@@ -95,14 +97,19 @@ class Attack:
             (slope,) = torch.autograd.grad(chosen.sum(), at)
         return gaps.detach(), chosen.detach(), slope.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
-    def descend(self, noise: Tensor, target: Tensor | None, steps: int) -> None:
+    def descend(self, start: Tensor, target: Tensor | None, steps: int) -> None:
         """One descent: on a sphere around each sample that shrinks after a success and grows after a failure.
 
         The first sphere is as large as the distance to the boundary would be if the network were linear.
+
+        Args:
+            start: where to begin, in units of that sphere; random, since a descent may be stuck at the sample itself.
+            target: the class to go to, of each sample; None for any.
+            steps: how many.
         """
         _, gap, slope = self.slopes(self.samples, target)
         reach = (gap.abs() / _lengths(slope).clamp_min(TINY)).clamp(max=1.0 + float(_lengths(self.samples).max()))
-        change = noise * _wide(0.1 * reach / _lengths(noise).clamp_min(TINY), noise)
+        change = start * _wide(reach / math.sqrt(start[0].numel()), start)
         for step in range(steps):
             left = 1 - step / steps
             gaps, _, slope = self.slopes(self.samples + change, target)
@@ -110,7 +117,7 @@ class Attack:
             swing = max(STILL, SWING * left)
             reach = reach * torch.where(changed, 1 - swing, 1 + swing)
             still = _wide(_lengths(slope) == 0, slope)
-            slope = torch.where(still, noise, slope)
+            slope = torch.where(still, start, slope)
             move = slope * _wide(reach * max(SHORT, STRIDE * left) / _lengths(slope).clamp_min(TINY), slope)
             change = change - move
             change = change * _wide(reach / _lengths(change).clamp_min(TINY), change)

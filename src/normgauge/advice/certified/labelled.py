@@ -45,7 +45,7 @@ def checked_outputs(session: Session) -> Tensor:
     """The outputs in float64, (samples, classes).
 
     Raises:
-        InputError: for outputs of another form, samples that influence each other, and outputs that are no numbers.
+        InputError: for outputs of another form or that are no numbers, samples that influence each other, and chance.
     """
     parts = session.composed(Scope.parse("point"))
     outputs = session.trace.end.tensor.detach().double()
@@ -53,6 +53,11 @@ def checked_outputs(session: Session) -> Tensor:
         raise InputError(
             "expected a network that treats samples one by one, got one in which those of a batch influence each "
             "other; give one sample at a time"
+        )
+    if session.trace.draws or any(step.random is not None for step in session.trace.steps):
+        raise InputError(
+            "expected a network whose output its input decides, got one that draws random numbers in eval mode; take "
+            "them out, or pass what is drawn as an input"
         )
     first = session.samples == 1 or parts.flows[session.trace.end.index].axis == 0
     if outputs.ndim != 2 or outputs.shape[0] != session.samples or outputs.shape[1] < 2 or not first:

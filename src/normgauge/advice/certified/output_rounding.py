@@ -47,7 +47,7 @@ def output_rounding(session: Session) -> OutputRounding:
     """Enclose the rounding of the output where every step's own is known, and measure it in any case."""
     scale = 1.0 + float(torch.linalg.vector_norm(session.trace.sources[0].tensor.detach().flatten(1), dim=1).max())
     proved = torch.full((session.samples,), INF, dtype=torch.float64)
-    if session.exact and not any(step.random is not None or step.trouble for step in session.trace.steps):
+    if session.exact and not any(step.trouble for step in session.trace.steps):
         for ball in BALLS:
             if not bool(proved.isfinite().all()):
                 proved = torch.minimum(proved, carried_error(session.composed(Scope("ball", ball * scale))))

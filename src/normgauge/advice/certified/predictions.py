@@ -9,7 +9,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from normgauge.advice.certified.attack import Attack, AttackPlan
@@ -159,7 +158,7 @@ def attacked_distances(
 ) -> tuple[list[float | None], list[str]]:
     """The length of the smallest change found that changes each sample's class, and why there was no attack, if so."""
     source, inner = session.trace.sources[0].tensor.detach(), session.function()
-    slack = 2 * ROOT2 * torch.where(rounding.proved.isfinite(), rounding.proved, rounding.measured)
+    slack = 2 * ROOT2 * rounding.proved.clamp_max(rounding.measured)
     attack = Attack(lambda x: inner(x.to(source.dtype)).double(), source.double(), wanted, slack)
     trouble = []
     try:
