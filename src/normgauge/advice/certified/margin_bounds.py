@@ -112,7 +112,7 @@ def proved_slope(session: Session, scope: Scope) -> Tensor | None:
     missing = find_missing(session, parts)
     if missing.unknown or missing.no_bound or session.trace.path_dependent:
         return None
-    # balancing anew in every ball took twenty times as long and gave radii a twelfth larger at most
+    # balancing anew in every ball took 15 times as long on two small networks: radii 7 % larger in sum, and equal
     return (session.bounds(parts)[1] if scope.kind == "global" else folded_bound(parts)).log_upper
 
 
