@@ -7,6 +7,7 @@ from pathlib import Path
 
 from normgauge.advice.remark import Advice, Fix, Remark
 from normgauge.core.certificate import Certificate, Row
+from normgauge.core.certified import CertifiedRadii, SampleRadius
 from normgauge.core.claim import Comparison, Curve, Entry, Outcome
 from normgauge.core.compare import Change, LayerChange
 from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, TraceEstimate
@@ -37,6 +38,7 @@ ALL = (
         Symmetries,
         Symmetry,
     ),
+    *(CertifiedRadii, SampleRadius),
     *(Curvature, Eigenvalue, TraceEstimate, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
 )
 RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}

@@ -12,7 +12,8 @@ The rooms, from the plain side up; each one's `__init__.py` says what is inside:
     monitor/       Monitor: norms, σ, gradients and alarms while a network trains; watch, adapters for other tools
     lab/           networks, data sets, training, sweeps: what demo and experiments are made of
     loading/       models and batches named on the command line; nothing executed from a file
-    advice/        advise(): what is wrong and what to change; what_if(): the network with another normalizer
+    advice/        advise(): what is wrong and what to change; what_if(): the network with another normalizer;
+                   radius(): how far a sample may move before its prediction could change
     geometry/      symmetries(), canonical(), curvature(), and how normalized weights move
     certificates/  certify(): what can be promised about unseen data
     theory/        the claims of the papers, each with a check and a verdict
@@ -32,6 +33,7 @@ from normgauge.core.version import __version__
 
 if TYPE_CHECKING:
     from normgauge.advice import advise
+    from normgauge.advice.certified import radius
     from normgauge.advice.whatif import what_if
     from normgauge.certificates.table import certify
     from normgauge.core.bound import Evidence, Scope
@@ -52,6 +54,7 @@ _HOME = {
     "curvature": "normgauge.geometry.hessian",
     "gauge": "normgauge.instrument.measure",
     "Monitor": "normgauge.monitor.monitor",
+    "radius": "normgauge.advice.certified",
     "readings": "normgauge.instrument.measure",
     "Reading": "normgauge.core.reading",
     "Scope": "normgauge.core.bound",
@@ -77,6 +80,7 @@ __all__ = [
     "certify",
     "curvature",
     "gauge",
+    "radius",
     "readings",
     "report",
     "symmetries",

@@ -134,6 +134,7 @@ def records() -> list[type]:
     for module in (
         "advice.remark",
         "core.certificate",
+        "core.certified",
         "core.compare",
         "core.curvature",
         "core.ratios",

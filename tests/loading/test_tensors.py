@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from normgauge.core.errors import LoadError
-from normgauge.loading import load_batch
+from normgauge.loading import find_labelled, load_batch
 
 
 def refusal(load, spec) -> str:
@@ -63,6 +63,15 @@ def stream(): return DataLoader([{"x": x[0]}], batch_size=1)
 def test_a_loader_or_data_set_gives_its_first_batch_without_labels(tmp_path, name, size):
     (tmp_path / "loaders.py").write_text(LOADERS)
     assert load_batch(f"{tmp_path / 'loaders.py'}:{name}").shape == (size, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"), [("labelled", 5), ("loader", 2), ("split", 5), ("plain", None), ("masked", None)]
+)
+def test_labels_can_be_had_apart(tmp_path, name, labels):
+    (tmp_path / "loaders.py").write_text(LOADERS)
+    _, found = find_labelled(f"{tmp_path / 'loaders.py'}:{name}")()
+    assert found is None if labels is None else torch.equal(found, torch.arange(labels))
 
 
 def test_a_batch_of_several_inputs_is_kept_whole(tmp_path):

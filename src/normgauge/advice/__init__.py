@@ -2,6 +2,7 @@
 
 consult: `advise`; remark: what it returns; insert: `insert_norm`; view, norms, chains: what the checks look at;
 drift, normalizers, values: the checks; facts: what asks for no action; thresholds: every limit with its reason.
+whatif/ and certified/ answer questions of their own.
 """
 
 from normgauge.advice.consult import advise

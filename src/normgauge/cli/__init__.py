@@ -14,6 +14,7 @@ from normgauge.cli import (
     diff,
     explain,
     gauge,
+    radius,
     ratios,
     report,
     reproduce,
@@ -35,6 +36,7 @@ COMMANDS = {
     "symmetries": symmetries,
     "curvature": curvature,
     "certify": certify,
+    "radius": radius,
     "rules": rules,
     "explain": explain,
     "watch": watch,
@@ -59,6 +61,7 @@ first steps:
   normgauge explain reading.json layer                    all that a saved reading knows about one layer
   normgauge symmetries net.py:build --batch net.py:batch  what can be done to its weights without changing it
   normgauge certify net.py:build --train net.py:train     what can be promised about unseen data
+  normgauge radius net.py:build --batch net.py:batch      how far a sample may move before its class could change
   normgauge theory --claim T.L1                           is that theorem true? show me
   normgauge rules                                         what is known about each layer, with formula and source
 

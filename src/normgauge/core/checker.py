@@ -33,6 +33,7 @@ OTHERS = {  # files of normgauge without a proof to check, by fields that only t
     "a curvature measurement": {"eigenvalues", "trace"},
     "a list of symmetries": {"groups", "looked_at"},
     "a list of ratios": {"laws", "meaning"},
+    "a list of certified radii": {"attack", "classes"},
 }
 AGREEMENT = math.log10(0.9)  # a Jacobian counts where a difference quotient confirms nine tenths of it
 

@@ -74,9 +74,23 @@ def load_batch(spec: str | None) -> Any:
 
 
 def find_batch(spec: str | None) -> Callable[[], Any]:
-    """What will give the batch that ``spec`` names: files are read now, a function is found now and called later.
+    """What will give the batch that ``spec`` names, without labels.
 
-    So a mistake in its name is told before a model is built, and the model is built before the batch is drawn.
+    Args:
+        spec: as for `load_batch`.
+
+    Returns:
+        A function without arguments.
+    """
+    labelled = find_labelled(spec)
+    return lambda: labelled()[0]
+
+
+def find_labelled(spec: str | None) -> Callable[[], tuple[Any, Any]]:
+    """What will give the batch that ``spec`` names and its labels, None where it has none of its own.
+
+    Files are read now, a function is found now and called later. So a mistake in its name is told before a model is
+    built, and the model is built before the batch is drawn.
 
     Args:
         spec: as for `load_batch`.
@@ -95,7 +109,7 @@ def find_batch(spec: str | None) -> Callable[[], Any]:
         return _zoo_batch(spec.removeprefix("zoo:"))
     if Path(spec).suffix in (*WEIGHT_FILES, ".npy"):
         tensors = read_tensors(Path(spec))
-        return lambda: tensors
+        return lambda: (tensors, None)
     make = find_object(spec, f"batch {spec!r}: expected {BATCH_FORMS}")
     return lambda: first_batch(make())
 
@@ -115,9 +129,14 @@ def _zoo_model(spec: str) -> nn.Module:
     return model
 
 
-def _zoo_batch(name: str) -> Callable[[], Any]:
+def _zoo_batch(name: str) -> Callable[[], tuple[Any, Any]]:
     from normgauge.lab.zoo import DATASETS
 
     if name not in DATASETS:
         raise LoadError(f"no data set called {name!r} in the zoo; known: {', '.join(DATASETS)}")
-    return lambda: DATASETS[name]("test", limit=ZOO_SAMPLES).inputs
+
+    def draw() -> tuple[Any, Any]:
+        split = DATASETS[name]("test", limit=ZOO_SAMPLES)
+        return split.inputs, split.labels
+
+    return draw

@@ -50,22 +50,22 @@ def read_tensors(path: Path) -> Any:
         ) from None
 
 
-def first_batch(value: Any) -> Any:
-    """The first batch of a loader or data set, without its labels; anything else is a batch already."""
+def first_batch(value: Any) -> tuple[Any, Tensor | None]:
+    """The first batch of a loader or data set and its labels apart; anything else is a batch already."""
     if isinstance(value, Split):
-        return value.inputs[:SAMPLES]
+        return value.inputs[:SAMPLES], value.labels[:SAMPLES]
     if isinstance(value, DataLoader):
-        return _without_labels(next(iter(value)))
+        return _labels_apart(next(iter(value)))
     if isinstance(value, Dataset):
         size = min(len(value), SAMPLES)  # type: ignore[arg-type]
-        return _without_labels(default_collate([value[i] for i in range(size)]))
-    return value
+        return _labels_apart(default_collate([value[i] for i in range(size)]))
+    return value, None
 
 
-def _without_labels(batch: Any) -> Any:
+def _labels_apart(batch: Any) -> tuple[Any, Tensor | None]:
     if not isinstance(batch, list | tuple):
-        return batch
-    last = batch[-1]
+        return batch, None
+    last, labels = batch[-1], None
     if len(batch) == 2 and isinstance(last, Tensor) and last.ndim == 1 and not last.is_floating_point():
-        batch = batch[:1]
-    return batch[0] if len(batch) == 1 else tuple(batch)
+        batch, labels = batch[:1], last
+    return batch[0] if len(batch) == 1 else tuple(batch), labels

@@ -100,6 +100,24 @@ def enclosure(lower: float | None, upper: float | None) -> str:
     )
 
 
+def format_below(value: float) -> str:
+    """A number in three digits, none of which promises more than it.
+
+    >>> format_below(0.128999), format_below(float("inf"))
+    ('0.128', 'inf')
+    """
+    return enclosure(value, None).removeprefix("≥ ")
+
+
+def format_above(value: float | None) -> str:
+    """A number in three digits, not below it; "·" where there is none.
+
+    >>> format_above(0.128111), format_above(None)
+    ('0.129', '·')
+    """
+    return enclosure(None, value).removeprefix("≤ ")
+
+
 def log_enclosure(lower: float | None, upper: float | None) -> str:
     """The two ends of a decimal log, with two decimals.
 

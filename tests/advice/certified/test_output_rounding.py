@@ -1,0 +1,104 @@
+"""The rounding of an output, held against the same network in extended precision."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from normgauge.advice.certified import output_rounding as module
+from normgauge.advice.certified.output_rounding import output_rounding
+from normgauge.instrument.session import Options, opened
+from tests.advice.certified.nets import Residual, settled
+
+LONG = np.longdouble
+
+
+def extended(layer: nn.Module, x):
+    """The layer in numbers of 64 binary digits."""
+    values = {name: value.detach().double().numpy().astype(LONG) for name, value in layer.state_dict().items()}
+    match layer:
+        case nn.Sequential():
+            for inner in layer:
+                x = extended(inner, x)
+            return x
+        case Residual():
+            return x + extended(layer.inner, x)
+        case nn.Linear():
+            return x @ values["weight"].T + values["bias"]
+        case nn.ReLU():
+            return np.maximum(x, 0)
+        case nn.Tanh():
+            return np.tanh(x)
+        case nn.BatchNorm1d():
+            spread = np.sqrt(values["running_var"] + LONG(layer.eps))
+            return (x - values["running_mean"]) / spread * values["weight"] + values["bias"]
+        case nn.LayerNorm():
+            centred = x - x.mean(1, keepdims=True)
+            spread = np.sqrt((centred**2).mean(1, keepdims=True) + LONG(layer.eps))
+            return centred / spread * values["weight"] + values["bias"]
+    raise AssertionError(layer)
+
+
+def shifted(size: float) -> nn.Linear:
+    """A layer whose biases cancel what its weights give, up to a few digits."""
+    layer = nn.Linear(30, 30)
+    with torch.no_grad():
+        layer.weight.mul_(size)
+        layer.bias.mul_(size)
+    return layer
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 5))
+
+
+CASES = {
+    "plain": plain,
+    "large": lambda: nn.Sequential(shifted(1e6), nn.Tanh(), shifted(1e6), nn.ReLU(), nn.Linear(30, 5)),
+    "batch": lambda: nn.Sequential(nn.Linear(30, 40), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 5)),
+    "layer": lambda: nn.Sequential(shifted(100.0), nn.LayerNorm(30), Residual(shifted(1.0)), nn.LayerNorm(30)),
+}
+
+
+def measured(model: nn.Module, x: torch.Tensor):
+    """The bound, and how far the output in float64 is from that in extended precision, sample by sample."""
+    with opened(model, x, Options(search=False, pictures=False)) as session:
+        found = output_rounding(session)
+        outputs = session.trace.end.tensor.detach().numpy().astype(LONG)
+    truth = extended(model, x.double().numpy().astype(LONG))
+    return found, np.sqrt(((outputs - truth) ** 2).sum(1)).astype(float)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", CASES)
+def test_the_rounding_is_enclosed(name, seed):
+    torch.manual_seed(seed)
+    x = torch.randn(6, 30) * 10 ** (seed - 1) + 3 * seed
+    model = settled(CASES[name](), x)
+    found, off = measured(model, x)
+    assert bool(found.proved.isfinite().all()) and (off > 0).any()
+    assert all(gap <= float(bound) for gap, bound in zip(off, found.proved, strict=True))
+
+
+def test_the_comparison_can_fail(monkeypatch):
+    table = tuple((names, module._nothing) for names, _ in module.OWN_ERRORS)
+    monkeypatch.setattr(module, "OWN_ERRORS", table)
+    torch.manual_seed(0)
+    x = torch.randn(6, 30)
+    found, off = measured(settled(plain(), x), x)
+    assert any(gap > float(bound) for gap, bound in zip(off, found.proved, strict=True))
+
+
+class Cast(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+def test_a_step_whose_rounding_is_not_known_encloses_nothing():
+    with opened(Cast(4, 3), torch.ones(2, 4), Options(search=False, pictures=False)) as session:
+        found = output_rounding(session)
+    assert all(math.isinf(bound) for bound in found.proved.tolist()) and 0 < found.measured < 1e-12
