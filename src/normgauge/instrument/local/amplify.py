@@ -25,7 +25,7 @@ from normgauge.instrument.local.pieces import Piece
 
 Pick = Callable[[Tensor], Tensor]
 
-PROBES = 4
+PROBES, MANY_PROBES = 4, 12  # backwards, where each costs as much as a row; and beside thousands of tangents
 CHANCE = 1e-12  # of one pair of steps being measured wrongly
 SMALL = 1e-8  # of a value's size: errors below need not be known better
 
@@ -37,7 +37,7 @@ class Amplifier:
     made there can have grown at value v, from above.
     """
 
-    def __init__(self, source: Tensor, index: int, steps: int, seed: int) -> None:
+    def __init__(self, source: Tensor, index: int, steps: int, seed: int, probes: int = PROBES) -> None:
         self.reach = {index: torch.zeros(steps + 1, dtype=torch.float64)}
         self.reach[index][0] = 1.0
         self.input = index
@@ -47,7 +47,7 @@ class Amplifier:
         self.chances = 0
         self.generator = torch.Generator().manual_seed(seed)
         with torch.enable_grad():
-            start = torch.zeros(PROBES, *source.shape, dtype=torch.float64, requires_grad=True)
+            start = torch.zeros(probes, *source.shape, dtype=torch.float64, requires_grad=True)
         self.dummies = {index: start}
 
     def add(self, piece: Piece, tangents: float) -> None:
@@ -90,7 +90,7 @@ class Amplifier:
         entries = dummy[0].numel()
         if entries < 3:
             return
-        part = CHANCE ** (1 / PROBES) / math.sqrt(2 * (entries - 1) / math.pi)
+        part = CHANCE ** (1 / len(dummy)) / math.sqrt(2 * (entries - 1) / math.pi)
         self.chances += int((lengths > 0).sum())
         measured = house_up((lengths + further) / part)
         self.reach[value] = torch.minimum(self.reach[value], measured)
@@ -127,7 +127,7 @@ class Amplifier:
         places = [self.input, *(p.output for p in self.pieces)]
         nodes = [self.dummies[v] for v in places]
         found, errors = [], []
-        for few in torch.arange(len(picked)).split(PROBES):
+        for few in torch.arange(len(picked)).split(picked.shape[1]):
             with torch.enable_grad():
                 height = picked[few, torch.arange(len(few))].sum()
             grads = torch.autograd.grad(height, nodes, retain_graph=True, allow_unused=True)

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_up
 
-LARGEST_SLIP = 1e-3  # a proof whose own rounding is larger says nothing
+NOTICEABLE = 1e4  # a row is treated as at least this many times as long as its error
+LARGEST_SLIP = 1e-2  # a proof whose own rounding is larger says nothing
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ class Factor:
         scale: D^(−½), (directions,).
         reduced: B, (rows, directions).
         cholesky: L.
-        worst: ‖L⁻¹‖_F, from above.
+        worst: ‖L⁻¹‖, from above.
         least: λ_min(M), from below.
     """
 
@@ -157,28 +158,31 @@ def factored(units: Units, logs: Tensor) -> Factor | None:
     if int(info) or not bool(cholesky.isfinite().all()):
         return None
     inverse = torch.linalg.solve_triangular(cholesky, torch.eye(order, dtype=torch.float64), upper=False)
-    worst = 2 * float(torch.linalg.vector_norm(inverse))  # twice what was computed: its own rounding is far smaller
+    sides = [float(inverse.abs().sum(axis).max()) for axis in (0, 1)]
+    worst = 2 * min(math.sqrt(sides[0] * sides[1]), float(torch.linalg.vector_norm(inverse)))  # twice: its own rounding
     if worst * dot_error(order) * order > LARGEST_SLIP:
         return None
     return Factor(scale, reduced, cholesky, worst, float(diagonal.min()) / worst**2)
 
 
-def first_multipliers(factor: Factor, rows: Tensor, half: Tensor, group: Tensor) -> Tensor:
+def first_multipliers(factor: Factor, rows: Tensor, half: Tensor, group: Tensor, error: float) -> Tensor:
     """Logs of feasible multipliers for further rows, given those of earlier ones: twice a scaled diagonal.
 
     New multipliers keep M ≻ 0 where h²Λ_i (V M⁻¹ Vᵀ) ≺ I; with the diagonal of T = V M⁻¹ Vᵀ as scale that is a number.
+    Rows that are hardly longer than their ``error`` τ count as longer, so that h²Λτ² stays small.
     """
+    floor = max((NOTICEABLE * error) ** 2, torch.finfo(torch.float64).tiny)
     _, solved, _ = factor.images(rows)
     scaled = rows * factor.scale[: rows.shape[1]]
     count = int(group.max()) + 1
     if len(group) == count:  # one row each
         product = scaled @ scaled.T + solved.T @ solved
-        own = product.diagonal().clamp_min(torch.finfo(torch.float64).tiny)
+        own = product.diagonal().clamp_min(floor)
         shape = product * own.rsqrt()[:, None] * own.rsqrt()
         crowd = float(torch.linalg.eigvalsh(shape)[-1])
         return -(half * own * torch.maximum(half * 2 * crowd, torch.ones_like(half))).log()
     product = scaled @ scaled.T + solved.T @ solved
     own = torch.zeros(count, dtype=torch.float64).index_add(0, group, product.diagonal())
     half = torch.zeros(count, dtype=torch.float64).scatter_reduce(0, group, half, "amax")
-    own = own.clamp_min(torch.finfo(torch.float64).tiny)
+    own = own.clamp_min(floor)
     return -(half * own * torch.maximum(half * 2 * count, torch.ones_like(half))).log()

@@ -195,7 +195,7 @@ def _check_adjoint(step: Step, push: Push) -> None:
     if not height.requires_grad:
         raise NotCarried(f"{step.name}: autograd does not follow it")
     pulled = torch.autograd.grad(height, list(given.values()), allow_unused=True)
-    back = sum(float((p * v).sum()) for p, v in zip(pulled, given.values(), strict=True) if p is not None)
+    back = sum(float((p * v).detach().sum()) for p, v in zip(pulled, given.values(), strict=True) if p is not None)
     size = float(out.detach().norm()) * float(other.norm())
-    if abs(back - float(height)) > ADJOINT * size:
+    if abs(back - float(height.detach())) > ADJOINT * size:
         raise NotCarried(f"{step.name}: autograd does not follow all of it")

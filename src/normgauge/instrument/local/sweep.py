@@ -17,7 +17,7 @@ from torch import Tensor
 
 from normgauge.core.rounding import TINY, house_up
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.local.amplify import Amplifier
+from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.blocks import Bent, activated, normalized
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
@@ -32,7 +32,7 @@ MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
 FEW = 200  # units of one layer that are followed backwards
-EXAMPLES = 48  # rows of a layer that stand for it there
+EXAMPLES, NEARBY = 48, 16  # rows that stand for a layer there, and which part of it is nearest to a kink
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
@@ -173,10 +173,17 @@ class Sweep:
             return torch.full_like(here, INF)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
         lengths = torch.linalg.vector_norm(flat, dim=0)
-        near = (here.reshape(-1).abs() / lengths.clamp_min(TINY)).argsort()[:EXAMPLES]
-        self.retune(flat[:, near].T)
+        near = (here.reshape(-1).abs() / lengths.clamp_min(TINY)).argsort()[: max(EXAMPLES, flat.shape[1] // NEARBY)]
+        self.retune(self.sketched(flat[:, near].T))
         parts = [self.factor.row_bounds(part.T, tilt) for part in flat.split(max(1, ROWS // len(flat)), dim=1)]
         return (self.radius * torch.cat(parts) + error).reshape(here.shape)
+
+    def sketched(self, rows: Tensor) -> Tensor:
+        """Few rows that stand for many: random mixtures, so that multipliers made for them suit all."""
+        if len(rows) <= EXAMPLES:
+            return rows
+        mix = torch.randn(EXAMPLES, len(rows), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return mix @ rows / math.sqrt(len(rows))
 
     def moved(self, value: int, push: Push) -> float:
         """r·sup‖∂(push)/∂x‖."""
@@ -208,7 +215,7 @@ class Sweep:
         Raises:
             NotCarried: where no multipliers are proved for them.
         """
-        fresh = first_multipliers(self.factor, rows, half, group)
+        fresh = first_multipliers(self.factor, rows, half, group, error)
         self.units = self.units.extended(rows, half, group, group, error)
         self.logs = torch.cat([self.logs, fresh])
         for _ in range(20):
@@ -243,7 +250,8 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
     units, none = Units.none(count), torch.zeros(0, dtype=torch.float64)
     factor = factored(units, none)
     assert factor is not None
-    amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed)
+    probes = MANY_PROBES if forward else PROBES
+    amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
     sweep = Sweep(radius, native, amplifier, units, none, factor, forward=forward)
     if forward:
         sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64).reshape(count, *source.tensor.shape)
