@@ -12,16 +12,20 @@ import torch
 from torch import Tensor
 
 from normgauge.core.bound import Scope
-from normgauge.core.rounding import dot_error, log_root
+from normgauge.core.rounding import TINY, dot_error, log_root
 from normgauge.instrument.assembly import find_missing
 from normgauge.instrument.balance import folded_bound
-from normgauge.instrument.rules.flow import INF, Matrix, chain_gains
+from normgauge.instrument.local.headline import OPEN_UNITS, one_run, open_entries, swept_sample
+from normgauge.instrument.local.sweep import Swept
+from normgauge.instrument.rules.flow import CHANCES, INF, Matrix, chain_gains, log_vector
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.trace.step import backward_slice
 
 LATTICE = 4  # radii an octave at which a ball is measured, for all samples at once
 TRIES = 8
+GAP, STEPS = 1e-2, 25  # of the multipliers' search
+DEAREST, MOST_OPEN = 30.0, 400  # seconds of counted work of one ball, and units open everywhere
 
 
 class MarginBounds(Protocol):
@@ -157,5 +161,59 @@ def lattice_above(radius: float) -> float:
     return float(2.0 ** (step / LATTICE))
 
 
-ENGINES: tuple[Callable[[Session], MarginBounds], ...] = (ComposedBounds,)
+@dataclass(slots=True)
+class OpenUnitBounds:
+    """Margins from the slopes that a ball leaves open (`instrument.local`), each class with its own row of multipliers.
+
+    L_i² = n_i M⁻¹ n_iᵀ with n_i = (e_y − e_i)ᵀ[J R]; the multipliers suit the classes by what each margin allows.
+    """
+
+    session: Session
+    name: str = OPEN_UNITS
+    tries: int = TRIES
+    known: dict[int, Swept | None] = field(default_factory=dict)
+
+    def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:
+        """log L_i for each class; None where the network is not followed, or that takes too long."""
+        swept = self.swept(sample, radius)
+        outputs = self.session.trace.end.tensor.detach().double().cpu()
+        classes = outputs.shape[1]
+        if swept is None or swept.target.shape[0] != classes:
+            return None
+        others = torch.arange(classes) != target
+        rows = (torch.eye(classes, dtype=torch.float64)[target] - torch.eye(classes, dtype=torch.float64))[others]
+        gaps = (outputs[sample, target] - outputs[sample])[others].clamp_min(TINY)
+        swept = swept.improved(GAP, STEPS, rows / gaps[:, None] * float(gaps.min()))
+        found = swept.row_bounds(rows)
+        if found is None:
+            return None
+        logs = torch.full((classes,), -INF, dtype=torch.float64)
+        logs[others] = log_vector(found)
+        return logs
+
+    def swept(self, sample: int, radius: float) -> Swept | None:
+        """The network over the ball; over all inputs once for all samples."""
+        session = self.session
+        if session.together or session.trace.path_dependent or not session.exact:
+            return None
+        inputs = session.trace.sources[0].tensor[0].numel()
+        if inputs * one_run(session) / session.samples > DEAREST:
+            return None
+        place = -1 if math.isinf(radius) else sample
+        if place >= 0:
+            return self.counted(swept_sample(session, session.composed(Scope.parse("point")), sample, radius))
+        if place not in self.known:
+            few = open_entries(session) <= MOST_OPEN
+            parts = session.composed(Scope.parse("point"))
+            self.known[place] = self.counted(swept_sample(session, parts, 0, INF)) if few else None
+        return self.known[place]
+
+    def counted(self, swept: Swept | None) -> Swept | None:
+        """What was swept, its chance of being wrong added to the session's."""
+        if swept is not None:
+            self.session.cache.setdefault(CHANCES, []).append(swept.chance)
+        return swept
+
+
+ENGINES: tuple[Callable[[Session], MarginBounds], ...] = (ComposedBounds, OpenUnitBounds)
 """What radii are proved with, one after the other: each begins where those before it ended, so the cheap come first."""

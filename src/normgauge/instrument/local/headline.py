@@ -166,13 +166,13 @@ def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
     inputs = session.trace.sources[0].tensor.numel() // (1 if session.together else session.samples)
     alone = math.isinf(radius)
     work = inputs * one_run(session) / (session.samples if alone else 1)
-    if work > budget or (alone and _entries(session) > UNITS[effort_of(session)]):
+    if work > budget or (alone and open_entries(session) > UNITS[effort_of(session)]):
         return plain
     found = _swept_samples(session, session.composed(Scope.parse("point")), plain, radius)
     return plain if found is None else found
 
 
-def _entries(session: Session) -> int:
+def open_entries(session: Session) -> int:
     """How many numbers of one sample pass through nonlinear steps."""
     parts = session.composed(Scope.parse("point"))
     bent = [

@@ -68,6 +68,11 @@ class Swept:
         target, error = self._target(rows)
         return factor.norm_bound(target, error)
 
+    def row_bounds(self, rows: Tensor) -> Tensor | None:
+        """An upper bound of the slope of each row's own combination of outputs; None where nothing is proved."""
+        factor = factored(self.units, self.logs)
+        return None if factor is None else factor.row_bounds(*self._target(rows))
+
     def improved(self, gap: float, steps: int, rows: Tensor | None = None) -> Swept:
         """The same with multipliers that suit the target, if they prove something smaller."""
         here = self.bound(rows)
