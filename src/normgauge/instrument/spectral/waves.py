@@ -22,7 +22,7 @@ from normgauge.instrument.spectral.symbol import (
     symbol,
 )
 
-CHUNK_ENTRIES = 4_000_000
+CHUNK_ENTRIES = 1_000_000
 """Complex numbers held at once; larger symbols are walked in pieces."""
 
 KEPT_ENTRIES = 12_000_000
