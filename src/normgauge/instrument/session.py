@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.core.rounding import size_up
-from normgauge.instrument.balance import Balanced, balanced_bound, folded_bound
+from normgauge.instrument.balance import Balanced, both_bounds, folded_bound
 from normgauge.instrument.compose import Composition, compose, mixing_step, own_gains, samples_of
 from normgauge.instrument.replay import replay_model
 from normgauge.instrument.rules import REGISTRY, Registry
@@ -204,8 +204,10 @@ class Session:
         """Return the folded and the balanced bound; scopes with equal gains share them."""
 
         def both() -> tuple[Balanced, Balanced]:
+            if self.options.balance:
+                return both_bounds(parts)
             folded = folded_bound(parts)
-            return folded, balanced_bound(parts, folded) if self.options.balance else folded
+            return folded, folded
 
         gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
         if not all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, NormalizerMap) for g in gains):

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT, dot_error, house_up
+from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 
 
@@ -61,6 +61,33 @@ def circulant_sizes(reach: tuple[int, ...], spec: ConvSpec, outputs: tuple[int, 
         least = max(n + left, n + beyond, m * s)
         sizes.append(-(-least // s) * s)
     return tuple(sizes)
+
+
+def sparse_circulant(
+    reach: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...], share: float
+) -> tuple[tuple[int, ...], float]:
+    """Smaller sizes N' per axis, and what their circulant's norm is multiplied by to bound that of every size.
+
+    Between two frequencies of the N'-grid nothing rises by more than 1/cos(π·reach/(2N')) an axis: a trigonometric
+    polynomial T of degree n with its maximum at ω₀ is at least ‖T‖·cos(n(ω − ω₀)) up to π/n from there, the next
+    frequency is π/N' away at most, and uᴴK̂(ω)v has n = reach/2 once a phase is taken out.
+
+    Source: M. Riesz, Jahresbericht der DMV 23 (1914) 354.
+
+    Args:
+        reach: distance between the first and the last tap.
+        stride: of the layer, which divides each N'.
+        sizes: of the circulant itself; no larger ones are returned.
+        share: the part that the factor may exceed 1 by.
+    """
+    part = math.log1p(share) / len(sizes)
+    found, factor = [], 1.0
+    for n, s, e in zip(sizes, stride, reach, strict=True):
+        least = math.ceil(math.pi * e / 2 / math.acos(math.exp(-part)))
+        sparse = max(s, -(-least // s) * s)
+        found.append(min(n, sparse))
+        factor *= 1.0 if n <= sparse else size_up(1.0 / math.cos(math.pi * e / (2 * sparse)))
+    return tuple(found), factor
 
 
 def frequencies(twist: Twist, stride: tuple[int, ...], device: torch.device) -> Tensor:

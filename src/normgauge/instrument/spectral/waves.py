@@ -111,9 +111,12 @@ def whole_polynomial(weight: Tensor, base: ConvSpec, twist: Twist) -> GramPolyno
 
 
 def gram_pieces(
-    weight: Tensor, base: ConvSpec, twist: Twist, whole: GramPolynomial | None = None
+    weight: Tensor, base: ConvSpec, twist: Twist, whole: GramPolynomial | None = None, *, once: bool = False
 ) -> Callable[[], Iterable[Grams]]:
-    """Walks over the Gram matrices of all blocks over their shorter side; kept between walks where they are few."""
+    """Walks over the Gram matrices of all blocks over their shorter side.
+
+    They are kept between walks where they are few and wanted more than ``once``.
+    """
     waves = frequencies(twist, base.stride, weight.device)
     order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
     entries = base.groups * order**2
@@ -131,7 +134,7 @@ def gram_pieces(
                 error = error + 2 * frobenius_norms(blocks) * part.error + part.error**2
             yield Grams(product, error, some, pair_counts(base.stride, some), frobenius_norms(product) + error)
 
-    if len(waves) * entries > KEPT_ENTRIES:
+    if once or len(waves) * entries > KEPT_ENTRIES:
         return walk
     kept = list(walk())
     return lambda: kept
@@ -168,15 +171,18 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
     return Waves(level + slack, *(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
-    """A bound of the circulant's squared norm, not below ``least``: power iterations guess it, Cholesky proves it."""
+def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float, slack: float = 0.0) -> float:
+    """A bound of the circulant's squared norm, not below ``least``: power iterations guess it, Cholesky proves it.
+
+    With ``slack`` the level tried is so much above the guess, and fewer pieces have to be proved again.
+    """
     top = least
     for piece in pieces():
         steps = FIRST_GUESS
         left = piece.above(top) if top else torch.arange(len(piece.product), device=piece.product.device)
         while len(left):
             guess = _guess(piece.product, left, steps) + 2 * float(piece.error[left].max())
-            top = max(top, guess * (1.0 + 1e-4 * steps / FIRST_GUESS))
+            top = max(top, guess * (1.0 + slack + 1e-4 * steps / FIRST_GUESS))
             left, steps = piece.above(top), 2 * steps
     return top
 
