@@ -26,7 +26,7 @@ from normgauge.instrument.rules.flow import CHANCES, Context, NormalizerMap, Sam
 from normgauge.instrument.rules.recognise import recognise
 from normgauge.instrument.rules.tried import with_stored
 from normgauge.instrument.trace import Trace, record_trace, untouched, unwrap
-from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, replayed_steps
+from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, remembering, replayed_steps
 from normgauge.instrument.trace.inputs import (
     Call,
     argument_name,
@@ -364,10 +364,11 @@ def start(
         )
     session = Session(model, copy, trace, options, clock or Clock(None), call.native)
     if own is not None:
-        same = own.computed_by(trace, session.function())
+        function = remembering(session.function())
+        same = own.computed_by(trace, function)
         if dtype is not None and not same:
             return None
-        session.trace = checked_trace(trace, session.function(), session.recorded)
+        session.trace = checked_trace(trace, function, session.recorded, own.other)
         if not same:
             session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
     session.trace = recognised_trace(session.trace, options, model)

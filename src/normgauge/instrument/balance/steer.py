@@ -22,7 +22,7 @@ BLOCK = 6  # singular vectors followed for each linear map
 POWER = 40.0  # how sharply the largest of them is preferred
 FIRST_ROUNDS = 10  # power iterations for vectors that are new
 DEAR, FEW = 2e7, 2  # multiplications of one product from which fewer vectors are followed, and how many
-PIXELS = 10  # outputs an axis that a dear convolution is followed on
+WIDE, PIXELS = 1e6, 10  # multiplications from which a convolution is followed on fewer pixels, outputs an axis then
 
 
 class SteeringPair(NamedTuple):
@@ -92,13 +92,13 @@ class SteeringPairs:
 
 
 def on_fewer_pixels(form: Kernel, weight: Tensor) -> Kernel:
-    """The same convolution with `PIXELS` outputs an axis, where it has more and a product is dear.
+    """The same convolution with `PIXELS` outputs an axis, where it has more and a product takes long.
 
     Its norm is a little smaller, its top vectors lie on the same channels, and they are found in fewer rounds.
     """
     spec = form.spec
     outputs = spec.output_size(weight)
-    if spec.transposed or weight.numel() * math.prod(outputs) < DEAR or max(outputs) <= PIXELS:
+    if spec.transposed or weight.numel() * math.prod(outputs) < WIDE or max(outputs) <= PIXELS:
         return form
     size = tuple(
         max(1, n - (m - PIXELS) * s) if m > PIXELS else n
