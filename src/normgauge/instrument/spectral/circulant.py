@@ -43,8 +43,9 @@ FIRST_STEPS = 60
 MORE_STEPS = (48, 72, 96)
 """Sizes to which the Krylov space may grow while the bound is still too wide."""
 
-LARGE, COARSE = 3e8, 1e-3
-"""From so much work on, a width that is not asked to be finer than this gets one rough proof and no refinement."""
+LARGE, LARGE_IMAGE, COARSE = 3e8, 1e8, 1e-3
+"""From so much work on, for all frequencies or for one product with the layer, a width that is not asked to be finer
+than this gets one rough proof and no refinement."""
 
 ROUGH, SPARSE, SLACK = 0.01, 0.008, 0.002
 """The width of a rough proof, and what of it the frequencies left out and the level tried may take."""
@@ -127,9 +128,9 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool 
     quick, start = normal, seeded_start((math.prod(shape),), kernel)
     if len(start) > LONG and kernel.device.type == "cpu":
         quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
-    coarse = large and width >= COARSE
+    coarse = width >= COARSE and (large or kernel.numel() * math.prod(around.outputs) > LARGE_IMAGE)
     width = max(width, ROUGH) if coarse else width
-    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (3 if coarse else 6))
+    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (5 if coarse else 6))
     error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
