@@ -22,8 +22,11 @@ from normgauge.instrument.spectral.symbol import (
     symbol,
 )
 
-CHUNK_ENTRIES = 1_000_000
-"""Complex numbers held at once; larger symbols are walked in pieces."""
+CHUNK_ENTRIES, CHUNK_AFAR = 1_000_000, 4_000_000
+"""Complex numbers held at once, in main memory and on a device; larger symbols are walked in pieces.
+
+Main memory of 16 MB is used again from piece to piece; much more would come as fresh pages each time.
+"""
 
 KEPT_ENTRIES = 12_000_000
 """Complex numbers of Gram matrices kept for a second look at another level."""
@@ -123,7 +126,8 @@ def gram_pieces(
     per_wave = entries if whole is not None else weight.shape[0] * weight.shape[1] * math.prod(base.stride)
 
     def walk() -> Iterator[Grams]:
-        for some in waves.split(max(1, CHUNK_ENTRIES // per_wave)):
+        chunk = CHUNK_ENTRIES if weight.device.type == "cpu" else CHUNK_AFAR
+        for some in waves.split(max(1, chunk // per_wave)):
             if whole is not None:
                 product = whole.at(some)
                 error = product.real.new_full((len(product),), whole.error)
