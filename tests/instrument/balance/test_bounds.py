@@ -313,11 +313,12 @@ def wide_net(activation: nn.Module) -> tuple[nn.Module, Tensor]:
 
 
 @pytest.mark.parametrize("worth", [True, False])
-def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool) -> None:
+@pytest.mark.parametrize("limit", ["LARGE", "LARGE_IMAGE"])
+def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool, limit: str) -> None:
     monkeypatch.setattr(bounds, "is_worth_proving", lambda *_: worth)
     model, x = wide_net(nn.ReLU())
     fine = gauge(model, x, search=False)
-    monkeypatch.setattr(circulant, "LARGE", 0.0)
+    monkeypatch.setattr(circulant, limit, 0.0)
     with opened(model, x) as session:
         parts = session.composed(Scope.parse("global"))
         rough, close = folded_bound(parts, rough=True), folded_bound(parts)
@@ -327,10 +328,11 @@ def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool) -> No
     assert best.total == pytest.approx(fine.log_upper, abs=2e-3)
 
 
-def test_a_rough_norm_is_proved_again_where_no_weights_move(monkeypatch) -> None:
+@pytest.mark.parametrize("limit", ["LARGE", "LARGE_IMAGE"])
+def test_a_rough_norm_is_proved_again_where_no_weights_move(monkeypatch, limit: str) -> None:
     model, x = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Sigmoid()).double(), torch.randn(1, 2, 900).double()
     fine = gauge(model, x, search=False)
-    monkeypatch.setattr(circulant, "LARGE", 0.0)
+    monkeypatch.setattr(circulant, limit, 0.0)
     found = gauge(model, x, search=False)
     assert found.layers[0].gain.hi > fine.layers[0].gain.hi + 1e-3
     assert found.log_upper == pytest.approx(fine.log_upper, abs=2e-3)

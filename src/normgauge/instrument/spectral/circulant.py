@@ -128,7 +128,7 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool 
     quick, start = normal, seeded_start((math.prod(shape),), kernel)
     if len(start) > LONG and kernel.device.type == "cpu":
         quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
-    coarse = width >= COARSE and (large or kernel.numel() * math.prod(around.outputs) > LARGE_IMAGE)
+    coarse = below and width >= COARSE and (large or kernel.numel() * math.prod(around.outputs) > LARGE_IMAGE)
     width = max(width, ROUGH) if coarse else width
     space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (5 if coarse else 6))
     error = conv_rounding(kernel, spec)
