@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.core.rounding import size_up
-from normgauge.instrument.balance import Balanced, balanced_bound, folded_bound
+from normgauge.instrument.balance import Balanced, both_bounds, folded_bound
 from normgauge.instrument.compose import Composition, compose, mixing_step, own_gains, samples_of
 from normgauge.instrument.replay import replay_model
 from normgauge.instrument.rules import REGISTRY, Registry
@@ -26,7 +26,7 @@ from normgauge.instrument.rules.flow import CHANCES, Context, NormalizerMap, Sam
 from normgauge.instrument.rules.recognise import recognise
 from normgauge.instrument.rules.tried import with_stored
 from normgauge.instrument.trace import Trace, record_trace, untouched, unwrap
-from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, replayed_steps
+from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, remembering, replayed_steps
 from normgauge.instrument.trace.inputs import (
     Call,
     argument_name,
@@ -208,8 +208,10 @@ class Session:
         """Return the folded and the balanced bound; scopes with equal gains share them."""
 
         def both() -> tuple[Balanced, Balanced]:
+            if self.options.balance:
+                return both_bounds(parts)
             folded = folded_bound(parts)
-            return folded, balanced_bound(parts, folded) if self.options.balance else folded
+            return folded, folded
 
         gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
         if not all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, NormalizerMap) for g in gains):
@@ -366,10 +368,11 @@ def start(
         )
     session = Session(model, copy, trace, options, clock or Clock(None), call.native)
     if own is not None:
-        same = own.computed_by(trace, session.function())
+        function = remembering(session.function())
+        same = own.computed_by(trace, function)
         if dtype is not None and not same:
             return None
-        session.trace = checked_trace(trace, session.function(), session.recorded)
+        session.trace = checked_trace(trace, function, session.recorded, own.other)
         if not same:
             session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
     session.trace = recognised_trace(session.trace, options, model)

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.bound import Scope
-from normgauge.instrument.balance import balanced_bound, descend, folded_bound
+from normgauge.instrument.balance import balanced_bound, both_bounds, bounds, descend, folded_bound
 from normgauge.instrument.balance.weighted import Weighting
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.session import opened
+from normgauge.instrument.spectral import circulant
 
 LN10 = math.log(10)
 TOLERANCE = 1e-3  # decades; what the optimiser is trusted to
@@ -302,3 +303,36 @@ def test_an_infinite_bound_is_left_as_it_is() -> None:
         parts = session.composed(Scope.parse("global"))
         folded = folded_bound(parts)
         assert folded.total == math.inf and folded.weights == {} and balanced_bound(parts, folded) is folded
+
+
+def wide_net(activation: nn.Module) -> tuple[nn.Module, Tensor]:
+    """Two convolutions, so wide that a rough proof leaves frequencies out and no dense matrix is tried."""
+    maps = [nn.Conv1d(2, 3, 3, padding=1), nn.Conv1d(3, 3, 3, padding=1)]
+    x = torch.randn(2, 2, 900, dtype=torch.float64)
+    return nn.Sequential(maps[0], nn.BatchNorm1d(3), activation, maps[1]).double().eval(), x
+
+
+@pytest.mark.parametrize("worth", [True, False])
+@pytest.mark.parametrize("limit", ["LARGE", "LARGE_IMAGE"])
+def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool, limit: str) -> None:
+    monkeypatch.setattr(bounds, "is_worth_proving", lambda *_: worth)
+    model, x = wide_net(nn.ReLU())
+    fine = gauge(model, x, search=False)
+    monkeypatch.setattr(circulant, limit, 0.0)
+    with opened(model, x) as session:
+        parts = session.composed(Scope.parse("global"))
+        rough, close = folded_bound(parts, rough=True), folded_bound(parts)
+        folded, best = both_bounds(parts)
+    assert rough.total > close.total + 1e-3  # so that a rough number in the wrong place would show
+    assert folded.total == (rough if worth else close).total and best.total <= folded.total
+    assert best.total == pytest.approx(fine.log_upper, abs=2e-3)
+
+
+@pytest.mark.parametrize("limit", ["LARGE", "LARGE_IMAGE"])
+def test_a_rough_norm_is_proved_again_where_no_weights_move(monkeypatch, limit: str) -> None:
+    model, x = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Sigmoid()).double(), torch.randn(1, 2, 900).double()
+    fine = gauge(model, x, search=False)
+    monkeypatch.setattr(circulant, limit, 0.0)
+    found = gauge(model, x, search=False)
+    assert found.layers[0].gain.hi > fine.layers[0].gain.hi + 1e-3
+    assert found.log_upper == pytest.approx(fine.log_upper, abs=2e-3)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
-from normgauge.instrument.probe import screen
+from normgauge.instrument.probe import linearize, screen
 from normgauge.instrument.probe.screen import focused_search
 
 
@@ -46,3 +47,20 @@ def test_a_ball_is_searched_from_the_steepest_samples(steep):
 def test_few_samples_are_searched_as_they_are(steep):
     model, x, truth = steep
     assert torch.allclose(focused_search(model, x[:5], 5, 0.0).log_lower.exp(), truth[:5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("radius", [0.0, math.inf])
+def test_single_precision_tells_no_sample_more_than_was_confirmed(steep, monkeypatch, radius):
+    model, x, truth = steep
+    monkeypatch.setattr(screen, "BUDGET", 0.0)
+    monkeypatch.setattr(linearize, "WORTH", 0.0)
+    asked: list[int] = []
+
+    def exaggerating(points):
+        asked.append(len(points))
+        return 100 * model(points.double())
+
+    found = focused_search(model, x, 40, radius, steps=8, quick=lambda: nullcontext(exaggerating))
+    assert (40 in asked) == (radius > 0)  # at the samples themselves a slope of another precision may be another's
+    limit = truth if radius == 0 else torch.tensor(found.log_best).exp()
+    assert (found.log_lower.exp() <= limit * (1 + 1e-9)).all() and found.log_best < math.log(10 * float(truth.max()))

@@ -52,6 +52,8 @@ def check(weight: Tensor, spec: ConvSpec) -> None:
     both, upper = (conv_norm(weight, spec, dense_limit=0, below=below).log for below in (True, False))
     assert both.lo - 1e-12 <= truth <= both.hi + 1e-12
     assert truth <= upper.hi + 1e-12
+    rough = conv_norm(weight, spec, circulant.ROUGH, dense_limit=0, below=False).log
+    assert truth <= rough.hi + 1e-12 and rough.hi <= upper.hi + circulant.ROUGH + 0.001
 
 
 @pytest.mark.parametrize("name", DEGENERATE)

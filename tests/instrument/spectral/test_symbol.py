@@ -16,6 +16,7 @@ from normgauge.instrument.spectral.symbol import (
     frequencies,
     gram_polynomial,
     pair_counts,
+    sparse_circulant,
     symbol,
 )
 from tests.instrument.spectral.conv_truth import gaussian, true_log_norm
@@ -94,3 +95,28 @@ def test_one_polynomial_gives_the_gram_matrix_of_every_block(layer: int, right: 
     whole = gram_polynomial(weight, spec, right=right)
     off = torch.linalg.matrix_norm(whole.at(waves) - wanted, ord=2)
     assert float(off.max()) <= whole.error < 1e-10
+
+
+def circulant_norm(weight: Tensor, spec: ConvSpec, sizes: tuple[int, ...]) -> float:
+    waves = frequencies(Twist(sizes, (1,) * spec.axes), spec.stride, CPU)
+    return float(torch.linalg.matrix_norm(symbol(weight, spec, waves).blocks, 2).max())
+
+
+@pytest.mark.parametrize("layer", range(len(LAYERS)))
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_fewer_frequencies_bound_all_of_them(layer: int, share: float) -> None:
+    weight, spec = LAYERS[layer]
+    many = tuple(60 * s for s in spec.stride)
+    needed = 0
+    for seed in range(20):
+        weight = gaussian(*weight.shape, seed=seed)
+        sizes, factor = sparse_circulant(spec.reach(weight), spec.stride, many, share)
+        assert 1.0 < factor <= 1 + share + 1e-9 and all(n % s == 0 for n, s in zip(sizes, spec.stride, strict=True))
+        here, everywhere = circulant_norm(weight, spec, sizes), circulant_norm(weight, spec, many)
+        assert everywhere <= factor * here
+        needed += everywhere > here * (1 + 1e-9)
+    assert (needed > 0) == (layer != 3)  # without the factor some would be below; windows apart are all alike
+
+
+def test_a_circulant_that_is_small_stays_as_it_is() -> None:
+    assert sparse_circulant((2, 0), (1, 3), (5, 9), 0.01) == ((5, 3), pytest.approx(1.0, abs=1e-11))

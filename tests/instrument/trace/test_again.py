@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 import normgauge as ng
 from normgauge.instrument.session import opened
-from normgauge.instrument.trace.again import elsewhere, same_but_for_precision, tensors_alike
+from normgauge.instrument.trace.again import elsewhere, remembering, same_but_for_precision, tensors_alike
 from tests.instrument.trace.nets import Net, batch, linear, sound
 
 
@@ -222,3 +222,17 @@ def test_an_output_that_overflows_in_its_own_precision_may_be_finite_in_the_copy
     assert same_but_for_precision(own, torch.tensor([1.0, 1e40], dtype=torch.float64))
     assert not same_but_for_precision(own, torch.tensor([1.1, 1e40], dtype=torch.float64))
     assert not same_but_for_precision(torch.ones(2), torch.tensor([1.0, math.inf], dtype=torch.float64))
+
+
+def test_a_function_that_remembers_runs_once_an_input() -> None:
+    given: list[Tensor] = []
+
+    def overwriting(x: Tensor) -> Tensor:
+        given.append(x.clone())
+        return x.mul_(2)
+
+    function, x = remembering(overwriting), torch.tensor([1.0, 2.0])
+    first = function(x.clone())
+    assert torch.equal(function(x.clone()), first) and len(given) == 1
+    assert torch.equal(function(x + 1), 2 * (x + 1)) and torch.equal(function(x.clone()), 2 * x) and len(given) == 3
+    assert function(x.double()).dtype == torch.float64 and len(given) == 4

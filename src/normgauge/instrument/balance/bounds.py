@@ -14,7 +14,7 @@ from normgauge.instrument.balance.objective import Objective
 from normgauge.instrument.balance.ties import ChannelWeights, log_scale, tie_weights
 from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.rules.flow import Diagonal, NormalizerMap
+from normgauge.instrument.rules.flow import Diagonal, Kernel, NormalizerMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,27 @@ class Balanced:
         return float(self.log_upper.max())
 
 
-def folded_bound(parts: Composition) -> Balanced:
+def both_bounds(parts: Composition) -> tuple[Balanced, Balanced]:
+    """Return the folded and the balanced bound; where the second is proved anyway, the first is rough if that pays.
+
+    It pays where the rules' own norms are rough. The second is never above the first.
+    """
+    forms = [g.form for transfer in parts.transfers.values() for g in transfer.gains]
+    rough = any(isinstance(form, Kernel) and form.rough for form in forms)
+    folded = folded_bound(parts, rough=rough)
+    best = balanced_bound(parts, folded)
+    if rough and best.table is folded.table:  # nothing else was proved
+        folded = folded_bound(parts)
+        best = replace(folded, gauges=best.gauges)
+    return folded, best
+
+
+def folded_bound(parts: Composition, *, rough: bool = False) -> Balanced:
     """Return the bound with linear maps folded into the normalizers beside them; nothing is optimised."""
     plain = _plain(parts)
     if not math.isfinite(plain.total):
         return plain
-    weighting = Weighting(parts, tie_weights(parts))
+    weighting = Weighting(parts, tie_weights(parts), rough)
     folded = _certified(weighting, fold_weights(weighting))
     return folded if folded.total <= plain.total else plain
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ BLOCK = 6  # singular vectors followed for each linear map
 POWER = 40.0  # how sharply the largest of them is preferred
 FIRST_ROUNDS = 10  # power iterations for vectors that are new
 DEAR, FEW = 2e7, 2  # multiplications of one product from which fewer vectors are followed, and how many
+WIDE, PIXELS = 1e6, 10  # multiplications from which a convolution is followed on fewer pixels, outputs an axis then
 
 
 class SteeringPair(NamedTuple):
@@ -58,8 +60,9 @@ class SteeringPairs:
         """The top pair of D_out W D_in⁻¹; ``make`` gives W, the same in every call."""
         single, log_size = self._cast(make)
         form = self.form
-        if isinstance(form, Kernel) and is_pointwise(single, form):
-            single, form = single.flatten(1), Matrix(single)
+        if isinstance(form, Kernel):
+            small = is_pointwise(single, form)
+            single, form = (single.flatten(1), Matrix(single)) if small else (single, on_fewer_pixels(form, single))
         shape = (single.shape[1],) if isinstance(form, Matrix) else form.spec.input_shape(single)
         after, before = (
             (log - log.max()).exp().float().to(single.device).reshape(-1, *([1] * (len(shape) - 1)))
@@ -86,6 +89,22 @@ class SteeringPairs:
         left, right = (share @ (m / m.sum(1, keepdim=True).clamp_min(TINY_SINGLE)) for m in masses)
         log_sigma = math.log(max(float(squares[-1]), TINY)) / 2 + log_size + float(log_out.max() - log_in.min())
         return SteeringPair(log_sigma, left.double().cpu(), right.double().cpu())
+
+
+def on_fewer_pixels(form: Kernel, weight: Tensor) -> Kernel:
+    """The same convolution with `PIXELS` outputs an axis, where it has more and a product takes long.
+
+    Its norm is a little smaller, its top vectors lie on the same channels, and they are found in fewer rounds.
+    """
+    spec = form.spec
+    outputs = spec.output_size(weight)
+    if spec.transposed or weight.numel() * math.prod(outputs) < WIDE or max(outputs) <= PIXELS:
+        return form
+    size = tuple(
+        max(1, n - (m - PIXELS) * s) if m > PIXELS else n
+        for n, m, s in zip(spec.input_size, outputs, spec.stride, strict=True)
+    )
+    return replace(form, spec=replace(spec, input_size=size))
 
 
 def is_pointwise(weight: Tensor, form: Kernel) -> bool:

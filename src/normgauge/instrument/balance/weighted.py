@@ -22,6 +22,7 @@ from normgauge.instrument.rules.flow import (
     NormalizerMap,
     join_logs,
 )
+from normgauge.instrument.spectral.circulant import ROUGH
 from normgauge.instrument.spectral.conv import conv_norm
 from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.trace.step import Value
@@ -30,10 +31,13 @@ Key = tuple[int, int]
 
 
 class Weighting:
-    """The graph with its weights; ``theta`` holds one free log weight a class of tied channels."""
+    """The graph with its weights; ``theta`` holds one free log weight a class of tied channels.
 
-    def __init__(self, parts: Composition, ties: Ties) -> None:
-        self.parts, self.ties = parts, ties
+    With ``rough``, the norms of convolutions are proved to a hundredth.
+    """
+
+    def __init__(self, parts: Composition, ties: Ties, rough: bool = False) -> None:
+        self.parts, self.ties, self.rough = parts, ties, rough
         found = [ties.find(i) for i in range(len(ties.parent))]
         roots = sorted({root for root, _ in found if root})
         number = {root: k for k, root in enumerate(roots)} | {0: -1}
@@ -123,7 +127,8 @@ class Weighting:
         ins, outs = form.channels()
         log_in = torch.zeros(ins, dtype=torch.float64) if before is None else before
         log_out = torch.zeros(outs, dtype=torch.float64) if after is None else after
-        if weight is form.weight and _constant(log_out) and _constant(log_in):  # what the rule proved, scaled
+        enough = self.rough or not (isinstance(form, Kernel) and form.rough)
+        if enough and weight is form.weight and _constant(log_out) and _constant(log_in):  # what the rule proved
             return log + (float(log_out[0] - log_in[0]) + STEPS)
         return torch.full_like(log, self._norm(scale_weight(weight, form, log_out, log_in), form))
 
@@ -141,7 +146,8 @@ class Weighting:
     def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
         if isinstance(form, Matrix):
             return self.parts.ctx.accepted(dense_norm(weight, chance=CHANCE)).hi
-        return conv_norm(weight, form.spec, self.parts.ctx.width, below=False).log.hi
+        width = max(self.parts.ctx.width, ROUGH) if self.rough else self.parts.ctx.width
+        return conv_norm(weight, form.spec, width, below=False).log.hi
 
 
 def _largest(logs: Tensor | None) -> Tensor | float:

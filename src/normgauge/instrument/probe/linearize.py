@@ -32,9 +32,7 @@ def row_norms(flat: Tensor) -> Tensor:
 
 def unit_rows(flat: Tensor) -> Tensor:
     """Every row divided by its norm; a zero or diverged row becomes zero."""
-    size = row_norms(flat)
-    good = (size > 0) & size.isfinite()
-    return torch.where(good[:, None], flat / torch.where(good, size, 1.0)[:, None], 0.0)
+    return (flat / row_norms(flat)[:, None]).nan_to_num(0.0, 0.0, 0.0)  # entries over an infinite norm are 0 already
 
 
 def check_samples(x: Tensor, samples: int) -> None:

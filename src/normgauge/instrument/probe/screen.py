@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from normgauge.instrument.probe.jacobian import random_rows, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.search import Found, search
+from normgauge.instrument.probe.work import counted
 
 KEEP = 6
 BUDGET = 1.0  # seconds of counted work; the look at the whole batch has cost several already
@@ -25,13 +27,19 @@ def focused_search(
     max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with few outputs; the
     samples that are not searched keep it as their lower bound. ``function`` must accept part of the batch; ``output``
     is what it returns for the whole, if that is known.
+
+    Where any slope counts, wherever it is met, the look is in single precision if there is one: what a sample keeps is
+    cut to the largest slope that was confirmed, and so never more than the network has.
     """
     if samples <= 2 * KEEP:
         return search(function, x, samples, radius, **options)
     network = SampleMap(function, x, samples, options.get("output_axis", 0), output=output)
     if network.samples != samples:
         return search(function, x, samples, radius, **options)
-    rough = _looks(network)
+    one = counted(function, x[: len(x) // samples])[1]
+    network.work = dataclasses.replace(one, products=one.products * samples, entries=one.entries * samples)
+    with network.scouted(options.get("quick") if radius == math.inf else None) as scout:
+        rough = _looks(scout)
     if network.work.seconds * top_pair_runs(network) < BUDGET:
         every = search(function, x, samples, 0.0, **options)
         if not radius:

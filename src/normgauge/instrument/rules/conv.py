@@ -13,6 +13,7 @@ from normgauge.core.rounding import TINY_SINGLE, house_up, log_root
 from normgauge.instrument.rules.flow import INF, Context, Flow, Gain, Kernel, SamplesMixed, Transfer
 from normgauge.instrument.rules.registry import Family
 from normgauge.instrument.rules.worked import shape_words, within
+from normgauge.instrument.spectral.circulant import ROUGHLY
 from normgauge.instrument.spectral.conv import ConvSpec, apply_conv, conv_norm
 from normgauge.instrument.spectral.conv_operator import per_axis
 from normgauge.instrument.spectral.dense import to_double
@@ -25,6 +26,7 @@ BY = {
     "dense": "its dense matrix",
     "pointwise": "its matrix at a pixel",
     "twisted circulant": "a twisted circulant",
+    ROUGHLY: "a twisted circulant, to a hundredth",
     "zero": "its zeros",
 }  # methods of `spectral` in words, where they need others
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -163,7 +165,7 @@ def convolution(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfe
     found: Enclosure = ctx.once(("conv", id(weight), spec), weight, lambda: conv_norm(weight, spec, ctx.width))
     norm = found.log
     low, high = conv_range(layer, incoming[0])
-    gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(weight, spec, channel))
+    gain = Gain(ctx.full(norm.hi), norm.lo, Kernel(weight, spec, channel, found.method == ROUGHLY))
     return Transfer(
         (gain,),
         low=low,

@@ -94,11 +94,12 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A convolution; channels lie on ``axis``."""
+    """A convolution; channels lie on ``axis``. ``rough`` says that its norm could be proved more closely."""
 
     weight: Tensor
     spec: Any
     axis: int = 1
+    rough: bool = False
 
     def channels(self) -> tuple[int, int]:
         """How many go in and come out."""

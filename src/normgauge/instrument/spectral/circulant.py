@@ -27,7 +27,7 @@ from normgauge.instrument.spectral.conv_operator import (
     padding_constant,
 )
 from normgauge.instrument.spectral.power import KrylovBasis, Linear, krylov, seeded_start
-from normgauge.instrument.spectral.symbol import Twist, circulant_sizes
+from normgauge.instrument.spectral.symbol import Twist, circulant_sizes, sparse_circulant
 from normgauge.instrument.spectral.waves import (
     Waves,
     circulant_top,
@@ -43,8 +43,15 @@ FIRST_STEPS = 60
 MORE_STEPS = (48, 72, 96)
 """Sizes to which the Krylov space may grow while the bound is still too wide."""
 
-LARGE, COARSE = 3e8, 1e-3
-"""From so much work on, a width that is not asked to be finer than this gets one proof and no refinement."""
+LARGE, LARGE_IMAGE, COARSE = 3e8, 1e8, 1e-3
+"""From so much work on, for all frequencies or for one product with the layer, a width that is not asked to be finer
+than this gets one rough proof and no refinement."""
+
+ROUGH, SPARSE, SLACK = 0.01, 0.008, 0.002
+"""The width of a rough proof, and what of it the frequencies left out and the level tried may take."""
+
+ROUGHLY = "rough circulant"
+"""The method of such a proof."""
 
 LONG = 10_000
 """Vectors with more entries are followed in float32."""
@@ -109,24 +116,26 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool 
         kernel: the layer's weight, float64, largest entry about 1.
         spec: the layer.
         width: log(upper/lower) to reach.
-        below: False gives 0 for the lower end of a layer so large that its search costs as much as the upper end.
+        below: False gives 0 for the lower end where its search costs as much as the upper end: of a large layer, and
+            of any where a rough upper end will do.
     """
     around = surround(kernel, spec)
     right = is_right(kernel, around.base)
     large = _work(kernel, around) > LARGE
-    if large and not below:
-        return 0.0, _single(kernel, around, 0.0) * around.factor, "twisted circulant"
+    if not below and (large or width >= ROUGH):
+        return 0.0, _single(kernel, around, 0.0, width >= ROUGH) * around.factor, "twisted circulant"
     normal, shape = _oriented(kernel, spec, right)
     quick, start = normal, seeded_start((math.prod(shape),), kernel)
     if len(start) > LONG and kernel.device.type == "cpu":
         quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
-    coarse = large and width >= COARSE
-    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (3 if coarse else 6))
+    coarse = below and width >= COARSE and (large or kernel.numel() * math.prod(around.outputs) > LARGE_IMAGE)
+    width = max(width, ROUGH) if coarse else width
+    space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (5 if coarse else 6))
     error = conv_rounding(kernel, spec)
     lower = _lower(space, normal, error)
     goal = lower * math.exp(0.99 * width) / around.factor
     if coarse:
-        return lower, _single(kernel, around, goal) * around.factor, "twisted circulant"
+        return lower, _single(kernel, around, goal, rough=True) * around.factor, ROUGHLY
     pixels = _pixels(kernel, around, right)
     upper, name, waves = _without_vectors(kernel, around, pixels, goal, width)
     if upper <= goal or waves is None or around.factor != 1.0:
@@ -153,10 +162,17 @@ def _work(kernel: Tensor, around: Surround) -> float:
     return math.prod(around.twists[0].sizes) / math.prod(base.stride) / 2 * base.groups * float(order) ** 3
 
 
-def _single(kernel: Tensor, around: Surround, least: float) -> float:
-    """The norm of one circulant from above, not below ``least``: a few thousandths above what all choices give."""
-    whole = whole_polynomial(kernel, around.base, around.twists[0])
-    return math.sqrt(circulant_top(gram_pieces(kernel, around.base, around.twists[0], whole), least**2))
+def _single(kernel: Tensor, around: Surround, least: float, rough: bool) -> float:
+    """The norm of one circulant from above, not below ``least``: a few thousandths above what all choices give.
+
+    A ``rough`` proof is up to a hundredth above that.
+    """
+    twist, factor = around.twists[0], 1.0
+    if rough:
+        sizes, factor = sparse_circulant(around.base.reach(kernel), around.base.stride, twist.sizes, SPARSE)
+        twist = replace(twist, sizes=sizes)
+    pieces = gram_pieces(kernel, around.base, twist, whole_polynomial(kernel, around.base, twist), once=True)
+    return math.sqrt(circulant_top(pieces, (least / factor) ** 2, 2 * SLACK * rough)) * factor
 
 
 def _lower(space: KrylovBasis, normal: Linear, error: float) -> float:

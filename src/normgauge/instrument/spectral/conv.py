@@ -64,7 +64,7 @@ def _scaled_norm(
         return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)
     lower, upper, method = circulant_ends(kernel, spec, width, below=below)
     log = enclose(lower, upper, exponent)
-    if log.width > width and entries <= dense_limit:
+    if log.width > width and entries <= dense_limit and (below or lower > 0.0):
         return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)
     return Enclosure(log, method, shortfall(log, width, method))
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT, dot_error, house_up
+from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 
 
@@ -60,6 +61,33 @@ def circulant_sizes(reach: tuple[int, ...], spec: ConvSpec, outputs: tuple[int, 
         least = max(n + left, n + beyond, m * s)
         sizes.append(-(-least // s) * s)
     return tuple(sizes)
+
+
+def sparse_circulant(
+    reach: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...], share: float
+) -> tuple[tuple[int, ...], float]:
+    """Smaller sizes N' per axis, and what their circulant's norm is multiplied by to bound that of every size.
+
+    Between two frequencies of the N'-grid nothing rises by more than 1/cos(π·reach/(2N')) an axis: a trigonometric
+    polynomial T of degree n with its maximum at ω₀ is at least ‖T‖·cos(n(ω − ω₀)) up to π/n from there, the next
+    frequency is π/N' away at most, and uᴴK̂(ω)v has n = reach/2 once a phase is taken out.
+
+    Source: M. Riesz, Jahresbericht der DMV 23 (1914) 354.
+
+    Args:
+        reach: distance between the first and the last tap.
+        stride: of the layer, which divides each N'.
+        sizes: of the circulant itself; no larger ones are returned.
+        share: the part that the factor may exceed 1 by.
+    """
+    part = math.log1p(share) / len(sizes)
+    found, factor = [], 1.0
+    for n, s, e in zip(sizes, stride, reach, strict=True):
+        least = math.ceil(math.pi * e / 2 / math.acos(math.exp(-part)))
+        sparse = max(s, -(-least // s) * s)
+        found.append(min(n, sparse))
+        factor *= 1.0 if n <= sparse else size_up(1.0 / math.cos(math.pi * e / (2 * sparse)))
+    return tuple(found), factor
 
 
 def frequencies(twist: Twist, stride: tuple[int, ...], device: torch.device) -> Tensor:
@@ -122,13 +150,15 @@ class GramPolynomial:
     keeps the differences that the stride divides. A few products of real matrices serve all frequencies.
 
     Attributes:
-        parts: (2δ, group·order·order, 2): P₀ and P_δ + P_δᵀ beside zeros, then zeros beside P_δ − P_δᵀ (0 for δ = 0).
+        even: (δ, group·order·order): P₀ and P_δ + P_δᵀ, what the cosines multiply.
+        odd: the same for the sines: 0 and P_δ − P_δᵀ.
         places: (δ, axis), what multiplies ω.
         order: rows of M.
         error: bound of ‖computed − true‖ for every M, its evaluation included.
     """
 
-    parts: Tensor
+    even: Tensor
+    odd: Tensor
     places: Tensor
     order: int
     error: float
@@ -136,8 +166,8 @@ class GramPolynomial:
     def at(self, waves: Tensor) -> Tensor:
         """M at each frequency, (frequency·group, order, order), complex."""
         angles = waves[:, 0] @ self.places.T
-        mixed = torch.cat([angles.cos(), angles.sin()], 1) @ self.parts.flatten(1)  # real and imaginary side by side
-        return torch.view_as_complex(mixed.unflatten(1, (-1, 2))).reshape(-1, self.order, self.order)
+        found = torch.complex(angles.cos() @ self.even, angles.sin() @ self.odd)
+        return found.reshape(-1, self.order, self.order)
 
 
 def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolynomial:
@@ -147,33 +177,34 @@ def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolyn
     Σ_t|K_t| times itself, so ‖error‖ ≤ (`dot_error`(T·n) + what the phases lose)·(Σ_t‖K_t‖_F)².
     """
     kernel = weight.reshape(spec.groups, -1, *weight.shape[1:])
-    kernel = kernel.transpose(1, 2) if right else kernel  # (group, order, inner, *taps)
+    kernel = kernel.transpose(1, 2) if right else kernel
     sizes, order = kernel.shape[3:], kernel.shape[1]
-    even, odd, places = [], [], []
-    for shift in itertools.product(*[range(1 - k, k) for k in sizes]):
-        place = [by * d for by, d in zip(shift, spec.dilation, strict=True)]
-        if shift < (0,) * len(shift) or any(p % s for p, s in zip(place, spec.stride, strict=True)):
-            continue
+    kernel = kernel.movedim(2, -1).contiguous()  # (group, order, *taps, inner): what is cut below lies in long runs
+    shifts = _kept_shifts(sizes, spec)
+    even, odd = (kernel.new_empty(len(shifts), spec.groups, order, order) for _ in range(2))
+    for index, shift in enumerate(shifts):
         near, far = kernel, kernel
         for axis, (by, k) in enumerate(zip(shift, sizes, strict=True)):
-            near = near.narrow(3 + axis, max(0, -by), k - abs(by))
-            far = far.narrow(3 + axis, max(0, by), k - abs(by))
+            near = near.narrow(2 + axis, max(0, -by), k - abs(by))
+            far = far.narrow(2 + axis, max(0, by), k - abs(by))
         part = near.flatten(2) @ far.flatten(2).mT  # Σ_t K_t K_{t+δ}ᵀ, of the transposed taps for the right side
         part = part if right else part.mT
-        if any(shift):
-            even.append((part + part.mT).flatten())
-            odd.append((part - part.mT).flatten())
-        else:
-            even.append(part.flatten())
-            odd.append(torch.zeros_like(even[-1]))
-        places.append(place)
+        torch.sub(part, part.mT, out=odd[index])
+        torch.add(part, part.mT if any(shift) else 0.0, out=even[index])
+    places = [[by * d for by, d in zip(shift, spec.dilation, strict=True)] for shift in shifts]
     where = torch.tensor(places, dtype=torch.float64, device=weight.device)
     taps = math.prod(sizes)
     largest = float(where.abs().sum(1).max()) * 2 * math.pi
-    lost = dot_error(taps * kernel.shape[2]) + 2 * UNIT * (2 * len(places) + 32 * (1.0 + largest))
-    total = float(torch.linalg.vector_norm(kernel.flatten(3), dim=(1, 2)).sum(1).max())
-    parts = torch.zeros(2 * len(places), even[0].numel(), 2, dtype=weight.dtype, device=weight.device)
-    for index, (real, imaginary) in enumerate(zip(even, odd, strict=True)):
-        parts[index, :, 0] = real
-        parts[len(places) + index, :, 1] = imaginary
-    return GramPolynomial(parts, where, order, lost * house_up(total) ** 2)
+    lost = dot_error(taps * kernel.shape[-1]) + 2 * UNIT * (2 * len(places) + 32 * (1.0 + largest))
+    total = float(torch.linalg.vector_norm(kernel.flatten(2, -2), dim=(1, 3)).sum(1).max())
+    return GramPolynomial(even.flatten(1), odd.flatten(1), where, order, lost * house_up(total) ** 2)
+
+
+def _kept_shifts(sizes: Sequence[int], spec: ConvSpec) -> list[tuple[int, ...]]:
+    """Differences of two taps, one of each pair ±δ, whose distance in pixels the stride divides."""
+    return [
+        shift
+        for shift in itertools.product(*[range(1 - k, k) for k in sizes])
+        if shift >= (0,) * len(shift)
+        and not any(by * d % s for by, d, s in zip(shift, spec.dilation, spec.stride, strict=True))
+    ]

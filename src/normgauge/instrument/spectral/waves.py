@@ -22,8 +22,11 @@ from normgauge.instrument.spectral.symbol import (
     symbol,
 )
 
-CHUNK_ENTRIES = 4_000_000
-"""Complex numbers held at once; larger symbols are walked in pieces."""
+CHUNK_ENTRIES, CHUNK_AFAR = 1_000_000, 4_000_000
+"""Complex numbers held at once, in main memory and on a device; larger symbols are walked in pieces.
+
+Main memory of 16 MB is used again from piece to piece; much more would come as fresh pages each time.
+"""
 
 KEPT_ENTRIES = 12_000_000
 """Complex numbers of Gram matrices kept for a second look at another level."""
@@ -111,16 +114,20 @@ def whole_polynomial(weight: Tensor, base: ConvSpec, twist: Twist) -> GramPolyno
 
 
 def gram_pieces(
-    weight: Tensor, base: ConvSpec, twist: Twist, whole: GramPolynomial | None = None
+    weight: Tensor, base: ConvSpec, twist: Twist, whole: GramPolynomial | None = None, *, once: bool = False
 ) -> Callable[[], Iterable[Grams]]:
-    """Walks over the Gram matrices of all blocks over their shorter side; kept between walks where they are few."""
+    """Walks over the Gram matrices of all blocks over their shorter side.
+
+    They are kept between walks where they are few and wanted more than ``once``.
+    """
     waves = frequencies(twist, base.stride, weight.device)
     order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
     entries = base.groups * order**2
     per_wave = entries if whole is not None else weight.shape[0] * weight.shape[1] * math.prod(base.stride)
 
     def walk() -> Iterator[Grams]:
-        for some in waves.split(max(1, CHUNK_ENTRIES // per_wave)):
+        chunk = CHUNK_ENTRIES if weight.device.type == "cpu" else CHUNK_AFAR
+        for some in waves.split(max(1, chunk // per_wave)):
             if whole is not None:
                 product = whole.at(some)
                 error = product.real.new_full((len(product),), whole.error)
@@ -131,7 +138,7 @@ def gram_pieces(
                 error = error + 2 * frobenius_norms(blocks) * part.error + part.error**2
             yield Grams(product, error, some, pair_counts(base.stride, some), frobenius_norms(product) + error)
 
-    if len(waves) * entries > KEPT_ENTRIES:
+    if once or len(waves) * entries > KEPT_ENTRIES:
         return walk
     kept = list(walk())
     return lambda: kept
@@ -168,15 +175,18 @@ def waves_above(pieces: Callable[[], Iterable[Grams]], level: float) -> Waves | 
     return Waves(level + slack, *(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float) -> float:
-    """A bound of the circulant's squared norm, not below ``least``: power iterations guess it, Cholesky proves it."""
+def circulant_top(pieces: Callable[[], Iterable[Grams]], least: float, slack: float = 0.0) -> float:
+    """A bound of the circulant's squared norm, not below ``least``: power iterations guess it, Cholesky proves it.
+
+    With ``slack`` the level tried is so much above the guess, and fewer pieces have to be proved again.
+    """
     top = least
     for piece in pieces():
         steps = FIRST_GUESS
         left = piece.above(top) if top else torch.arange(len(piece.product), device=piece.product.device)
         while len(left):
             guess = _guess(piece.product, left, steps) + 2 * float(piece.error[left].max())
-            top = max(top, guess * (1.0 + 1e-4 * steps / FIRST_GUESS))
+            top = max(top, guess * (1.0 + slack + 1e-4 * steps / FIRST_GUESS))
             left, steps = piece.above(top), 2 * steps
     return top
 

@@ -218,12 +218,28 @@ def elsewhere(x: Tensor) -> list[Tensor]:
     return [near, far]
 
 
+def remembering(function: Function) -> Function:
+    """Return the same function, which does not run a second time at the input it was given last."""
+    last: list[tuple[Tensor, Tensor]] = []
+
+    def run(x: Tensor) -> Tensor:
+        if not last or x.dtype != last[0][0].dtype or not torch.equal(x, last[0][0]):
+            given = x.clone()  # the model may overwrite its input
+            last[:] = [(given, function(x).detach().clone())]
+        return last[0][1]
+
+    return run
+
+
 @torch.no_grad()
-def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], Trace]) -> Trace:
+def checked_trace(
+    trace: Trace, function: Function, retrace: Callable[[Tensor], Trace], other: Tensor | None = None
+) -> Trace:
     """Return the trace if its steps do what the model does, else one that ends in a step saying where they differ.
 
     Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
-    input, against the model itself; where that gives no numbers, at one nearer by.
+    input, against the model itself; where that gives no numbers, at one nearer by. The other input is ``other``, if
+    the model is known to take it.
     """
     if trace.output is None or not trace.sources or not trace.steps or any(step.trouble for step in trace.steps):
         return trace
@@ -233,7 +249,8 @@ def checked_trace(trace: Trace, function: Function, retrace: Callable[[Tensor], 
         if wrong:
             name, _, why = wrong.partition(": ")
             return trace.doubted(name, f"the trace is not faithful at {name}: {why}")
-        for x in reversed(elsewhere(trace.sources[0].tensor)):
+        near, far = elsewhere(trace.sources[0].tensor)
+        for x in (far if other is None else other.to(far), near):
             wrong, told = output_difference(trace, function, x)
             if wrong and not trace.path_dependent:
                 return trace.doubted(*named(trace, retrace, x, wrong))
