@@ -58,7 +58,7 @@ class Amplifier:
         self.reach[out] = house_up(row)
         self.reach[out][place] = 1.0
         known = tangents + sum(self.tangent_error(v) for v in piece.inputs) if tangents else 0.0
-        self.blur[place], self.tilt[place] = piece.blur, piece.slip * known
+        self.blur[place], self.tilt[place] = piece.blur, piece.slip * known + piece.faint
         with torch.enable_grad():
             self.dummies[out] = piece.push([self.dummies[v] for v in piece.inputs])
 
@@ -148,7 +148,7 @@ class Amplifier:
             grad = cotangents.get(piece.output)
             if grad is not None:
                 onward = sum(float(self.reach[v][0] + self.reach[v][1:].max()) for v in piece.inputs)
-                total += piece.slip * onward * torch.linalg.vector_norm(grad.detach(), dim=1)
+                total += (piece.slip * onward + piece.faint) * torch.linalg.vector_norm(grad.detach(), dim=1)
         return [float(t) for t in total]
 
     @property

@@ -28,13 +28,15 @@ class Open:
         select: tangents (count, *input) to rows (units, count).
         columns: (units, *output): where what a unit adds enters the output.
         half: h of each unit.
-        group: which of them share a multiplier, counted from 0.
+        group: which multiplier each row has, counted from 0.
+        entering: which one each column has.
     """
 
     select: Callable[[Tensor], Tensor]
     columns: Tensor
     half: Tensor
     group: Tensor
+    entering: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def activated(step: Step, rule: str, reach: Reach, error: float) -> Bent:
     columns[torch.arange(len(places)), places] = 1.0
     half = half.reshape(-1)[places]
     select = lambda v: v.reshape(len(v), -1)[:, places].T  # noqa: E731
-    return Bent(piece, Open(select, columns.reshape(-1, *value.shape), half, torch.arange(len(places))))
+    return Bent(piece, Open(select, columns.reshape(-1, *value.shape), half, *[torch.arange(len(places))] * 2))
 
 
 def _slope(step: Step, here: Tensor) -> Tensor:
@@ -135,16 +137,12 @@ def _open_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, cen
         part = part - part.mean(2, keepdim=True) if centred else part
         return part.flatten(1).T
 
+    group = torch.arange(len(which)).repeat_interleave(n)
     eye = torch.eye(n, dtype=torch.float64)
     eye = eye - 1 / n if centred else eye
     columns = torch.zeros(len(which), n, layout.count, n, dtype=torch.float64)
     columns[torch.arange(len(which)), :, which] = gamma[which][:, None, :] * eye
-    return Open(
-        select,
-        layout.join(columns.flatten(0, 1)),
-        half[which].repeat_interleave(n),
-        torch.arange(len(which)).repeat_interleave(n),
-    )
+    return Open(select, layout.join(columns.flatten(0, 1)), half[which].repeat_interleave(n), group, group)
 
 
 def _change(moved: Moves, layout: Layout, g: int, norm: Normalizer, s: float, error: float) -> float:

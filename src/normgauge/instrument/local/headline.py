@@ -40,6 +40,7 @@ UNITS = {"quick": 64, "default": 320, "long": 1200}
 """Most open units in the scope global, where all are open."""
 
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
+BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
 BALANCED, JACOBIAN, OPEN_UNITS = "balanced", "jacobian", "open units"
 
 
@@ -174,11 +175,11 @@ def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
 
 def open_entries(session: Session) -> int:
     """How many numbers of one sample pass through nonlinear steps."""
-    parts = session.composed(Scope.parse("point"))
+    rules = session.composed(Scope.parse("point")).rules
     bent = [
         step.outputs[0].tensor.numel()
         for step in session.trace.steps
-        if (rule := parts.rules[step.index]) is not None and rule.id.startswith(("activation.", "norm_layer."))
+        if (rule := rules[step.index]) is not None and rule.id.startswith(BENT)
     ]
     return sum(bent) // session.samples
 

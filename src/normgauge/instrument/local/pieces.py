@@ -47,6 +47,7 @@ class Piece:
         gains: ‖A‖ for each input, from above.
         slip: ‖fl(A v) − A v‖ ≤ slip·‖v‖, all inputs together, also for the transposed map.
         blur: how far the step's value, computed from the values it read, is from the exact one: an ℓ2 length.
+        faint: norm of what open units whose tangents vanish up to rounding may add to the output's tangents.
     """
 
     step: Step
@@ -55,6 +56,7 @@ class Piece:
     gains: tuple[float, ...]
     slip: float
     blur: float
+    faint: float = 0.0
 
     @property
     def output(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -18,11 +18,12 @@ from torch import Tensor
 from normgauge.core.rounding import TINY, house_up
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
-from normgauge.instrument.local.blocks import Bent, activated, normalized
+from normgauge.instrument.local.blocks import Bent, Open, activated, normalized
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
 from normgauge.instrument.local.valley import descended_multipliers
+from normgauge.instrument.local.windows import pooled
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
@@ -31,7 +32,7 @@ ROWS = 2**22  # entries of rows looked at together
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
-FEW = 200  # units of one layer that are followed backwards
+MOST_BACKWARDS = 2000  # rows of one layer that are followed backwards
 EXAMPLES, NEARBY = 48, 16  # rows that stand for a layer there, and which part of it is nearest to a kink
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
@@ -118,19 +119,21 @@ class Sweep:
             NotCarried: for a step that is not followed.
         """
         piece = linear_piece(step, rule, gains, self.native)
-        bent = Bent(piece, None) if piece is not None else self.bend(step, rule)
+        bent = Bent(piece, None) if piece is not None else self.bend(step, rule, gains)
         if not self.forward:
             self.backwards(step, bent)
             return
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.sqrt(sum(float(torch.linalg.vector_norm(t)) ** 2 for t in inputs))
+        rows, error = None, 0.0
+        if bent.open is not None:
+            error = self.amplifier.tangent_error(step.inputs[0].index)
+            rows, bent = without_faint(bent.open.select(inputs[0]), bent, bent.open, error)
         self.amplifier.add(bent.piece, house_up(size))
         out = bent.piece.push(inputs)
-        if bent.open is not None:
-            rows = bent.open.select(inputs[0])
+        if bent.open is not None and rows is not None:
             out = torch.cat([out, bent.open.columns])
-            error = self.amplifier.tangent_error(step.inputs[0].index)
-            self.open_units(rows, bent.open.half, bent.open.group, error)
+            self.open_units(rows, bent.open, error)
         if out.numel() > MOST:
             raise NotCarried(f"{step.name}: the tangents of all open units need too much memory")
         self.tangents[step.outputs[0].index] = out
@@ -142,14 +145,16 @@ class Sweep:
             NotCarried: for too many of them.
         """
         if bent.open is not None:
-            if len(bent.open.half) > FEW:
+            if len(bent.open.half) > MOST_BACKWARDS:
                 raise NotCarried(f"{step.name}: too many units lie on a kink")
             rows, error = self.amplifier.rows(step.inputs[0].index, bent.open.select, self.entered)
-            self.open_units(rows, bent.open.half, bent.open.group, error)
-            self.entered.append((step.outputs[0].index, bent.open.columns))
+            rows, bent = without_faint(rows, bent, bent.open, error)
+            if bent.open is not None:
+                self.open_units(rows, bent.open, error)
+                self.entered.append((step.outputs[0].index, bent.open.columns))
         self.amplifier.add(bent.piece, 0.0)
 
-    def bend(self, step: Step, rule: str) -> Bent:
+    def bend(self, step: Step, rule: str, gains: tuple[float, ...]) -> Bent:
         """The middle of a nonlinear step, and what is open of it.
 
         Raises:
@@ -168,7 +173,21 @@ class Sweep:
             return activated(step, rule, lambda here: self.entry_reach(value.index, here, error), error)
         if rule in NORMALIZERS:
             return normalized(step, self.native, lambda push: self.moved(value.index, push), error)
+        if rule == "pooling.max_pool":
+            return pooled(step, gains[0], lambda a, b: self.pair_reach(value.index, a, b, error), error)
         raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+
+    def pair_reach(self, value: int, first: Tensor, second: Tensor, error: float) -> Tensor:
+        """r·t + η for differences of two entries."""
+        if self.radius == 0 or math.isinf(self.radius):
+            return torch.full(first.shape, self.radius + 2 * error, dtype=torch.float64)
+        flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
+        size = max(1, ROWS // len(flat))
+        parts = [
+            self.factor.row_bounds((flat[:, a] - flat[:, b]).T, 2 * tilt)
+            for a, b in zip(first.split(size), second.split(size), strict=True)
+        ]
+        return self.radius * torch.cat(parts or [first.new_zeros(0).double()]) + 2 * error
 
     def entry_reach(self, value: int, here: Tensor, error: float) -> Tensor:
         """r·t + η for every entry: t by a quick bound first, and by the full one where a kink may be near."""
@@ -214,14 +233,14 @@ class Sweep:
         count = max(len(t) for t in tangents)
         return [t if len(t) == count else torch.cat([t, t.new_zeros(count - len(t), *t.shape[1:])]) for t in tangents]
 
-    def open_units(self, rows: Tensor, half: Tensor, group: Tensor, error: float) -> None:
+    def open_units(self, rows: Tensor, new: Open, error: float) -> None:
         """Take up open units.
 
         Raises:
             NotCarried: where no multipliers are proved for them.
         """
-        fresh = first_multipliers(self.factor, rows, half, group, error)
-        self.units = self.units.extended(rows, half, group, group, error)
+        fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
+        self.units = self.units.extended(rows, new.half, new.group, new.entering, error)
         self.logs = torch.cat([self.logs, fresh])
         for _ in range(20):
             factor = factored(self.units, self.logs)
@@ -230,6 +249,28 @@ class Sweep:
                 return
             self.logs[-len(fresh) :] -= 0.7
         raise NotCarried("no multipliers were found for the open units")
+
+
+def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple[Tensor, Bent]:
+    """Take open units out whose rows are zero: they add h·τ at most, which counts as an error of the tangents."""
+    groups = int(opened.group.max()) + 1
+    longest = torch.zeros(groups, dtype=torch.float64).scatter_reduce(0, opened.group, rows.abs().amax(1), "amax")
+    if bool((longest > 0).all()):
+        return rows, bent
+    kept, entering = longest[opened.group] > 0, longest[opened.entering] > 0
+    faint = house_up(float(opened.half.max()) * error)
+    piece = replace(bent.piece, faint=faint)
+    if not bool(kept.any()):
+        return rows[:0], Bent(piece, None)
+    number = (longest > 0).cumsum(0) - 1
+    left = Open(
+        opened.select,
+        opened.columns[entering],
+        opened.half[kept],
+        number[opened.group[kept]],
+        number[opened.entering[entering]],
+    )
+    return rows[kept], Bent(piece, left)
 
 
 def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, native: torch.dtype, seed: int) -> Swept:
