@@ -1,0 +1,155 @@
+"""The mid network between weighted spaces, as one matrix whose norm is the proof, and what float64 loses in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normgauge.core.rounding import UNIT, house_up
+from normgauge.instrument.loop.linear_step import FEW, LinearStep
+from normgauge.instrument.loop.mid_network import MidNetwork, Node
+
+
+class WeightedLoop:
+    """x ↦ diag(hD, 1) G diag(γ, D)⁻¹ x on rows, for log weights θ = (log γ, one a group of each uncertain step).
+
+    Attributes:
+        net: the mid network.
+        into: γ and D, (entries that go in,).
+        out_of: hD and 1, (entries that come out,).
+    """
+
+    def __init__(self, net: MidNetwork, theta: Tensor) -> None:
+        self.net = net
+        first, *parts = theta.double().split(group_counts(net))
+        sizes = [part.exp() for part in parts]  # D itself: whatever exp gave is the weight, on both sides
+        pairs = list(zip(net.uncertain, sizes, strict=True))
+        ends = (first.exp().expand(net.entered[0]), theta.new_ones(net.read[-1], dtype=torch.float64))
+        into = torch.cat([ends[0], *(size[node.made] for node, size in pairs)])
+        out_of = torch.cat([*(node.half * size[node.seen] for node, size in pairs), ends[1]])
+        self.into, self.out_of = into.to(net.dtype), out_of.to(net.dtype)
+
+    def push(self, x: Tensor) -> Tensor:
+        """The map on (rows, entries), as many rows at once as samples pass."""
+        return torch.cat([self.net.push(part / self.into) * self.out_of for part in x.split(self.net.samples)])
+
+    def pull(self, y: Tensor) -> Tensor:
+        """Its adjoint."""
+        return torch.cat([self.net.pull(part * self.out_of) / self.into for part in y.split(self.net.samples)])
+
+    def normal(self, x: Tensor) -> Tensor:
+        """x ↦ AᵀA x on (1, rows, entries)."""
+        return self.pull(self.push(x[0]))[None]
+
+
+def group_counts(net: MidNetwork) -> list[int]:
+    """How many log weights θ holds: one for the input, then for each uncertain step."""
+    return [1, *(len(node.channel) for node in net.uncertain)]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSizes:
+    """Bounds on what a unit vector becomes on its way through a `WeightedLoop`.
+
+    Attributes:
+        prefix: by value, on the norm of the map from all that goes in to this value.
+        suffix: by value, on the norm of the map from this value to all that comes out.
+        norm: on the norm of the whole map.
+    """
+
+    prefix: dict[int, float]
+    suffix: dict[int, float]
+    norm: float
+
+
+def loop_sizes(loop: WeightedLoop, norm: float = math.inf) -> LoopSizes:
+    """Products of gains from both ends, begun anew at every uncertain step where a bound on the whole norm helps.
+
+    With N ≥ ‖A‖ the value z before an uncertain step has ‖z‖ ≤ N/min(hD), since hD z is part of what comes out; and
+    what enters behind it reaches the outside by at most N·max D.
+    """
+    net = loop.net
+    inner, outer = loop.into.split(net.entered), loop.out_of.split(net.read)
+    prefix = {net.source: float(1 / inner[0].min())}
+    place = 0
+    for node, gains in zip(net.nodes, net.gains, strict=True):
+        if isinstance(node, LinearStep):
+            prefix.update((out.index, _arriving(gains, out.index, prefix)) for out in node.step.outputs)
+            continue
+        before, behind = node.step.inputs[0].index, node.step.outputs[0].index
+        prefix[before] = min(prefix[before], _over(norm, float(outer[place].min())))
+        place += 1
+        prefix[behind] = abs(node.mid) * prefix[before] + float(1 / inner[place].min())
+    suffix = {net.end: 1.0}
+    squares = prefix[net.end] ** 2
+    for node, gains in zip(reversed(net.nodes), reversed(net.gains), strict=True):
+        if isinstance(node, LinearStep):
+            for (out, value), gain in gains.items():
+                suffix[value] = suffix.get(value, 0.0) + gain * suffix.get(out, 0.0)
+            continue
+        before, behind = node.step.inputs[0].index, node.step.outputs[0].index
+        suffix[behind] = min(suffix.get(behind, 0.0), norm * float(inner[place].max()))
+        place -= 1
+        top = float(outer[place].max())
+        suffix[before] = suffix.get(before, 0.0) + abs(node.mid) * suffix[behind] + top
+        squares += (top * prefix[before]) ** 2
+    return LoopSizes(prefix, suffix, min(norm, house_up(math.sqrt(squares))))
+
+
+def _over(norm: float, least: float) -> float:
+    return norm / least if least > 0 else math.inf
+
+
+def _arriving(gains: dict[tuple[int, int], float], out: int, prefix: dict[int, float]) -> float:
+    return math.fsum(gain * prefix[value] for (made, value), gain in gains.items() if made == out)
+
+
+def normal_error(loop: WeightedLoop, sizes: LoopSizes) -> float:
+    """Bound on ‖fl(AᵀA x) − AᵀA x‖/‖x‖ in float64.
+
+    Each step k makes a fresh error of at most ε_k times what it is given, which the exact rest of the way carries out:
+    with P the norm of the way to a step, S that of the way from its result on and ρ what errors before added to P,
+
+        ‖fl(A x) − A x‖ ≤ Σ_k ε_k (P_k + ρ_k) S_k + few·u·N,     ρ_out = Σ g ρ_in + ε (P_in + ρ_in),
+
+    and the same sum with P and S exchanged for Aᵀ. So fl(AᵀA x) is off by at most N·E + E'·(N + E).
+
+    Holds:  every order of summation inside a step; no overflow, and underflow is far below the house's slack.
+    Source: derived here; the errors of single steps are those of Higham, Accuracy and Stability, (3.5).
+    """
+    readers: dict[int, int] = {}
+    for node in loop.net.nodes:
+        for value in node.step.inputs:
+            readers[value.index] = readers.get(value.index, 0) + 1
+    edges = [edge for node, gains in zip(loop.net.nodes, loop.net.gains, strict=True) for edge in _edges(node, gains, readers)]
+    forward, backward = dict.fromkeys(sizes.prefix, 0.0), dict.fromkeys(sizes.suffix, 0.0)
+    pushed = pulled = 8 * FEW * sizes.norm
+    for out, value, gain, error in edges:
+        fresh = error * (sizes.prefix[value] + forward.get(value, 0.0))
+        forward[out] = forward.get(out, 0.0) + gain * forward.get(value, 0.0) + fresh
+        pushed += fresh * sizes.suffix.get(out, 0.0)
+    for out, value, gain, error in reversed(edges):
+        fresh = error * (sizes.suffix.get(out, 0.0) + backward.get(out, 0.0))
+        backward[value] = backward.get(value, 0.0) + gain * backward.get(out, 0.0) + fresh
+        pulled += fresh * sizes.prefix[value]
+    return house_up(sizes.norm * pushed + pulled * (sizes.norm + pushed))
+
+
+def _edges(
+    node: Node, gains: dict[tuple[int, int], float], readers: dict[int, int]
+) -> list[tuple[int, int, float, float]]:
+    """(output, input, norm, error) of each part of a node; an error for sums where a value has several readers too."""
+    inputs = [value.index for value in node.step.inputs]
+    if not isinstance(node, LinearStep):
+        gain = abs(node.mid)
+        return [(node.step.outputs[0].index, inputs[0], gain, FEW * (1 + gain))]
+    errors: dict[int, float] = {}
+    for index, error in zip(inputs, node.errors, strict=True):
+        errors[index] = errors.get(index, 0.0) + error
+    return [
+        (out, value, gain, errors[value] + 4 * UNIT * gain * (readers[value] + len(inputs)))
+        for (out, value), gain in gains.items()
+    ]
