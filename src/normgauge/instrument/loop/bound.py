@@ -12,14 +12,14 @@ from normgauge.core.interval import INF, LogInterval
 from normgauge.core.rounding import log_above
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition, compose
-from normgauge.instrument.loop.loop_descent import descend_loop, price, ramped_start
+from normgauge.instrument.loop.loop_descent import descend_loop, price
 from normgauge.instrument.loop.mid_network import MidNetwork, mid_network
 from normgauge.instrument.loop.uncertain import sample_rows
 from normgauge.instrument.loop.weighted_loop import WeightedLoop, group_counts, loop_sizes, normal_error
 from normgauge.instrument.rules.flow import CHANCE, Context, SamplesMixed
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.enclosure import Enclosure
-from normgauge.instrument.spectral.random_start import STARTS, ends_from, krylov_facts, steps_for, weight_seed
+from normgauge.instrument.spectral.random_start import STARTS, KrylovFacts, ends_from, krylov_facts, steps_for, weight_seed
 from normgauge.instrument.trace.again import tensors_alike
 
 MOST_NUMBERS = 130_000_000
@@ -27,7 +27,8 @@ MOST_NUMBERS = 130_000_000
 
 LEAST_STEPS = 12  # of the proof: with fewer it would say nothing
 SAFE = 60.0  # log γ up to which the weights, and their squares, fit into float32
-ROUNDS = 4  # how often a proved norm may sharpen the bound on its own rounding
+FIRST_LOOKS, ROUNDS = (3, 5, 9, 17, 33), 2
+"""Steps after which a norm is looked at that bounds the rounding of the next, and how often the last is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def loop_bound(
         return None
     rough = mid_network(side_by_side, parts, torch.float32) if known.total < SAFE else net
     assert rough is not None
-    theta = descend_loop(rough, ramped_start(rough, first_weights(net)), effort.steps)
+    theta = descend_loop(rough, first_weights(net), effort.steps)
     found = proved_loop(net, theta, effort)
     if found is not None and found.total < known.total:
         parts.ctx.accepted(Enclosure(LogInterval(-INF, found.log_norm), "random starts", chance=found.chance))
@@ -180,20 +181,25 @@ def proved_loop(net: MidNetwork, theta: Tensor, effort: LoopEffort) -> LoopBound
     generator = torch.Generator().manual_seed(loop_seed(net, theta))
     start = torch.randn(1, STARTS, size, generator=generator, dtype=torch.float64)
     facts = krylov_facts(loop.normal, start, steps)
-    sizes, upper = loop_sizes(loop), INF
-    for _ in range(ROUNDS):
-        if not math.isfinite(sizes.norm):
-            break
-        better = math.sqrt(float(ends_from(facts, CHANCE, normal_error(loop, sizes)).upper))
-        if not better < upper:
-            break
-        upper = better
-        sizes = loop_sizes(loop, upper)
+    upper = _sharpened(loop, facts)
     if not math.isfinite(upper):
         return None
     log_norm = log_above(math.log(upper)) if upper > 0 else -INF
     log_gamma = log_above(float(loop.into[0].log()))
     return LoopBound(log_above(log_gamma + price(log_norm, depth)), CHANCE, log_norm, depth, theta)
+
+
+def _sharpened(loop: WeightedLoop, facts: KrylovFacts) -> float:
+    """The smallest N found: with more steps of the run, and with rounding bounded by the N found before."""
+    sizes, upper = loop_sizes(loop), INF
+    for steps in sorted({*(k for k in FIRST_LOOKS if k < facts.steps), facts.steps}) + [facts.steps] * ROUNDS:
+        if not math.isfinite(sizes.norm):
+            break
+        better = math.sqrt(float(ends_from(facts, CHANCE, normal_error(loop, sizes), steps).upper))
+        if better < upper:
+            upper = better
+            sizes = loop_sizes(loop, upper)
+    return upper
 
 
 def loop_seed(net: MidNetwork, theta: Tensor) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,23 +11,24 @@ from torch import Tensor
 from normgauge.core.rounding import TINY
 from normgauge.instrument.loop.mid_network import MidNetwork
 from normgauge.instrument.loop.weighted_loop import WeightedLoop, group_counts
-from normgauge.instrument.spectral.power import krylov, seeded_start
+from normgauge.instrument.spectral.power import seeded_start
 
 BLOCK = 4  # vectors that follow the top singular values
 SHARP = 50.0  # how much more a larger singular value counts, as a power of its square
 FIRST_STEP, LAST_STEP = 0.2, 0.004
-FIRST_SLACK, LAST_SLACK = 0.05, 0.0025  # of log N, over which the price of N > 1 sets in
-CHANNEL_SHARE, GROUP_SHARE = 0.7, 0.5  # of a layer's step that its channels and single entries take
-SETTLING = 12  # power steps before a norm is believed to two digits
-RAMPS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+DAMPED, LONGEST_SHIFT = 0.5, 0.1  # how much of log N is taken back at once, since the vectors lag behind the weights
+CHANNEL_SHARE, GROUP_SHARE = 0.7, 0.0  # of a layer's step that its channels and single entries take
+SETTLING = 20  # power steps and shifts before the weights begin to move
+CENTRING, POWERS = 3, 6  # rounds at the end, and products in each
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Which uncertain step and which channel each log weight belongs to; the input's is its own of both."""
+    """Which uncertain step, which channel of it and which group each log weight belongs to."""
 
     layer: Tensor
     channel: Tensor
+    single: Tensor
 
     @classmethod
     def of(cls, net: MidNetwork) -> Spread:
@@ -39,7 +39,7 @@ class Spread:
         for node in net.uncertain:
             channels.append(node.channel + first)
             first += int(node.channel.max()) + 1
-        return cls(layer, torch.cat(channels))
+        return cls(layer, torch.cat(channels), torch.arange(len(layer)))
 
 
 def price(log_norm: float, depth: int) -> float:
@@ -53,24 +53,27 @@ def price(log_norm: float, depth: int) -> float:
 
 
 def descend_loop(net: MidNetwork, start: Tensor, steps: int) -> Tensor:
-    """Log weights after so many steps of Adam from ``start``, shifted so that the norm is about 1."""
-    depth, spread = net.levels()[-1], Spread.of(net)
+    """Log weights after so many steps of Adam from ``start``, shifted so that the norm is about 1.
+
+    log N = 0 is held by shifts of all levels at once, which move log N by −pull and log γ by the depth; so what is left
+    to make small is log γ + (depth/pull)·log N.
+    """
+    rise, spread = level_rise(net), Spread.of(net)
     moves = [Averages(share) for share in (1.0, CHANNEL_SHARE, GROUP_SHARE)]
     block = seeded_start((BLOCK, sum(net.entered)), start).to(net.dtype)
     theta = start.clone()
-    for step in range(steps):
-        done = step / steps
-        slack = FIRST_SLACK * (LAST_SLACK / FIRST_SLACK) ** done
-        rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** done
+    for step in range(-SETTLING, steps):
         log_norm, slope, block = followed(net, theta, block)
-        slope = slope * (1 + (depth - 1) / (1 + math.exp(min(-log_norm / slack, 50.0))))
+        pull = float(-(slope @ rise).clamp(-rise[0], -1.0))
+        theta = theta + min(max(DAMPED * log_norm / pull, -LONGEST_SHIFT), LONGEST_SHIFT) * rise
+        if step < 0:
+            continue
+        slope = slope * float(rise[0]) / pull
         slope[0] += 1.0
-        fine = moves[2].step(slope)
-        coarse = [_by(slope, label, move) for label, move in zip((spread.layer, spread.channel), moves, strict=False)]
-        fine[0] = 0.0
-        coarse[1][0] = 0.0
-        theta = theta - rate * (coarse[0] + (coarse[1] + fine if done > 0.15 else 0.0))
-    return centred(net, theta)
+        rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
+        labels = (spread.layer, spread.channel, spread.single)
+        theta = theta - rate * sum(_by(slope, label, move) for label, move in zip(labels, moves, strict=True))
+    return centred(net, theta, block)
 
 
 def _by(slope: Tensor, label: Tensor, move: Averages) -> Tensor:
@@ -123,41 +126,28 @@ def _grouped(net: MidNetwork, ups: Tensor, downs: Tensor) -> Tensor:
     return torch.cat(slopes)
 
 
-def estimated_log_norm(net: MidNetwork, theta: Tensor, steps: int) -> float:
-    """log N by Lanczos from one start: from below."""
-    loop = WeightedLoop(net, theta)
-    start = seeded_start((sum(net.entered),), theta, seed=1).to(net.dtype)
-
-    def normal(x: Tensor) -> Tensor:
-        return loop.pull(loop.push(x.expand(net.samples, -1)))[0]
-
-    found = krylov(normal, start, steps, 1e-3)
-    return math.log(max(float(loop.push(found.top.expand(net.samples, -1))[0].norm()), TINY))
-
-
-def shifted(net: MidNetwork, theta: Tensor, log_factor: float) -> Tensor:
-    """θ with γ, and the weights of every level, moved so that a norm e^log_factor becomes about 1."""
+def level_rise(net: MidNetwork) -> Tensor:
+    """How often each weight grows where every level is to fall by one factor: γ by the depth, the last level once."""
     *levels, last = net.levels()
     rise = torch.tensor([last, *(last - level for level in levels)], dtype=torch.float64)
-    return theta + log_factor * torch.repeat_interleave(rise, torch.tensor(group_counts(net)))
+    return torch.repeat_interleave(rise, torch.tensor(group_counts(net)))
 
 
-def centred(net: MidNetwork, theta: Tensor, rounds: int = 3) -> Tensor:
-    """θ shifted until the norm is about 1, where its price has the kink."""
+def settled(net: MidNetwork, theta: Tensor, block: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
+    """`followed` after a Rayleigh-Ritz step on the block and its images under so many products."""
+    loop, vectors = WeightedLoop(net, theta), [block]
     for _ in range(rounds):
-        log_norm = estimated_log_norm(net, theta, 3 * SETTLING)
-        theta = shifted(net, theta, log_norm)
-        if abs(log_norm) < LAST_SLACK / 4:
-            break
+        vectors.append(loop.pull(loop.push(torch.linalg.qr(vectors[-1].T)[0].T.contiguous())))
+    basis = torch.linalg.qr(torch.cat(vectors).T)[0].T.contiguous()
+    images = torch.cat([loop.push(part) for part in basis.split(BLOCK)])
+    _, turn = torch.linalg.eigh((images @ images.T).double())
+    return followed(net, theta, turn[:, -BLOCK:].T.to(basis) @ basis)
+
+
+def centred(net: MidNetwork, theta: Tensor, block: Tensor) -> Tensor:
+    """θ shifted until the norm is about 1, from where both ways cost."""
+    rise = level_rise(net)
+    for _ in range(CENTRING):
+        log_norm, slope, block = settled(net, theta, block, POWERS)
+        theta = theta + log_norm / float(-(slope @ rise).clamp(-rise[0], -1.0)) * rise
     return theta
-
-
-def ramped_start(net: MidNetwork, base: Tensor) -> Tensor:
-    """The best of a few multiples of ``base``, shifted to norm 1."""
-    depth = net.levels()[-1]
-
-    def bound(theta: Tensor) -> float:
-        return float(theta[0]) + price(estimated_log_norm(net, theta, SETTLING), depth)
-
-    found: Callable[[float], Tensor] = lambda ramp: centred(net, ramp * base, 1)
-    return min((found(ramp) for ramp in RAMPS), key=bound)

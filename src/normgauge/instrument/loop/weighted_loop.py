@@ -11,6 +11,7 @@ from torch import Tensor
 from normgauge.core.rounding import UNIT, house_up
 from normgauge.instrument.loop.linear_step import FEW, LinearStep
 from normgauge.instrument.loop.mid_network import MidNetwork, Node
+from normgauge.instrument.spectral.power import Linear
 
 
 class WeightedLoop:
@@ -33,12 +34,18 @@ class WeightedLoop:
         self.into, self.out_of = into.to(net.dtype), out_of.to(net.dtype)
 
     def push(self, x: Tensor) -> Tensor:
-        """The map on (rows, entries), as many rows at once as samples pass."""
-        return torch.cat([self.net.push(part / self.into) * self.out_of for part in x.split(self.net.samples)])
+        """The map on (rows, entries)."""
+        return self._passed(x, lambda part: self.net.push(part / self.into) * self.out_of)
 
     def pull(self, y: Tensor) -> Tensor:
         """Its adjoint."""
-        return torch.cat([self.net.pull(part * self.out_of) / self.into for part in y.split(self.net.samples)])
+        return self._passed(y, lambda part: self.net.pull(part * self.out_of) / self.into)
+
+    def _passed(self, rows: Tensor, function: Linear) -> Tensor:
+        """A function of as many rows as samples pass, applied to any number of them."""
+        missing = -len(rows) % self.net.samples
+        whole = torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]) if missing else rows
+        return torch.cat([function(part) for part in whole.split(self.net.samples)])[: len(rows)]
 
     def normal(self, x: Tensor) -> Tensor:
         """x ↦ AᵀA x on (1, rows, entries)."""

@@ -84,12 +84,12 @@ def random_start_ends(normal: Linear, start: Tensor, steps: int, chance: float, 
 
 @dataclass(frozen=True, slots=True)
 class KrylovFacts:
-    """What a proof needs to know of a Lanczos run on a batch of matrices; all but the counts (matrices, starts).
+    """What a proof needs to know of a Lanczos run on a batch of matrices: (matrices, starts) but for counts and ``ritz``.
 
     Attributes:
         size, steps: of the matrices, and how far it went.
         starts: for each matrix.
-        ritz: the top Ritz value.
+        ritz: VAVᵀ, (matrices, starts, steps, steps).
         skew: ‖VVᵀ − I‖, its rounding included.
         longest: the largest ‖A v‖.
         residual: ‖F‖_F of A V_j ⊂ V_{j+1}.
@@ -114,13 +114,17 @@ def krylov_facts(normal: Linear, start: Tensor, steps: int) -> KrylovFacts:
     skew = skew + 2 * steps * dot_error(size)
     longest = torch.linalg.vector_norm(images, dim=-1).amax(0)
     ritz = torch.einsum("iabn,jabn->abij", basis, images)
-    top = torch.linalg.eigvalsh((ritz + ritz.mT) / 2)[..., -1].clamp_min(0.0)
-    return KrylovFacts(size, steps, start.shape[1], top, skew, longest, residual)
+    return KrylovFacts(size, steps, start.shape[1], (ritz + ritz.mT) / 2, skew, longest, residual)
 
 
-def ends_from(facts: KrylovFacts, chance: float, error: Tensor | float) -> RandomEnds:
-    """Both ends that a run proves where the products were off by ``error``, as for `random_start_ends`."""
-    size, steps, top, skew = facts.size, facts.steps, facts.ritz, facts.skew
+def ends_from(facts: KrylovFacts, chance: float, error: Tensor | float, steps: int | None = None) -> RandomEnds:
+    """Both ends that a run proves where the products were off by ``error``, as for `random_start_ends`.
+
+    Its first ``steps`` alone are a run too: they prove less, and bear a larger error. The chance is that of the starts,
+    once for all of them.
+    """
+    size, steps, skew = facts.size, facts.steps if steps is None else min(steps, facts.steps), facts.skew
+    top = torch.linalg.eigvalsh(facts.ritz[..., :steps, :steps])[..., -1].clamp_min(0.0)
     slip = torch.as_tensor(error, dtype=torch.float64, device=top.device).reshape(-1, 1) * house_up(1 + skew)
     slack = math.sqrt(steps) * slip + (2 * steps * dot_error(size) + eigenvalue_error(steps)) * facts.longest
     upper = ((top + slack) / (1 - skew)).amax(1)  # of the starts: for each of them a larger λ̂ only makes it weaker
