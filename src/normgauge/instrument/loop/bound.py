@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from normgauge.core.interval import INF, LogInterval
-from normgauge.core.rounding import log_above
+from normgauge.core.rounding import log_above, size_up
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition, compose
 from normgauge.instrument.loop.loop_descent import descend_loop, price
 from normgauge.instrument.loop.mid_network import MidNetwork, mid_network
 from normgauge.instrument.loop.uncertain import sample_rows
-from normgauge.instrument.loop.weighted_loop import WeightedLoop, group_counts, loop_sizes, normal_error
+from normgauge.instrument.loop.weighted_loop import WeightedLoop, group_counts, loop_sizes, normal_error, product_errors
 from normgauge.instrument.rules.flow import CHANCE, Context, SamplesMixed
 from normgauge.instrument.session import Session
+from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.spectral.enclosure import Enclosure
 from normgauge.instrument.spectral.random_start import STARTS, KrylovFacts, ends_from, krylov_facts, steps_for, weight_seed
 from normgauge.instrument.trace.again import tensors_alike
@@ -25,9 +26,11 @@ from normgauge.instrument.trace.again import tensors_alike
 MOST_NUMBERS = 130_000_000
 """Of the Krylov basis: a gigabyte in float64, and as much again for its images."""
 
+DENSE_LIMIT = 800  # entries up to which the whole matrix costs less than a proof with random starts
+FARTHEST = 1e6  # how far above what it saw a first look may put the norm: that it is finite is what counts
 LEAST_STEPS = 12  # of the proof: with fewer it would say nothing
 SAFE = 60.0  # log γ up to which the weights, and their squares, fit into float32
-FIRST_LOOKS, ROUNDS = (3, 5, 9, 17, 33), 2
+FIRST_LOOKS, ROUNDS = (1, 2, 3, 5, 9, 17, 33), 2
 """Steps after which a norm is looked at that bounds the rounding of the next, and how often the last is repeated."""
 
 
@@ -169,24 +172,40 @@ def _summed(logs: list[float]) -> float:
 
 
 def proved_loop(net: MidNetwork, theta: Tensor, effort: LoopEffort) -> LoopBound | None:
-    """The bound for given weights: N by Lanczos with random starts, γ·N^depth or γ·N.
-
-    A bound on N bounds the rounding of the products, which bounds N: begun with the product of all gains, each round
-    proves the next.
-    """
-    depth, size = net.levels()[-1], sum(net.entered)
-    loop = WeightedLoop(net, theta)
-    most = MOST_NUMBERS // (STARTS * size)
-    steps = min(steps_for(size, CHANCE, effort.width / depth), most)
-    generator = torch.Generator().manual_seed(loop_seed(net, theta))
-    start = torch.randn(1, STARTS, size, generator=generator, dtype=torch.float64)
-    facts = krylov_facts(loop.normal, start, steps)
-    upper = _sharpened(loop, facts)
+    """The bound for given weights: γ·N^depth, or γ·N where N ≤ 1, N the proved norm of the weighted loop."""
+    loop, depth = WeightedLoop(net, theta), net.levels()[-1]
+    small = sum(net.entered) <= DENSE_LIMIT
+    upper = dense_loop_norm(loop) if small else random_loop_norm(loop, theta, effort.width / depth)
     if not math.isfinite(upper):
         return None
     log_norm = log_above(math.log(upper)) if upper > 0 else -INF
     log_gamma = log_above(float(loop.into[0].log()))
-    return LoopBound(log_above(log_gamma + price(log_norm, depth)), CHANCE, log_norm, depth, theta)
+    total = log_above(log_gamma + price(log_norm, depth))
+    return LoopBound(total, 0.0 if small else CHANCE, log_norm, depth, theta)
+
+
+def dense_loop_norm(loop: WeightedLoop) -> float:
+    """N from the whole matrix: its columns are off by E each, and so is it by √columns·E."""
+    unit = torch.eye(sum(loop.net.entered), dtype=torch.float64)
+    norm = math.exp(dense_norm(loop.push(unit)).log.hi)
+    upper = INF
+    for _ in range(ROUNDS):
+        error = product_errors(loop, loop_sizes(loop, upper))[0]
+        upper = min(upper, size_up(norm + math.sqrt(len(unit)) * error))
+    return upper
+
+
+def random_loop_norm(loop: WeightedLoop, theta: Tensor, width: float) -> float:
+    """N by Lanczos with random starts, but for the chance.
+
+    A bound on N bounds the rounding of the products, which bounds N: begun with the product of all gains, each look
+    proves the next.
+    """
+    size = sum(loop.net.entered)
+    steps = min(steps_for(size, CHANCE, width), MOST_NUMBERS // (STARTS * size))
+    generator = torch.Generator().manual_seed(loop_seed(loop.net, theta))
+    start = torch.randn(1, STARTS, size, generator=generator, dtype=torch.float64)
+    return _sharpened(loop, krylov_facts(loop.normal, start, steps))
 
 
 def _sharpened(loop: WeightedLoop, facts: KrylovFacts) -> float:
@@ -195,7 +214,7 @@ def _sharpened(loop: WeightedLoop, facts: KrylovFacts) -> float:
     for steps in sorted({*(k for k in FIRST_LOOKS if k < facts.steps), facts.steps}) + [facts.steps] * ROUNDS:
         if not math.isfinite(sizes.norm):
             break
-        better = math.sqrt(float(ends_from(facts, CHANCE, normal_error(loop, sizes), steps).upper))
+        better = math.sqrt(float(ends_from(facts, CHANCE, normal_error(loop, sizes), steps, FARTHEST).upper))
         if better < upper:
             upper = better
             sizes = loop_sizes(loop, upper)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import TINY
+from normgauge.core.rounding import TINY, TINY_SINGLE
 from normgauge.instrument.loop.mid_network import MidNetwork
 from normgauge.instrument.loop.weighted_loop import WeightedLoop, group_counts
 from normgauge.instrument.spectral.power import seeded_start
@@ -18,6 +18,7 @@ SHARP = 50.0  # how much more a larger singular value counts, as a power of its 
 FIRST_STEP, LAST_STEP = 0.2, 0.004
 DAMPED, LONGEST_SHIFT = 0.5, 0.1  # how much of log N is taken back at once, since the vectors lag behind the weights
 CHANNEL_SHARE, GROUP_SHARE = 0.7, 0.0  # of a layer's step that its channels and single entries take
+NEARLY_PARALLEL = 1e-5  # of the largest: a smaller eigenvalue of a Gram matrix in float32 is rounding
 SETTLING = 20  # power steps and shifts before the weights begin to move
 CENTRING, POWERS = 3, 6  # rounds at the end, and products in each
 
@@ -105,7 +106,7 @@ def followed(net: MidNetwork, theta: Tensor, block: Tensor) -> tuple[float, Tens
     near the top share in it.
     """
     loop = WeightedLoop(net, theta)
-    right = torch.linalg.qr(block.T)[0].T.contiguous()
+    right = orthonormal(block)
     left = loop.push(right)
     values, turn = torch.linalg.eigh((left @ left.T).double())
     top = float(values[-1].clamp_min(TINY))
@@ -116,13 +117,23 @@ def followed(net: MidNetwork, theta: Tensor, block: Tensor) -> tuple[float, Tens
     return math.log(top) / 2, _grouped(net, ups, downs), loop.pull(left)
 
 
+def orthonormal(block: Tensor) -> Tensor:
+    """Rows that span the same space, but for directions that rounding made up; by the Gram matrix, which is small."""
+    rows = block / torch.linalg.vector_norm(block, dim=1, keepdim=True).clamp_min(TINY_SINGLE)
+    values, turn = torch.linalg.eigh((rows @ rows.T).double())
+    kept = values > NEARLY_PARALLEL * values[-1]
+    return (turn[:, kept] / values[kept].sqrt()).T.to(rows) @ rows
+
+
 def _grouped(net: MidNetwork, ups: Tensor, downs: Tensor) -> Tensor:
     inner, outer = downs.double().split(net.entered), ups.double().split(net.read)
     slopes = [-inner[0].sum()[None]]
     for place, node in enumerate(net.uncertain):
+        if node.single:
+            slopes.append(outer[place] - inner[place + 1])
+            continue
         slope = torch.zeros(len(node.channel), dtype=torch.float64)
-        slope.index_add_(0, node.seen, outer[place]).index_add_(0, node.made, -inner[place + 1])
-        slopes.append(slope)
+        slopes.append(slope.index_add_(0, node.seen, outer[place]).index_add_(0, node.made, -inner[place + 1]))
     return torch.cat(slopes)
 
 
@@ -137,8 +148,8 @@ def settled(net: MidNetwork, theta: Tensor, block: Tensor, rounds: int) -> tuple
     """`followed` after a Rayleigh-Ritz step on the block and its images under so many products."""
     loop, vectors = WeightedLoop(net, theta), [block]
     for _ in range(rounds):
-        vectors.append(loop.pull(loop.push(torch.linalg.qr(vectors[-1].T)[0].T.contiguous())))
-    basis = torch.linalg.qr(torch.cat(vectors).T)[0].T.contiguous()
+        vectors.append(loop.pull(loop.push(orthonormal(vectors[-1]))))
+    basis = torch.linalg.qr(torch.cat([orthonormal(part) for part in vectors]).T)[0].T.contiguous()
     images = torch.cat([loop.push(part) for part in basis.split(BLOCK)])
     _, turn = torch.linalg.eigh((images @ images.T).double())
     return followed(net, theta, turn[:, -BLOCK:].T.to(basis) @ basis)

@@ -38,6 +38,11 @@ class UncertainStep:
     channel: Tensor
     sides: tuple[int, int]
 
+    @property
+    def single(self) -> bool:
+        """Whether every entry is a group of its own, in order, before the step and behind it."""
+        return self.seen is self.made and len(self.seen) == len(self.channel)
+
 
 def sample_rows(tensor: Tensor, axis: int, samples: int) -> Tensor:
     """A tensor as (samples, entries of a sample)."""

@@ -29,8 +29,8 @@ class WeightedLoop:
         sizes = [part.exp() for part in parts]  # D itself: whatever exp gave is the weight, on both sides
         pairs = list(zip(net.uncertain, sizes, strict=True))
         ends = (first.exp().expand(net.entered[0]), theta.new_ones(net.read[-1], dtype=torch.float64))
-        into = torch.cat([ends[0], *(size[node.made] for node, size in pairs)])
-        out_of = torch.cat([*(node.half * size[node.seen] for node, size in pairs), ends[1]])
+        into = torch.cat([ends[0], *(size if node.single else size[node.made] for node, size in pairs)])
+        out_of = torch.cat([*(node.half * (size if node.single else size[node.seen]) for node, size in pairs), ends[1]])
         self.into, self.out_of = into.to(net.dtype), out_of.to(net.dtype)
 
     def push(self, x: Tensor) -> Tensor:
@@ -115,14 +115,20 @@ def _arriving(gains: dict[tuple[int, int], float], out: int, prefix: dict[int, f
 
 
 def normal_error(loop: WeightedLoop, sizes: LoopSizes) -> float:
-    """Bound on ‖fl(AᵀA x) − AᵀA x‖/‖x‖ in float64.
+    """Bound on ‖fl(AᵀA x) − AᵀA x‖/‖x‖ in float64: N·E + E'·(N + E), by the errors E of A and E' of Aᵀ."""
+    pushed, pulled = product_errors(loop, sizes)
+    return house_up(sizes.norm * pushed + pulled * (sizes.norm + pushed))
+
+
+def product_errors(loop: WeightedLoop, sizes: LoopSizes) -> tuple[float, float]:
+    """Bounds on ‖fl(A x) − A x‖/‖x‖ and ‖fl(Aᵀy) − Aᵀy‖/‖y‖ in float64.
 
     Each step k makes a fresh error of at most ε_k times what it is given, which the exact rest of the way carries out:
     with P the norm of the way to a step, S that of the way from its result on and ρ what errors before added to P,
 
         ‖fl(A x) − A x‖ ≤ Σ_k ε_k (P_k + ρ_k) S_k + few·u·N,     ρ_out = Σ g ρ_in + ε (P_in + ρ_in),
 
-    and the same sum with P and S exchanged for Aᵀ. So fl(AᵀA x) is off by at most N·E + E'·(N + E).
+    and the same sum with P and S exchanged for Aᵀ.
 
     Holds:  every order of summation inside a step; no overflow, and underflow is far below the house's slack.
     Source: derived here; the errors of single steps are those of Higham, Accuracy and Stability, (3.5).
@@ -142,7 +148,7 @@ def normal_error(loop: WeightedLoop, sizes: LoopSizes) -> float:
         fresh = error * (sizes.suffix.get(out, 0.0) + backward.get(out, 0.0))
         backward[value] = backward.get(value, 0.0) + gain * backward.get(out, 0.0) + fresh
         pulled += fresh * sizes.prefix[value]
-    return house_up(sizes.norm * pushed + pulled * (sizes.norm + pushed))
+    return house_up(pushed), house_up(pulled)
 
 
 def _edges(

@@ -117,11 +117,13 @@ def krylov_facts(normal: Linear, start: Tensor, steps: int) -> KrylovFacts:
     return KrylovFacts(size, steps, start.shape[1], (ritz + ritz.mT) / 2, skew, longest, residual)
 
 
-def ends_from(facts: KrylovFacts, chance: float, error: Tensor | float, steps: int | None = None) -> RandomEnds:
+def ends_from(
+    facts: KrylovFacts, chance: float, error: Tensor | float, steps: int | None = None, largest: float = LARGEST
+) -> RandomEnds:
     """Both ends that a run proves where the products were off by ``error``, as for `random_start_ends`.
 
     Its first ``steps`` alone are a run too: they prove less, and bear a larger error. The chance is that of the starts,
-    once for all of them.
+    once for all of them. ``largest`` is the largest s tried.
     """
     size, steps, skew = facts.size, facts.steps if steps is None else min(steps, facts.steps), facts.skew
     top = torch.linalg.eigvalsh(facts.ritz[..., :steps, :steps])[..., -1].clamp_min(0.0)
@@ -133,7 +135,7 @@ def ends_from(facts: KrylovFacts, chance: float, error: Tensor | float, steps: i
     drift = off.amax(1) / lower.clamp_min(torch.finfo(torch.float64).tiny)
     drift = torch.where(skew.amax(1) < 0.5, drift, torch.inf)
     part = smallest_part(size, chance, facts.starts) - 2 * dot_error(size)
-    stretch = torch.tensor([_stretch(steps, part, float(one)) for one in drift], dtype=torch.float64)
+    stretch = torch.tensor([_stretch(steps, part, float(one), largest) for one in drift], dtype=torch.float64)
     return RandomEnds(lower, house_up(upper * (1 + stretch.to(upper.device) ** 2)), chance)
 
 
@@ -173,7 +175,7 @@ def _split(vector: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return along, vector
 
 
-def _stretch(steps: int, part: float, drift: float) -> float:
+def _stretch(steps: int, part: float, drift: float, largest: float) -> float:
     """The smallest s for which |b·z₁| ≥ part contradicts λ > λ̂(1 + s²); infinite where rounding drowns it."""
 
     def contradicted(s: float) -> bool:
@@ -185,9 +187,9 @@ def _stretch(steps: int, part: float, drift: float) -> float:
         lost = 4 * drift * (steps - 1) * (1 + s) / (math.tanh(theta) * s * bent)
         return math.sinh(theta) * (part - lost) > SURE
 
-    if not math.isfinite(drift) or part <= 0 or not contradicted(LARGEST):
+    if not math.isfinite(drift) or part <= 0 or not contradicted(largest):
         return math.inf
-    low, high = 0.0, LARGEST
+    low, high = 0.0, largest
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if contradicted(middle) else (middle, high)
