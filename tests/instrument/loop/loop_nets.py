@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -55,7 +56,7 @@ def random_net(seed: int) -> tuple[nn.Module, Tensor]:
     if seed % 3 == 0:
         sizes = [4, 3, 3, 3, 2][: 3 + number(3)]
         layers: list[nn.Module] = []
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in pairwise(sizes):
             layers += [nn.Linear(a, b), act()] if b == 3 else [nn.Linear(a, b)]
         net, x = nn.Sequential(*layers), torch.randn(2, 4)
     else:
@@ -87,6 +88,11 @@ def built(session: Session, parts: Composition, dtype: torch.dtype = torch.float
     return None if beside is None else mid_network(beside, parts, dtype)
 
 
+def is_elementwise(net: MidNetwork) -> bool:
+    """Whether every uncertain step works entry by entry."""
+    return all(len(node.seen) == len(node.made) and "Pool" not in node.step.kind for node in net.uncertain)
+
+
 def dense(net: MidNetwork) -> Tensor:
     """G, (entries that come out, entries that go in)."""
     unit = torch.eye(sum(net.entered), dtype=net.dtype)
@@ -106,9 +112,7 @@ def steepest_of_slopes(net: MidNetwork, tries: int, seed: int = 0) -> float:
         flip = torch.rand(len(half), generator=generator) < (0.5 if attempt % 2 else 0.1)
         trial = torch.where(flip, -signs, signs)
         delta = trial * half
-        inner = torch.linalg.solve(
-            torch.eye(len(half), dtype=torch.float64) - top[:, inputs:] * delta, top[:, :inputs]
-        )
+        inner = torch.linalg.solve(torch.eye(len(half), dtype=torch.float64) - top[:, inputs:] * delta, top[:, :inputs])
         slope = float(torch.linalg.matrix_norm(bottom[:, :inputs] + bottom[:, inputs:] * delta @ inner, 2))
         if slope > best:
             best, signs = slope, trial

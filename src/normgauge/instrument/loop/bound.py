@@ -20,7 +20,14 @@ from normgauge.instrument.rules.flow import CHANCE, Context, SamplesMixed
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.spectral.enclosure import Enclosure
-from normgauge.instrument.spectral.random_start import STARTS, KrylovFacts, ends_from, krylov_facts, steps_for, weight_seed
+from normgauge.instrument.spectral.random_start import (
+    STARTS,
+    KrylovFacts,
+    ends_from,
+    krylov_facts,
+    steps_for,
+    weight_seed,
+)
 from normgauge.instrument.trace.again import tensors_alike
 
 MOST_NUMBERS = 130_000_000
@@ -41,10 +48,12 @@ class LoopEffort:
     Attributes:
         steps: of the descent on the weights.
         width: of the log of the bound, that its proof may cost.
+        most_work: multiplications of one sample's way through the network up to which it is worth it.
     """
 
-    steps: int = 300
+    steps: int = 200
     width: float = 0.15
+    most_work: float = 5e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +99,7 @@ def loop_bound(
     net = mid_network(side_by_side, parts, torch.float64)
     if net is None or not net.uncertain or not keeps_apart(net):
         return None
-    size = sum(net.entered)
-    if size < 3 or LEAST_STEPS * STARTS * size > MOST_NUMBERS:
+    if LEAST_STEPS * STARTS * sum(net.entered) > MOST_NUMBERS or net.work > effort.most_work:
         return None
     rough = mid_network(side_by_side, parts, torch.float32) if known.total < SAFE else net
     assert rough is not None
@@ -110,14 +118,16 @@ def _is_plain(session: Session, parts: Composition) -> bool:
 
 
 def side_by_side_parts(session: Session, parts: Composition) -> Composition | None:
-    """The composition of a trace of as many samples as the proof has starts; the measured one where it is of one sample
-    that the model takes alone. None where samples interact, or other batches go another way.
+    """The composition of a trace of as many samples as the proof has starts.
+
+    A single sample that the model takes alone stays what it is. None where samples interact, or another batch goes
+    another way.
     """
     x, count = parts.trace.sources[0].tensor, session.samples
     options, native = session.options, session.native
+    if x.ndim < 2:
+        return parts
     try:
-        if x.ndim < 2:
-            raise SamplesMixed("one vector")
         trace = session.retrace(torch.cat([x] * -(-STARTS // count))[:STARTS])
         ctx = Context(parts.ctx.scope, STARTS, options.width, session.cache, False, native)
         found = compose(trace, options.registry, ctx)
@@ -150,10 +160,10 @@ def first_weights(net: MidNetwork) -> Tensor:
         for out in node.step.outputs:
             arriving = [_log(g) + ahead[v] for (made, v), g in gains.items() if made == out.index]
             ahead[out.index] = _summed(arriving)
-    for node, gains in zip(reversed(net.nodes), reversed(net.gains), strict=True):
-        for (out, value), gain in gains.items():
-            if out in behind:
-                behind[value] = _summed([behind.get(value, -INF), _log(gain) + behind[out]])
+    for gains in reversed(net.gains):
+        for (made, value), gain in gains.items():
+            if made in behind:
+                behind[value] = _summed([behind.get(value, -INF), _log(gain) + behind[made]])
     total = ahead[net.end]
     logs = [total]
     for node in net.uncertain:

@@ -35,12 +35,14 @@ class LinearStep:
         push: outputs from inputs.
         pull: the adjoint, inputs' cotangents from outputs'.
         errors: for each input, ‖fl(A x) − A x‖ ≤ error·‖x‖ in float64, for A and for its adjoint.
+        work: multiplications of all samples.
     """
 
     step: Step
     push: Push
     pull: Pull
     errors: tuple[float, ...]
+    work: float = 0.0
 
 
 def linear_step(step: Step, transfer: Transfer, rule: str, dtype: torch.dtype) -> LinearStep | None:
@@ -63,7 +65,8 @@ def _matrix(step: Step, transfer: Transfer, dtype: torch.dtype) -> LinearStep | 
         return None
     weight = to_double(form.weight).to(dtype)
     error = dot_error(max(weight.shape)) * house_up(float(weight.double().norm()))
-    return LinearStep(step, _one(lambda x: F.linear(x, weight)), _one(lambda y: y @ weight), (error,))
+    work = float(step.outputs[0].tensor.numel() * weight.shape[1])
+    return LinearStep(step, _one(lambda x: F.linear(x, weight)), _one(lambda y: y @ weight), (error,), work)
 
 
 def _convolution(step: Step, transfer: Transfer, dtype: torch.dtype) -> LinearStep | None:
@@ -79,7 +82,8 @@ def _convolution(step: Step, transfer: Transfer, dtype: torch.dtype) -> LinearSt
     def pull(y: Tensor) -> Tensor:
         return apply_adjoint(weight, y.reshape(-1, *after[-1 - spec.axes :]), spec).reshape(before)
 
-    return LinearStep(step, _one(push), _one(pull), (house_up(conv_rounding(weight, spec)),))
+    work = float(max(before.numel(), after.numel()) // max(form.channels()) * weight.numel())
+    return LinearStep(step, _one(push), _one(pull), (house_up(conv_rounding(weight, spec)),), work)
 
 
 def _stored_normalizer(step: Step, transfer: Transfer, dtype: torch.dtype) -> LinearStep | None:
@@ -109,7 +113,9 @@ def _sum(step: Step, transfer: Transfer, dtype: torch.dtype) -> LinearStep | Non
         return [first if first.shape == shape else first.expand(shape)]
 
     def pull(ys: list[Tensor]) -> list[Tensor]:
-        return [(ys[0] if scale == 1.0 else scale * ys[0]).sum_to_size(s) for s, scale in zip(shapes, scales, strict=True)]
+        return [
+            (ys[0] if scale == 1.0 else scale * ys[0]).sum_to_size(s) for s, scale in zip(shapes, scales, strict=True)
+        ]
 
     copies = [broadcast_copies(s, shape) for s in shapes]
     errors = tuple((dot_error(n) + FEW) * _gain(transfer, k) for k, n in enumerate(copies))

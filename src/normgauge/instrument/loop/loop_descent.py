@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,30 +16,10 @@ BLOCK = 4  # vectors that follow the top singular values
 SHARP = 50.0  # how much more a larger singular value counts, as a power of its square
 FIRST_STEP, LAST_STEP = 0.2, 0.004
 DAMPED, LONGEST_SHIFT = 0.5, 0.1  # how much of log N is taken back at once, since the vectors lag behind the weights
-CHANNEL_SHARE, GROUP_SHARE = 0.7, 0.0  # of a layer's step that its channels and single entries take
+CHANNEL_SHARE = 0.7  # of a layer's step that its channels take
 NEARLY_PARALLEL = 1e-5  # of the largest: a smaller eigenvalue of a Gram matrix in float32 is rounding
 SETTLING = 20  # power steps and shifts before the weights begin to move
 CENTRING, POWERS = 3, 6  # rounds at the end, and products in each
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Which uncertain step, which channel of it and which group each log weight belongs to."""
-
-    layer: Tensor
-    channel: Tensor
-    single: Tensor
-
-    @classmethod
-    def of(cls, net: MidNetwork) -> Spread:
-        """The spread of a network's log weights."""
-        counts = group_counts(net)
-        layer = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-        channels, first = [torch.zeros(1, dtype=torch.long)], 1
-        for node in net.uncertain:
-            channels.append(node.channel + first)
-            first += int(node.channel.max()) + 1
-        return cls(layer, torch.cat(channels), torch.arange(len(layer)))
 
 
 def price(log_norm: float, depth: int) -> float:
@@ -59,35 +38,30 @@ def descend_loop(net: MidNetwork, start: Tensor, steps: int) -> Tensor:
     log N = 0 is held by shifts of all levels at once, which move log N by −pull and log γ by the depth; so what is left
     to make small is log γ + (depth/pull)·log N.
     """
-    rise, spread = level_rise(net), Spread.of(net)
-    moves = [Averages(share) for share in (1.0, CHANNEL_SHARE, GROUP_SHARE)]
+    rise, layers, channels = level_rise(net), Averages(), Averages()
+    counts = torch.tensor(group_counts(net))
+    layer = torch.repeat_interleave(torch.arange(len(counts)), counts)
     block = seeded_start((BLOCK, sum(net.entered)), start).to(net.dtype)
     theta = start.clone()
     for step in range(-SETTLING, steps):
         log_norm, slope, block = followed(net, theta, block)
-        pull = float(-(slope @ rise).clamp(-rise[0], -1.0))
+        pull = min(max(-float(slope @ rise), 1.0), float(rise[0]))
         theta = theta + min(max(DAMPED * log_norm / pull, -LONGEST_SHIFT), LONGEST_SHIFT) * rise
         if step < 0:
             continue
         slope = slope * float(rise[0]) / pull
         slope[0] += 1.0
         rate = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
-        labels = (spread.layer, spread.channel, spread.single)
-        theta = theta - rate * sum(_by(slope, label, move) for label, move in zip(labels, moves, strict=True))
+        whole = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, layer, slope)
+        theta = theta - rate * (layers.step(whole)[layer] + CHANNEL_SHARE * channels.step(slope))
     return centred(net, theta, block)
-
-
-def _by(slope: Tensor, label: Tensor, move: Averages) -> Tensor:
-    """One step for all log weights that share a label."""
-    total = torch.zeros(int(label.max()) + 1, dtype=slope.dtype).index_add_(0, label, slope)
-    return move.step(total)[label]
 
 
 class Averages:
     """Adam's averages of a slope and of its square, and the step they give (Kingma & Ba 2015)."""
 
-    def __init__(self, share: float) -> None:
-        self.share, self.count = share, 0
+    def __init__(self) -> None:
+        self.count = 0
         self.mean = self.square = torch.zeros(())
 
     def step(self, slope: Tensor) -> Tensor:
@@ -96,7 +70,7 @@ class Averages:
         self.mean = 0.7 * self.mean + 0.3 * slope
         self.square = 0.95 * self.square + 0.05 * slope.square()
         size = (self.square / (1 - 0.95**self.count)).sqrt()
-        return self.share * self.mean / (1 - 0.7**self.count) / (size + size.mean() + TINY)
+        return self.mean / (1 - 0.7**self.count) / (size + size.mean() + TINY)
 
 
 def followed(net: MidNetwork, theta: Tensor, block: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -129,10 +103,7 @@ def _grouped(net: MidNetwork, ups: Tensor, downs: Tensor) -> Tensor:
     inner, outer = downs.double().split(net.entered), ups.double().split(net.read)
     slopes = [-inner[0].sum()[None]]
     for place, node in enumerate(net.uncertain):
-        if node.single:
-            slopes.append(outer[place] - inner[place + 1])
-            continue
-        slope = torch.zeros(len(node.channel), dtype=torch.float64)
+        slope = torch.zeros(node.groups, dtype=torch.float64)
         slopes.append(slope.index_add_(0, node.seen, outer[place]).index_add_(0, node.made, -inner[place + 1]))
     return torch.cat(slopes)
 
@@ -160,5 +131,5 @@ def centred(net: MidNetwork, theta: Tensor, block: Tensor) -> Tensor:
     rise = level_rise(net)
     for _ in range(CENTRING):
         log_norm, slope, block = settled(net, theta, block, POWERS)
-        theta = theta + log_norm / float(-(slope @ rise).clamp(-rise[0], -1.0)) * rise
+        theta = theta + log_norm / min(max(-float(slope @ rise), 1.0), float(rise[0])) * rise
     return theta

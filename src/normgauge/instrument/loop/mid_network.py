@@ -58,6 +58,11 @@ class MidNetwork:
         """How many entries come out: those before each uncertain step, then those of the output."""
         return [*(len(node.seen) for node in self.uncertain), self.shapes[1].numel() // self.samples]
 
+    @property
+    def work(self) -> float:
+        """Multiplications that one sample takes in matrices and convolutions."""
+        return math.fsum(node.work for node in self.nodes if isinstance(node, LinearStep)) / self.samples
+
     @torch.no_grad()
     def push(self, rows: Tensor) -> Tensor:
         """(v, out) for (samples, entries that go in)."""
@@ -140,10 +145,11 @@ def mid_network(parts: Composition, known: Composition, dtype: torch.dtype) -> M
         nodes.append(node)
         gains.append(_gains(known, step, origin))
     source, end = parts.trace.sources[0], parts.trace.end
-    shapes, sides = (source.tensor.shape, end.tensor.shape), (parts.flows[source.index].axis, parts.flows[end.index].axis)
-    return MidNetwork(
-        tuple(nodes), tuple(gains), source.index, end.index, shapes, sides, parts.ctx.samples, dtype
+    shapes, sides = (
+        (source.tensor.shape, end.tensor.shape),
+        (parts.flows[source.index].axis, parts.flows[end.index].axis),
     )
+    return MidNetwork(tuple(nodes), tuple(gains), source.index, end.index, shapes, sides, parts.ctx.samples, dtype)
 
 
 def _node(

@@ -24,24 +24,19 @@ class UncertainStep:
         step: where it was recorded.
         mid: the middle slope; 0 for a step that is not elementwise.
         half: bound on the rest.
+        groups: how many there are: channels, or one.
         seen: the group of each entry of its input, (entries of a sample).
         made: the group of each entry of its output.
-        channel: the channel of each group.
         sides: axes along which the samples lie in input and output.
     """
 
     step: Step
     mid: float
     half: float
+    groups: int
     seen: Tensor
     made: Tensor
-    channel: Tensor
     sides: tuple[int, int]
-
-    @property
-    def single(self) -> bool:
-        """Whether every entry is a group of its own, in order, before the step and behind it."""
-        return self.seen is self.made and len(self.seen) == len(self.channel)
 
 
 def sample_rows(tensor: Tensor, axis: int, samples: int) -> Tensor:
@@ -60,8 +55,8 @@ def uncertain_step(
 ) -> UncertainStep | None:
     """The parts of a step that is not affine; None where it has several inputs or outputs, or no constant.
 
-    An activation has a weight an entry, a maximum over windows one a channel, anything else a single one: its constant
-    says nothing of parts of it.
+    Activations and maxima over windows have a weight a channel, anything else a single one: its constant says nothing
+    of parts of it. (One an entry costs more than it gains: weights differ little between the pixels of a channel.)
 
     Args:
         step: as recorded.
@@ -77,18 +72,15 @@ def uncertain_step(
     low, high = _slopes(step, rule)
     if low is not None and high is not None and shapes[0] == shapes[1] and sides[0] == sides[1]:
         mid = (low + high) / 2
-        entries = torch.arange(shapes[0].numel() // samples)
-        return UncertainStep(
-            step, mid, size_up(max(high - mid, mid - low)), entries, entries,
-            channels_of(shapes[0], sides[0], samples), sides,
-        )  # fmt: skip
+        channel = channels_of(shapes[0], sides[0], samples)
+        half = size_up(max(high - mid, mid - low))
+        return UncertainStep(step, mid, half, int(channel.max()) + 1, channel, channel, sides)
     apart = rule.startswith("pooling.") and _works_by_channel(transfer.gains[0].form, shapes, sides)
     seen, made = (
         channels_of(shape, side, samples) if apart else torch.zeros(shape.numel() // samples, dtype=torch.long)
         for shape, side in zip(shapes, sides, strict=True)
     )
-    channel = torch.arange(int(seen.max()) + 1)
-    return UncertainStep(step, 0.0, size_up(math.exp(log_gain)), seen, made, channel, sides)
+    return UncertainStep(step, 0.0, size_up(math.exp(log_gain)), int(seen.max()) + 1, seen, made, sides)
 
 
 def _slopes(step: Step, rule: str) -> tuple[float, float] | tuple[None, None]:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from normgauge.core.rounding import UNIT, house_up
 from normgauge.instrument.loop.linear_step import FEW, LinearStep
-from normgauge.instrument.loop.mid_network import MidNetwork, Node
+from normgauge.instrument.loop.mid_network import MidNetwork
 from normgauge.instrument.spectral.power import Linear
 
 
 class WeightedLoop:
-    """x ↦ diag(hD, 1) G diag(γ, D)⁻¹ x on rows, for log weights θ = (log γ, one a group of each uncertain step).
+    """x ↦ diag(hD, 1) G diag(γ, D)⁻¹ x on rows, for log weights θ = (log γ, one a channel of each uncertain step).
 
     Attributes:
         net: the mid network.
@@ -29,8 +29,8 @@ class WeightedLoop:
         sizes = [part.exp() for part in parts]  # D itself: whatever exp gave is the weight, on both sides
         pairs = list(zip(net.uncertain, sizes, strict=True))
         ends = (first.exp().expand(net.entered[0]), theta.new_ones(net.read[-1], dtype=torch.float64))
-        into = torch.cat([ends[0], *(size if node.single else size[node.made] for node, size in pairs)])
-        out_of = torch.cat([*(node.half * (size if node.single else size[node.seen]) for node, size in pairs), ends[1]])
+        into = torch.cat([ends[0], *(size[node.made] for node, size in pairs)])
+        out_of = torch.cat([*(node.half * size[node.seen] for node, size in pairs), ends[1]])
         self.into, self.out_of = into.to(net.dtype), out_of.to(net.dtype)
 
     def push(self, x: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class WeightedLoop:
 
 def group_counts(net: MidNetwork) -> list[int]:
     """How many log weights θ holds: one for the input, then for each uncertain step."""
-    return [1, *(len(node.channel) for node in net.uncertain)]
+    return [1, *(node.groups for node in net.uncertain)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ def loop_sizes(loop: WeightedLoop, norm: float = math.inf) -> LoopSizes:
     squares = prefix[net.end] ** 2
     for node, gains in zip(reversed(net.nodes), reversed(net.gains), strict=True):
         if isinstance(node, LinearStep):
-            for (out, value), gain in gains.items():
-                suffix[value] = suffix.get(value, 0.0) + gain * suffix.get(out, 0.0)
+            for (made, value), gain in gains.items():
+                suffix[value] = suffix.get(value, 0.0) + gain * suffix.get(made, 0.0)
             continue
         before, behind = node.step.inputs[0].index, node.step.outputs[0].index
         suffix[behind] = min(suffix.get(behind, 0.0), norm * float(inner[place].max()))
@@ -123,46 +123,69 @@ def normal_error(loop: WeightedLoop, sizes: LoopSizes) -> float:
 def product_errors(loop: WeightedLoop, sizes: LoopSizes) -> tuple[float, float]:
     """Bounds on ‖fl(A x) − A x‖/‖x‖ and ‖fl(Aᵀy) − Aᵀy‖/‖y‖ in float64.
 
-    Each step k makes a fresh error of at most ε_k times what it is given, which the exact rest of the way carries out:
-    with P the norm of the way to a step, S that of the way from its result on and ρ what errors before added to P,
+    A step k makes a fresh error of at most ε_k times what it is given, which the exact rest of the way carries out:
+    with P the norm of the way to a value, S that of the way on from it, and ρ the errors that have come as far,
 
-        ‖fl(A x) − A x‖ ≤ Σ_k ε_k (P_k + ρ_k) S_k + few·u·N,     ρ_out = Σ g ρ_in + ε (P_in + ρ_in),
+        ‖fl(A x) − A x‖ ≤ Σ_k ε_k (P_in + ρ_in) S_out + few·u·N,     ρ_out = Σ g ρ_in + ε (P_in + ρ_in),
 
-    and the same sum with P and S exchanged for Aᵀ.
+    where an uncertain step, which adds what enters behind it, makes an error of few·u·P_out; and for Aᵀ the same with
+    the ways exchanged: ε_k (S_out + ρ_out) P_in, and few·u·S_in.
 
     Holds:  every order of summation inside a step; no overflow, and underflow is far below the house's slack.
     Source: derived here; the errors of single steps are those of Higham, Accuracy and Stability, (3.5).
     """
+    parts = loop_parts(loop.net)
+    pushed = _carried(parts, sizes.prefix, sizes.suffix)
+    pulled = _carried([part.turned() for part in reversed(parts)], sizes.suffix, sizes.prefix)
+    ends = 8 * FEW * sizes.norm  # weights are multiplied in and out
+    return house_up(pushed + ends), house_up(pulled + ends)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPart:
+    """What a step makes of one value: ‖part‖ ≤ gain, with an error ≤ given·(its input) + made·(its output's bound)."""
+
+    before: int
+    behind: int
+    gain: float
+    given: float
+    made: float
+
+    def turned(self) -> LoopPart:
+        """The same part of the adjoint."""
+        return LoopPart(self.behind, self.before, self.gain, self.given, self.made)
+
+
+def _carried(parts: list[LoopPart], way_to: dict[int, float], way_on: dict[int, float]) -> float:
+    """What the errors of all parts, in the order they are passed, amount to at the end."""
+    off: dict[int, float] = {}
+    total = 0.0
+    for part in parts:
+        come = off.get(part.before, 0.0)
+        arriving, leaving = way_to.get(part.before, 0.0) + come, way_to.get(part.behind, 0.0)
+        fresh = part.given * arriving + part.made * (leaving + off.get(part.behind, 0.0) + part.gain * come)
+        off[part.behind] = off.get(part.behind, 0.0) + part.gain * come + fresh
+        total += fresh * way_on.get(part.behind, 0.0)
+    return total
+
+
+def loop_parts(net: MidNetwork) -> list[LoopPart]:
+    """Every part of the mid network with its norm and its error; values with several readers add up in the adjoint."""
     readers: dict[int, int] = {}
-    for node in loop.net.nodes:
+    for node in net.nodes:
         for value in node.step.inputs:
             readers[value.index] = readers.get(value.index, 0) + 1
-    edges = [edge for node, gains in zip(loop.net.nodes, loop.net.gains, strict=True) for edge in _edges(node, gains, readers)]
-    forward, backward = dict.fromkeys(sizes.prefix, 0.0), dict.fromkeys(sizes.suffix, 0.0)
-    pushed = pulled = 8 * FEW * sizes.norm
-    for out, value, gain, error in edges:
-        fresh = error * (sizes.prefix[value] + forward.get(value, 0.0))
-        forward[out] = forward.get(out, 0.0) + gain * forward.get(value, 0.0) + fresh
-        pushed += fresh * sizes.suffix.get(out, 0.0)
-    for out, value, gain, error in reversed(edges):
-        fresh = error * (sizes.suffix.get(out, 0.0) + backward.get(out, 0.0))
-        backward[value] = backward.get(value, 0.0) + gain * backward.get(out, 0.0) + fresh
-        pulled += fresh * sizes.prefix[value]
-    return house_up(pushed), house_up(pulled)
-
-
-def _edges(
-    node: Node, gains: dict[tuple[int, int], float], readers: dict[int, int]
-) -> list[tuple[int, int, float, float]]:
-    """(output, input, norm, error) of each part of a node; an error for sums where a value has several readers too."""
-    inputs = [value.index for value in node.step.inputs]
-    if not isinstance(node, LinearStep):
-        gain = abs(node.mid)
-        return [(node.step.outputs[0].index, inputs[0], gain, FEW * (1 + gain))]
-    errors: dict[int, float] = {}
-    for index, error in zip(inputs, node.errors, strict=True):
-        errors[index] = errors.get(index, 0.0) + error
-    return [
-        (out, value, gain, errors[value] + 4 * UNIT * gain * (readers[value] + len(inputs)))
-        for (out, value), gain in gains.items()
-    ]
+    parts = []
+    for node, gains in zip(net.nodes, net.gains, strict=True):
+        inputs = [value.index for value in node.step.inputs]
+        if not isinstance(node, LinearStep):
+            made = FEW * (readers[inputs[0]] + 1)
+            parts.append(LoopPart(inputs[0], node.step.outputs[0].index, abs(node.mid), 0.0, made))
+            continue
+        errors: dict[int, float] = {}
+        for index, error in zip(inputs, node.errors, strict=True):
+            errors[index] = errors.get(index, 0.0) + error
+        for (behind, before), gain in gains.items():
+            sums = 4 * UNIT * gain * (readers[before] + len(inputs))
+            parts.append(LoopPart(before, behind, gain, errors[before] + sums, 0.0))
+    return parts

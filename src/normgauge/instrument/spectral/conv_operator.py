@@ -175,7 +175,11 @@ def _conv_adjoint(weight: Tensor, y: Tensor, spec: ConvSpec) -> Tensor:
     if any(missing):
         y = F.pad(y, [side for more in reversed(missing) for side in (0, more)])
     around = spec.around
-    size = spec.input_size if around is not None else [n + sum(p) for n, p in zip(spec.input_size, spec.padding, strict=True)]
+    size = (
+        spec.input_size
+        if around is not None
+        else [n + sum(p) for n, p in zip(spec.input_size, spec.padding, strict=True)]
+    )
     shape = torch.Size((y.shape[0], weight.shape[1] * spec.groups, *size))
     with plain_sums(y):
         x = _INPUT_GRAD[spec.axes](shape, weight, y.contiguous(), spec.stride, around or 0, spec.dilation, spec.groups)
