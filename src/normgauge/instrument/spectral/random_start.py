@@ -84,7 +84,7 @@ def random_start_ends(normal: Linear, start: Tensor, steps: int, chance: float, 
 
 @dataclass(frozen=True, slots=True)
 class KrylovFacts:
-    """What a proof needs of a Lanczos run on a batch of matrices: (matrices, starts) but for counts and ``ritz``.
+    """What a proof needs to know of a Lanczos run on a batch of matrices: (matrices, starts) but for counts and ``ritz``.
 
     Attributes:
         size, steps: of the matrices, and how far it went.
@@ -166,15 +166,12 @@ def batched_lanczos(normal: Linear, start: Tensor, steps: int) -> tuple[Tensor, 
 
 
 def _split(vector: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients along orthonormal rows, and what is left, orthogonal to rounding.
-
-    In Lanczos only the last two coefficients are large: once they are gone, one pass over all rows is enough.
-    """
+    """Coefficients along orthonormal rows, and what is left: twice, so that it is orthogonal to rounding."""
     along = torch.zeros(rows.shape[:-1], dtype=vector.dtype, device=vector.device)
-    for first in (max(len(rows) - 2, 0), 0):
-        more = torch.einsum("iabn,abn->iab", rows[first:].conj(), vector)
-        vector = vector - torch.einsum("iab,iabn->abn", more, rows[first:])
-        along[first:] += more
+    for _ in range(2):
+        more = torch.einsum("iabn,abn->iab", rows.conj(), vector)
+        vector = vector - torch.einsum("iab,iabn->abn", more, rows)
+        along = along + more
     return along, vector
 
 
