@@ -84,7 +84,7 @@ def random_start_ends(normal: Linear, start: Tensor, steps: int, chance: float, 
 
 @dataclass(frozen=True, slots=True)
 class KrylovFacts:
-    """What a proof needs to know of a Lanczos run on a batch of matrices: (matrices, starts) but for counts and ``ritz``.
+    """What a proof needs of a Lanczos run on a batch of matrices: (matrices, starts) but for counts and ``ritz``.
 
     Attributes:
         size, steps: of the matrices, and how far it went.
