@@ -9,9 +9,10 @@ their middle slopes, entered and read at every activation. For every positive di
 
 so the whole proof is *one* norm, of a map that costs one run of the network, and any D will do. Its minimum over D is
 at most the bound that adds the norms of all compositions, t_k ≤ ‖C_k‖ + Σ h_j‖H_kj‖t_j, since the Perron scaling of the
-matrix of these norms is one choice of D; and at most the balanced bound, whose weights are another.
+matrix of these norms is one choice of D. The D that a descent finds need not be the minimum: take the smaller of this
+bound and the balanced one.
 
-Source: the small-gain theorem with scalings (Doyle 1982; Safonov & Athans), slopes as in Fazlyab et al. 2019 (LipSDP).
+Source: the inequality is derived above; slopes in ranges as in Fazlyab et al. 2019 (LipSDP).
 """
 
 from normgauge.instrument.loop.bound import LoopBound, LoopEffort, loop_bound
