@@ -10,7 +10,7 @@ import pytest
 import normgauge
 
 SOURCE = Path(normgauge.__file__).parent
-ROOMS = ("core", *(f"instrument/{part}" for part in ("rules", "balance", "spectral", "probe", "trace")))
+ROOMS = ("core", *(f"instrument/{part}" for part in ("rules", "balance", "loop", "spectral", "probe", "trace")))
 FILES = ("instrument/compose.py", "instrument/records.py")
 SMALL = 1e-7  # constants at most this large are about rounding, or about when to stop
 HOME = SOURCE / "core" / "rounding.py"

@@ -249,8 +249,8 @@ class Reading(Stored):
     method: Annotated[
         str,
         Told(
-            "what gave `log10_upper`: `balanced`, `jacobian` (its norm at the samples) or `open units` (the slopes "
-            "that the scope leaves open, with multipliers)",
+            "what gave `log10_upper`: `balanced`, `jacobian` (its norm at the samples), `open units` (the slopes "
+            "that the scope leaves open, with multipliers) or `loop` (all slopes open, one weighted norm)",
             absent="balanced",
         ),
     ] = "balanced"

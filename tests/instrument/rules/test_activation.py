@@ -55,6 +55,24 @@ def test_a_row_of_the_table_is_true(row):
     assert math.isclose(row.start(step), at_zero, abs_tol=1e-7)
 
 
+@pytest.mark.parametrize("row", [*TABLE, GELU_TANH], ids=lambda row: row.names.split()[0] + row.text[:4])
+def test_slopes_between_any_two_points_lie_in_the_range(row):
+    made = built(row)
+    low, high = row.slope_range(step_of(made))
+    order = torch.randperm(len(GRID), generator=torch.Generator().manual_seed(0))
+    values = made(GRID).detach()
+    for other in (torch.arange(len(GRID)).roll(1), order):
+        gap = GRID - GRID[other]
+        far = gap.abs() > 1e-4
+        secants = ((values - values[other]) / gap)[far]
+        assert low - 1e-9 <= float(secants.min()) and float(secants.max()) <= high + 1e-9
+    x = GRID.clone().requires_grad_(True)
+    (slope,) = torch.autograd.grad(made(x).sum(), x)
+    assert low <= float(slope.min()) and float(slope.max()) <= high + 1e-9
+    if "RReLU" not in row.names:  # which takes the mean of its two slopes in eval mode
+        assert float(slope.min()) <= low + 1e-3 and high - 1e-3 <= float(slope.max()), "a range wider than it need be"
+
+
 def test_options_decide_the_constant():
     cases = {
         nn.LeakyReLU(3.0): 3.0,

@@ -15,6 +15,8 @@ from normgauge.instrument.spectral.random_start import (
     STARTS,
     RandomEnds,
     batched_lanczos,
+    ends_from,
+    krylov_facts,
     random_start_ends,
     steps_for,
     weight_seed,
@@ -117,3 +119,25 @@ def test_a_reading_adds_up_the_chances_of_its_norms(monkeypatch: pytest.MonkeyPa
     assert reading.failure_probability == pytest.approx(2e-8)
     assert reading.evidence is ng.Evidence.PROVED
     assert "fails with p ≤ 2e-08" in str(reading)
+
+
+@pytest.mark.parametrize("rough", [0.0, 1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_first_steps_of_a_run_prove_something_too_and_bear_rougher_products(name: str, rough: float) -> None:
+    spectrum = SPECTRA[name].double()
+    truth = float(spectrum.max()) ** 2
+    noise = torch.Generator().manual_seed(5)
+
+    def normal(x: Tensor) -> Tensor:
+        off = torch.randn(x.shape, generator=noise, dtype=torch.float64)
+        size = rough * truth * torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * spectrum.square() + size * off / torch.linalg.vector_norm(off, dim=-1, keepdim=True)
+
+    start = torch.randn(1, STARTS, 300, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    facts = krylov_facts(normal, start, 40)
+    error = (rough + dot_error(4)) * truth
+    uppers = [float(ends_from(facts, 1e-8, error, steps, 1e6).upper) for steps in (1, 2, 3, 5, 9, 17, 40)]
+    assert min(uppers) >= truth * (1 - 1e-12)
+    assert math.isfinite(min(uppers))
+    if rough == 0.0 and name != "tiny":  # whose squares lose their last digits to underflow
+        assert uppers[-1] < 1.2 * truth < uppers[0]

@@ -24,6 +24,7 @@ from normgauge.instrument.local.amplify import PROBES
 from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
 from normgauge.instrument.local.pieces import NotCarried
 from normgauge.instrument.local.sweep import Swept, swept_ball
+from normgauge.instrument.loop import LoopEffort, loop_bound
 from normgauge.instrument.probe.linearize import SampleMap
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.random_start import weight_seed
@@ -41,7 +42,11 @@ UNITS = {"quick": 64, "default": 320, "long": 1200}
 
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
 BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
-BALANCED, JACOBIAN, OPEN_UNITS = "balanced", "jacobian", "open units"
+LOOP_STEPS, LOOP_WORK = {"default": 200, "long": 400}, {"default": 1e8, "long": 1e9}
+"""Steps of the loop transformation's descent, and multiplications of one sample's way up to which it is tried."""
+
+MORE = "effort='long' would look for a smaller bound in this ball"
+BALANCED, JACOBIAN, OPEN_UNITS, LOOP = "balanced", "jacobian", "open units", "loop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +166,30 @@ def _computed(session: Session, budget: float) -> JacobianNorms | None:
 
 def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
     """The bound over open units in a ball around every sample, or anywhere."""
-    radius, budget = parts.ctx.scope.radius, BUDGETS[effort_of(session)]
-    if effort_of(session) == "quick":
+    radius, effort = parts.ctx.scope.radius, effort_of(session)
+    if effort == "quick":
         return plain
     inputs = session.trace.sources[0].tensor.numel() // (1 if session.together else session.samples)
     alone = math.isinf(radius)
     work = inputs * one_run(session) / (session.samples if alone else 1)
-    if work > budget or (alone and open_entries(session) > UNITS[effort_of(session)]):
-        return plain
-    found = _swept_samples(session, session.composed(Scope.parse("point")), plain, radius)
+    found = None
+    if work <= BUDGETS[effort] and not (alone and open_entries(session) > UNITS[effort]):
+        found = _swept_samples(session, session.composed(Scope.parse("point")), plain, radius)
+    if found is None and alone:
+        found = _looped(session, parts, plain)
+    if found is None and effort == "default" and not alone:
+        return dataclasses.replace(plain, notes=(MORE,)) if work <= BUDGETS["long"] < INF and work > 0 else plain
     return plain if found is None else found
+
+
+def _looped(session: Session, parts: Composition, plain: Headline) -> Headline | None:
+    """The bound over all inputs of a network too large for multipliers, by one weighted norm (`instrument.loop`)."""
+    effort = effort_of(session)
+    known = Balanced(plain.log_upper)
+    found = loop_bound(session, parts, known, LoopEffort(LOOP_STEPS[effort], most_work=LOOP_WORK[effort]))
+    if found is None or not found.total < plain.total:
+        return None
+    return Headline(plain.log_upper.clamp_max(found.total), LOOP)
 
 
 def open_entries(session: Session) -> int:

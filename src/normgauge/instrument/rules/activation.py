@@ -41,6 +41,7 @@ class Activation:
         origin: |φ(0)|, which shifts the length of a row; divided by |β| where the first option is called that.
         text: how the constant depends on the options, or which form of the function this is.
         slopes: options whose size is a slope: (position, name, default).
+        least: inf φ', rounded down in the last digit shown; where ``slopes`` are listed, the smaller of this and them.
         holds: whether there is a constant for these options.
     """
 
@@ -52,6 +53,7 @@ class Activation:
     text: str = ""
     slopes: tuple[tuple[int, str, float | None], ...] = ()
     holds: Callable[[Step], bool] = lambda step: True
+    least: float = 0.0
 
     def steepest(self, step: Step) -> tuple[float, str]:
         """The constant for the options of a step, and which function with which options it belongs to, in words."""
@@ -64,15 +66,21 @@ class Activation:
             return value, f"{step.kind} = {self.text} = max(1, {', '.join(map(number, sizes))})"
         return value, f"{step.kind} ({self.text})" if self.text else step.kind
 
+    def slope_range(self, step: Step) -> tuple[float, float]:
+        """Ends of the range of φ' for the options of a step: (φ(x) − φ(x'))/(x − x') lies between them."""
+        options = [torch.as_tensor(step.option(*slope), dtype=torch.float64).detach() for slope in self.slopes]
+        least = [float(option.min()) for option in options]
+        return min([self.least, *least]), max([self.constant, *(float(option.max()) for option in options)])
+
     def start(self, step: Step) -> float:
         """|φ(0)| for the options of a step."""
         return self.origin / abs(step.option(1, "beta", 1.0)) if "Softplus" in self.names else self.origin
 
 
-GELU = Activation("GELU gelu", 1.1289045, (2**0.5,), (-0.1701, INF), text="erf form")
-GELU_TANH = replace(GELU, constant=1.1289934, attained=(1.4185040,), text="tanh form")
-SILU = Activation("SiLU silu", 1.099840, (2.3993573,), (-0.2785, INF))
-MISH = Activation("Mish mish", 1.088499, (1.4905712,), (-0.3089, INF))
+GELU = Activation("GELU gelu", 1.1289045, (2**0.5,), (-0.1701, INF), text="erf form", least=-0.1289045)
+GELU_TANH = replace(GELU, constant=1.1289934, attained=(1.4185040,), text="tanh form", least=-0.1289934)
+SILU = Activation("SiLU silu", 1.099840, (2.3993573,), (-0.2785, INF), least=-0.099840)
+MISH = Activation("Mish mish", 1.088499, (1.4905712,), (-0.3089, INF), least=-0.112527)
 TABLE = [
     Activation("ReLU relu relu_", span=(0.0, INF)),
     Activation("ReLU6 relu6", span=(0.0, 6.0)),
@@ -82,13 +90,13 @@ TABLE = [
     Activation("LogSigmoid logsigmoid", 1.0, (-FAR,), (-INF, 0.0), math.log(2)),
     Activation("Tanhshrink tanhshrink", 1.0, (FAR,)),
     Activation("Softshrink softshrink"),
-    Activation("sin", 1.0, (0.0,), (-1.0, 1.0)),
-    Activation("cos", 1.0, (math.pi / 2,), (-1.0, 1.0), 1.0),
+    Activation("sin", 1.0, (0.0,), (-1.0, 1.0), least=-1.0),
+    Activation("cos", 1.0, (math.pi / 2,), (-1.0, 1.0), 1.0, least=-1.0),
     Activation("atan arctan asinh", 1.0, (0.0,)),
     Activation("erf", 1.128379168, (0.0,), (-1.0, 1.0)),
     Activation("Sigmoid sigmoid sigmoid_", 0.25, (0.0,), (0.0, 1.0), 0.5),
     Activation("Hardsigmoid hardsigmoid", 0.1666666717, (0.0,), (0.0, 1.0), 0.5),  # ⅙ as float32 has it, as in torch
-    Activation("Hardswish hardswish", 1.5, (3.0 + LEFT,), (-0.375, INF)),
+    Activation("Hardswish hardswish", 1.5, (3.0 + LEFT,), (-0.375, INF), least=-0.5),
     SILU,
     MISH,
     Activation("SELU selu selu_", 1.758100, (LEFT,), (-1.758100, INF)),
@@ -97,13 +105,13 @@ TABLE = [
     Activation("CELU celu celu_", holds=lambda step: step.option(1, "alpha", 1.0) > 0),  # else exp(x/α) has no bound
     Activation(
         "LeakyReLU leaky_relu leaky_relu_", 1.0, (RIGHT, LEFT),
-        text="max(1, |a|)", slopes=((1, "negative_slope", 0.01),),
+        text="max(1, |a|)", slopes=((1, "negative_slope", 0.01),), least=1.0,
     ),
     Activation(
         "RReLU rrelu rrelu_", 1.0, (RIGHT, LEFT),
-        text="max(1, |lower|, |upper|)", slopes=((1, "lower", 1 / 8), (2, "upper", 1 / 3)),
+        text="max(1, |lower|, |upper|)", slopes=((1, "lower", 1 / 8), (2, "upper", 1 / 3)), least=1.0,
     ),
-    Activation("PReLU prelu", 1.0, (RIGHT, LEFT), text="max(1, |a|)", slopes=((1, "weight", None),)),
+    Activation("PReLU prelu", 1.0, (RIGHT, LEFT), text="max(1, |a|)", slopes=((1, "weight", None),), least=1.0),
 ]  # fmt: skip
 ACTIVATIONS = {target: row for row in TABLE for target in spellings(*row.names.split())}
 

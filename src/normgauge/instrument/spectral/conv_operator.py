@@ -63,6 +63,12 @@ class ConvSpec:
         """Number of spatial axes."""
         return len(self.input_size)
 
+    @property
+    def around(self) -> tuple[int, ...] | None:
+        """The zeros on either side of each axis where torch's own padding puts them; None for any other padding."""
+        even = self.padding_mode == "zeros" and all(left == right >= 0 for left, right in self.padding)
+        return tuple(left for left, _ in self.padding) if even else None
+
     def output_size(self, weight: Tensor) -> tuple[int, ...]:
         """Spatial size of the layer's output."""
         reach = self.reach(weight)
@@ -154,8 +160,10 @@ def plain_sums(x: Tensor) -> AbstractContextManager[None]:
 
 
 def _conv(weight: Tensor, x: Tensor, spec: ConvSpec, size: tuple[int, ...]) -> Tensor:
+    around = spec.around
+    padded = _pad(x, spec) if around is None else x
     with plain_sums(x):
-        y = _CONV[spec.axes](_pad(x, spec), weight, None, spec.stride, 0, spec.dilation, spec.groups)
+        y = _CONV[spec.axes](padded, weight, None, spec.stride, around or 0, spec.dilation, spec.groups)
     # A transposed layer whose output padding reaches a whole stride is the adjoint of only the first outputs.
     for axis, wanted in enumerate(size):
         y = y.narrow(axis + 2, 0, wanted)
@@ -166,11 +174,16 @@ def _conv_adjoint(weight: Tensor, y: Tensor, spec: ConvSpec) -> Tensor:
     missing = [full - got for full, got in zip(spec.output_size(weight), y.shape[2:], strict=True)]
     if any(missing):
         y = F.pad(y, [side for more in reversed(missing) for side in (0, more)])
-    padded = [n + sum(p) for n, p in zip(spec.input_size, spec.padding, strict=True)]
-    shape = torch.Size((y.shape[0], weight.shape[1] * spec.groups, *padded))
+    around = spec.around
+    size = (
+        spec.input_size
+        if around is not None
+        else [n + sum(p) for n, p in zip(spec.input_size, spec.padding, strict=True)]
+    )
+    shape = torch.Size((y.shape[0], weight.shape[1] * spec.groups, *size))
     with plain_sums(y):
-        x = _INPUT_GRAD[spec.axes](shape, weight, y.contiguous(), spec.stride, 0, spec.dilation, spec.groups)
-    return _pad_adjoint(x, spec)
+        x = _INPUT_GRAD[spec.axes](shape, weight, y.contiguous(), spec.stride, around or 0, spec.dilation, spec.groups)
+    return x if around is not None else _pad_adjoint(x, spec)
 
 
 def apply_conv(weight: Tensor, x: Tensor, spec: ConvSpec) -> Tensor:

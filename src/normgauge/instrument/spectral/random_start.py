@@ -79,24 +79,63 @@ def random_start_ends(normal: Linear, start: Tensor, steps: int, chance: float, 
         chance: of a wrong upper end that is accepted for each matrix.
         error: bound of ‖fl(A x) − A x‖/‖x‖, one entry a matrix.
     """
+    return ends_from(krylov_facts(normal, start, steps), chance, error)
+
+
+@dataclass(frozen=True, slots=True)
+class KrylovFacts:
+    """What a proof needs of a Lanczos run on a batch of matrices: (matrices, starts) but for counts and ``ritz``.
+
+    Attributes:
+        size, steps: of the matrices, and how far it went.
+        starts: for each matrix.
+        ritz: VAVᵀ, (matrices, starts, steps, steps).
+        skew: ‖VVᵀ − I‖, its rounding included.
+        longest: the largest ‖A v‖.
+        residual: ‖F‖_F of A V_j ⊂ V_{j+1}.
+    """
+
+    size: int
+    steps: int
+    starts: int
+    ritz: Tensor
+    skew: Tensor
+    longest: Tensor
+    residual: Tensor
+
+
+def krylov_facts(normal: Linear, start: Tensor, steps: int) -> KrylovFacts:
+    """Run Lanczos; arguments as for `random_start_ends`."""
     size = start.shape[-1]
     steps = min(steps, size)
     basis, images, residual = batched_lanczos(normal, start, steps)
     gram = torch.einsum("iabn,jabn->abij", basis, basis)
     skew = torch.linalg.matrix_norm(gram - torch.eye(steps, dtype=gram.dtype, device=gram.device))
-    skew = skew + 2 * steps * dot_error(size)  # ‖VVᵀ − I‖, its rounding included
+    skew = skew + 2 * steps * dot_error(size)
     longest = torch.linalg.vector_norm(images, dim=-1).amax(0)
-    slip = torch.as_tensor(error, dtype=torch.float64, device=start.device).reshape(-1, 1) * house_up(1 + skew)
     ritz = torch.einsum("iabn,jabn->abij", basis, images)
-    top = torch.linalg.eigvalsh((ritz + ritz.mT) / 2)[..., -1].clamp_min(0.0)
-    slack = math.sqrt(steps) * slip + (2 * steps * dot_error(size) + eigenvalue_error(steps)) * longest
+    return KrylovFacts(size, steps, start.shape[1], (ritz + ritz.mT) / 2, skew, longest, residual)
+
+
+def ends_from(
+    facts: KrylovFacts, chance: float, error: Tensor | float, steps: int | None = None, largest: float = LARGEST
+) -> RandomEnds:
+    """Both ends that a run proves where the products were off by ``error``, as for `random_start_ends`.
+
+    Its first ``steps`` alone are a run too: they prove less, and bear a larger error. The chance is that of the starts,
+    once for all of them. ``largest`` is the largest s tried.
+    """
+    size, steps, skew = facts.size, facts.steps if steps is None else min(steps, facts.steps), facts.skew
+    top = torch.linalg.eigvalsh(facts.ritz[..., :steps, :steps])[..., -1].clamp_min(0.0)
+    slip = torch.as_tensor(error, dtype=torch.float64, device=top.device).reshape(-1, 1) * house_up(1 + skew)
+    slack = math.sqrt(steps) * slip + (2 * steps * dot_error(size) + eigenvalue_error(steps)) * facts.longest
     upper = ((top + slack) / (1 - skew)).amax(1)  # of the starts: for each of them a larger λ̂ only makes it weaker
     lower = ((top - slack) / (1 + skew)).clamp_min(0.0).amax(1)
-    off = (residual + math.sqrt(steps) * slip) / (1 - skew).clamp_min(UNIT).sqrt()
+    off = (facts.residual + math.sqrt(steps) * slip) / (1 - skew).clamp_min(UNIT).sqrt()
     drift = off.amax(1) / lower.clamp_min(torch.finfo(torch.float64).tiny)
     drift = torch.where(skew.amax(1) < 0.5, drift, torch.inf)
-    part = smallest_part(size, chance, start.shape[1]) - 2 * dot_error(size)
-    stretch = torch.tensor([_stretch(steps, part, float(one)) for one in drift], dtype=torch.float64)
+    part = smallest_part(size, chance, facts.starts) - 2 * dot_error(size)
+    stretch = torch.tensor([_stretch(steps, part, float(one), largest) for one in drift], dtype=torch.float64)
     return RandomEnds(lower, house_up(upper * (1 + stretch.to(upper.device) ** 2)), chance)
 
 
@@ -136,7 +175,7 @@ def _split(vector: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return along, vector
 
 
-def _stretch(steps: int, part: float, drift: float) -> float:
+def _stretch(steps: int, part: float, drift: float, largest: float) -> float:
     """The smallest s for which |b·z₁| ≥ part contradicts λ > λ̂(1 + s²); infinite where rounding drowns it."""
 
     def contradicted(s: float) -> bool:
@@ -148,9 +187,9 @@ def _stretch(steps: int, part: float, drift: float) -> float:
         lost = 4 * drift * (steps - 1) * (1 + s) / (math.tanh(theta) * s * bent)
         return math.sinh(theta) * (part - lost) > SURE
 
-    if not math.isfinite(drift) or part <= 0 or not contradicted(LARGEST):
+    if not math.isfinite(drift) or part <= 0 or not contradicted(largest):
         return math.inf
-    low, high = 0.0, LARGEST
+    low, high = 0.0, largest
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if contradicted(middle) else (middle, high)
