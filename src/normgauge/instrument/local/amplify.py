@@ -25,9 +25,9 @@ from normgauge.instrument.local.pieces import Piece
 
 Pick = Callable[[Tensor], Tensor]
 
-PROBES, MANY_PROBES = 4, 12  # backwards, where each costs as much as a row; and beside thousands of tangents
+PROBES, MANY_PROBES = 8, 12  # backwards, where each costs as much as a row; and beside thousands of tangents
 CHANCE = 1e-12  # of one pair of steps being measured wrongly
-SMALL = 1e-8  # of a value's size: errors below need not be known better
+SMALL = 1e-9  # of a value's size: errors below need not be known better
 
 
 class Amplifier:
