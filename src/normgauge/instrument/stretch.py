@@ -115,7 +115,7 @@ def reached(here: Trace, there: Trace) -> dict[int, float]:
             fresh = 8 * EPS * _moved_size(before, after) / moved if moved > 0 else 0.0
             blur[before.index] = max((blur.get(value.index, 0.0) for value in a.inputs), default=0.0) + fresh
             if before is a.outputs[0] and start > 0 and blur[before.index] < BLURRED:
-                found[a.index] = math.log(moved / start) if moved > 0 else -math.inf
+                found[a.index] = math.log(moved) - math.log(start) if moved > 0 else -math.inf
     return found
 
 
@@ -134,7 +134,7 @@ def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[
             gain = bound.gains.get((out.index, k), math.inf)
             allowed += math.inf if gain > LARGEST else math.exp(gain) * _length(bound, value, a.inputs[k], b.inputs[k])
         if produced > 0 and allowed > 0 and math.isfinite(allowed):
-            found[step.index] = max(math.log(allowed / produced), 0.0)
+            found[step.index] = max(math.log(allowed) - math.log(produced), 0.0)
     return found
 
 

@@ -92,3 +92,57 @@ def test_a_large_network_gets_the_loop_bound_over_all_inputs(monkeypatch) -> Non
     reading = ng.gauge(relu_net(), torch.randn(2, 8))
     assert reading.method == "loop" and reading.evidence is Evidence.PROVED
     assert reading.log_lower <= reading.log_upper < reading.log_balanced
+
+
+class Fn(nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+HIDDEN = {
+    "a modulus written as a power": (lambda x: x.abs().pow(1.0), 1.0),
+    "the larger of two branches": (lambda x: torch.maximum(x, -2 * x), 2.0),
+    "the largest entry": (lambda x: torch.stack([x, -x]).amax(0), 1.0),
+    "a spread": (lambda x: x.std(1, correction=0), 0.5),
+    "a small kink": (lambda x: x * x.sigmoid() + x + 2e-4 * x.relu(), 1.5002),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_kink_that_a_symmetric_difference_hides_is_seen(name: str) -> None:
+    function, truth = HIDDEN[name]
+    assert ng.gauge(Fn(function), torch.zeros(1, 4), scope="point").log_upper >= math.log(truth) - 1e-9
+
+
+def test_a_branch_that_is_detached_counts_however_small() -> None:
+    reading = ng.gauge(Fn(lambda x: x.tanh() + 1e-5 * x.detach()), torch.zeros(1, 3), scope="point")
+    assert reading.log_upper >= math.log(1 + 1e-5)
+
+
+@pytest.mark.parametrize("exponent", [-160, -170, -300, 170])
+def test_slopes_whose_squares_are_lost_are_not_called_zero(exponent: int) -> None:
+    first, last = nn.Linear(2, 2, bias=False).double(), nn.Linear(2, 2, bias=False).double()
+    with torch.no_grad():
+        first.weight.copy_(torch.eye(2)).mul_(10.0**exponent)
+        last.weight.copy_(torch.eye(2))
+    for reading in ng.readings(nn.Sequential(first, nn.ReLU(), last), torch.ones(1, 2, dtype=torch.float64)):
+        assert reading.log_upper >= exponent * math.log(10) - 1e-6
+
+
+def test_dropout_in_training_counts_with_every_mask() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 1, bias=False))
+    model[1].weight.data.fill_(1.0)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        reading = ng.gauge(model, torch.ones(1, 2), scope="point", mode="train")
+        assert reading.log_upper >= math.log(2 * math.sqrt(2)) - 1e-6
+
+
+@pytest.mark.parametrize("function", [lambda x: x.sum(), lambda x: x.tanh().mean(), lambda x: x.data.tanh()])
+def test_unusual_outputs_and_data_end_in_a_number(function) -> None:
+    for reading in ng.readings(Fn(function), torch.randn(1, 3)):
+        assert not math.isnan(reading.log_upper)

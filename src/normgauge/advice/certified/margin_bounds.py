@@ -24,8 +24,8 @@ from normgauge.instrument.trace.step import backward_slice
 
 LATTICE = 4  # radii an octave at which a ball is measured, for all samples at once
 TRIES = 8
-GAP, STEPS = 1e-2, 25  # of the multipliers' search
-DEAREST, MOST_OPEN = 30.0, 400  # seconds of counted work of one ball, and units open everywhere
+GAP, STEPS = 1e-2, 15  # of the multipliers' search
+DEAREST, MOST_OPEN = 30.0, 300  # seconds of counted work of one ball, and units open everywhere
 
 
 class MarginBounds(Protocol):
@@ -201,11 +201,13 @@ class OpenUnitBounds:
             return None
         place = -1 if math.isinf(radius) else sample
         if place >= 0:
-            return self.counted(swept_sample(session, session.composed(Scope.parse("point")), sample, radius))
+            return self.counted(
+                swept_sample(session, session.composed(Scope.parse("point")), sample, radius, MOST_OPEN)
+            )
         if place not in self.known:
             few = open_entries(session) <= MOST_OPEN
             parts = session.composed(Scope.parse("point"))
-            self.known[place] = self.counted(swept_sample(session, parts, 0, INF)) if few else None
+            self.known[place] = self.counted(swept_sample(session, parts, 0, INF, MOST_OPEN)) if few else None
         return self.known[place]
 
     def counted(self, swept: Swept | None) -> Swept | None:

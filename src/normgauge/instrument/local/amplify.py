@@ -78,7 +78,7 @@ class Amplifier:
         if value == self.input or not dummy.requires_grad:
             return
         shots = torch.randn(dummy.shape, generator=self.generator, dtype=torch.float64)
-        shots /= torch.linalg.vector_norm(shots.flatten(1), dim=1).reshape(-1, *[1] * (dummy.ndim - 1))
+        shots /= torch.linalg.vector_norm(shots.reshape(len(shots), -1), dim=1).reshape(-1, *[1] * (dummy.ndim - 1))
         lengths = self.pulled(value, shots).amax(0)
         slips = (
             torch.tensor([0.0, *(p.slip for p in self.pieces)], dtype=torch.float64) * lengths[: len(self.pieces) + 1]
@@ -102,7 +102,7 @@ class Amplifier:
         grads = self.gradients(value, cotangents, [self.dummies[v] for v in places])
         for place, grad in enumerate(grads):
             if grad is not None:
-                found[:, place] = torch.linalg.vector_norm(grad.flatten(1), dim=1)
+                found[:, place] = torch.linalg.vector_norm(grad.reshape(len(grad), -1), dim=1)
         return found
 
     def gradients(self, value: int, cotangents: Tensor, of: list[Tensor]) -> tuple[Tensor | None, ...]:

@@ -21,9 +21,10 @@ from normgauge.core.rounding import log_outward
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import PROBES
+from normgauge.instrument.local.curves import curve_of
 from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
 from normgauge.instrument.local.pieces import NotCarried
-from normgauge.instrument.local.sweep import Swept, swept_ball
+from normgauge.instrument.local.sweep import MOST_OPEN, Swept, swept_ball
 from normgauge.instrument.loop import LoopEffort, loop_bound
 from normgauge.instrument.probe.linearize import SampleMap
 from normgauge.instrument.session import Session
@@ -42,9 +43,14 @@ UNITS = {"quick": 64, "default": 320, "long": 1200}
 
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
 BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
+ROWS = {"quick": 100, "default": 700, "long": MOST_OPEN}
+"""Most rows of open units in a ball."""
+
 LOOP_STEPS, LOOP_WORK = {"default": 200, "long": 400}, {"default": 1e8, "long": 1e9}
 """Steps of the loop transformation's descent, and multiplications of one sample's way up to which it is tried."""
 
+FAILURES = (RuntimeError, MemoryError)  # an eigenvalue that does not converge, memory that is full: no better bound
+NEAR_KINK = 1e-10  # of the largest entry
 MORE = "effort='long' would look for a smaller bound in this ball"
 BALANCED, JACOBIAN, OPEN_UNITS, LOOP = "balanced", "jacobian", "open units", "loop"
 
@@ -79,7 +85,7 @@ def headline(session: Session, parts: Composition, best: Balanced) -> Headline:
     if not session.exact or not session.options.balance or session.trace.draws:
         return plain
     scope = parts.ctx.scope
-    if any(step.trouble for step in session.trace.steps) or not _is_followed(parts):
+    if any(step.trouble or step.random is not None for step in session.trace.steps) or not _is_followed(parts):
         return plain
     if scope.kind == "point":
         return at_points(session, parts, plain)
@@ -146,7 +152,8 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     found = session.once(("jacobians", budget), lambda: _computed(session, budget))
     if found is None or len(found.norms) != len(plain.log_upper):
         return plain
-    logs = torch.tensor([log_outward(float(n)) if math.isfinite(n) else INF for n in found.norms], dtype=torch.float64)
+    seen = torch.where(on_kink(parts), INF, found.norms)
+    logs = torch.tensor([log_outward(float(n)) if math.isfinite(n) else INF for n in seen], dtype=torch.float64)
     if not float(torch.minimum(logs, plain.log_upper).max()) < plain.total:
         return plain
     lowest = torch.minimum(logs, plain.log_upper)
@@ -157,7 +164,28 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     )
 
 
+def on_kink(parts: Composition) -> Tensor:
+    """For each sample whether an entry lies on a kink of an activation, up to rounding: autograd picks a side there."""
+    found = torch.zeros(parts.ctx.samples, dtype=torch.bool)
+    for step in parts.trace.steps:
+        rule = parts.rules[step.index]
+        if rule is None or not rule.id.startswith("activation.") or len(step.inputs) != 1:
+            continue
+        value = step.inputs[0]
+        try:
+            kinks = curve_of(step, rule.id).kinks
+        except NotCarried:
+            continue
+        data = parts.ctx.rows(value.tensor, parts.flows[value.index].axis).flatten(1).cpu()
+        if data.numel():
+            near = NEAR_KINK * data.abs().amax(1, keepdim=True)
+            found |= torch.stack([((data - k).abs() <= near).any(1) for k in kinks] or [found]).any(0)
+    return found
+
+
 def _computed(session: Session, budget: float) -> JacobianNorms | None:
+    if any(step.kind.strip("_") in ("detach", "data") for step in session.trace.steps):
+        return None
     try:
         return jacobian_norms(network_of(session), budget, seed_of(session))
     except (RuntimeError, TypeError, ValueError, AttributeError):  # autograd refuses what overwrites its inputs
@@ -186,7 +214,10 @@ def _looped(session: Session, parts: Composition, plain: Headline) -> Headline |
     """The bound over all inputs of a network too large for multipliers, by one weighted norm (`instrument.loop`)."""
     effort = effort_of(session)
     known = Balanced(plain.log_upper)
-    found = loop_bound(session, parts, known, LoopEffort(LOOP_STEPS[effort], most_work=LOOP_WORK[effort]))
+    try:
+        found = loop_bound(session, parts, known, LoopEffort(LOOP_STEPS[effort], most_work=LOOP_WORK[effort]))
+    except FAILURES:
+        return None
     if found is None or not found.total < plain.total:
         return None
     return Headline(plain.log_upper.clamp_max(found.total), LOOP)
@@ -208,7 +239,7 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
     samples = 1 if session.together or math.isinf(radius) else session.samples
     logs, chance = plain.log_upper.clone(), 0.0
     for sample in range(samples):
-        swept = swept_sample(session, parts, sample, radius)
+        swept = swept_sample(session, parts, sample, radius, ROWS[effort_of(session)])
         if swept is None:
             return None
         effort = effort_of(session)
@@ -219,15 +250,17 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
     return Headline(logs, OPEN_UNITS, None, chance) if better else None
 
 
-def swept_sample(session: Session, parts: Composition, sample: int, radius: float) -> Swept | None:
+def swept_sample(
+    session: Session, parts: Composition, sample: int, radius: float, most: int = MOST_OPEN
+) -> Swept | None:
     """One sample's network over a ball; None where it is not followed."""
     one = session.once(("alone", sample), lambda: alone(session, sample))
     if one is None:
         return None
     try:
         with torch.no_grad():
-            return swept_ball(one, parts, sample, radius, session.native, seed_of(session) + sample)
-    except NotCarried:
+            return swept_ball(one, parts, sample, radius, session.native, seed_of(session) + sample, most)
+    except (NotCarried, *FAILURES):
         return None
 
 

@@ -22,7 +22,10 @@ MOST_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
 CHANCE = 1e-8  # of a norm being too small, where a random start is part of it
 WIDTH = 5e-3  # log(upper/lower) aimed at there
 FEWEST_STEPS = 8  # with them a norm is known to a factor of about two
-AGREES = 1e-4  # a part: what a difference quotient and the Jacobian may differ by where both are right
+AGREES, CLOSELY = 1e-4, 1e-6
+"""Parts by which a difference quotient, and the mean of those to both sides, may differ from the Jacobian's slope."""
+
+SMALLEST = 1e-100  # of a norm: squares of smaller ones are lost
 LOST = 1e-12  # a part: what is granted to a product with the Jacobian in float64
 STARTS = 2  # with one, what is granted would drown the proof
 
@@ -66,7 +69,7 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int) -> JacobianNorm
         return None
     if not tangent.tracked:
         return None
-    agreed = _agrees(network, tangent)
+    agreed = _agrees(network, tangent) & (found.norms > SMALLEST)
     return JacobianNorms(torch.where(agreed, found.norms, math.inf).cpu(), found.chance, found.wide)
 
 
@@ -119,11 +122,12 @@ def _agrees(network: SampleMap, tangent: Linearization) -> Tensor:
                 step = (network.steps(points) * shrink)[:, None]
                 noise = 64 * network.eps * row_norms(here) / step[:, 0]
                 near = AGREES * torch.maximum(size, slope.abs()) + noise
-                both = torch.ones_like(good)
-                for way in (1.0, -1.0):
-                    rise = ((network.values(points + way * step * right) - here) * left).sum(1) / (way * step[:, 0])
-                    both &= (rise - slope).abs() <= near
-                seen |= both
+                rises = [
+                    ((network.values(points + way * step * right) - here) * left).sum(1) / (way * step[:, 0])
+                    for way in (1.0, -1.0)
+                ]
+                middle = ((rises[0] + rises[1]) / 2 - slope).abs() <= CLOSELY / AGREES * near + noise
+                seen |= middle & ((rises[0] - slope).abs() <= near) & ((rises[1] - slope).abs() <= near)
                 if bool(seen.all()):
                     break
             good &= seen

@@ -148,7 +148,11 @@ def _scaled(step: Step, rule: str, native: torch.dtype) -> tuple[Push, float, in
 
 
 def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float, int, float] | None:
-    """The same for sums, copies, averages and products with a constant: run as they are, less what they give for 0."""
+    """The same for sums, copies, averages and products with a constant: run as they are, less what they give for 0.
+
+    Raises:
+        NotCarried: where autograd or vmap does not follow the step.
+    """
     if rule not in POSITIVE and not (rule in CONSTANT_FACTOR and len(step.inputs) == 1):
         return None
     if rule == "combine.divide" and not isinstance(step.args[0], Value):
@@ -168,7 +172,10 @@ def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float
         moved = torch.func.vmap(run)(list(tangents))
         return moved if still else moved - nothing
 
-    _check_adjoint(step, push)
+    try:
+        _check_adjoint(step, push)
+    except RuntimeError as error:  # what vmap does not run
+        raise NotCarried(f"{step.name}: {error}") from error
     numel = max(v.tensor.numel() for v in step.inputs)
     total = sum(gains)
     if rule == "shape.copy":

@@ -27,8 +27,9 @@ from normgauge.instrument.local.windows import pooled
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
-LARGEST = 300.0  # log of a gain that can still be worked with
+LARGEST, HUGE = 200.0, 1e100  # log of a gain that can still be worked with, and a size
 ROWS = 2**22  # entries of rows looked at together
+MOST_OPEN = 4000  # rows of open units
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
@@ -67,7 +68,8 @@ class Swept:
         if factor is None:
             return INF
         target, error = self._target(rows)
-        return factor.norm_bound(target, error)
+        found = factor.norm_bound(target, error)
+        return found if found > 1 / HUGE else INF
 
     def row_bounds(self, rows: Tensor) -> Tensor | None:
         """An upper bound of the slope of each row's own combination of outputs; None where nothing is proved."""
@@ -110,6 +112,7 @@ class Sweep:
     tangents: dict[int, Tensor] = field(default_factory=dict)
     tuned: int = 0
     forward: bool = True
+    most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
 
     def follow(self, step: Step, rule: str, gains: tuple[float, ...]) -> None:
@@ -124,7 +127,9 @@ class Sweep:
             self.backwards(step, bent)
             return
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
-        size = math.sqrt(sum(float(torch.linalg.vector_norm(t)) ** 2 for t in inputs))
+        size = math.hypot(*(float(torch.linalg.vector_norm(t)) for t in inputs))
+        if not (size == 0 and not any(bool(t.any()) for t in inputs)) and not 1 / HUGE < size < HUGE:
+            raise NotCarried(f"{step.name}: tangents so large or small that their squares are lost")
         rows, error = None, 0.0
         if bent.open is not None:
             error = self.amplifier.tangent_error(step.inputs[0].index)
@@ -237,8 +242,10 @@ class Sweep:
         """Take up open units.
 
         Raises:
-            NotCarried: where no multipliers are proved for them.
+            NotCarried: where there are too many, or no multipliers are proved for them.
         """
+        if len(self.units.rows) + len(rows) > self.most:
+            raise NotCarried("too many units are open")
         fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
         self.units = self.units.extended(rows, new.half, new.group, new.entering, error)
         self.logs = torch.cat([self.logs, fresh])
@@ -273,7 +280,15 @@ def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple
     return rows[kept], Bent(piece, left)
 
 
-def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, native: torch.dtype, seed: int) -> Swept:
+def swept_ball(
+    one: Trace,
+    parts: Composition,
+    sample: int,
+    radius: float,
+    native: torch.dtype,
+    seed: int,
+    most: int = MOST_OPEN,
+) -> Swept:
     """Carry one sample's tangents through the network, in the ball of a radius around it; backwards at a point.
 
     Args:
@@ -283,6 +298,7 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
         radius: 0 for the sample itself, infinite for all inputs.
         native: the model's own precision.
         seed: of what is measured with random numbers.
+        most: open units, in rows, beyond which it is given up.
 
     Raises:
         NotCarried: for a network with steps that are not followed, or too large for this.
@@ -298,7 +314,7 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
     assert factor is not None
     probes = MANY_PROBES if forward else PROBES
     amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
-    sweep = Sweep(radius, native, amplifier, units, none, factor, forward=forward)
+    sweep = Sweep(radius, native, amplifier, units, none, factor, forward=forward, most=most)
     if forward:
         sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64).reshape(count, *source.tensor.shape)
     left = Counter(value.index for step in one.steps for value in step.inputs)
@@ -310,10 +326,10 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
                 sweep.tangents.pop(value.index, None)
     amplifier.sharpen(end.index, 0.0)
     if forward:
-        rows = sweep.tangents[end.index].flatten(1).T.contiguous()
+        rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
         error = amplifier.tangent_error(end.index)
     else:
-        rows, error = amplifier.rows(end.index, lambda v: v.flatten(1).T, sweep.entered)
+        rows, error = amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
     return Swept(sweep.units, sweep.logs, rows, error, amplifier.value_error(end.index), amplifier.failure_probability)
 
 
@@ -326,6 +342,7 @@ def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[fl
     rule = parts.rules[step.index]
     logs = [g.log for g in parts.transfers[step.outputs[0].index].gains]
     gains = tuple(math.exp(min(float(log[min(sample, len(log) - 1)]), LARGEST)) for log in logs)
-    if rule is None or rule.id.startswith("user.") or max(gains) >= math.exp(LARGEST):
+    tiny = any(-INF < float(log[min(sample, len(log) - 1)]) < -LARGEST for log in logs)
+    if rule is None or rule.id.startswith("user.") or max(gains) >= math.exp(LARGEST) or tiny:
         raise NotCarried(f"{step.name}: no rule of normgauge's own, or no bound")
     return rule.id, gains
