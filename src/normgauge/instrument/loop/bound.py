@@ -114,7 +114,8 @@ def _is_plain(session: Session, parts: Composition) -> bool:
     trace = parts.trace
     plain = session.exact and session.options.mode == "eval" and parts.ctx.scope.kind == "global"
     random = trace.draws or any(step.random is not None or step.trouble for step in trace.steps)
-    return plain and len(trace.sources) == 1 and not random and not trace.path_dependent
+    flat = all(out.tensor.ndim for step in trace.steps for out in step.outputs)
+    return plain and flat and len(trace.sources) == 1 and not random and not trace.path_dependent
 
 
 def side_by_side_parts(session: Session, parts: Composition) -> Composition | None:
