@@ -70,6 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="exit code 3 when log10 of the upper bound exceeds this; the widest scope measured counts, which is "
         "global without --scope: give --scope to choose it",
     )
+    parser.add_argument(
+        "--effort",
+        choices=("quick", "default", "long"),
+        default="default",
+        help="work that goes into bounds below the balanced one; quick: the Jacobian of a small batch alone",
+    )
     parser.add_argument("--no-balance", action="store_true", help="stop at the folded bound: faster, looser")
     parser.add_argument("--no-search", action="store_true", help="no search for large slopes beyond the samples")
     parser.add_argument(
@@ -108,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
             input=args.input,
             output=args.output,
             progress=progress,
+            effort=args.effort,
         )
     if args.html is not None:
         rows = [

@@ -312,7 +312,7 @@ class Monitor:
         model = self._model
         if isinstance(model, DistributedDataParallel):  # its forward pass would wait for the others
             model = model.module
-        reading = gauge(model, self._batch, scope="point")
+        reading = gauge(model, self._batch, scope="point", effort="quick")
         self._journal.append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
 
     def _trouble(self, error: Exception) -> None:

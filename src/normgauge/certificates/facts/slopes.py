@@ -46,7 +46,9 @@ class MarginSlopes:
 def slopes_of(model: nn.Module, probe: Tensor) -> MarginSlopes:
     """Measure the network; a failure becomes the gap, with its reason."""
     try:
-        point, whole = readings(model, probe.to(device_of(model)), ("point", "global"), search=False, pictures=False)
+        point, whole = readings(
+            model, probe.to(device_of(model)), ("point", "global"), search=False, pictures=False, effort="quick"
+        )
     except NormgaugeError as error:
         return MarginSlopes(gap=f"the gauge could not measure this network: {error}")
     except Exception as error:  # the rows that need no slope must not fall with it
@@ -71,7 +73,7 @@ def local_slopes(model: nn.Module, centres: Tensor, radii: Sequence[float]) -> l
     """Proved slopes of the margin in the ball around each centre, (centres,) for each radius; None without rules."""
     scopes = [f"ball:{six_digits_up(radius)}" for radius in radii]
     try:
-        found = readings(model, centres.to(device_of(model)), scopes, search=False, pictures=False)
+        found = readings(model, centres.to(device_of(model)), scopes, search=False, pictures=False, effort="quick")
     except NormgaugeError:
         return None
     if any(not r.certain or len(r.samples) != len(centres) for r in found):
