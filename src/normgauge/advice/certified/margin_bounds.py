@@ -23,9 +23,9 @@ from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.trace.step import backward_slice
 
 LATTICE = 4  # radii an octave at which a ball is measured, for all samples at once
-TRIES = 8
+TRIES, FEW_TRIES = 8, 5
 GAP, STEPS = 1e-2, 15  # of the multipliers' search
-DEAREST, MOST_OPEN = 30.0, 300  # seconds of counted work of one ball, and units open everywhere
+DEAREST, MOST_OPEN = 30.0, 256  # seconds of counted work of one ball, and units open everywhere
 
 
 class MarginBounds(Protocol):
@@ -170,7 +170,7 @@ class OpenUnitBounds:
 
     session: Session
     name: str = OPEN_UNITS
-    tries: int = TRIES
+    tries: int = FEW_TRIES
     known: dict[int, Swept | None] = field(default_factory=dict)
 
     def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:

@@ -324,7 +324,7 @@ def swept_ball(
             left[value.index] -= 1
             if not left[value.index] and value.index != end.index:
                 sweep.tangents.pop(value.index, None)
-    amplifier.sharpen(end.index, 0.0)
+    amplifier.sharpen(end.index, float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1)))
     if forward:
         rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
         error = amplifier.tangent_error(end.index)
