@@ -46,14 +46,16 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
     look: Callable[..., Found] = search
     if only and not together and session.samples > 1 and sample_alone(session):
         look = partial(focused_search, output=trace.end.tensor)
-    samples = 1 if together else session.samples
+    samples, alone = 1 if together else session.samples, only and not together
     drawn = trace.draws or any(step.random is not None for step in trace.steps)  # other numbers in other precisions
     quick = session.single_function if session.exact and session.native == torch.float32 and not drawn else None
     axis = parts.flows[trace.end.index].axis
     try:
         with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
             warnings.simplefilter("ignore")
-            return look(function, source, samples, radius, output_axis=axis, progress=options.progress, quick=quick)
+            return look(
+                function, source, samples, radius, output_axis=axis, progress=options.progress, quick=quick, alone=alone
+            )
     except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
         # autograd refuses networks that overwrite what it needs or leave torch
         nothing = torch.full((samples,), -INF, dtype=torch.float64)

@@ -74,11 +74,27 @@ def test_a_move_never_goes_down_nor_out_and_tells_true_slopes(kind: str) -> None
 
 
 def test_a_network_of_flat_pieces_has_no_gradient_to_follow() -> None:
-    rows, _, chains = climbing("plain relu in place first", 0.3)
+    rows = SampleMap(lambda x: x.abs() * torch.arange(12), gaussian(6, 12), 6)  # kinks that get no bump
+    chains = Chains.begin(rows.start, top_pair(rows.at(rows.start), gaussian(6, 12)))
     refine_chains(rows, chains)
     assert chains.slope is None
     assert "gradient" not in {kind_of(step, chains) for step in range(8)}
     assert torch.equal(direction(chains, "gradient", gaussian(6, 12)), direction(chains, "noise", gaussian(6, 12)))
+
+
+def test_kinks_have_a_gradient_to_follow() -> None:
+    rows, _, chains = climbing("plain relu in place first", 0.3)
+    refine_chains(rows, chains)
+    assert chains.slope is not None and (chains.slope.norm(dim=1) > 0).all()
+
+
+def test_chains_spread_to_copies_that_begin_where_each_stands() -> None:
+    chains = Chains.begin(gaussian(3, 2), pair(1.0, 5.0, 2.0))
+    before = chains.points
+    chains.keep(torch.tensor([1, 1, 2]))
+    chains.spread(2)
+    assert torch.equal(chains.points, before[[1, 1, 2, 1, 1, 2]]) and chains.origin.tolist() == [0, 1, 2, 3, 4, 5]
+    assert chains.pair.sigma.tolist() == [5.0, 5.0, 2.0, 5.0, 5.0, 2.0]
 
 
 def test_every_second_move_follows_the_gradient() -> None:

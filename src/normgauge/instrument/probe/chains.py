@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.instrument.probe.corners import corner_points
 from normgauge.instrument.probe.domain import Domain
 from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair
 from normgauge.instrument.probe.linearize import SampleMap, row_norms, unit_rows
 
 MOVES = ("gradient", "noise", "gradient", "right", "gradient", "sparse", "gradient", "mix")
+CORNERED = ("gradient", "corner", "gradient", "noise", "gradient", "corner", "gradient", "mix")  # of a widened map
 FIRST_SCALE = {"gradient": 0.1, "noise": 0.3, "right": 0.3, "sparse": 0.5, "mix": 0.5}
 GROW, SHRINK, SMALLEST = 1.6, 0.85, 1e-5
 REFINE_EVERY, REFINE_STEPS = 8, 3
@@ -62,6 +64,11 @@ class Chains:
         self.pair = TopPair(self.pair.sigma[rows], self.pair.left[rows], self.pair.right[rows])
         self.slope = None if self.slope is None else self.slope[rows]
         self.scale = {kind: scale[rows] for kind, scale in self.scale.items()}
+
+    def spread(self, copies: int) -> None:
+        """Let ``copies`` chains go on from where each stands, and begin there."""
+        self.keep(torch.arange(len(self.points), device=self.points.device).repeat(copies))
+        self.origin = torch.arange(len(self.points), device=self.points.device)
 
     def concentrate(self) -> None:
         """Let the less steep half go on from where the steeper half stands: for a search that may go anywhere."""
@@ -119,7 +126,26 @@ def move_chains(network: SampleMap, domain: Domain, chains: Chains, kind: str, g
     chains.scale[kind] = torch.where(scale < SMALLEST, FIRST_SCALE[kind], scale)
 
 
-def kind_of(step: int, chains: Chains) -> str:
+def turn_corners(network: SampleMap, domain: Domain, chains: Chains, turn: int, generator: torch.Generator) -> None:
+    """One step to the corners of random units (`corner_points`), with the best u there: another piece has another one.
+
+    Args:
+        network: the network.
+        domain: where to stay.
+        chains: changed in place.
+        turn: number of the step.
+        generator: of the random choices.
+    """
+    points = corner_points(network, domain, chains.points, domain.unit_step[chains.origin], turn, generator)
+    if points is not None:
+        here = network.at(points)
+        pair = top_pair(here, chains.pair.right, steps=REFINE_STEPS)
+        chains.offer(points, pair, here.climb(pair.left)[1])
+
+
+def kind_of(step: int, chains: Chains, wide: bool = False) -> str:
     """Return the kind of a numbered move: every second one follows the gradient, where there is one."""
+    if wide:
+        return CORNERED[step % len(CORNERED)]
     kind = MOVES[step % len(MOVES)]
     return MOVES[(step + 1) % len(MOVES)] if kind == "gradient" and chains.slope is None else kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normgauge.core.errors import InputError
 from normgauge.core.rounding import TINY
 from normgauge.instrument.probe.convolution import TwiceConvolved
-from normgauge.instrument.probe.work import Work, counted
+from normgauge.instrument.probe.kinks import TwiceKinked
+from normgauge.instrument.probe.work import CALL, Work, counted
+from normgauge.instrument.trace.again import tensors_alike
 
 Function = Callable[[Tensor], Tensor]
 Progress = Callable[[str, float], None]
@@ -22,6 +25,8 @@ Quick = Callable[[], AbstractContextManager[Function]]
 DIFFERENCE = 1e-6  # step of a finite difference as a part of the sample's norm
 ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in float64
 ROUNDING_LOW = 1e-3  # where the output is not float64
+MOST_CHAINS, FEWEST_COPIES = 256, 4  # of a widened map; with fewer copies of a sample it is not worth it
+CROWDED = 4.0  # arithmetic of a widened run, in units of what its calls cost by themselves
 WORTH = 3e-3  # seconds of counted work in one run from which on single precision saves more than it takes
 
 
@@ -100,6 +105,43 @@ class SampleMap:
             yield scout
             self.calls += scout.calls
 
+    @property
+    def curved(self) -> bool:
+        """Whether the Jacobian changes at the start by more than kinks: the network has second derivatives."""
+        plain = copy.copy(self)
+        plain.work = replace(self.work, kinks=0)
+        ones = torch.ones(self.samples, self.outputs, dtype=torch.float64, device=self.start.device)
+        _, slope = plain.at(self.start).climb(ones)
+        self.calls += 1
+        return slope is not None and bool((slope != 0).any())
+
+    def widened(self) -> SampleMap:
+        """The same map with every sample several times, row k a copy of sample k modulo ``samples``.
+
+        For piecewise linear networks so small that a run costs hardly more with many samples than with few. The map
+        itself where it is not one, or where a copy's output depends on the other copies.
+        """
+        room = CROWDED * CALL * self.work.calls / max(self.work.arithmetic, TINY)
+        copies = int(min(room, MOST_CHAINS / self.samples))
+        whole = self.samples == 1 and self._shape[:1] != (1,)  # a batch that is one point has no axis for copies
+        if not self.work.kinks or copies < FEWEST_COPIES or whole or self.curved:
+            return self
+        wide = copy.copy(self)
+        wide._shape = torch.Size((self._shape[0] * copies, *self._shape[1:]))
+        wide.samples, wide.start = self.samples * copies, self.start.repeat(copies, 1)
+        wide.work, wide.calls = Work(), 0
+        return wide if wide._apart(self.values(self.start).repeat(copies, 1)) else self
+
+    def _apart(self, known: Tensor) -> bool:
+        """Whether the rows give ``known`` at the start, and some of them still do when the others move."""
+        still = torch.arange(self.samples, device=known.device) % 2 == 0
+        try:
+            here = self.values(self.start)
+            moved = self.values(torch.where(still[:, None], self.start, 2 * self.start + 1))
+        except Exception:  # a program that is made for one size of batch
+            return False
+        return tensors_alike(here, known) and tensors_alike(moved[still], known[still])
+
     def values(self, points: Tensor) -> Tensor:
         """The outputs at ``points``, without a graph."""
         with torch.no_grad():
@@ -114,11 +156,12 @@ class SampleMap:
         size = row_norms(points)
         return torch.where(size > 0, size * DIFFERENCE, DIFFERENCE).clamp(max=self.reach)
 
-    def graph(self, leaf: Tensor, once: bool = False) -> Tensor:
-        """Outputs (samples, outputs) that depend on ``leaf`` (samples, inputs)."""
+    def graph(self, leaf: Tensor, once: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """Outputs (samples, outputs) that depend on ``leaf`` (samples, inputs), and what its kinks were given."""
+        kinked = TwiceKinked() if self.work.kinks and not once else None
         # A copy, since the network may begin with an in-place operation, which a leaf does not allow.
-        with TwiceConvolved() if self.work.convolutions and not once else nullcontext():
-            return self._rows(self._call(leaf.reshape(self._shape).clone()))
+        with TwiceConvolved() if self.work.convolutions and not once else nullcontext(), kinked or nullcontext():
+            return self._rows(self._call(leaf.reshape(self._shape).clone())), kinked.inputs if kinked else []
 
     def _call(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -152,7 +195,7 @@ class Linearization:
         self.outputs, self.rounding, self.eps = network.outputs, network.rounding, network.eps
         self._leaf = points.detach().requires_grad_(True)
         with torch.enable_grad():
-            self._output = network.graph(self._leaf, once)
+            self._output, self._kinked = network.graph(self._leaf, once)
         self._finite = self._output.detach().isfinite().all(1, keepdim=True)
         self._transposed: tuple[Tensor, Tensor] | None = None
         self._differentiable_twice = True
@@ -196,6 +239,22 @@ class Linearization:
         seed, pulled = self._transposed
         (pushed,) = torch.autograd.grad(_paired(pulled, right), seed, retain_graph=True)
         return pushed
+
+    @property
+    def units(self) -> Tensor | None:
+        """What the units with kinks are given, (samples, units); None where there are none."""
+        samples = len(self._leaf)
+        with torch.enable_grad():
+            layers = [z.reshape(samples, -1).to(torch.float64) for z in self._kinked if z.numel() % samples == 0]
+            return torch.cat(layers, 1) if layers else None
+
+    def crossings(self, units: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """What the ``chosen`` ones of `units`, (samples, k), are given, and its gradients, (samples, k, inputs)."""
+        with torch.enable_grad():
+            given = units.gather(1, chosen)
+            sums = [given[:, k].sum() for k in range(chosen.shape[1])]
+        slopes = [torch.autograd.grad(one, self._leaf, retain_graph=True)[0] for one in sums]
+        return given.detach(), torch.stack(slopes, 1)
 
     def climb(self, left: Tensor) -> tuple[Tensor, Tensor | None]:
         """Jᵀu and the gradient of log‖J(x)ᵀu‖ in x; None where there is none, as in a piecewise linear network."""

@@ -10,14 +10,27 @@ import torch
 from torch import Tensor
 
 from normgauge.core.errors import InputError
-from normgauge.instrument.probe.chains import REFINE_EVERY, REFINE_STEPS, Chains, kind_of, move_chains, refine_chains
+from normgauge.instrument.probe.chains import (
+    CORNERED,
+    REFINE_EVERY,
+    REFINE_STEPS,
+    Chains,
+    kind_of,
+    move_chains,
+    refine_chains,
+    turn_corners,
+)
+from normgauge.instrument.probe.corners import CORNER
 from normgauge.instrument.probe.domain import Domain, landmarks
 from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, Progress, Quick, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import HALVINGS, SecantSlopes, confirmed_slopes, secant_slopes
-from normgauge.instrument.probe.work import CLIMB, GRAPH, PULL
+from normgauge.instrument.probe.work import CLIMB, GRAPH, KINKED_CLIMB, PULL
 
-MOST_STEPS = 512
+MOST_STEPS, MOST_KINKED, MOST_WIDE = 512, 256, 128  # moves; of networks with kinks; of many chains at once
+FEWEST_KINKED = 4  # of the longest runs, where a move with a gradient costs what two without it do
+CORNERS = CORNERED.count("corner")
+WIDE_BUDGET = 0.12  # seconds of counted work
 LANDMARK_STEPS = 6
 SECANTS, FEWEST_HALVINGS = 1.0, 2  # seconds of counted work in which secants are halved
 RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
@@ -52,12 +65,12 @@ class Found:
         object.__setattr__(self, "log_lower", self.log_lower.cpu())
 
 
-def affordable_moves(budget: float, cost: float) -> int:
+def affordable_moves(budget: float, cost: float, most: int = MOST_STEPS, fewest: int = REFINE_EVERY) -> int:
     """The largest power of two, 8 to 512, of moves of ``cost`` seconds that fit ``budget``; 0 without a budget."""
     if budget <= 0:
         return 0
-    count = int(min(MOST_STEPS, budget / cost))
-    return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
+    count = int(min(most, budget / cost))
+    return max(fewest, 1 << max(count, 1).bit_length() - 1)
 
 
 def affordable_halvings(run: float) -> int:
@@ -77,6 +90,7 @@ def search(
     output_axis: int = 0,
     steps: int | None = None,
     quick: Quick | None = None,
+    alone: bool = False,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -86,8 +100,8 @@ def search(
 
     The number of moves is the largest power of two, at most 512, that the work of a move (`probe.work`) lets into the
     budget. The work is counted, so the same network and samples get the same moves and the same result everywhere.
-    Moves: ascent along the gradient of log‖J(x)ᵀu‖ where the network has second derivatives; random, sparse and
-    singular directions with adaptive lengths elsewhere.
+    Moves: ascent along the gradient of log‖J(x)ᵀu‖ where the network has second derivatives or kinks (`probe.kinks`);
+    random, sparse and singular directions with adaptive lengths; corners of linear pieces (`probe.corners`).
 
     Holds:  below the Lipschitz constant on the scope, up to rounding; nothing is said about how far below.
     Source: mean value theorem; the adaptive lengths follow I. Rechenberg's success rule, 1973.
@@ -104,6 +118,8 @@ def search(
         steps: fixed number of moves in place of one that fits the budget.
         quick: opens the same function in single precision, which then says where to look; every slope that is
             returned is computed and confirmed by ``function`` itself.
+        alone: whether ``function`` may be given more samples than ``x`` holds; a small network with kinks is then
+            searched from many copies of each, and what they find is computed and confirmed on ``x``'s own shape.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -122,13 +138,15 @@ def search(
     tell("jacobians", 0.0)
     with network.scouted(quick) as scout:
         here = scout.at(points)
-        stands, tracked = [Stand.of(Chains.begin(points, top_pair(here, random_rows(points, generator))))], here.tracked
+        chains = Chains.begin(points, top_pair(here, random_rows(points, generator)))
+        stands, tracked = [Stand.of(chains, network.samples)], here.tracked
         del here  # a graph of the whole network
         taken, cut = 0, False
         if radius > 0:
-            chains = Chains.begin(points, stands[0].pair)
             budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
-            taken, cut = _climb(scout, domain, chains, generator, budget, steps, tell, stands)
+            many = scout.widened() if alone else scout
+            taken, cut = _climb(many, Domain(many.start, domain.radius), chains, generator, budget, steps, tell, stands)
+            network.calls += many.calls if many is not scout else 0
     start = stands[0] if scout is network else stands[0].again(network)
     if radius == 0:
         return _with_direction(_at_points(network, points, start.pair), start) if tracked else _untracked(network)
@@ -137,7 +155,7 @@ def search(
     likely = (1 - network.rounding) / (1 - scout.rounding) / (1 + 32 * scout.eps)  # of what the scout saw
     for stand in reversed(stands[1:]):  # the last are the steepest, and often leave nothing to the others
         if bool((stand.pair.sigma * likely > reached[stand.origin]).any()):
-            shown = stand if scout is network else stand.again(network)
+            shown = stand if many is network else stand.again(network)
             met.append(confirmed_slopes(network, shown.points, shown.pair))
             reached = reached.scatter_reduce(0, stand.origin, met[-1].slope, "amax")
     # Some noise, since a step function has no steepest direction.
@@ -164,9 +182,12 @@ class Stand:
     origin: Tensor
 
     @classmethod
-    def of(cls, chains: Chains) -> Stand:
-        """Where the chains stand now."""
-        return cls(chains.points, chains.pair, chains.origin)
+    def of(cls, chains: Chains, samples: int) -> Stand:
+        """Where the steepest of the chains k, k + samples, … stands now, for k = 0 … samples − 1."""
+        pair, columns = chains.pair, torch.arange(samples, device=chains.points.device)
+        rows = pair.sigma.reshape(-1, samples).argmax(0) * samples + columns
+        best = TopPair(pair.sigma[rows], pair.left[rows], pair.right[rows])
+        return cls(chains.points[rows], best, chains.origin[rows] % samples)
 
     def again(self, network: SampleMap) -> Stand:
         """The same points and left directions, with the slopes that ``network`` has there."""
@@ -230,25 +251,45 @@ def _climb(
     Returns:
         The number of moves, and whether the clock ended them.
     """
-    begun = time.monotonic()
+    begun, samples = time.monotonic(), len(chains.points)
+    wide = network.samples > samples
+    if wide:
+        chains.spread(network.samples // samples)
     if steps or (steps is None and budget > 0):
         refine_chains(network, chains)  # which tells whether there are second derivatives, and what a move takes
-    move = GRAPH + PULL if chains.slope is None else CLIMB
-    move += top_pair_runs(network, REFINE_STEPS) / REFINE_EVERY
-    planned = affordable_moves(budget, move * network.work.seconds) if steps is None else steps
+    planned = _planned_moves(network, chains, budget, wide) if steps is None else steps
     taken = 0
     while taken < planned and time.monotonic() - begun < RUNAWAY:
         if taken and taken % REFINE_EVERY == 0:
             refine_chains(network, chains)
-        move_chains(network, domain, chains, kind_of(taken, chains), generator)
+        kind = kind_of(taken, chains, wide)
+        if kind == "corner":
+            turn_corners(network, domain, chains, taken * CORNERS // len(CORNERED), generator)
+        else:
+            move_chains(network, domain, chains, kind, generator)
         taken += 1
         if domain.anywhere and taken * 4 % planned == 0:
-            stands.append(Stand.of(chains))
+            stands.append(Stand.of(chains, samples))
             chains.concentrate()
         tell("search", taken / planned)
+    chains.slope = None  # nothing follows it any more
     refine_chains(network, chains)
-    stands.append(Stand.of(chains))
+    stands.append(Stand.of(chains, samples))
     return taken, taken < planned
+
+
+def _planned_moves(network: SampleMap, chains: Chains, budget: float, wide: bool) -> int:
+    """How many moves fit the budget: fewer where one is longer, or has a direction or many chains to it."""
+    refine = top_pair_runs(network, REFINE_STEPS)
+    climb = KINKED_CLIMB if network.work.kinks else CLIMB
+    move = (GRAPH + PULL if chains.slope is None else climb) + refine / REFINE_EVERY
+    if wide:
+        move += CORNERS / len(CORNERED) * (CORNER + refine)
+        return affordable_moves(min(budget, WIDE_BUDGET), move * network.work.seconds, MOST_WIDE)
+    kinked = network.work.kinks > 0 and chains.slope is not None
+    fewest = FEWEST_KINKED if kinked else REFINE_EVERY
+    planned = affordable_moves(budget, move * network.work.seconds, fewest=fewest)
+    return MOST_KINKED if kinked and planned > MOST_KINKED and not network.curved else planned
 
 
 def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) -> Found:

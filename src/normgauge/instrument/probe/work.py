@@ -13,7 +13,10 @@ from normgauge.instrument.trace.step import tensors_in
 
 PRODUCT, ENTRY, CALL = 6e-11, 1e-9, 5e-6  # seconds in float64 on one thread of a common processor
 GRAPH, PULL, PUSH, CLIMB = 1.2, 1.0, 1.0, 4.0  # runs of the network that a graph, Jᵀu, J v and a gradient of ‖Jᵀu‖ take
+KINKED_CLIMB = 6.0  # the same gradient where kinks have a bump
 MATRICES = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}  # place of the first factor
+
+KINKS = {"relu", "relu_", "leaky_relu", "leaky_relu_"}
 
 
 @dataclass(slots=True)
@@ -25,21 +28,29 @@ class Work:
         entries: numbers read and written.
         calls: operations, each with its own overhead.
         convolutions: how many of them are convolutions.
+        kinks: how many of them are units with a kink at 0.
     """
 
     products: int = 0
     entries: int = 0
     calls: int = 0
     convolutions: int = 0
+    kinks: int = 0
 
     @property
     def seconds(self) -> float:
         """About what it takes; the same number on every machine."""
-        return PRODUCT * self.products + ENTRY * self.entries + CALL * self.calls
+        return self.arithmetic + CALL * self.calls
+
+    @property
+    def arithmetic(self) -> float:
+        """The part of it that grows with the batch."""
+        return PRODUCT * self.products + ENTRY * self.entries
 
     def add(self, name: str, given: Any, out: Any) -> None:
         """Count one operation by its name, arguments and result."""
         self.calls += 1
+        self.kinks += name in KINKS
         self.entries += sum(tensor.numel() for tensor in tensors_in((given, out)))
         if name in MATRICES:
             self.products += _size(out) * given[MATRICES[name]].shape[-1]
