@@ -25,7 +25,7 @@ Quick = Callable[[], AbstractContextManager[Function]]
 DIFFERENCE = 1e-6  # step of a finite difference as a part of the sample's norm
 ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in float64
 ROUNDING_LOW = 1e-3  # where the output is not float64
-MOST_CHAINS = 256  # of a widened map
+MOST_CHAINS, FEWEST_COPIES = 256, 4  # of a widened map; with fewer copies of a sample it is not worth it
 CROWDED = 4.0  # arithmetic of a widened run, in units of what its calls cost by themselves
 WORTH = 3e-3  # seconds of counted work in one run from which on single precision saves more than it takes
 
@@ -126,7 +126,7 @@ class SampleMap:
         room = CROWDED * CALL * self.work.calls / max(self.work.arithmetic, TINY)
         copies = int(min(room, MOST_CHAINS / self.samples))
         whole = self.samples == 1 and self._shape[:1] != (1,)  # a batch that is one point has no axis for copies
-        if not self.work.kinks or copies < 2 or whole or self.curved:
+        if not self.work.kinks or copies < FEWEST_COPIES or whole or self.curved:
             return self
         wide = copy.copy(self)
         wide._shape = torch.Size((self._shape[0] * copies, *self._shape[1:]))

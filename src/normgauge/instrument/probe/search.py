@@ -28,6 +28,7 @@ from normgauge.instrument.probe.secant import HALVINGS, SecantSlopes, confirmed_
 from normgauge.instrument.probe.work import CLIMB, GRAPH, KINKED_CLIMB, PULL
 
 MOST_STEPS, MOST_KINKED, MOST_WIDE = 512, 256, 128  # moves; of networks with kinks; of many chains at once
+FEWEST_KINKED = 4  # of the longest runs, where a move with a gradient costs what two without it do
 CORNERS = CORNERED.count("corner")
 WIDE_BUDGET = 0.12  # seconds of counted work
 LANDMARK_STEPS = 6
@@ -64,12 +65,12 @@ class Found:
         object.__setattr__(self, "log_lower", self.log_lower.cpu())
 
 
-def affordable_moves(budget: float, cost: float, most: int = MOST_STEPS) -> int:
-    """The largest power of two, 8 to ``most``, of moves of ``cost`` seconds that fit ``budget``; 0 without a budget."""
+def affordable_moves(budget: float, cost: float, most: int = MOST_STEPS, fewest: int = REFINE_EVERY) -> int:
+    """The largest power of two, 8 to 512, of moves of ``cost`` seconds that fit ``budget``; 0 without a budget."""
     if budget <= 0:
         return 0
     count = int(min(most, budget / cost))
-    return max(REFINE_EVERY, 1 << max(count, 1).bit_length() - 1)
+    return max(fewest, 1 << max(count, 1).bit_length() - 1)
 
 
 def affordable_halvings(run: float) -> int:
@@ -271,6 +272,7 @@ def _climb(
             stands.append(Stand.of(chains, samples))
             chains.concentrate()
         tell("search", taken / planned)
+    chains.slope = None  # nothing follows it any more
     refine_chains(network, chains)
     stands.append(Stand.of(chains, samples))
     return taken, taken < planned
@@ -284,9 +286,10 @@ def _planned_moves(network: SampleMap, chains: Chains, budget: float, wide: bool
     if wide:
         move += CORNERS / len(CORNERED) * (CORNER + refine)
         return affordable_moves(min(budget, WIDE_BUDGET), move * network.work.seconds, MOST_WIDE)
-    planned = affordable_moves(budget, move * network.work.seconds)
-    kinked = network.work.kinks > 0 and chains.slope is not None and planned > MOST_KINKED
-    return MOST_KINKED if kinked and not network.curved else planned
+    kinked = network.work.kinks > 0 and chains.slope is not None
+    fewest = FEWEST_KINKED if kinked else REFINE_EVERY
+    planned = affordable_moves(budget, move * network.work.seconds, fewest=fewest)
+    return MOST_KINKED if kinked and planned > MOST_KINKED and not network.curved else planned
 
 
 def _conclude(met: list[SecantSlopes], reached: Tensor, calls: int, steps: int) -> Found:
