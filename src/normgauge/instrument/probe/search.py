@@ -22,9 +22,10 @@ from normgauge.instrument.probe.chains import (
 )
 from normgauge.instrument.probe.corners import CORNER
 from normgauge.instrument.probe.domain import Domain, landmarks
-from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair, top_pair_runs
+from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, Progress, Quick, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import HALVINGS, SecantSlopes, confirmed_slopes, secant_slopes
+from normgauge.instrument.probe.stand import Stand
 from normgauge.instrument.probe.work import CLIMB, GRAPH, KINKED_CLIMB, PULL
 
 MOST_STEPS, MOST_KINKED, MOST_WIDE = 512, 256, 128  # moves; of networks with kinks; of many chains at once
@@ -165,34 +166,6 @@ def search(
     known = bool((met[0].slope > 0).all())
     met.append(secant_slopes(network, points, far, affordable_halvings(network.work.seconds) if known else HALVINGS))
     return _with_direction(replace(_conclude(met, reached, network.calls, taken), cut=cut), start)
-
-
-@dataclass(frozen=True, slots=True)
-class Stand:
-    """Where the chains stood when it was time to see what they had found.
-
-    Attributes:
-        points: (samples, inputs).
-        pair: singular pair at them.
-        origin: the sample each chain began at.
-    """
-
-    points: Tensor
-    pair: TopPair
-    origin: Tensor
-
-    @classmethod
-    def of(cls, chains: Chains, samples: int) -> Stand:
-        """Where the steepest of the chains k, k + samples, … stands now, for k = 0 … samples − 1."""
-        pair, columns = chains.pair, torch.arange(samples, device=chains.points.device)
-        rows = pair.sigma.reshape(-1, samples).argmax(0) * samples + columns
-        best = TopPair(pair.sigma[rows], pair.left[rows], pair.right[rows])
-        return cls(chains.points[rows], best, chains.origin[rows] % samples)
-
-    def again(self, network: SampleMap) -> Stand:
-        """The same points and left directions, with the slopes that ``network`` has there."""
-        left = self.pair.left
-        return replace(self, pair=pair_from(left, network.at(self.points, once=True).pull(left), network.rounding))
 
 
 def _untracked(network: SampleMap) -> Found:
