@@ -22,6 +22,22 @@ class Residual(nn.Module):
         return x + self.inner(x)
 
 
+class Parallel(nn.Module):
+    """Branches side by side that meet by a difference, a sum or a concatenation."""
+
+    def __init__(self, width: int, rng: Random) -> None:
+        super().__init__()
+        self.left = nn.Sequential(nn.Linear(width, width), rng.choice(ACTIVATIONS)())
+        self.right = nn.Sequential(nn.Linear(width, width), rng.choice(ACTIVATIONS)())
+        self.last, self.how = nn.Linear(2 * width, width), rng.choice(["sub", "add", "cat"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = self.left(x), self.right(x)
+        if self.how == "cat":
+            return self.last(torch.cat([left, right], 1))
+        return left - right if self.how == "sub" else left + right
+
+
 def dense_net(rng: Random, width: int = 6) -> nn.Module:
     norms = [
         lambda: nn.LayerNorm(width), lambda: nn.RMSNorm(width, eps=1e-5), lambda: nn.GroupNorm(2, width),
@@ -31,6 +47,8 @@ def dense_net(rng: Random, width: int = 6) -> nn.Module:
     for _ in range(rng.randint(1, 3)):
         block = nn.Sequential(rng.choice(norms)(), rng.choice(ACTIVATIONS)(), nn.Linear(width, width))
         layers.append(Residual(block) if rng.random() < 0.4 else block)
+        if rng.random() < 0.4:
+            layers.append(Parallel(width, rng))
     return nn.Sequential(*layers, rng.choice(ACTIVATIONS)(), nn.Linear(width, 3))
 
 

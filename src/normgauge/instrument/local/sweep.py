@@ -137,7 +137,9 @@ class Sweep:
         self.amplifier.add(bent.piece, house_up(size))
         out = bent.piece.push(inputs)
         if bent.open is not None and rows is not None:
-            out = torch.cat([out, bent.open.columns])
+            # units of a branch beside this one have directions too, which this value does not move along
+            known = self.units.rows.shape[1] - len(out)
+            out = torch.cat([out, out.new_zeros(known, *out.shape[1:]), bent.open.columns])
             self.open_units(rows, bent.open, error)
         if out.numel() > MOST:
             raise NotCarried(f"{step.name}: the tangents of all open units need too much memory")
