@@ -1,4 +1,4 @@
-"""Find the layer that owns the gap between the proved bound and the slope found.
+"""Find the layer that owns the gap between the balanced bound and the slope found.
 
 A trained network gets one defect: a hidden unit that never fires on the data but has large outgoing weights. No
 output changes, yet the bound must allow for the unit, since nothing in the rules knows that it is silent. The slack
@@ -19,8 +19,10 @@ from normgauge.lab.zoo import digits, mlp
 def show(title: str, reading: ng.Reading) -> None:
     """The bracket and the three layers with the largest slack."""
     owner = reading.gap_owner()
-    print(f"{title}: between {math.exp(reading.log_lower):.2f} and {math.exp(reading.log_upper):.2f}, ", end="")
-    print(f"a gap of {reading.gap:.2f} decades, owned by {owner.name if owner else 'no layer'}")
+    capacity = reading.log_balanced or 0.0  # what the layers' gains add up to; at a point log_upper is exact
+    print(f"{title}: between {math.exp(reading.log_lower):.2f} and {math.exp(capacity):.2f}, ", end="")
+    gap = (capacity - reading.log_lower) / math.log(10)
+    print(f"a gap of {gap:.2f} decades, owned by {owner.name if owner else 'no layer'}")
     ranked = sorted((r for r in reading.layers if r.log_slack is not None), key=lambda r: -(r.log_slack or 0.0))
     for record in ranked[:3]:
         print(f"    {record.name:17} {record.kind:8} slack {(record.log_slack or 0.0) / math.log(10):.2f} decades")

@@ -94,7 +94,7 @@ def forged_gain(data: dict) -> None:
     tables = [record["log10_gain"], record["log10_spectral"], data["log10_loss"]]
     for table, keys in [
         *((table, tuple(table)) for table in tables),
-        (data, ("log10_upper", "log10_folded", "log10_lower")),
+        (data, ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")),
         (data["published"], ("log10_P_w", "log10_theorem9")),
         *((row, ("log10_upper", "log10_lower")) for row in data["samples"]),
         *((other, ("log10_to_output",)) for other in data["layers"][:-1]),

@@ -47,7 +47,7 @@ def test_a_measured_file_is_verified_and_says_what_was_not(verify, tmp_path, mea
 def test_findings_come_one_a_line_with_their_scope(verify, tmp_path, measured):
     (tmp_path / "good.json").write_text(json.dumps(measured["readings"][0]))
     wrong = json.loads(json.dumps(measured))
-    wrong["readings"][1]["log10_upper"] -= 0.5
+    wrong["readings"][1]["log10_upper"] += 5
     (tmp_path / "bad.json").write_text(json.dumps(wrong))
     code, out, _ = verify(tmp_path / "good.json", tmp_path / "bad.json")
     assert code == 1

@@ -116,7 +116,8 @@ def test_the_layer_table_is_that_of_a_run(measured):
 
 
 def test_the_totals_are_those_of_a_run(measured):
-    line = r"^(point|ball:0.1|global): log10 upper (\S+) \(folded (\S+)\), lower (\S+), gap (\S+) decades$"
+    bound = r"log10 upper (\S+) \((?:[a-z ]+; balanced \S+, )?folded (\S+)\)"
+    line = rf"^(point|ball:0.1|global): {bound}, lower (\S+), gap (\S+) decades$"
     told = {
         scope: [float(n) for n in rest]
         for scope, *rest in re.findall(line, page("how-a-reading-is-made.md"), re.MULTILINE)

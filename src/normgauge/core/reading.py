@@ -327,7 +327,7 @@ class Reading(Stored):
         OPTIONS,
         Told(
             "what else was asked for, to measure it again: `input`, `output` (names or `null`), `balance`, `search`, "
-            "`width`",
+            "`width`, `effort`",
             since=2,
             absent={},
         ),
@@ -355,7 +355,9 @@ class Reading(Stored):
     input_name: Annotated[str, Told("name of the measured input", key="input")] = "input"
     seconds: Annotated[
         Mapping[str, Finite],
-        Told("CPU seconds of each part: `trace` (once for all scopes), `rules`, `balance`, `lower`", varies=True),
+        Told(
+            "CPU seconds of each part: `trace` (once for all scopes), `rules`, `balance`, `local`, `lower`", varies=True
+        ),
     ] = field(default_factory=dict)
     witness: Annotated[
         Witness | None,
