@@ -15,24 +15,25 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import TINY, house_up
+from normgauge.core.rounding import house_up
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.blocks import Bent, activated, normalized
+from normgauge.instrument.local.curves import Curve
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
+from normgauge.instrument.local.reaches import Proved, entry_lengths
 from normgauge.instrument.local.valley import descended_multipliers
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
 LARGEST = 300.0  # log of a gain that can still be worked with
-ROWS = 2**22  # entries of rows looked at together
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
 FEW = 200  # units of one layer that are followed backwards
-EXAMPLES, NEARBY = 48, 16  # rows that stand for a layer there, and which part of it is nearest to a kink
+BARRIERS = (1e-2, 1e-3, 1e-4)  # of log det(I − BBᵀ) over the number of units, one after the other
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
@@ -88,7 +89,8 @@ def chosen_multipliers(units: Units, target: Tensor, logs: Tensor, level: float,
     """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
     if len(logs) <= NEWTON:
         return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
-    return descended_multipliers(units, target, logs, steps)
+    stages = tuple((barrier, steps // len(BARRIERS)) for barrier in BARRIERS)
+    return descended_multipliers(units, target, logs, stages)
 
 
 @dataclass(slots=True)
@@ -160,30 +162,23 @@ class Sweep:
         self.amplifier.sharpen(value.index, typical)
         error = self.amplifier.value_error(value.index)
         if rule in ELEMENTWISE:
-            return activated(step, rule, lambda here: self.entry_reach(value.index, here, error), error)
+            return activated(step, rule, lambda here, curve: self.entry_reach(value.index, here, curve, error), error)
         if rule in NORMALIZERS:
             return normalized(step, self.native, lambda push: self.moved(value.index, push), error)
         raise NotCarried(f"{step.name} ({step.kind}) is not followed")
 
-    def entry_reach(self, value: int, here: Tensor, error: float) -> Tensor:
-        """r·t + η for every entry: t by a quick bound first, and by the full one where a kink may be near."""
+    def entry_reach(self, value: int, here: Tensor, curve: Curve, error: float) -> Tensor:
+        """r·t + η for every entry."""
         if self.radius == 0:
             return torch.full_like(here, error)
         if math.isinf(self.radius):
             return torch.full_like(here, INF)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
-        lengths = torch.linalg.vector_norm(flat, dim=0)
-        near = (here.reshape(-1).abs() / lengths.clamp_min(TINY)).argsort()[: max(EXAMPLES, flat.shape[1] // NEARBY)]
-        self.retune(self.sketched(flat[:, near].T))
-        parts = [self.factor.row_bounds(part.T, tilt) for part in flat.split(max(1, ROWS // len(flat)), dim=1)]
-        return (self.radius * torch.cat(parts) + error).reshape(here.shape)
-
-    def sketched(self, rows: Tensor) -> Tensor:
-        """Few rows that stand for many: random mixtures, so that multipliers made for them suit all."""
-        if len(rows) <= EXAMPLES:
-            return rows
-        mix = torch.randn(EXAMPLES, len(rows), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        return mix @ rows / math.sqrt(len(rows))
+        away = curve.distance(here).reshape(-1)
+        wanted = ((away - error) / self.radius).clamp_min(0.0)
+        lengths, proved = entry_lengths(flat, Proved(self.units, self.logs, self.factor), tilt, wanted)
+        self.logs, self.factor, self.tuned = proved.logs, proved.factor, len(self.units.rows)
+        return (self.radius * lengths + error).reshape(here.shape)
 
     def moved(self, value: int, push: Push) -> float:
         """r·sup‖∂(push)/∂x‖."""
