@@ -7,6 +7,7 @@ ball by the bound over the units before it, η the rounding of z. Sound step by 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from normgauge.instrument.local.multipliers import Factor, Units, factored, firs
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
 from normgauge.instrument.local.reaches import Proved, entry_lengths
 from normgauge.instrument.local.valley import descended_multipliers
+from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
@@ -99,7 +101,8 @@ class Sweep:
 
     radius: float
     native: torch.dtype
-    amplifier: Amplifier
+    amplifier: Amplifier  # of tangents, through the middle of the ball's slopes
+    centre: Amplifier  # of values, through the slopes at the sample; the same where there is no ball
     units: Units
     logs: Tensor
     factor: Factor
@@ -108,6 +111,11 @@ class Sweep:
     forward: bool = True
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
 
+    @property
+    def amplifiers(self) -> tuple[Amplifier, ...]:
+        """Each once."""
+        return (self.amplifier, self.centre) if self.forward else (self.amplifier,)
+
     def follow(self, step: Step, rule: str, gains: tuple[float, ...]) -> None:
         """Push the tangents of what a step reads through it.
 
@@ -115,13 +123,15 @@ class Sweep:
             NotCarried: for a step that is not followed.
         """
         piece = linear_piece(step, rule, gains, self.native)
-        bent = Bent(piece, None) if piece is not None else self.bend(step, rule)
+        still = Bent(piece, None) if piece is not None else self.bend(step, rule, 0.0)
         if not self.forward:
-            self.backwards(step, bent)
+            self.backwards(step, still)
             return
+        bent = still if piece is not None else self.bend(step, rule, self.radius)
+        self.centre.add(still.piece, 0.0)
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.sqrt(sum(float(torch.linalg.vector_norm(t)) ** 2 for t in inputs))
-        self.amplifier.add(bent.piece, house_up(size))
+        self.amplifier.add(dataclasses.replace(bent.piece, blur=0.0), house_up(size))
         out = bent.piece.push(inputs)
         if bent.open is not None:
             rows = bent.open.select(inputs[0])
@@ -146,8 +156,8 @@ class Sweep:
             self.entered.append((step.outputs[0].index, bent.open.columns))
         self.amplifier.add(bent.piece, 0.0)
 
-    def bend(self, step: Step, rule: str) -> Bent:
-        """The middle of a nonlinear step, and what is open of it.
+    def bend(self, step: Step, rule: str, radius: float) -> Bent:
+        """The middle of a nonlinear step, and what is open of it, in a ball around the sample or at it.
 
         Raises:
             NotCarried: for a step that is not followed.
@@ -159,18 +169,19 @@ class Sweep:
             raise NotCarried(f"{step.name} ({step.kind}) is not followed")
         entries = value.tensor.numel()
         typical = float(value.tensor.norm()) / math.sqrt(max(entries, 1))
-        self.amplifier.sharpen(value.index, typical)
-        error = self.amplifier.value_error(value.index)
+        for amplifier in self.amplifiers:
+            amplifier.sharpen(value.index, typical)
+        error = self.centre.value_error(value.index)
         if rule in ELEMENTWISE:
-            return activated(step, rule, lambda here, curve: self.entry_reach(value.index, here, curve, error), error)
+            reach = self.entry_reach if radius else lambda _, here, __, error: torch.full_like(here, error)
+            return activated(step, rule, lambda here, curve: reach(value.index, here, curve, error), error)
         if rule in NORMALIZERS:
-            return normalized(step, self.native, lambda push: self.moved(value.index, push), error)
+            moved = self.moved if radius else lambda *_: 0.0
+            return normalized(step, self.native, lambda push: moved(value.index, push), error)
         raise NotCarried(f"{step.name} ({step.kind}) is not followed")
 
     def entry_reach(self, value: int, here: Tensor, curve: Curve, error: float) -> Tensor:
         """r·t + η for every entry."""
-        if self.radius == 0:
-            return torch.full_like(here, error)
         if math.isinf(self.radius):
             return torch.full_like(here, INF)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
@@ -182,8 +193,8 @@ class Sweep:
 
     def moved(self, value: int, push: Push) -> float:
         """r·sup‖∂(push)/∂x‖."""
-        if self.radius == 0 or math.isinf(self.radius):
-            return self.radius
+        if math.isinf(self.radius):
+            return INF
         rows = push([self.tangents[value]]).flatten(1).T
         self.retune(rows)
         return self.radius * self.factor.norm_bound(rows, self.amplifier.tangent_error(value))
@@ -247,9 +258,11 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
     assert factor is not None
     probes = MANY_PROBES if forward else PROBES
     amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
-    sweep = Sweep(radius, native, amplifier, units, none, factor, forward=forward)
+    centre = Amplifier(source.tensor, source.index, len(one.steps), seed, probes) if forward else amplifier
+    sweep = Sweep(radius, native, amplifier, centre, units, none, factor, forward=forward)
     if forward:
-        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64).reshape(count, *source.tensor.shape)
+        order = tiled_order(source.tensor.shape)  # of no meaning but for speed: lengths are the same in any
+        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64)[order].reshape(-1, *source.tensor.shape)
     left = Counter(value.index for step in one.steps for value in step.inputs)
     for step, known in zip(one.steps, parts.trace.steps, strict=True):
         sweep.follow(step, *own_rule(parts, known, sample))
@@ -257,13 +270,15 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
             left[value.index] -= 1
             if not left[value.index] and value.index != end.index:
                 sweep.tangents.pop(value.index, None)
-    amplifier.sharpen(end.index, 0.0)
+    for measured in sweep.amplifiers:
+        measured.sharpen(end.index, 0.0)
     if forward:
         rows = sweep.tangents[end.index].flatten(1).T.contiguous()
         error = amplifier.tangent_error(end.index)
     else:
         rows, error = amplifier.rows(end.index, lambda v: v.flatten(1).T, sweep.entered)
-    return Swept(sweep.units, sweep.logs, rows, error, amplifier.value_error(end.index), amplifier.failure_probability)
+    chance = house_up(sum(measured.failure_probability for measured in sweep.amplifiers))
+    return Swept(sweep.units, sweep.logs, rows, error, centre.value_error(end.index), chance)
 
 
 def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:
