@@ -98,8 +98,9 @@ def _weighted(step: Step, rule: str) -> tuple[Push, float, int, float] | None:
     by_group = table.reshape(options["groups"], -1, table.shape[1]).sum(1)
     size = math.sqrt(float(table.sum(1).max()) * float(by_group.max()))
     terms = weight.numel() // min(weight.shape[0], weight.shape[1]) if weight.numel() else 1
-    apply = _windowed(call, weight, options) or (lambda x: call(x, weight, None, **options))
-    return (lambda v: _by_image(v[0], apply)), size, terms, offset
+    windowed = _windowed(call, weight, options)
+    apply = windowed or (lambda x: call(x, weight, None, **options))
+    return (lambda v: _by_image(v[0], apply, whole=windowed is not None)), size, terms, offset
 
 
 def _windowed(
@@ -144,11 +145,11 @@ def _convolution(step: Step) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     return CONVOLUTIONS[name], options
 
 
-def _by_image(tangents: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a layer to every tangent of every image: (count, images, channels, …), in chunks."""
+def _by_image(tangents: Tensor, apply: Callable[[Tensor], Tensor], whole: bool = False) -> Tensor:
+    """Apply a layer to every tangent of every image: (count, images, channels, …), in chunks or as a whole."""
     flat = tangents.flatten(0, 1) if tangents.ndim > 2 else tangents
     size = max(1, CHUNK // max(1, flat[0].numel()))
-    out = apply(flat) if len(flat) <= size else torch.cat([apply(part) for part in flat.split(size)])
+    out = apply(flat) if whole or len(flat) <= size else torch.cat([apply(part) for part in flat.split(size)])
     return out.reshape(*tangents.shape[:2], *out.shape[1:]) if tangents.ndim > 2 else out
 
 

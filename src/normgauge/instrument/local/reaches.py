@@ -15,12 +15,13 @@ from torch import Tensor
 
 from normgauge.core.rounding import TINY
 from normgauge.instrument.local.multipliers import Factor, Units, factored
-from normgauge.instrument.local.valley import SUM_OF_ALL, descended_multipliers
+from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, descended_multipliers
 
 EXAMPLES = 48  # mixtures of rows that stand for all of them
 ENTRIES = 2**22  # of rows looked at together
 TUNING = ((1e-2, 12), (1e-3, 8))  # of the barrier, and steps
-ROUNDS = 2
+WORK = 1.2e10  # for all multipliers anew, in cubes of units: about two seconds
+TWICE = 500  # units up to which there is a second turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Proved:
     units: Units
     logs: Tensor
     factor: Factor
+    known: Factor  # of the units whose multipliers were tuned before
 
 
 def entry_lengths(tangents: Tensor, proved: Proved, error: float, wanted: Tensor) -> tuple[Tensor, Proved]:
@@ -47,7 +49,7 @@ def entry_lengths(tangents: Tensor, proved: Proved, error: float, wanted: Tensor
         return found, proved
     doubtful = (found >= wanted).nonzero()[:, 0]
     first = proved
-    for turn in range(ROUNDS):
+    for turn in range(2 if len(proved.units.rows) <= TWICE else 1):
         if not len(doubtful):
             break
         rows = tangents[:, doubtful].T.contiguous()
@@ -62,13 +64,19 @@ def entry_lengths(tangents: Tensor, proved: Proved, error: float, wanted: Tensor
 
 def suited(proved: Proved, rows: Tensor) -> Proved:
     """With multipliers for which the squared bounds of rows sum to less, if such are found and proved."""
-    few = sketched(rows)
-    logs = descended_multipliers(proved.units, few, proved.logs, TUNING, SUM_OF_ALL)
-    factor = factored(proved.units, logs)
+    few, units = sketched(rows), proved.units
+    logs, fresh = proved.logs.clone(), len(proved.logs) - proved.known.groups
+    if fresh and proved.known.groups:
+        valley = Valley.of(units, few, SUM_OF_ALL, proved.known)
+        logs[-fresh:] = descended_multipliers(valley, logs[-fresh:], TUNING)
+    stages = [(barrier, affordable(steps, len(units.rows), WORK / len(TUNING))) for barrier, steps in TUNING]
+    if stages[0][1]:
+        logs = descended_multipliers(Valley.of(units, few, SUM_OF_ALL), logs, stages)
+    factor = factored(units, logs)
     if factor is None:
         return proved
     before, after = (float(f.row_bounds(few, 0.0).square().sum()) for f in (proved.factor, factor))
-    return Proved(proved.units, logs, factor) if after < before else proved
+    return Proved(units, logs, factor, factor) if after < before else proved
 
 
 def sketched(rows: Tensor) -> Tensor:

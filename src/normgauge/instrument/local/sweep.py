@@ -25,7 +25,7 @@ from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
 from normgauge.instrument.local.reaches import Proved, entry_lengths
-from normgauge.instrument.local.valley import descended_multipliers
+from normgauge.instrument.local.valley import LARGEST_OF_ALL, Valley, affordable, descended_multipliers
 from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
@@ -35,6 +35,7 @@ MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
 FEW = 200  # units of one layer that are followed backwards
+WORK = 8e10  # for the multipliers of a headline, in cubes of units: ten seconds or so
 BARRIERS = (1e-2, 1e-3, 1e-4)  # of log det(I − BBᵀ) over the number of units, one after the other
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
@@ -91,8 +92,9 @@ def chosen_multipliers(units: Units, target: Tensor, logs: Tensor, level: float,
     """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
     if len(logs) <= NEWTON:
         return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
-    stages = tuple((barrier, steps // len(BARRIERS)) for barrier in BARRIERS)
-    return descended_multipliers(units, target, logs, stages)
+    affords = affordable(steps, len(units.rows), WORK)
+    stages = [(barrier, -(-affords // len(BARRIERS))) for barrier in BARRIERS]
+    return descended_multipliers(Valley.of(units, target, LARGEST_OF_ALL), logs, stages)
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class Sweep:
     units: Units
     logs: Tensor
     factor: Factor
+    known: Factor
     tangents: dict[int, Tensor] = field(default_factory=dict)
     tuned: int = 0
     forward: bool = True
@@ -187,8 +190,9 @@ class Sweep:
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
         away = curve.distance(here).reshape(-1)
         wanted = ((away - error) / self.radius).clamp_min(0.0)
-        lengths, proved = entry_lengths(flat, Proved(self.units, self.logs, self.factor), tilt, wanted)
-        self.logs, self.factor, self.tuned = proved.logs, proved.factor, len(self.units.rows)
+        lengths, proved = entry_lengths(flat, Proved(self.units, self.logs, self.factor, self.known), tilt, wanted)
+        self.logs, self.factor, self.known = proved.logs, proved.factor, proved.factor
+        self.tuned = len(self.units.rows)
         return (self.radius * lengths + error).reshape(here.shape)
 
     def moved(self, value: int, push: Push) -> float:
@@ -208,7 +212,7 @@ class Sweep:
         found = chosen_multipliers(self.units, rows, self.logs, level, ROUGHLY, RETUNED)
         factor = factored(self.units, found)
         if factor is not None and factor.norm_bound(rows, 0.0) < level:
-            self.logs, self.factor = found, factor
+            self.logs, self.factor, self.known = found, factor, factor
 
     def aligned(self, tangents: Sequence[Tensor]) -> list[Tensor]:
         """Tangents over the same directions: later ones do not move earlier values."""
@@ -259,7 +263,7 @@ def swept_ball(one: Trace, parts: Composition, sample: int, radius: float, nativ
     probes = MANY_PROBES if forward else PROBES
     amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
     centre = Amplifier(source.tensor, source.index, len(one.steps), seed, probes) if forward else amplifier
-    sweep = Sweep(radius, native, amplifier, centre, units, none, factor, forward=forward)
+    sweep = Sweep(radius, native, amplifier, centre, units, none, factor, factor, forward=forward)
     if forward:
         order = tiled_order(source.tensor.shape)  # of no meaning but for speed: lengths are the same in any
         sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64)[order].reshape(-1, *source.tensor.shape)

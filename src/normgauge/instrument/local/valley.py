@@ -12,17 +12,23 @@ Source: limited-memory BFGS, Nocedal & Wright, Numerical Optimization, algorithm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from normgauge.instrument.local.multipliers import Units
+from normgauge.instrument.local.multipliers import Factor, Units
 
 MEMORY = 8
 LONGEST = 2.0  # of one multiplier's logarithm in a step
 HALVINGS = 12
 LARGEST_OF_ALL, SUM_OF_ALL = 4, 1  # powers p
+
+
+def affordable(steps: int, units: int, work: float) -> int:
+    """How many steps, each of the cube of the units, fit into ``work``."""
+    return min(steps, int(work / max(units, 1) ** 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,8 @@ class Valley:
     """The objective as a function of the multipliers' logarithms.
 
     Attributes:
-        gram: V Vᵀ over the input's directions.
-        later: V over those of the units.
+        gram: V M⁻¹ Vᵀ over the directions of the input and of units whose multipliers are known.
+        later: V over those of the other units.
         cross, own, reach: the same of Z: with V, with itself, and over the units.
         half, group, columns: as in `Units`.
         power: p.
@@ -57,14 +63,22 @@ class Valley:
     power: int
 
     @classmethod
-    def of(cls, units: Units, target: Tensor, power: int) -> Valley:
-        """The objective for the rows ``target``."""
-        n = units.inputs
-        wide = torch.zeros(len(target), units.rows.shape[1], dtype=torch.float64)
-        wide[:, : target.shape[1]] = target
-        first, later = units.rows[:, :n], units.rows[:, n:]
-        own, cross = wide[:, :n] @ wide[:, :n].T, wide[:, :n] @ first.T
-        return cls(first @ first.T, later, cross, own, wide[:, n:], units.half, units.group, units.columns, power)
+    def of(cls, units: Units, target: Tensor, power: int, known: Factor | None = None) -> Valley:
+        """The objective for the rows ``target``: in the multipliers that are not ``known`` yet, the last ones."""
+        if known is None:
+            gram, old, first = units.gram, units.inputs, 0
+            cross, own = (target[:, :old] @ other[:, :old].T for other in (units.rows, target))
+        else:
+            old, first = len(known.scale), len(known.reduced)
+            both = known.products(torch.cat([units.rows[first:, :old], target[:, :old]]))
+            count = len(units.rows) - first
+            gram, cross, own = both[:count, :count], both[count:, :count], both[count:, count:]
+        reach = torch.zeros(len(target), units.rows.shape[1] - old, dtype=torch.float64)
+        reach[:, : max(0, target.shape[1] - old)] = target[:, old:]
+        group, columns = units.group[first:], units.columns[old - units.inputs :]
+        start = int(units.group[:first].max()) + 1 if first else 0
+        half, later = units.half[first:], units.rows[first:, old:]
+        return cls(gram, later, cross, own, reach, half, group - start, columns - start, power)
 
     def height(self, logs: Tensor, barrier: float) -> Height | None:
         """The objective at a point; None where the multipliers are not feasible."""
@@ -100,19 +114,15 @@ class Valley:
         return float(total.log() / self.power + top.log()) / 2, vectors * share.sqrt()
 
 
-def descended_multipliers(
-    units: Units, target: Tensor, logs: Tensor, stages: tuple[tuple[float, int], ...], power: int = LARGEST_OF_ALL
-) -> Tensor:
+def descended_multipliers(valley: Valley, logs: Tensor, stages: Sequence[tuple[float, int]]) -> Tensor:
     """Logs of multipliers after steps down from feasible ones.
 
     Args:
-        units: the uncertain units.
-        target: Z.
+        valley: what goes down.
         logs: of feasible multipliers.
         stages: μ over the number of units, and how many steps with it.
-        power: p.
     """
-    valley, x = Valley.of(units, target, power), logs.clone()
+    x = logs.clone()
     for barrier, steps in stages:
         here = valley.height(x, barrier)
         past: list[tuple[Tensor, Tensor]] = []

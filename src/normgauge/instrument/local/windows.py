@@ -29,7 +29,12 @@ def tiled_order(shape: Sequence[int]) -> Tensor:
 
 
 def windowed_convolution(
-    tangents: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+    tangents: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
 ) -> Tensor:
     """``conv2d`` of tangents (count, channels, height, width), a few at a time, each few in their window."""
     spans = [dilation[axis] * (weight.shape[2 + axis] - 1) for axis in (0, 1)]
