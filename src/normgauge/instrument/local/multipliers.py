@@ -191,6 +191,20 @@ def factored(units: Units, logs: Tensor) -> Factor | None:
     return Factor(scale, reduced, cholesky, worst, float(diagonal.min()) / worst**2, len(logs))
 
 
+def restrained(units: Units, logs: Tensor) -> Tensor:
+    """The same, lowered where rows are hardly longer than their errors: h²Λτ² stays small against the least Λ.
+
+    Multipliers of rows that are about zero may grow without use, and what rounding costs grows with them.
+    """
+    if not len(units.rows):
+        return logs
+    errors = torch.tensor(units.errors, dtype=torch.float64)[units.layer]
+    least = min(0.0, float(logs.min()))
+    allowed = 2 * math.log(LARGEST_SLIP / 4) + least - math.log(len(units.errors))
+    rooms = allowed - 2 * (units.half * errors).clamp_min(torch.finfo(torch.float64).tiny).log()
+    return torch.minimum(logs, torch.full_like(logs, math.inf).scatter_reduce(0, units.group, rooms, "amin"))
+
+
 def first_multipliers(factor: Factor, rows: Tensor, half: Tensor, group: Tensor, error: float) -> Tensor:
     """Logs of feasible multipliers for further rows, given those of earlier ones: twice a scaled diagonal.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import TINY
-from normgauge.instrument.local.multipliers import Factor, Units, factored
+from normgauge.instrument.local.multipliers import Factor, Units, factored, restrained
 from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, descended_multipliers
 
 EXAMPLES = 48  # mixtures of rows that stand for all of them
@@ -72,6 +72,7 @@ def suited(proved: Proved, rows: Tensor) -> Proved:
     stages = [(barrier, affordable(steps, len(units.rows), WORK / len(TUNING))) for barrier, steps in TUNING]
     if stages[0][1]:
         logs = descended_multipliers(Valley.of(units, few, SUM_OF_ALL), logs, stages)
+    logs = restrained(units, logs)
     factor = factored(units, logs)
     if factor is None:
         return proved

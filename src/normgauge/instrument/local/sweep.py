@@ -22,10 +22,10 @@ from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.blocks import Bent, activated, normalized
 from normgauge.instrument.local.curves import Curve
 from normgauge.instrument.local.descent import best_multipliers
-from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
+from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
 from normgauge.instrument.local.reaches import Proved, entry_lengths
-from normgauge.instrument.local.valley import LARGEST_OF_ALL, Valley, affordable, descended_multipliers
+from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
 from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
@@ -35,8 +35,8 @@ MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
 FEW = 200  # units of one layer that are followed backwards
-WORK = 8e10  # for the multipliers of a headline, in cubes of units: ten seconds or so
-BARRIERS = (1e-2, 1e-3, 1e-4)  # of log det(I − BBᵀ) over the number of units, one after the other
+WORK = 5e10  # for the multipliers of a headline, in cubes of units: seconds
+STAGES = ((1e-2, 4), (1e-3, 16), (1e-4, 32))  # of log det(I − BBᵀ) over the number of units; powers, as in `valley`
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
@@ -78,9 +78,13 @@ class Swept:
         if not len(self.units.rows) or not math.isfinite(here):
             return self
         target, _ = self._target(rows)
-        found = chosen_multipliers(self.units, target, self.logs, here, gap, steps)
-        other = Swept(self.units, found, self.target, self.error, self.value_error, self.chance)
-        return other if other.bound(rows) < here else self
+        best, logs = self, self.logs
+        for stage in range(len(STAGES) if len(logs) > NEWTON else 1):
+            logs = chosen_multipliers(self.units, target, logs, here, gap, steps, stage)
+            other = dataclasses.replace(self, logs=restrained(self.units, logs))
+            there = other.bound(rows)
+            best, here = (other, there) if there < here else (best, here)
+        return best
 
     def _target(self, rows: Tensor | None) -> tuple[Tensor, float]:
         if rows is None:
@@ -88,13 +92,15 @@ class Swept:
         return rows @ self.target, self.error * house_up(float(torch.linalg.matrix_norm(rows)))
 
 
-def chosen_multipliers(units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int) -> Tensor:
+def chosen_multipliers(
+    units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int, stage: int = 0
+) -> Tensor:
     """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
     if len(logs) <= NEWTON:
         return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
-    affords = affordable(steps, len(units.rows), WORK)
-    stages = [(barrier, -(-affords // len(BARRIERS))) for barrier in BARRIERS]
-    return descended_multipliers(Valley.of(units, target, LARGEST_OF_ALL), logs, stages)
+    barrier, power = STAGES[stage]
+    affords = -(-affordable(steps, len(units.rows), WORK) // len(STAGES))
+    return descended_multipliers(Valley.of(units, target, power), logs, [(barrier, affords)])
 
 
 @dataclass(slots=True)
@@ -227,7 +233,7 @@ class Sweep:
         """
         fresh = first_multipliers(self.factor, rows, half, group, error)
         self.units = self.units.extended(rows, half, group, group, error)
-        self.logs = torch.cat([self.logs, fresh])
+        self.logs = restrained(self.units, torch.cat([self.logs, fresh]))
         for _ in range(20):
             factor = factored(self.units, self.logs)
             if factor is not None:

@@ -23,7 +23,7 @@ from normgauge.instrument.local.multipliers import Factor, Units
 MEMORY = 8
 LONGEST = 2.0  # of one multiplier's logarithm in a step
 HALVINGS = 12
-LARGEST_OF_ALL, SUM_OF_ALL = 4, 1  # powers p
+SUM_OF_ALL = 1  # p
 
 
 def affordable(steps: int, units: int, work: float) -> int:
