@@ -44,7 +44,10 @@ def test_known_multipliers_leave_the_same_height() -> None:
     early, units, logs, rows = cases()
     known = factored(early, logs[:FIRST])
     assert known is not None
-    whole, part = Valley.of(units, rows, 1).height(logs, 0.0), Valley.of(units, rows, 1, known).height(logs[FIRST:], 0.0)
+    whole, part = (
+        Valley.of(units, rows, 1).height(logs, 0.0),
+        Valley.of(units, rows, 1, known).height(logs[FIRST:], 0.0),
+    )
     assert whole is not None
     assert part is not None
     assert part.value == pytest.approx(whole.value, rel=1e-12)

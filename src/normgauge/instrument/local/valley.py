@@ -2,8 +2,9 @@
 
 Newton steps of the semidefinite program cost the cube of all directions; this needs the Gram matrix of the rows once
 and then a Cholesky factor of the units alone at each point. The objective is ½ log of (Σ λᵢᵖ)^(1/p), λᵢ the eigenvalues
-of Z M⁻¹ Zᵀ, less μ log det(I − BBᵀ): p = 1 is the sum over all rows, a large p the largest of their mixtures. With
-y = M⁻¹Zᵀ and x = h√Λ V y the slope in a multiplier's logarithm is |x|² − Λ|y|², each alone going with one power of it:
+of Z M⁻¹ Zᵀ: p = 1 is the sum over all rows, a large p the largest of their mixtures. The barrier is −μ log det(I − BBᵀ)
+and μ Σ exp(rest − log Λ), which keeps multipliers of units that Z does not see where later rows can use them. With
+y = M⁻¹Zᵀ and x = h√Λ V y the slope in a multiplier's logarithm is |x|² − Λ|y|², the two going with Λ and 1/Λ about:
 a step of (Λ|y|² − |x|²)/(Λ|y|² + |x|²) is Newton's for one multiplier, and what the descent starts from. Nothing here
 is part of a proof.
 
@@ -18,12 +19,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.instrument.local.multipliers import Factor, Units
+from normgauge.instrument.local.multipliers import NOTICEABLE, Factor, Units
 
 MEMORY = 8
 LONGEST = 2.0  # of one multiplier's logarithm in a step
 HALVINGS = 12
 SUM_OF_ALL = 1  # p
+SMALL = -4.0  # log of how much smaller a multiplier may become that nothing asks for
 
 
 def affordable(steps: int, units: int, work: float) -> int:
@@ -50,6 +52,7 @@ class Valley:
         cross, own, reach: the same of Z: with V, with itself, and over the units.
         half, group, columns: as in `Units`.
         power: p.
+        rest: about where the logarithm of a multiplier lies of which Z knows nothing.
     """
 
     gram: Tensor
@@ -61,6 +64,7 @@ class Valley:
     group: Tensor
     columns: Tensor
     power: int
+    rest: Tensor
 
     @classmethod
     def of(cls, units: Units, target: Tensor, power: int, known: Factor | None = None) -> Valley:
@@ -78,7 +82,8 @@ class Valley:
         group, columns = units.group[first:], units.columns[old - units.inputs :]
         start = int(units.group[:first].max()) + 1 if first else 0
         half, later = units.half[first:], units.rows[first:, old:]
-        return cls(gram, later, cross, own, reach, half, group - start, columns - start, power)
+        rest = _resting(units, gram.diagonal(), first, start)
+        return cls(gram, later, cross, own, reach, half, group - start, columns - start, power, rest)
 
     def height(self, logs: Tensor, barrier: float) -> Height | None:
         """The objective at a point; None where the multipliers are not feasible."""
@@ -95,12 +100,13 @@ class Valley:
         value, root = self._level(self.own + (self.reach * inverse) @ self.reach.T + pulled.T @ x)
         up, down = (x @ root).square().sum(1), (y @ root).square().sum(1) / inverse
         part = barrier / len(weight)
-        value = value - part * 2 * float(factor.diagonal().log().sum())
+        lift = part * (self.rest - logs).exp()
+        value = value - part * 2 * float(factor.diagonal().log().sum()) + float(lift.sum())
         inverted = torch.linalg.solve_triangular(factor, torch.eye(len(weight), dtype=torch.float64), upper=False)
         near = inverted.square().sum(0) - 1
         spread = (inverted @ weighted).square().sum(0) * inverse
         rising = torch.zeros_like(logs).index_add(0, self.group, up / 2 + part * near)
-        falling = torch.zeros_like(logs).index_add(0, self.columns, down / 2 + part * spread)
+        falling = lift.index_add(0, self.columns, down / 2 + part * spread)
         return Height(value, rising - falling, rising + falling)
 
     def _level(self, whole: Tensor) -> tuple[float, Tensor]:
@@ -112,6 +118,14 @@ class Valley:
         total = parts.sum()
         share = (values / top) ** (self.power - 1) / total / top
         return float(total.log() / self.power + top.log()) / 2, vectors * share.sqrt()
+
+
+def _resting(units: Units, squares: Tensor, first: int, start: int) -> Tensor:
+    """Log of a small multiplier for each group, from the squared lengths of its rows: see `first_multipliers`."""
+    errors = torch.tensor(units.errors, dtype=torch.float64)[units.layer[first:]]
+    seen = torch.maximum(squares, (NOTICEABLE * errors).square()).clamp_min(torch.finfo(torch.float64).tiny)
+    sums = torch.zeros(units.groups - start, dtype=torch.float64)
+    return SMALL - sums.index_add(0, units.group[first:] - start, seen * units.half[first:]).log()
 
 
 def descended_multipliers(valley: Valley, logs: Tensor, stages: Sequence[tuple[float, int]]) -> Tensor:
