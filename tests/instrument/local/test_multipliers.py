@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Units, factored, first_multipliers
-from normgauge.instrument.local.valley import descended_multipliers
+from normgauge.instrument.local.valley import Valley, descended_multipliers
 
 
 def chain(sizes: list[int], seed: int) -> tuple[list[Tensor], Units, Tensor, Tensor]:
@@ -48,7 +49,9 @@ def test_no_slopes_in_their_ranges_give_more(seed: int) -> None:
     assert first is not None
     level = first.norm_bound(rows, 0.0)
     newton = factored(units, best_multipliers(units, rows, logs, 1.1 * level**2, 1e-4, 80))
-    valley = factored(units, descended_multipliers(units, rows, logs, 60))
+    valley = factored(
+        units, descended_multipliers(Valley.of(units, rows, 4), logs, [(1e-2, 20), (1e-3, 20), (1e-4, 20)])
+    )
     assert newton is not None and valley is not None
     best = newton.norm_bound(rows, 0.0)
     assert best <= valley.norm_bound(rows, 0.0) * 1.001 and best < level
@@ -70,7 +73,7 @@ def test_one_hidden_layer_of_one_unit_is_exact() -> None:
 def test_errors_of_rows_only_raise_a_bound() -> None:
     _, units, logs, rows = chain([5, 7, 3], 0)
     exact = factored(units, logs)
-    blurred = factored(Units(units.rows, units.half, units.group, units.columns, units.layer, [1e-6]), logs)
+    blurred = factored(replace(units, errors=[1e-6]), logs)
     assert exact is not None and blurred is not None
     clean = exact.norm_bound(rows, 0.0)
     assert clean < blurred.norm_bound(rows, 0.0) < clean * 1.001

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
-from normgauge.instrument.local.curves import curve_of, slopes_around
+from normgauge.instrument.local.curves import Curve, curve_of, slopes_around
 from normgauge.instrument.local.pieces import NotCarried, Piece, Push
 from normgauge.instrument.rules.normalizer import Normalizer, of_step
 from normgauge.instrument.trace.again import run_step
@@ -47,8 +47,8 @@ class Bent:
     open: Open | None
 
 
-Reach = Callable[[Tensor], Tensor]
-"""From an elementwise step's centre to how far each entry moves in the ball, errors included."""
+Reach = Callable[[Tensor, Curve], Tensor]
+"""From an elementwise step's centre and its curve to how far each entry moves in the ball, errors included."""
 
 Moves = Callable[[Push], float]
 """From a linear map of the tangents of a step's input to how far its result moves in the ball, as a length."""
@@ -58,7 +58,7 @@ def activated(step: Step, rule: str, reach: Reach, error: float) -> Bent:
     """An elementwise step; ``error`` is that of its input, as a length."""
     curve, here = curve_of(step, rule), step.inputs[0].tensor.detach()
     slope = _slope(step, here) if curve.bend or curve.kinks else torch.full_like(here, curve.low)
-    middle, half = slopes_around(curve, here, slope, reach(here))
+    middle, half = slopes_around(curve, here, slope, reach(here, curve))
     loose = half > SETTLED
     rest = float(torch.where(loose, 0.0, half).max()) if half.numel() else 0.0
     push: Push = lambda v: v[0] * middle  # noqa: E731

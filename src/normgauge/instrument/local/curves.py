@@ -33,6 +33,13 @@ class Curve:
     kinks: tuple[float, ...] = ()
     bend: float = 0.0
 
+    def distance(self, here: Tensor) -> Tensor:
+        """How far an entry may move, in float64, with no change of slope; 0 where the slope changes everywhere."""
+        if self.bend:
+            return torch.zeros_like(here)
+        gaps = [(here - kink).abs() for kink in self.kinks]
+        return torch.stack(gaps).amin(0) if gaps else torch.full_like(here, INF)
+
 
 SMOOTH = {
     "GELU": Curve(-0.128905, 1.128905, bend=0.797885),

@@ -27,6 +27,7 @@ from torch import Tensor
 from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_up
 
 NOTICEABLE = 1e4  # a row is treated as at least this many times as long as its error
+QUICKLY = 64  # directions looked at together
 LARGEST_SLIP = 1e-2  # a proof whose own rounding is larger says nothing
 
 
@@ -41,6 +42,7 @@ class Units:
         columns: which multiplier each direction behind the input's has.
         layer: which layer each row belongs to.
         errors: τ of each layer.
+        gram: V Vᵀ over the input's directions, whose weights are all the same.
     """
 
     rows: Tensor
@@ -49,12 +51,14 @@ class Units:
     columns: Tensor
     layer: Tensor
     errors: list[float]
+    gram: Tensor
 
     @classmethod
     def none(cls, inputs: int) -> Units:
         """No units yet, and ``inputs`` directions."""
         empty, whole = torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.long)
-        return cls(torch.zeros(0, inputs, dtype=torch.float64), empty, whole, whole, whole, [])
+        nothing = torch.zeros(0, 0, dtype=torch.float64)
+        return cls(torch.zeros(0, inputs, dtype=torch.float64), empty, whole, whole, whole, [], nothing)
 
     @property
     def groups(self) -> int:
@@ -72,6 +76,10 @@ class Units:
         wide = torch.zeros(len(self.rows) + len(rows), old + len(columns), dtype=torch.float64)
         wide[: len(self.rows), :old] = self.rows
         wide[len(self.rows) :, : rows.shape[1]] = rows
+        gram = torch.zeros(len(wide), len(wide), dtype=torch.float64)
+        gram[: len(self.rows), : len(self.rows)] = self.gram
+        fresh = wide[len(self.rows) :, : self.inputs] @ wide[:, : self.inputs].T
+        gram[len(self.rows) :], gram[:, len(self.rows) :] = fresh, fresh.T
         return Units(
             wide,
             torch.cat([self.half, half]),
@@ -79,6 +87,7 @@ class Units:
             torch.cat([self.columns, columns + first]),
             torch.cat([self.layer, torch.full((len(rows),), len(self.errors))]),
             [*self.errors, error],
+            gram,
         )
 
 
@@ -92,6 +101,7 @@ class Factor:
         cholesky: L.
         worst: ‖L⁻¹‖, from above.
         least: λ_min(M), from below.
+        groups: how many multipliers there are.
     """
 
     scale: Tensor
@@ -99,6 +109,7 @@ class Factor:
     cholesky: Tensor
     worst: float
     least: float
+    groups: int
 
     def images(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Z D^(−½), L⁻¹Yᵀ and the lengths of the former's rows."""
@@ -106,6 +117,11 @@ class Factor:
         image = self.reduced[:, : rows.shape[1]] @ scaled.T
         solved = torch.linalg.solve_triangular(self.cholesky, image, upper=False) if len(image) else image
         return scaled, solved, torch.linalg.vector_norm(scaled, dim=1)
+
+    def products(self, rows: Tensor) -> Tensor:
+        """Z M⁻¹ Zᵀ as it is computed."""
+        scaled, solved, _ = self.images(rows)
+        return scaled @ scaled.T + solved.T @ solved
 
     def slip(self, directions: int) -> float:
         """What rounding adds to a length, as a part of that of a row of Z D^(−½)."""
@@ -115,6 +131,15 @@ class Factor:
         order = len(self.reduced)
         backward = self.worst * dot_error(order) * math.sqrt(order)  # of the triangular solve, ‖L‖_F ≤ √n
         return self.worst * size * (dot_error(directions) + backward)
+
+    def quick_bounds(self, rows: Tensor, error: float) -> Tensor:
+        """The same as `row_bounds`, from the rows' lengths alone: M ≽ λ_min(I − BᵀB) D."""
+        weight, lengths = self.scale[: rows.shape[1]].square(), torch.zeros(len(rows), dtype=torch.float64)
+        for part, own in zip(rows.split(QUICKLY, dim=1), weight.split(QUICKLY), strict=True):
+            lengths += part.square() @ own
+        lengths = lengths.sqrt()
+        steep = max(self.worst, 1.0)
+        return house_up(house_up(lengths * (1 + dot_error(rows.shape[1]))) * steep + error / math.sqrt(self.least))
 
     def row_bounds(self, rows: Tensor, error: float) -> Tensor:
         """An upper bound of each row's own length √(z M⁻¹ zᵀ); ``error`` is τ of these rows."""
@@ -138,7 +163,7 @@ def factored(units: Units, logs: Tensor) -> Factor | None:
     multipliers = logs.exp()
     inputs = units.inputs
     if not len(units.rows):
-        return Factor(torch.ones(inputs, dtype=torch.float64), units.rows, torch.zeros(0, 0).double(), 0.0, 1.0)
+        return Factor(torch.ones(inputs, dtype=torch.float64), units.rows, torch.zeros(0, 0).double(), 0.0, 1.0, 0)
     diagonal = torch.cat([torch.ones(inputs, dtype=torch.float64), multipliers[units.columns]])
     weight = units.half.square() * multipliers[units.group]
     largest = torch.zeros(len(units.errors), dtype=torch.float64).scatter_reduce(0, units.layer, weight, "amax")
@@ -150,8 +175,9 @@ def factored(units: Units, logs: Tensor) -> Factor | None:
     scale = diagonal.rsqrt()
     reduced = (weight * (1 + share)).sqrt()[:, None] * units.rows * scale
     order, directions = reduced.shape
-    product = reduced @ reduced.T
-    error = dot_error(directions) * float(reduced.square().sum()) + 8 * (order + 8) * UNIT * order
+    later, heavy = reduced[:, inputs:], (weight * (1 + share)).sqrt() * scale[0]
+    product = heavy[:, None] * units.gram * heavy + later @ later.T
+    error = dot_error(directions + 8) * float(reduced.square().sum()) + 8 * (order + 8) * UNIT * order
     shifted = -product
     shifted.diagonal().add_(1 - house_up(error))
     cholesky, info = torch.linalg.cholesky_ex(shifted)
@@ -162,7 +188,21 @@ def factored(units: Units, logs: Tensor) -> Factor | None:
     worst = 2 * min(math.sqrt(sides[0] * sides[1]), float(torch.linalg.vector_norm(inverse)))  # twice: its own rounding
     if worst * dot_error(order) * order > LARGEST_SLIP:
         return None
-    return Factor(scale, reduced, cholesky, worst, float(diagonal.min()) / worst**2)
+    return Factor(scale, reduced, cholesky, worst, float(diagonal.min()) / worst**2, len(logs))
+
+
+def restrained(units: Units, logs: Tensor) -> Tensor:
+    """The same, lowered where rows are hardly longer than their errors: h²Λτ² stays small against the least Λ.
+
+    Multipliers of rows that are about zero may grow without use, and what rounding costs grows with them.
+    """
+    if not len(units.rows):
+        return logs
+    errors = torch.tensor(units.errors, dtype=torch.float64)[units.layer]
+    least = min(0.0, float(logs.min()))
+    allowed = 2 * math.log(LARGEST_SLIP / 4) + least - math.log(len(units.errors))
+    rooms = allowed - 2 * (units.half * errors).clamp_min(torch.finfo(torch.float64).tiny).log()
+    return torch.minimum(logs, torch.full_like(logs, math.inf).scatter_reduce(0, units.group, rooms, "amin"))
 
 
 def first_multipliers(factor: Factor, rows: Tensor, half: Tensor, group: Tensor, error: float) -> Tensor:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.core.rounding import dot_error, house_up
+from normgauge.instrument.local.windows import windowed_convolution
 from normgauge.instrument.rules.normalizer import of_step
 from normgauge.instrument.trace.again import run_step
 from normgauge.instrument.trace.step import Step, Value
@@ -99,7 +100,30 @@ def _weighted(step: Step, rule: str) -> tuple[Push, float, int, float] | None:
     by_group = table.reshape(options["groups"], -1, table.shape[1]).sum(1)
     size = math.sqrt(float(table.sum(1).max()) * float(by_group.max()))
     terms = weight.numel() // min(weight.shape[0], weight.shape[1]) if weight.numel() else 1
-    return (lambda v: _by_image(v[0], lambda x: call(x, weight, None, **options))), size, terms, offset
+    windowed = _windowed(call, weight, options)
+    apply = windowed or (lambda x: call(x, weight, None, **options))
+    return (lambda v: _by_image(v[0], apply, whole=windowed is not None)), size, terms, offset
+
+
+def _windowed(
+    call: Callable[..., Tensor], weight: Tensor, options: dict[str, Any]
+) -> Callable[[Tensor], Tensor] | None:
+    """The convolution of images over windows; None for another one, or padding that torch works out."""
+    if call is not F.conv2d or isinstance(options["padding"], str):
+        return None
+    pairs = {key: _pair(options[key]) for key in ("stride", "padding", "dilation")}
+
+    def apply(x: Tensor) -> Tensor:
+        if x.requires_grad:  # windows are of what is known, not of what is asked
+            return call(x, weight, None, **options)
+        return windowed_convolution(x, weight, groups=options["groups"], **pairs)
+
+    return apply
+
+
+def _pair(setting: int | Sequence[int]) -> Sequence[int]:
+    pair = (setting,) if isinstance(setting, int) else tuple(setting)
+    return pair * 2 if len(pair) == 1 else pair
 
 
 def _convolution(step: Step) -> tuple[Callable[..., Tensor], dict[str, Any]]:
@@ -123,11 +147,11 @@ def _convolution(step: Step) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     return CONVOLUTIONS[name], options
 
 
-def _by_image(tangents: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a layer to every tangent of every image: (count, images, channels, …), in chunks."""
+def _by_image(tangents: Tensor, apply: Callable[[Tensor], Tensor], whole: bool = False) -> Tensor:
+    """Apply a layer to every tangent of every image: (count, images, channels, …), in chunks or as a whole."""
     flat = tangents.flatten(0, 1) if tangents.ndim > 2 else tangents
     size = max(1, CHUNK // max(1, flat[0].numel()))
-    out = apply(flat) if len(flat) <= size else torch.cat([apply(part) for part in flat.split(size)])
+    out = apply(flat) if whole or len(flat) <= size else torch.cat([apply(part) for part in flat.split(size)])
     return out.reshape(*tangents.shape[:2], *out.shape[1:]) if tangents.ndim > 2 else out
 
 

@@ -7,23 +7,27 @@ ball by the bound over the units before it, η the rounding of z. Sound step by 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import TINY, house_up
+from normgauge.core.rounding import house_up
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.blocks import Bent, Open, activated, normalized
+from normgauge.instrument.local.curves import Curve
 from normgauge.instrument.local.descent import best_multipliers
-from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers
+from normgauge.instrument.local.max_windows import pooled
+from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
-from normgauge.instrument.local.valley import descended_multipliers
-from normgauge.instrument.local.windows import pooled
+from normgauge.instrument.local.reaches import Proved, entry_lengths
+from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
+from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
@@ -34,7 +38,8 @@ MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
 MOST_BACKWARDS = 2000  # rows of one layer that are followed backwards
-EXAMPLES, NEARBY = 48, 16  # rows that stand for a layer there, and which part of it is nearest to a kink
+WORK = 2.5e10  # for the multipliers of a headline, in cubes of units: seconds
+STAGES = ((1e-2, 4), (1e-3, 16), (1e-4, 32))  # of log det(I − BBᵀ) over the number of units; powers, as in `valley`
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
@@ -82,9 +87,13 @@ class Swept:
         if not len(self.units.rows) or not math.isfinite(here):
             return self
         target, _ = self._target(rows)
-        found = chosen_multipliers(self.units, target, self.logs, here, gap, steps)
-        other = Swept(self.units, found, self.target, self.error, self.value_error, self.chance)
-        return other if other.bound(rows) < here else self
+        best, logs = self, self.logs
+        for stage in range(len(STAGES) if len(logs) > NEWTON else 1):
+            logs = chosen_multipliers(self.units, target, logs, here, gap, steps, stage)
+            other = dataclasses.replace(self, logs=restrained(self.units, logs))
+            there = other.bound(rows)
+            best, here = (other, there) if there < here else (best, here)
+        return best
 
     def _target(self, rows: Tensor | None) -> tuple[Tensor, float]:
         if rows is None:
@@ -92,11 +101,15 @@ class Swept:
         return rows @ self.target, self.error * house_up(float(torch.linalg.matrix_norm(rows)))
 
 
-def chosen_multipliers(units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int) -> Tensor:
+def chosen_multipliers(
+    units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int, stage: int = 0
+) -> Tensor:
     """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
     if len(logs) <= NEWTON:
         return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
-    return descended_multipliers(units, target, logs, steps)
+    barrier, power = STAGES[stage]
+    affords = -(-affordable(steps, len(units.rows), WORK) // len(STAGES))
+    return descended_multipliers(Valley.of(units, target, power), logs, [(barrier, affords)])
 
 
 @dataclass(slots=True)
@@ -105,15 +118,22 @@ class Sweep:
 
     radius: float
     native: torch.dtype
-    amplifier: Amplifier
+    amplifier: Amplifier  # of tangents, through the middle of the ball's slopes
+    centre: Amplifier  # of values, through the slopes at the sample; the same where there is no ball
     units: Units
     logs: Tensor
     factor: Factor
+    known: Factor
     tangents: dict[int, Tensor] = field(default_factory=dict)
     tuned: int = 0
     forward: bool = True
     most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
+
+    @property
+    def amplifiers(self) -> tuple[Amplifier, ...]:
+        """Each once."""
+        return (self.amplifier, self.centre) if self.forward else (self.amplifier,)
 
     def follow(self, step: Step, rule: str, gains: tuple[float, ...]) -> None:
         """Push the tangents of what a step reads through it.
@@ -122,10 +142,12 @@ class Sweep:
             NotCarried: for a step that is not followed.
         """
         piece = linear_piece(step, rule, gains, self.native)
-        bent = Bent(piece, None) if piece is not None else self.bend(step, rule, gains)
+        still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         if not self.forward:
-            self.backwards(step, bent)
+            self.backwards(step, still)
             return
+        bent = still if piece is not None else self.bend(step, rule, gains, self.radius)
+        self.centre.add(still.piece, 0.0)
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.hypot(*(float(torch.linalg.vector_norm(t)) for t in inputs))
         if not (size == 0 and not any(bool(t.any()) for t in inputs)) and not 1 / HUGE < size < HUGE:
@@ -134,7 +156,7 @@ class Sweep:
         if bent.open is not None:
             error = self.amplifier.tangent_error(step.inputs[0].index)
             rows, bent = without_faint(bent.open.select(inputs[0]), bent, bent.open, error)
-        self.amplifier.add(bent.piece, house_up(size))
+        self.amplifier.add(dataclasses.replace(bent.piece, blur=0.0), house_up(size))
         out = bent.piece.push(inputs)
         if bent.open is not None and rows is not None:
             # units of a branch beside this one have directions too, which this value does not move along
@@ -161,8 +183,8 @@ class Sweep:
                 self.entered.append((step.outputs[0].index, bent.open.columns))
         self.amplifier.add(bent.piece, 0.0)
 
-    def bend(self, step: Step, rule: str, gains: tuple[float, ...]) -> Bent:
-        """The middle of a nonlinear step, and what is open of it.
+    def bend(self, step: Step, rule: str, gains: tuple[float, ...], radius: float) -> Bent:
+        """The middle of a nonlinear step, and what is open of it, in a ball around the sample or at it.
 
         Raises:
             NotCarried: for a step that is not followed.
@@ -174,52 +196,47 @@ class Sweep:
             raise NotCarried(f"{step.name} ({step.kind}) is not followed")
         entries = value.tensor.numel()
         typical = float(value.tensor.norm()) / math.sqrt(max(entries, 1))
-        self.amplifier.sharpen(value.index, typical)
-        error = self.amplifier.value_error(value.index)
+        for amplifier in self.amplifiers:
+            amplifier.sharpen(value.index, typical)
+        error = self.centre.value_error(value.index)
         if rule in ELEMENTWISE:
-            return activated(step, rule, lambda here: self.entry_reach(value.index, here, error), error)
+            reach = self.entry_reach if radius else lambda _, here, __, error: torch.full_like(here, error)
+            return activated(step, rule, lambda here, curve: reach(value.index, here, curve, error), error)
         if rule in NORMALIZERS:
-            return normalized(step, self.native, lambda push: self.moved(value.index, push), error)
+            moved = self.moved if radius else lambda *_: 0.0
+            return normalized(step, self.native, lambda push: moved(value.index, push), error)
         if rule == "pooling.max_pool":
-            return pooled(step, gains[0], lambda a, b: self.pair_reach(value.index, a, b, error), error)
+            return pooled(step, gains[0], lambda a, b: self.pair_reach(value.index, a, b, error, radius), error)
         raise NotCarried(f"{step.name} ({step.kind}) is not followed")
 
-    def pair_reach(self, value: int, first: Tensor, second: Tensor, error: float) -> Tensor:
+    def pair_reach(self, value: int, first: Tensor, second: Tensor, error: float, radius: float) -> Tensor:
         """r·t + η for differences of two entries."""
-        if self.radius == 0 or math.isinf(self.radius):
-            return torch.full(first.shape, self.radius + 2 * error, dtype=torch.float64)
+        if radius == 0 or math.isinf(radius):
+            return torch.full(first.shape, radius + 2 * error, dtype=torch.float64)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
         size = max(1, ROWS // len(flat))
         parts = [
             self.factor.row_bounds((flat[:, a] - flat[:, b]).T, 2 * tilt)
             for a, b in zip(first.split(size), second.split(size), strict=True)
         ]
-        return self.radius * torch.cat(parts or [first.new_zeros(0).double()]) + 2 * error
+        return radius * torch.cat(parts or [first.new_zeros(0).double()]) + 2 * error
 
-    def entry_reach(self, value: int, here: Tensor, error: float) -> Tensor:
-        """r·t + η for every entry: t by a quick bound first, and by the full one where a kink may be near."""
-        if self.radius == 0:
-            return torch.full_like(here, error)
+    def entry_reach(self, value: int, here: Tensor, curve: Curve, error: float) -> Tensor:
+        """r·t + η for every entry."""
         if math.isinf(self.radius):
             return torch.full_like(here, INF)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
-        lengths = torch.linalg.vector_norm(flat, dim=0)
-        near = (here.reshape(-1).abs() / lengths.clamp_min(TINY)).argsort()[: max(EXAMPLES, flat.shape[1] // NEARBY)]
-        self.retune(self.sketched(flat[:, near].T))
-        parts = [self.factor.row_bounds(part.T, tilt) for part in flat.split(max(1, ROWS // len(flat)), dim=1)]
-        return (self.radius * torch.cat(parts) + error).reshape(here.shape)
-
-    def sketched(self, rows: Tensor) -> Tensor:
-        """Few rows that stand for many: random mixtures, so that multipliers made for them suit all."""
-        if len(rows) <= EXAMPLES:
-            return rows
-        mix = torch.randn(EXAMPLES, len(rows), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        return mix @ rows / math.sqrt(len(rows))
+        away = curve.distance(here).reshape(-1)
+        wanted = ((away - error) / self.radius).clamp_min(0.0)
+        lengths, proved = entry_lengths(flat, Proved(self.units, self.logs, self.factor, self.known), tilt, wanted)
+        self.logs, self.factor, self.known = proved.logs, proved.factor, proved.factor
+        self.tuned = len(self.units.rows)
+        return (self.radius * lengths + error).reshape(here.shape)
 
     def moved(self, value: int, push: Push) -> float:
         """r·sup‖∂(push)/∂x‖."""
-        if self.radius == 0 or math.isinf(self.radius):
-            return self.radius
+        if math.isinf(self.radius):
+            return INF
         rows = push([self.tangents[value]]).flatten(1).T
         self.retune(rows)
         return self.radius * self.factor.norm_bound(rows, self.amplifier.tangent_error(value))
@@ -233,7 +250,7 @@ class Sweep:
         found = chosen_multipliers(self.units, rows, self.logs, level, ROUGHLY, RETUNED)
         factor = factored(self.units, found)
         if factor is not None and factor.norm_bound(rows, 0.0) < level:
-            self.logs, self.factor = found, factor
+            self.logs, self.factor, self.known = found, factor, factor
 
     def aligned(self, tangents: Sequence[Tensor]) -> list[Tensor]:
         """Tangents over the same directions: later ones do not move earlier values."""
@@ -250,7 +267,7 @@ class Sweep:
             raise NotCarried("too many units are open")
         fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
         self.units = self.units.extended(rows, new.half, new.group, new.entering, error)
-        self.logs = torch.cat([self.logs, fresh])
+        self.logs = restrained(self.units, torch.cat([self.logs, fresh]))
         for _ in range(20):
             factor = factored(self.units, self.logs)
             if factor is not None:
@@ -268,7 +285,7 @@ def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple
         return rows, bent
     kept, entering = longest[opened.group] > 0, longest[opened.entering] > 0
     faint = house_up(float(opened.half.max()) * error)
-    piece = replace(bent.piece, faint=faint)
+    piece = dataclasses.replace(bent.piece, faint=faint)
     if not bool(kept.any()):
         return rows[:0], Bent(piece, None)
     number = (longest > 0).cumsum(0) - 1
@@ -316,9 +333,11 @@ def swept_ball(
     assert factor is not None
     probes = MANY_PROBES if forward else PROBES
     amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
-    sweep = Sweep(radius, native, amplifier, units, none, factor, forward=forward, most=most)
+    centre = Amplifier(source.tensor, source.index, len(one.steps), seed, probes) if forward else amplifier
+    sweep = Sweep(radius, native, amplifier, centre, units, none, factor, factor, forward=forward, most=most)
     if forward:
-        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64).reshape(count, *source.tensor.shape)
+        order = tiled_order(source.tensor.shape)  # of no meaning but for speed: lengths are the same in any
+        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64)[order].reshape(-1, *source.tensor.shape)
     left = Counter(value.index for step in one.steps for value in step.inputs)
     for step, known in zip(one.steps, parts.trace.steps, strict=True):
         sweep.follow(step, *own_rule(parts, known, sample))
@@ -326,13 +345,16 @@ def swept_ball(
             left[value.index] -= 1
             if not left[value.index] and value.index != end.index:
                 sweep.tangents.pop(value.index, None)
-    amplifier.sharpen(end.index, float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1)))
+    typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
+    for measured in sweep.amplifiers:
+        measured.sharpen(end.index, typical)
     if forward:
         rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
         error = amplifier.tangent_error(end.index)
     else:
         rows, error = amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
-    return Swept(sweep.units, sweep.logs, rows, error, amplifier.value_error(end.index), amplifier.failure_probability)
+    chance = house_up(sum(measured.failure_probability for measured in sweep.amplifiers))
+    return Swept(sweep.units, sweep.logs, rows, error, centre.value_error(end.index), chance)
 
 
 def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:

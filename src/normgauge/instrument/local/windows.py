@@ -1,85 +1,70 @@
-"""Max pooling in a ball: windows whose largest entry is decided, and windows where several may win."""
+"""Convolutions of tangents that vanish but in a window: only there are they computed.
+
+One pixel moves its neighbours alone, and theirs some layers on; a few tangents of pixels that lie together stay in a
+small window for many layers. What is left out are sums of zeros.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT, house_up
-from normgauge.instrument.local.blocks import Bent, Open
-from normgauge.instrument.local.pieces import NotCarried, Piece
-from normgauge.instrument.spectral.conv_operator import per_axis
-from normgauge.instrument.trace.step import Step
-
-Differs = Callable[[Tensor, Tensor], Tensor]
-"""From places of two sets of entries to how far each pair's difference moves in the ball, errors included."""
-
-CHUNK = 2**24
+TILE = 4  # pixels on a side, whose tangents lie together
+TOGETHER = 48  # tangents looked at together: a tile's of three channels
+WORTH = 0.75  # a window of more than this part of the whole saves nothing
 
 
-def window_places(step: Step) -> Tensor:
-    """For each output of a two-dimensional max pooling the places of its window's entries, −1 for padding.
-
-    Raises:
-        NotCarried: for other forms of pooling.
-    """
-    if "2d" not in step.kind.lower() or "adaptive" in step.kind.lower() or step.option(5, "ceil_mode", False):
-        raise NotCarried(f"{step.kind} in this form")
-    size = step.option(1, "kernel_size")
-    options = [step.option(place, name, usual) for place, name, usual in ((2, "stride", None), (3, "padding", 0))]
-    dilation = step.option(4, "dilation", 1)
-    kernel, stride = per_axis(size, 2), per_axis(options[0] or size, 2)
-    shape = step.inputs[0].tensor.shape
-    numbers = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64).reshape(-1, 1, *shape[-2:])
-    found = F.unfold(numbers, kernel, per_axis(dilation, 2), per_axis(options[1], 2), stride)
-    return found.transpose(1, 2).reshape(-1, math.prod(kernel)).long() - 1
+def tiled_order(shape: Sequence[int]) -> Tensor:
+    """An order of the entries of a value in which those of one tile of an image follow each other."""
+    index = torch.arange(math.prod(shape))
+    if len(shape) != 4 or shape[0] != 1:
+        return index
+    across, down = index % shape[3], index // shape[3] % shape[2]
+    tiles = (down // TILE) * -(-shape[3] // TILE) + across // TILE
+    return tiles.argsort(stable=True)
 
 
-def pooled(step: Step, gain: float, differs: Differs, error: float) -> Bent:
-    """Max pooling: the winner where it is decided, else the mean of those m that may win.
+def windowed_convolution(
+    tangents: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """``conv2d`` of tangents (count, channels, height, width), a few at a time, each few in their window."""
+    spans = [dilation[axis] * (weight.shape[2 + axis] - 1) for axis in (0, 1)]
+    sides = [(tangents.shape[2 + a] + 2 * padding[a] - spans[a] - 1) // stride[a] + 1 for a in (0, 1)]
+    out = tangents.new_zeros(len(tangents), weight.shape[0], *sides)
+    for start in range(0, len(tangents), TOGETHER):
+        few, place = tangents[start : start + TOGETHER], out[start : start + TOGETHER]
+        moving = few.abs().amax((0, 1))
+        reached = [_reached(moving.amax(1 - a), stride[a], padding[a], spans[a], sides[a]) for a in (0, 1)]
+        (top, bottom), (left, right) = reached
+        if bottom <= top or right <= left:
+            continue
+        if (bottom - top) * (right - left) > WORTH * sides[0] * sides[1]:
+            place.copy_(F.conv2d(few, weight, None, stride, padding, dilation, groups))
+            continue
+        ends = [_read(*reached[a], stride[a], padding[a], spans[a], few.shape[2 + a]) for a in (1, 0)]
+        seen = F.pad(few, [*ends[0], *ends[1]])
+        place[:, :, top:bottom, left:right] = F.conv2d(seen, weight, None, stride, 0, dilation, groups)
+    return out
 
-    The slope to each entry of an open window lies within √(1 − 1/m) of the mean's, along the centred entries.
-    ``error`` is that of its input, as a length.
-    """
-    places, here = window_places(step), step.inputs[0].tensor.detach().reshape(-1)
-    real = places >= 0
-    entries = torch.where(real, here[places.clamp_min(0)], -math.inf)
-    winner = entries.argmax(1)
-    alive = torch.zeros_like(real)
-    alive[torch.arange(len(places)), winner] = True
-    rivals = (real & ~alive).nonzero()
-    first, second = places[rivals[:, 0], winner[rivals[:, 0]]], places[rivals[:, 0], rivals[:, 1]]
-    close = here[first] - here[second] <= differs(first, second)
-    alive[rivals[close, 0], rivals[close, 1]] = True
-    count = alive.sum(1)
-    share = alive / count[:, None].double()
-    out = step.outputs[0].tensor
 
-    def push(v: list[Tensor]) -> Tensor:
-        flat, size = v[0].reshape(len(v[0]), -1), max(1, CHUNK // places.numel())
-        parts = [(part[:, places.clamp_min(0)] * share).sum(2) for part in flat.split(size)]
-        return torch.cat(parts).reshape(-1, *out.shape)
+def _reached(moving: Tensor, stride: int, padding: int, span: int, side: int) -> tuple[int, int]:
+    """The first place of the output that reads one that moves, and the one behind the last."""
+    places = (moving != 0).nonzero()[:, 0]  # one that is not a number moves as well
+    if not len(places):
+        return 0, 0
+    first, last = int(places[0]), int(places[-1])
+    return max(0, -(-(first + padding - span) // stride)), min(side, (last + padding) // stride + 1)
 
-    undecided = (count > 1).nonzero()[:, 0]
-    blur = gain * error if len(undecided) else 0.0
-    slip = 4 * places.shape[1] * UNIT * gain
-    piece = Piece(step, (step.inputs[0].index,), push, (gain,), house_up(slip), house_up(blur))  # type: ignore[arg-type]
-    if not len(undecided):
-        return Bent(piece, None)
-    window, which = alive[undecided].nonzero().T
-    entry = places[undecided][window, which]
-    own, weights = places[undecided].clamp_min(0), share[undecided]
 
-    def select(tangents: Tensor) -> Tensor:
-        flat = tangents.reshape(len(tangents), -1)
-        mean = (flat[:, own] * weights).sum(2)
-        return (flat[:, entry] - mean[:, window]).T
-
-    columns = torch.zeros(len(undecided), out.numel(), dtype=torch.float64)
-    columns[torch.arange(len(undecided)), undecided] = 1.0
-    half = house_up((1 - 1 / count[undecided].double()).sqrt())[window]
-    return Bent(piece, Open(select, columns.reshape(-1, *out.shape), half, window, torch.arange(len(undecided))))
+def _read(start: int, end: int, stride: int, padding: int, span: int, side: int) -> tuple[int, int]:
+    """What to add before and behind an axis, negative where it is cut, for the outputs from start up to end."""
+    return padding - start * stride, (end - 1) * stride - padding + span + 1 - side
