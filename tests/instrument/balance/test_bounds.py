@@ -240,7 +240,7 @@ def test_a_large_network_that_nothing_can_lower_keeps_the_folded_bound(monkeypat
     monkeypatch.setattr(descend, "SMALL", 0.0)
     reading = gauge(model, x, scope="global", search=False)
     assert len(calls) == 1  # the folded bound alone was proved
-    assert reading.log_upper == reading.log_folded and abs(reading.log_upper) < 1e-6
+    assert reading.log_capacity == reading.log_folded and abs(reading.log_upper) < 1e-6
     calls.clear()
     monkeypatch.setattr(descend, "SMALL", 3e6)
     gauge(model, x, scope="global", search=False)
@@ -325,7 +325,7 @@ def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool, limit
         folded, best = both_bounds(parts)
     assert rough.total > close.total + 1e-3  # so that a rough number in the wrong place would show
     assert folded.total == (rough if worth else close).total and best.total <= folded.total
-    assert best.total == pytest.approx(fine.log_upper, abs=2e-3)
+    assert best.total == pytest.approx(fine.log_capacity, abs=2e-3)
 
 
 @pytest.mark.parametrize("limit", ["LARGE", "LARGE_IMAGE"])

@@ -48,7 +48,7 @@ def test_it_is_one_step_and_no_slope_exceeds_its_bound(scope):
 
 
 def test_a_ball_around_the_point_is_nearly_the_point():
-    point, ball = (gauge(Shared(), data(), scope=s, search=False).log_upper for s in ("point", "ball:1e-6"))
+    point, ball = (gauge(Shared(), data(), scope=s, search=False).log_capacity for s in ("point", "ball:1e-6"))
     assert point <= ball <= point + 1e-4
 
 

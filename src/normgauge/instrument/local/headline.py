@@ -46,6 +46,8 @@ BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
 ROWS = {"quick": 100, "default": 700, "long": MOST_OPEN}
 """Most rows of open units in a ball."""
 
+NEWTON_STEP, FEWEST_STEPS = 6e-10, 6  # seconds of a step of order 1, by the cube; and how many are always made
+
 LOOP_STEPS, LOOP_WORK = {"default": 200, "long": 400}, {"default": 1e8, "long": 1e9}
 """Steps of the loop transformation's descent, and multiplications of one sample's way up to which it is tried."""
 
@@ -144,7 +146,7 @@ def seed_of(session: Session) -> int:
 def at_points(session: Session, parts: Composition, plain: Headline) -> Headline:
     """Jacobians at the samples: proved one by one where all of that fits the budget, else as autograd computes them."""
     budget = BUDGETS[effort_of(session)]
-    proving = (PROBES * (len(session.trace.steps) / 4 + 4)) * one_run(session)
+    proving = (PROBES * (len(session.trace.steps) / 4 + 4) + network_of(session).outputs) * one_run(session)
     if proving <= budget:
         proved = _swept_samples(session, parts, plain, 0.0)
         if proved is not None:
@@ -243,7 +245,9 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
         if swept is None:
             return None
         effort = effort_of(session)
-        bound = swept.improved(GAPS[effort], STEPS[effort]).bound()
+        order = 2 * len(swept.units.rows) + len(swept.target)  # of the matrices of a Newton step
+        steps = int(min(STEPS[effort], BUDGETS[effort] / (NEWTON_STEP * order**3) / samples))
+        bound = swept.improved(GAPS[effort], max(steps, FEWEST_STEPS)).bound()
         logs[sample] = min(float(logs[sample]), log_outward(bound) if math.isfinite(bound) else INF)
         chance += swept.chance
     better = float(logs.max()) < plain.total or radius == 0

@@ -33,7 +33,7 @@ from normgauge.instrument.trace.step import Step, Trace
 INF = math.inf
 LARGEST, HUGE = 200.0, 1e100  # log of a gain that can still be worked with, and a size
 ROWS = 2**22  # entries of rows looked at together
-MOST_OPEN = 4000  # rows of open units
+MOST_OPEN, MOST_OUTPUTS = 4000, 1000  # rows of open units, and outputs
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
 NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
@@ -325,6 +325,8 @@ def swept_ball(
     if len(one.sources) != 1 or one.sources[0].tensor.dtype != torch.float64:
         raise NotCarried("a network with several inputs, or not in float64")
     source, end = one.sources[0], one.end
+    if end.tensor.numel() > MOST_OUTPUTS:
+        raise NotCarried("an output of too many numbers")
     count, forward = source.tensor.numel(), radius > 0
     if forward and count * count > MOST:
         raise NotCarried("an input of too many numbers")
