@@ -56,7 +56,9 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int) -> JacobianNorm
     size = min(inputs, network.outputs)
     afford = (budget / run - GRAPH) / (PULL + PUSH) / STARTS
     needed = steps_for(size, CHANCE, WIDTH, STARTS) if size >= 3 else MOST_ROWS
-    steps = int(min(needed, afford))
+    steps = (
+        needed if afford >= needed else 1 << max(int(afford), 1).bit_length() - 1
+    )  # small differences change nothing
     by_rows = network.outputs <= MOST_ROWS and network.start.numel() * network.outputs <= MOST_ENTRIES
     by_rows = by_rows and (GRAPH + network.outputs * PULL) * run <= budget
     if by_rows and network.outputs <= max(2 * STARTS * steps, 3):
