@@ -30,6 +30,12 @@ CHANCE = 1e-12  # of one pair of steps being measured wrongly
 SMALL = 1e-9  # of a value's size: errors below need not be known better
 
 
+def absolute_norm(matrix: Tensor) -> float:
+    """‖|A|‖ of a matrix from above: √(‖A‖₁‖A‖_∞)."""
+    sizes = matrix.abs()
+    return house_up(math.sqrt(float(sizes.sum(0).max()) * float(sizes.sum(1).max()))) if matrix.numel() else 0.0
+
+
 class Amplifier:
     """Errors of values and tangents, from the network's input on.
 
@@ -138,16 +144,24 @@ class Amplifier:
                 wide = columns.reshape(len(columns), -1).T
                 parts.append(torch.zeros(len(few), len(columns)).double() if seen is None else seen @ wide)
             found.append(torch.cat([part.detach() for part in parts], dim=1))
-            errors += self._slipped(flat, len(few))
+            errors += self._slipped(flat, len(few), entered)
         return torch.cat(found), house_up(math.hypot(*errors))
 
-    def _slipped(self, cotangents: dict[int, Tensor], count: int) -> list[float]:
-        """For each of a few cotangents the length of the error in its row: what slipped, times how far it reaches."""
+    def _slipped(self, cotangents: dict[int, Tensor], count: int, entered: list[tuple[int, Tensor]]) -> list[float]:
+        """For each of a few cotangents the length of the error in its row: what slipped, times how far it reaches.
+
+        A row has the input's directions and those of every step that open units enter by: it reaches all of them.
+        """
         total = torch.zeros(count, dtype=torch.float64)
+        wide = torch.zeros_like(self.blur)
+        wide[0] = 1.0
+        places = {piece.output: place for place, piece in enumerate(self.pieces, 1)}
+        for out, columns in entered:
+            wide[places[out]] = absolute_norm(columns.reshape(len(columns), -1))
         for piece in self.pieces:
             grad = cotangents.get(piece.output)
             if grad is not None:
-                onward = sum(float(self.reach[v][0] + self.reach[v][1:].max()) for v in piece.inputs)
+                onward = sum(float(self.reach[v] @ wide) for v in piece.inputs)
                 total += (piece.slip * onward + piece.faint) * torch.linalg.vector_norm(grad.detach(), dim=1)
         return [float(t) for t in total]
 

@@ -210,7 +210,7 @@ def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
     if found is None and alone:
         found = _looped(session, parts, plain)
     if found is None and effort == "default" and not alone:
-        return dataclasses.replace(plain, notes=(MORE,)) if work <= BUDGETS["long"] < INF and work > 0 else plain
+        return dataclasses.replace(plain, notes=(MORE,)) if work <= BUDGETS["long"] else plain
     return plain if found is None else found
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import house_up
+from normgauge.core.rounding import dot_error, house_up
 from normgauge.instrument.compose import Composition
-from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
+from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier, absolute_norm
 from normgauge.instrument.local.blocks import Bent, Open, activated, normalized
 from normgauge.instrument.local.curves import Curve
 from normgauge.instrument.local.descent import best_multipliers
@@ -98,7 +98,9 @@ class Swept:
     def _target(self, rows: Tensor | None) -> tuple[Tensor, float]:
         if rows is None:
             return self.target, self.error
-        return rows @ self.target, self.error * house_up(float(torch.linalg.matrix_norm(rows)))
+        size = house_up(float(torch.linalg.matrix_norm(rows)))
+        rounded = dot_error(rows.shape[1]) * size * float(torch.linalg.vector_norm(self.target))
+        return rows @ self.target, self.error * size + house_up(rounded)
 
 
 def chosen_multipliers(
@@ -278,13 +280,13 @@ class Sweep:
 
 
 def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple[Tensor, Bent]:
-    """Take open units out whose rows are zero: they add h·τ at most, which counts as an error of the tangents."""
+    """Take open units out whose rows are zero: they add h·τ·‖columns‖ at most, which counts as a tangent error."""
     groups = int(opened.group.max()) + 1
     longest = torch.zeros(groups, dtype=torch.float64).scatter_reduce(0, opened.group, rows.abs().amax(1), "amax")
     if bool((longest > 0).all()):
         return rows, bent
     kept, entering = longest[opened.group] > 0, longest[opened.entering] > 0
-    faint = house_up(float(opened.half.max()) * error)
+    faint = house_up(float(opened.half.max()) * error * absolute_norm(opened.columns.reshape(len(opened.columns), -1)))
     piece = dataclasses.replace(bent.piece, faint=faint)
     if not bool(kept.any()):
         return rows[:0], Bent(piece, None)
