@@ -17,7 +17,7 @@ from normgauge.instrument.probe.search import Found
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Context, Flow, Gain, Transfer
 from normgauge.instrument.session import Options, opened, start
-from normgauge.instrument.slopes import excused_slopes, noise_of_output, rounding_of_values, sample_alone
+from normgauge.instrument.slopes import excused_slopes, noise_of_output, rounding_of_values, sample_alone, stand_apart
 from normgauge.instrument.trace.inputs import make_call
 from normgauge.instrument.trace.step import Step
 from tests.instrument.claimed_rules import rule_of
@@ -40,6 +40,25 @@ def test_the_steps_of_rounding_refute_nothing(function: Callable[[Tensor], Tenso
 def test_a_sample_alone_may_be_another_function() -> None:
     reading = ng.gauge(Net(lambda x: x / len(x)), batch(), scope="ball:0.1")
     assert str(reading.evidence) == "proved" and reading.log_upper == pytest.approx(-math.log(3), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "apart"),
+    [
+        (lambda x: x.tanh(), True),
+        (lambda x: x.flatten(0, 1), True),  # two rows a sample
+        (lambda x: x - x.mean(0), False),
+        (lambda x: x + 1e-10 * x.flip(0), False),
+        (lambda x: x / len(x), False),
+        (lambda x: x.transpose(0, 1).sin(), False),  # samples along another axis: not known here, asked of the steps
+        (lambda x: x.cumsum(0), False),
+    ],
+)
+def test_few_samples_say_whether_they_stand_apart(function: Callable[[Tensor], Tensor], apart: bool) -> None:
+    x = torch.randn(20, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = Net(function)
+    session = start(model, make_call(model, x), torch.float64, torch.device("cpu"), Options())
+    assert session is not None and stand_apart(session) == apart
 
 
 def test_digits_lost_inside_a_step_are_no_slope():

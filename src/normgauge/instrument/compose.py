@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
@@ -241,7 +242,9 @@ def has_complex(step: Step) -> bool:
 def has_diverged(tensor: Tensor) -> bool:
     """Whether a tensor holds NaN or +∞; −∞ alone is a mask."""
     data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
-    return data.is_floating_point() and data.numel() > 0 and not float(data.double().amax()) < INF
+    if not data.is_floating_point() or not data.numel() or math.isfinite(float(data.sum())):  # a sum is soon made
+        return False
+    return not float(data.double().amax()) < INF
 
 
 def own_gain(transfer: Transfer) -> LogInterval:

@@ -14,15 +14,16 @@ from torch import Tensor
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError
 from normgauge.core.refute import ROUNDING
-from normgauge.instrument.compose import Composition
+from normgauge.instrument.compose import STILL, Composition
 from normgauge.instrument.probe.screen import focused_search
-from normgauge.instrument.probe.search import Found, search
+from normgauge.instrument.probe.search import WIDE_BUDGET, Found, search
 from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.trace.again import tensors_alike
 from normgauge.instrument.trace.inputs import named_tensors
 
 LOST_DIGITS = 1e7  # what a step that cancels may make of the last digit; more is a slope
+FEW = 12  # samples that are asked whether they stand apart
 LARGEST = 700.0  # log of what a float may hold
 
 
@@ -36,7 +37,8 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
     """Run `search`, knowing which samples interact and where they lie in the output."""
     trace, options = session.trace, session.options
     source, function = trace.sources[0].tensor, session.function()
-    if parts.ctx.samples < session.samples and not session.together:
+    apart = stand_apart(session)
+    if parts.ctx.samples < session.samples and not session.together and not apart:
         parts = session.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
     together = session.together or options.mode == "train"
     if source.dtype != torch.float64:
@@ -49,17 +51,51 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
     samples, alone = 1 if together else session.samples, only and not together
     drawn = trace.draws or any(step.random is not None for step in trace.steps)  # other numbers in other precisions
     quick = session.single_function if session.exact and session.native == torch.float32 and not drawn else None
-    axis = parts.flows[trace.end.index].axis
+    axis = 0 if apart else parts.flows[trace.end.index].axis
     try:
         with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
             warnings.simplefilter("ignore")
-            return look(
-                function, source, samples, radius, output_axis=axis, progress=options.progress, quick=quick, alone=alone
-            )
+            wide = WIDE_BUDGET / 2 if options.effort == "quick" else WIDE_BUDGET
+            given = {"progress": options.progress, "quick": quick, "alone": alone, "wide": wide}
+            return look(function, source, samples, radius, output_axis=axis, **given)
     except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
         # autograd refuses networks that overwrite what it needs or leave torch
         nothing = torch.full((samples,), -INF, dtype=torch.float64)
         return Found(nothing, -INF, f"none: {str(error).partition(chr(10))[0]}", 0, 0)
+
+
+def stand_apart(session: Session) -> bool:
+    """Whether the model gives a few samples of many what it gives them in the batch, whatever stands beside them.
+
+    It asks of the model, at the cost of few samples, what `Session.check_apart` asks of every step for all of them:
+    rows of the first axis that stay the same while every second sample moves far away. False says nothing: the model
+    may need the whole batch, or keep its samples elsewhere.
+    """
+
+    def asked() -> bool:
+        source, output = session.trace.sources[0].tensor, session.trace.end.tensor
+        if session.together or session.samples <= FEW or not session.exact or not output.ndim:
+            return False
+        x, generator = source[:FEW], torch.Generator().manual_seed(0)
+        far = x + torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x) * x.square().mean().sqrt()
+        function, half = session.function(), (torch.arange(FEW, device=x.device) % 2).bool()
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                here = function(x.clone())
+                rows = output.narrow(0, 0, FEW * (output.shape[0] // session.samples))
+                if output.shape[0] % session.samples or not tensors_alike(here, rows):
+                    return False
+                for moved in (half, ~half):
+                    there = function(torch.where(moved.reshape(-1, *[1] * (x.ndim - 1)), far, x))
+                    gap = (there - here).abs().unflatten(0, (FEW, -1))[~moved]
+                    if not bool((gap <= STILL * here.abs().amax()).all()):
+                        return False
+        except Exception:  # a model that needs the whole batch
+            return False
+        return True
+
+    return session.once("apart alone", asked)
 
 
 def sample_alone(session: Session) -> bool:
@@ -71,7 +107,8 @@ def sample_alone(session: Session) -> bool:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 first = session.function()(source[:1].clone())
-            axis = session.composed(Scope.parse("point")).flows[output.index].axis
+            apart = stand_apart(session)
+            axis = 0 if apart else session.composed(Scope.parse("point")).flows[output.index].axis
             share = output.tensor.shape[axis] // session.samples
             return tensors_alike(first, output.tensor.narrow(axis, 0, share))
         except Exception:  # a model that needs the whole batch

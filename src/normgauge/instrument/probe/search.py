@@ -31,7 +31,7 @@ from normgauge.instrument.probe.work import CLIMB, GRAPH, KINKED_CLIMB, PULL
 MOST_STEPS, MOST_KINKED, MOST_WIDE = 512, 256, 128  # moves; of networks with kinks; of many chains at once
 FEWEST_KINKED = 4  # of the longest runs, where a move with a gradient costs what two without it do
 CORNERS = CORNERED.count("corner")
-WIDE_BUDGET = 0.12  # seconds of counted work
+WIDE_BUDGET = 0.12  # seconds of counted work for many chains at once
 LANDMARK_STEPS = 6
 SECANTS, FEWEST_HALVINGS = 1.0, 2  # seconds of counted work in which secants are halved
 RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
@@ -92,6 +92,7 @@ def search(
     steps: int | None = None,
     quick: Quick | None = None,
     alone: bool = False,
+    wide: float = WIDE_BUDGET,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -121,6 +122,7 @@ def search(
             returned is computed and confirmed by ``function`` itself.
         alone: whether ``function`` may be given more samples than ``x`` holds; a small network with kinks is then
             searched from many copies of each, and what they find is computed and confirmed on ``x``'s own shape.
+        wide: seconds of counted work for these many, at most ``budget``.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -146,6 +148,7 @@ def search(
         if radius > 0:
             budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
             many = scout.widened() if alone else scout
+            budget = min(budget, wide) if many.samples > samples else budget
             taken, cut = _climb(many, Domain(many.start, domain.radius), chains, generator, budget, steps, tell, stands)
             network.calls += many.calls if many is not scout else 0
     start = stands[0] if scout is network else stands[0].again(network)
@@ -258,7 +261,7 @@ def _planned_moves(network: SampleMap, chains: Chains, budget: float, wide: bool
     move = (GRAPH + PULL if chains.slope is None else climb) + refine / REFINE_EVERY
     if wide:
         move += CORNERS / len(CORNERED) * (CORNER + refine)
-        return affordable_moves(min(budget, WIDE_BUDGET), move * network.work.seconds, MOST_WIDE)
+        return affordable_moves(budget, move * network.work.seconds, MOST_WIDE)
     kinked = network.work.kinks > 0 and chains.slope is not None
     fewest = FEWEST_KINKED if kinked else REFINE_EVERY
     planned = affordable_moves(budget, move * network.work.seconds, fewest=fewest)
