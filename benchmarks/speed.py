@@ -1,9 +1,10 @@
 """What measuring costs, and how the cost grows with the size of a network.
 
-    python -m benchmarks.speed [--only NAME ...] [--quick] [--json FILE] [--limit 600]
+    python -m benchmarks.speed [--only NAME ...] [--quick] [--json FILE] [--limit 600] [--jobs 1]
 
 Each row is one measurement in a process of its own, on one thread: the default reading (all inputs, balanced, with a
-search for slopes), or the layer table and the value at the samples ("point": neither balanced nor searched). Told are
+search for slopes), the same with effort="quick", for which the goals are, or the layer table and the value at the
+samples ("point": neither balanced nor searched). Told are
 the CPU seconds of its parts, the most memory held beyond the model, and the bounds (log10). What every first
 measurement imports is paid before. Families that grow in one size give a slope: seconds ~ size^slope, least squares
 over the upper half of the sizes.
@@ -27,7 +28,8 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results" / "speed.json"
 KINDS: dict[str, dict[str, Any]] = {
     "point": {"scope": "point", "search": False, "balance": False},
+    "quick": {"effort": "quick"},
     "default": {},
 }
 PARTS = ("trace", "rules", "balance", "lower", "rest")  # rest: following the steepest direction, records, digests
@@ -197,6 +200,14 @@ def chosen_rows(only: Sequence[str], quick: bool) -> list[str]:
     ]
 
 
+def side_by_side(keys: Sequence[str], limit: int, jobs: int) -> Iterator[tuple[str, Row]]:
+    """Run the rows, ``jobs`` of them at a time, each in a process of its own; yields them as they end."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(run_row, *key.split(", "), limit): key for key in keys}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, compare, print, store; 1 where a measurement failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -211,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--json", type=Path, metavar="FILE", help=f"{RESULTS.relative_to(RESULTS.parents[2])} unless said"
     )
     parser.add_argument("--limit", type=int, default=600, help="CPU seconds for each row")
+    parser.add_argument("--jobs", type=int, default=1, help="rows measured side by side: as many as quiet cores")
     given = parser.parse_args(arguments)
     target = given.json or (None if given.quick else RESULTS)
     stored = json.loads(target.read_text(encoding="utf-8")) if target is not None and target.exists() else {}
@@ -224,9 +236,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The bar moves by what each row took the last time.
         weights = {key: last.get(key, {}).get("seconds", 1.0) + 0.5 for key in keys}
         task = bar.add_task("", total=sum(weights.values()))
-        for key in keys:
+        for key, row in side_by_side(keys, given.limit, given.jobs):
             bar.update(task, description=key)
-            rows[key] = run_row(*key.split(", "), given.limit)
+            rows[key] = row
             console.print(row_line(key, rows[key], last.get(key)))
             bar.advance(task, weights[key])
             if target is not None:

@@ -202,14 +202,14 @@ def small_gpt(tokens: int) -> Built:
 VIT_S = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
 BASIC = {"layer_type": "basic", "depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512]}
 MODELS: dict[str, Model] = {
-    "digits-mlp": Model(digits_mlp, {"default": 0.5}),
-    "lstm": Model(lstm, {"default": 5}),
-    "resnet20": Model(trained_resnet20, {"default": 10}),
-    "vit-s16": Model(partial(image_model, "ViT", **VIT_S), {"default": 25}),
-    "resnet18": Model(partial(image_model, "ResNet", **BASIC), {"default": 25}),
-    "resnet50": Model(partial(image_model, "ResNet"), {"default": 50}),
-    "gpt2": Model(gpt2, {"default": 90, "point": 60}),
-    "convnext-t": Model(partial(image_model, "ConvNext"), {"default": 60}),
+    "digits-mlp": Model(digits_mlp, {"quick": 0.5}),
+    "lstm": Model(lstm, {"quick": 5}),
+    "resnet20": Model(trained_resnet20, {"quick": 10}),
+    "vit-s16": Model(partial(image_model, "ViT", **VIT_S), {"quick": 25}),
+    "resnet18": Model(partial(image_model, "ResNet", **BASIC), {"quick": 25}),
+    "resnet50": Model(partial(image_model, "ResNet"), {"quick": 50}),
+    "gpt2": Model(gpt2, {"quick": 90, "point": 60}),
+    "convnext-t": Model(partial(image_model, "ConvNext"), {"quick": 60}),
 }
 SWEEPS: dict[str, Sweep] = {
     "width": Sweep(wide_mlp, (256, 512, 1024, 1448, 2048), quick=(16, 64), goal=2.2),
