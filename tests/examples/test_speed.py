@@ -24,12 +24,12 @@ def test_the_quick_slice(tmp_path, capsys):
     target = tmp_path / "speed.json"
     assert speed.main(["--quick", "--json", str(target)]) == 0
     data, printed = json.loads(target.read_text(encoding="utf-8")), capsys.readouterr().out
-    assert set(data["rows"]) == set(speed.chosen_rows((), quick=True)) and len(data["rows"]) == 2 * len(SWEEPS) + 2
+    assert set(data["rows"]) == set(speed.chosen_rows((), quick=True)) and len(data["rows"]) == 2 * len(SWEEPS) + 4
     for key, row in data["rows"].items():
         assert 0 < sum(row["parts"].values()) <= row["seconds"] + 0.01 and row["megabytes"] >= 0, key
         assert row["log10_lower"] <= row["log10_upper"] + 1e-6 <= row["log10_folded"] + 2e-6, key
         assert f"{key} " in printed
-    assert set(data["slopes"]) == {f"{name}, point" for name in SWEEPS} | {"width, default"}
+    assert set(data["slopes"]) == {f"{name}, point" for name in SWEEPS} | {"width, quick", "width, default"}
     assert "slope by width, default" in printed and "(goal 2.2" in printed
 
 
@@ -86,7 +86,7 @@ def test_a_run_is_held_against_the_last_and_takes_its_place(tmp_path, capsys, mo
     assert speed.main(asked) == 0
     said = capsys.readouterr().out
     assert "1.40× | slower | looser" in said and "skipped: transformers is not installed" in said
-    assert "slower, beside the last run: lstm, point; lstm, default" in said
+    assert "slower, beside the last run: lstm, point; lstm, quick; lstm, default" in said
     stored = json.loads(target.read_text(encoding="utf-8"))
     rows = stored["rows"]
     assert rows["lstm, default"] == worse["lstm"] and rows["gpt2, default"] == ROW  # what was skipped is still known
