@@ -1,10 +1,10 @@
 """Which samples stand on a kink that they leave as soon as they move: autograd picks one side there, and may be wrong.
 
 A step f with values z in and δ the way they go when the input moves a little along a random direction v: where f has a
-derivative the second difference f(z + δ) + f(z − δ) − 2 f(z) falls by four when δ is halved, on a kink by two, at
-a jump not at all. So nothing need be known of f: moduli, maxima, max pooling, orders, lengths at 0 and rules of the user's are
-all seen. Entries that are tied and stay so, such as those of a window of zeros behind a ReLU, have equal tangents and
-make no kink: δ is the same for them.
+derivative the second difference f(z + δ) + f(z − δ) − 2 f(z) falls by four when δ is halved, on a kink by two, at a
+jump not at all. So nothing need be known of f: moduli, maxima, max pooling, orders, lengths at 0 and rules of the
+user's are all seen. Entries that are tied and stay so, such as those of a window of zeros behind a ReLU, have equal
+tangents and make no kink: δ is the same for them.
 
 Holds:  for kinks whose slopes jump by a millionth or more of what is typical in the layer, at almost every v.
 """
