@@ -114,3 +114,17 @@ def test_the_rounding_of_values_is_the_sum_of_their_shares() -> None:
 def test_a_sample_is_asked_by_itself(function, alone: bool) -> None:
     with opened(Net(function), batch()) as session:
         assert sample_alone(session) == alone
+
+
+@pytest.mark.parametrize("scope", ["point", "ball:0.1", "global"])
+@pytest.mark.parametrize("exponent", [-157, -158, -159, -160, -161, -200, -299, -310])
+def test_a_slope_whose_square_is_lost_is_not_overstated(exponent: int, scope: str) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(5, 7, dtype=torch.float64)
+    model = nn.Linear(7, 5, bias=False, dtype=torch.float64)
+    model.weight.data = weight * 10.0**exponent
+    kept = model.weight.data * 2.0**500 * 2.0**400  # powers of two: exact
+    truth = math.log(float(torch.linalg.matrix_norm(kept, 2))) - 900 * math.log(2)
+    reading = ng.gauge(model, torch.randn(2, 7, dtype=torch.float64), scope=scope)
+    assert reading.evidence is ng.Evidence.PROVED
+    assert reading.log_lower <= truth and (exponent < -290 or reading.log_lower > truth - 1)

@@ -76,3 +76,65 @@ def test_how_much_a_direction_has_grown_is_told_at_every_step() -> None:
         slack = slacks(bound, session.trace, session.retrace(x), session.retrace(x + 1e-3))
     assert [math.exp(log) for log in found.values()] == pytest.approx([3.0, 0.3])
     assert list(slack.values()) == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+class Words(nn.Module):
+    """A small language model: embedded tokens, attention, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.norm, self.head = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 5)
+        self.first = nn.Linear(8, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.norm(self.table(ids))
+        mixed = torch.nn.functional.scaled_dot_product_attention(h, h, self.first(h))
+        return self.head(h + mixed)
+
+
+@pytest.mark.parametrize("shape", [(1, 6), (3, 6)])
+def test_every_layer_behind_an_embedding_has_its_slack_and_reach(shape: tuple[int, int]):
+    ids = torch.randint(20, shape, generator=torch.Generator().manual_seed(0))
+    reading = ng.gauge(Words(), ids, scope="point")
+    assert len(reading.samples) == shape[0] and reading.method == "jacobian"
+    assert all(layer.log_slack is not None and layer.log_reached is not None for layer in reading.layers)
+    assert reading.layer("head").log_reached == pytest.approx(reading.log_lower, abs=1e-4)
+    worst = max(range(shape[0]), key=lambda i: reading.samples[i]["log10_lower"])
+    one = ng.gauge(Words(), ids[worst : worst + 1], scope="point")
+    for layer in one.layers:  # the same walk, whoever else is in the batch
+        assert layer.log_reached == pytest.approx(reading.layer(layer.name).log_reached, abs=1e-5)
+
+
+def test_the_headline_of_tokens_is_the_jacobian_from_the_embedding_on():
+    ids, model = torch.tensor([[3, 1, 4, 1, 5]]), Words().double()
+
+    def onward(h: Tensor) -> Tensor:
+        with torch.no_grad():
+            given = model.table(ids)
+        keep = model.table.forward
+        model.table.forward = lambda _: given + h
+        try:
+            return model(ids)
+        finally:
+            model.table.forward = keep
+
+    jacobian = torch.autograd.functional.jacobian(onward, torch.zeros(1, 5, 8, dtype=torch.float64)).reshape(25, 40)
+    reading = ng.gauge(model, ids, scope="point")
+    assert math.exp(reading.log_upper) == pytest.approx(float(torch.linalg.matrix_norm(jacobian, 2)), rel=1e-6)
+
+
+def test_a_bag_of_words_is_proved_word_by_word():
+    torch.manual_seed(0)
+
+    class Bag(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.last = nn.Embedding(20, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.last(self.table(ids).mean(1))
+
+    reading = ng.gauge(Bag(), torch.randint(20, (3, 6)), scope="point")
+    assert reading.evidence is ng.Evidence.PROVED and reading.method == "jacobian"
+    assert reading.log_upper - reading.log_lower < 1e-6

@@ -40,6 +40,10 @@ TINY_SINGLE = 1e-30
 """The same for float32, and for squares of float64."""
 
 
+SQUARED = (1e-100, 1e100)
+"""Sizes between which a sum of squares keeps all its digits: what float64 loses of it is far below one of them."""
+
+
 class Real(Protocol):
     """What can be rounded: a float or a tensor of them."""
 

@@ -160,7 +160,9 @@ def noise_of_output(session: Session) -> float:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         here = function(source.clone())
-        shakes = [torch.randn(source.shape, generator=generator).to(source) * (8 * eps) for _ in range(4)]
+        shakes = [
+            torch.randn(source.shape, generator=generator, dtype=torch.float32).to(source) * (8 * eps) for _ in range(4)
+        ]
         moved = max(float(torch.linalg.vector_norm(function(source * (1 + shake)) - here)) for shake in shakes)
     values = [source, *(out.tensor.detach() for step in session.trace.steps for out in step.outputs)]
     widest = max(float(torch.linalg.vector_norm(v.double())) for v in values if v.is_floating_point())

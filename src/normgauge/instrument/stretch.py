@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from normgauge.core.bound import Scope
 from normgauge.core.refute import ROOM
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.session import Session
 from normgauge.instrument.slopes import sample_alone
+from normgauge.instrument.trace.again import moved_trace
 from normgauge.instrument.trace.step import Trace, Value
 
 ROUNDS, SETTLED = 12, 1e-3
@@ -37,17 +39,42 @@ class SteepestWalk:
 
 def follow_steepest(session: Session, best: Balanced, found: Found) -> SteepestWalk:
     """Follow the steepest direction at the most sensitive sample, and return each step's share of the gap."""
-    if session.together or session.trace.embeddings or len(found.log_lower) != session.samples:
-        return SteepestWalk()
-    if session.samples > 1 and not sample_alone(session):
+    if session.together or len(found.log_lower) != session.samples:
         return SteepestWalk()
     worst = int(found.log_lower.argmax())
     known = found.steepest[1] if found.steepest is not None and found.steepest[0] == worst else None
-    traces = session.once(("walk", worst), lambda: steepest_walk(session, worst, known))
+    if session.trace.embeddings or (session.samples > 1 and not sample_alone(session)):
+        traces = session.once(("walk", worst), lambda: batch_walk(session, worst, known))
+    else:
+        traces = session.once(("walk", worst), lambda: steepest_walk(session, worst, known))
     if traces is None:
         return SteepestWalk()
     here, there = traces
     return SteepestWalk(slacks(best, session.trace, here, there), reached(here, there))
+
+
+def batch_walk(session: Session, sample: int, known: Tensor | None) -> tuple[Trace, Trace] | None:
+    """The recorded batch, and its steps run again with one sample moved in its steepest direction; None without one.
+
+    For samples that cannot be traced alone: embedded tokens, or a program made for one size of batch.
+    """
+    trace = session.trace
+    x = trace.sources[0].tensor.detach()
+    axis = session.composed(Scope.parse("point")).flows[trace.sources[0].index].axis
+    if known is None or not session.exact or known.numel() * session.samples != x.numel() or not bool(known.any()):
+        return None
+    share = x.shape[axis] // session.samples
+    place = x.narrow(axis, sample * share, share)
+    moved = x.clone()
+    reach = min(1e-6 * float(place.norm() + 1), ROOM)
+    moved.narrow(axis, sample * share, share).add_(reach * known.reshape(place.shape).to(x))
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trace.rewind()
+            return trace, moved_trace(trace, moved)
+    except Exception:  # steps that refuse another input: no attribution
+        return None
 
 
 def steepest_walk(session: Session, sample: int, known: Tensor | None = None) -> tuple[Trace, Trace] | None:

@@ -107,3 +107,11 @@ def test_a_network_that_autograd_does_not_follow_says_so() -> None:
     x = torch.ones(2, 3, dtype=torch.float64)
     here = SampleMap(lambda x: (2 * x).detach(), x, 2).at(x)
     assert not here.tracked and here.pull(torch.ones(2, 3)).eq(0).all()
+
+
+@pytest.mark.parametrize("exponent", [-320, -300, -158, 0, 158, 300])
+def test_lengths_of_rows_whose_squares_are_lost(exponent: int) -> None:
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [math.inf, 1.0]], dtype=torch.float64)
+    found = row_norms(rows * 10.0**exponent)
+    assert found[0].item() == pytest.approx(5 * 10.0**exponent, rel=1e-12 if exponent > -300 else 1e-2)
+    assert found[1].item() == 0 and math.isinf(found[2].item())

@@ -72,7 +72,8 @@ class SteeringPairs:
         if block is None:
             places = math.prod(form.spec.output_size(single)) if isinstance(form, Kernel) else 1
             width = min(BLOCK if single.numel() * places < DEAR else FEW, math.prod(shape))
-            block = torch.randn(width, *shape, generator=torch.Generator().manual_seed(0)).to(single.device)
+            start = torch.randn(width, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+            block = start.to(single.device)
             rounds = FIRST_ROUNDS
         for _ in range(rounds):
             basis = torch.linalg.qr(block.flatten(1).T)[0]

@@ -116,7 +116,8 @@ def normalized(step: Step, native: torch.dtype, moved: Moves, error: float) -> B
     gamma = layout.gains(norm)
     # what the mean and the difference from it lose is a move of the group as well
     blurred = (error + dot_error(n) * torch.linalg.vector_norm(groups, dim=1)).tolist()
-    half = torch.tensor([_change(moved, layout, g, norm, float(spread[g]), blurred[g]) for g in range(count)]).double()
+    changes = [_change(moved, layout, g, norm, float(spread[g]), blurred[g]) for g in range(count)]
+    half = torch.tensor(changes, dtype=torch.float64)
     push = lambda v: layout.join(gamma * _jacobian(layout.split_all(v[0]), unit, spread, norm.centred))  # noqa: E731
     loose = half > SETTLED
     steep = float(gamma.abs().max())

@@ -20,8 +20,8 @@ from normgauge.instrument.spectral.random_start import random_start_ends, steps_
 MOST_ROWS = 1000
 MOST_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
 CHANCE = 1e-8  # of a norm being too small, where a random start is part of it
-WIDTH = 5e-3  # log(upper/lower) aimed at there
-FEWEST_STEPS = 8  # with them a norm is known to a factor of about two
+WIDTH = 8e-3  # log(upper/lower) aimed at there
+FEWEST_STEPS = 8  # with them a norm is known to a factor of about 1.5
 AGREES, CLOSELY = 1e-4, 1e-6
 """Parts by which a difference quotient, and the mean of those to both sides, may differ from the Jacobian's slope."""
 
@@ -45,8 +45,10 @@ class JacobianNorms:
     wide: float = 0.0
 
 
-def jacobian_norms(network: SampleMap, budget: float, seed: int) -> JacobianNorms | None:
+def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0) -> JacobianNorms | None:
     """The norms at the points of ``network``; None where they take more than ``budget`` seconds of counted work.
+
+    So many Lanczos steps as ``fewest`` says are made whatever they cost.
 
     All rows of J and the eigenvalues of J Jᵀ where that is cheaper, else Lanczos on JᵀJ or J Jᵀ from two random starts.
     Each Jacobian is held against two difference quotients along random directions, which a kink, a detached branch or a
@@ -56,9 +58,8 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int) -> JacobianNorm
     size = min(inputs, network.outputs)
     afford = (budget / run - GRAPH) / (PULL + PUSH) / STARTS
     needed = steps_for(size, CHANCE, WIDTH, STARTS) if size >= 3 else MOST_ROWS
-    steps = (
-        needed if afford >= needed else 1 << max(int(afford), 1).bit_length() - 1
-    )  # small differences change nothing
+    within = 1 << max(int(afford), 1).bit_length() - 1  # so that small differences change nothing
+    steps = needed if afford >= needed else min(needed, max(within, fewest))
     by_rows = network.outputs <= MOST_ROWS and network.start.numel() * network.outputs <= MOST_ENTRIES
     by_rows = by_rows and (GRAPH + network.outputs * PULL) * run <= budget
     if by_rows and network.outputs <= max(2 * STARTS * steps, 3):

@@ -122,7 +122,8 @@ def move_chains(network: SampleMap, domain: Domain, chains: Chains, kind: str, g
     else:
         pulled, slope = here.climb(left)
     better = chains.offer(points, pair_from(left, pulled, network.rounding), slope)
-    scale = chains.scale[kind] * torch.where(better, GROW, SHRINK)
+    rates = chains.scale[kind].new_tensor((SHRINK, GROW), dtype=torch.float32)  # whatever torch's default is
+    scale = chains.scale[kind] * rates[better.long()]
     chains.scale[kind] = torch.where(scale < SMALLEST, FIRST_SCALE[kind], scale)
 
 

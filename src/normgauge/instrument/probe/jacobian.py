@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import TINY
 from normgauge.instrument.probe.linearize import Linearization, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
 
@@ -35,7 +36,8 @@ def pair_from(left: Tensor, pulled: Tensor, rounding: float) -> TopPair:
     """The pair that ``pulled`` = Jᵀu shows: σ = ‖Jᵀu‖ / ‖u‖, less its rounding."""
     size = row_norms(left)
     sigma = row_norms(pulled) / torch.where(size > 0, size, 1.0) * (1 - rounding)
-    return TopPair(torch.where(sigma.isfinite(), sigma, 0.0), unit_rows(left), unit_rows(pulled))
+    known = sigma.isfinite() & (sigma > TINY)  # below it products lose their digits
+    return TopPair(torch.where(known, sigma, 0.0), unit_rows(left), unit_rows(pulled))
 
 
 def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = EXACT_OUTPUTS, steps: int = 30) -> TopPair:
@@ -67,7 +69,9 @@ def _from_rows(here: Linearization, start: Tensor) -> TopPair:
     eye = torch.eye(here.outputs, dtype=start.dtype, device=start.device)
     rows = torch.stack([here.pull(eye[k].expand(samples, -1)) for k in range(here.outputs)], dim=1)
     # The Gram matrix squares the condition number, but an error in u enters ‖Jᵀu‖ only to second order.
-    left = _top_vector(rows @ rows.mT)
+    largest = rows.abs().amax((1, 2), keepdim=True)
+    sized = rows / torch.where((largest > 0) & largest.isfinite(), largest, 1.0)  # else squares may be lost
+    left = _top_vector(sized @ sized.mT)
     return pair_from(left, (left[:, None] @ rows)[:, 0], here.rounding)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.core.errors import InputError
-from normgauge.core.rounding import TINY
+from normgauge.core.rounding import SQUARED, TINY
 from normgauge.instrument.probe.convolution import TwiceConvolved
 from normgauge.instrument.probe.kinks import TwiceKinked
 from normgauge.instrument.probe.work import CALL, Work, counted
@@ -27,12 +27,19 @@ ROUNDING = 1e-7  # relative error granted to a product with the Jacobian in floa
 ROUNDING_LOW = 1e-3  # where the output is not float64
 MOST_CHAINS, FEWEST_COPIES = 256, 4  # of a widened map; with fewer copies of a sample it is not worth it
 CROWDED = 4.0  # arithmetic of a widened run, in units of what its calls cost by themselves
+POWERS = 1000  # of two, by which a row may be brought to size
 WORTH = 3e-3  # seconds of counted work in one run from which on single precision saves more than it takes
 
 
 def row_norms(flat: Tensor) -> Tensor:
-    """Euclidean norm of every row."""
-    return torch.linalg.vector_norm(flat, dim=1)
+    """Euclidean norm of every row; rows whose squares would be lost are brought to size by powers of two first."""
+    norms = torch.linalg.vector_norm(flat, dim=1)
+    if not flat.numel() or bool(((norms > SQUARED[0]) & (norms < SQUARED[1])).all()):
+        return norms
+    top = flat.detach().abs().amax(1)
+    power = torch.where(top.isfinite(), torch.frexp(top).exponent, 0).clamp(-POWERS, POWERS)
+    scale = torch.ldexp(torch.ones_like(top), -power)
+    return torch.linalg.vector_norm(flat * scale[:, None], dim=1) / scale
 
 
 def unit_rows(flat: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import TINY_SINGLE
+from normgauge.core.rounding import TINY, TINY_SINGLE
 from normgauge.instrument.probe.jacobian import TopPair
 from normgauge.instrument.probe.linearize import SampleMap, row_norms, unit_rows
 
@@ -41,7 +41,7 @@ def confirmed_slopes(network: SampleMap, points: Tensor, pair: TopPair) -> Secan
         uᵀ(f(x + h v) − f(x)), less its rounding error, of the first step that does.
     """
     here = network.values(points)
-    noise = 8 * network.eps * row_norms(here)
+    noise = 8 * network.eps * row_norms(here) + TINY
     run, rise = network.steps(points), torch.zeros_like(pair.sigma)
     agreed = torch.zeros_like(pair.sigma, dtype=torch.bool)
     for shrink in (1.0, 1e-2, 1e2, 1e-4, 1e-5):
@@ -67,7 +67,7 @@ def rounding_noise(network: SampleMap, points: Tensor, direction: Tensor, here: 
     size = row_norms(points).clamp(min=TINY_SINGLE)[:, None]
     steps = [(part * size).clamp(max=network.reach) for part in NOISE]
     moves = [row_norms(network.values(points + step * direction) - here) for step in steps]
-    return 4 * torch.stack(moves).amax(0) + 64 * network.eps * row_norms(here)
+    return 4 * torch.stack(moves).amax(0) + 64 * network.eps * row_norms(here) + TINY
 
 
 def secant_slopes(network: SampleMap, near: Tensor, far: Tensor, halvings: int = HALVINGS) -> SecantSlopes:

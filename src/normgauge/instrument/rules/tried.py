@@ -166,7 +166,7 @@ def _as_one(last: Step, form: Normalizer, trace: Trace) -> bool:
 def _usual(wide: int) -> Iterator[Tensor]:
     wide = wide if wide > 1 else 5  # one number for all entries: over a single one, sums and means are alike
     for shape in ((4, wide), (4, 3, wide), (3, wide, 5), (3, wide, 4, 4)):
-        yield torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        yield torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
 
 
 def _alone(module: nn.Module, x: Tensor, drawn: bool = True) -> Recipe | None:

@@ -167,6 +167,22 @@ def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]
         yield step, outs
 
 
+def moved_trace(trace: Trace, x: Tensor) -> Trace:
+    """The same steps with the values they have at the input ``x``, where the steps were recorded: nothing is traced."""
+    values = {source.index: source for source in trace.sources}
+    values[trace.sources[0].index] = dataclasses.replace(trace.sources[0], tensor=x)
+    steps = []
+    for step, outs in replayed_steps(trace, x):
+        made = [
+            dataclasses.replace(out, tensor=tensor.detach()) for out, tensor in zip(step.outputs, outs, strict=True)
+        ]
+        values.update((value.index, value) for value in made)
+        inputs = tuple(values[value.index] for value in step.inputs)
+        steps.append(dataclasses.replace(step, inputs=inputs, outputs=tuple(made)))
+    sources = tuple(values[source.index] for source in trace.sources)
+    return dataclasses.replace(trace, sources=sources, output=values[trace.end.index], steps=tuple(steps), consumers={})
+
+
 def tensors_alike(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are the same up to rounding."""
     if a.shape != b.shape or a.dtype != b.dtype:
