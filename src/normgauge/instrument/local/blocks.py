@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
-from normgauge.instrument.local.curves import Curve, curve_of, slopes_around
+from normgauge.core.rounding import TINY_SINGLE, UNIT, dot_error, house_up, size_up
+from normgauge.instrument.local.curves import Curve, curve_of, secants_around, slopes_around
 from normgauge.instrument.local.pieces import NotCarried, Piece, Push
+from normgauge.instrument.local.turning import turned
 from normgauge.instrument.rules.normalizer import Normalizer, of_step
 from normgauge.instrument.trace.again import run_step
 from normgauge.instrument.trace.step import Step
@@ -54,11 +55,13 @@ Moves = Callable[[Push], float]
 """From a linear map of the tangents of a step's input to how far its result moves in the ball, as a length."""
 
 
-def activated(step: Step, rule: str, reach: Reach, error: float) -> Bent:
-    """An elementwise step; ``error`` is that of its input, as a length."""
+def activated(step: Step, rule: str, reach: Reach, error: float, secant: bool = False) -> Bent:
+    """An elementwise step, its slopes or its secants; ``error`` is that of its input, as a length."""
     curve, here = curve_of(step, rule), step.inputs[0].tensor.detach()
     slope = _slope(step, here) if curve.bend or curve.kinks else torch.full_like(here, curve.low)
-    middle, half = slopes_around(curve, here, slope, reach(here, curve))
+    far = reach(here, curve)
+    around = secants_around(curve, here, slope, far, error) if secant else slopes_around(curve, here, slope, far)
+    middle, half = around
     loose = half > SETTLED
     rest = float(torch.where(loose, 0.0, half).max()) if half.numel() else 0.0
     push: Push = lambda v: v[0] * middle  # noqa: E731
@@ -84,20 +87,21 @@ def _slope(step: Step, here: Tensor) -> Tensor:
         return torch.autograd.grad(out.sum(), leaf)[0].detach()
 
 
-def normalized(step: Step, native: torch.dtype, moved: Moves, error: float) -> Bent:
+def normalized(step: Step, native: torch.dtype, moved: Moves, error: float, secant: bool = False) -> Bent:
     """A normalizer over groups, ε inside the root: Layer-, RMS-, Group- and InstanceNorm, however they are written.
 
-    In the middle J(c) = diag(γ)(P − zzᵀ/n)/s, z the normalized centre and s = √(σ² + ε). While the group moves by ρ
-    ‖J(u) − J(c)‖ ≤ h = min{(2/√3) ρ/(√n s(s − ρ/√n)), 1/s_min} without γ, which enters the columns as it is.
+    In the middle diag(γ) M of `turning`, which is J(c) = diag(γ)(P − zzᵀ/n)/s where nothing moves, z the normalized
+    centre and s = √(σ² + ε); h = sup‖J(u) − M‖ without γ, which enters the columns as it is.
 
     Args:
         step: the step.
         native: the model's precision.
         moved: how far a linear map of its input moves in the ball.
         error: of its input, as a length.
+        secant: secants from the sample in place of Jacobians.
 
     Raises:
-        NotCarried: for another normalizer.
+        NotCarried: for another normalizer, or one that may divide by zero.
     """
     norm, data = of_step(step, native), step.inputs[0].tensor.detach()
     if (
@@ -109,29 +113,33 @@ def normalized(step: Step, native: torch.dtype, moved: Moves, error: float) -> B
         raise NotCarried(f"{step.kind} is not a normalizer that is followed here")
     layout = Layout(norm, data.shape)
     groups = layout.split(data)  # (groups, entries)
-    count, n = groups.shape
+    n = layout.entries
     centred = groups - groups.mean(1, keepdim=True) if norm.centred else groups
-    spread = (centred.square().mean(1) + norm.eps).sqrt()
-    unit = centred / spread[:, None]
+    lengths = torch.linalg.vector_norm(centred, dim=1)
+    lead = torch.where(lengths > TINY_SINGLE, 1 / lengths, 0.0)[:, None] * centred
     gamma = layout.gains(norm)
     # what the mean and the difference from it lose is a move of the group as well
     blurred = (error + dot_error(n) * torch.linalg.vector_norm(groups, dim=1)).tolist()
-    half = torch.tensor([_change(moved, layout, g, norm, float(spread[g]), blurred[g]) for g in range(count)]).double()
-    push = lambda v: layout.join(gamma * _jacobian(layout.split_all(v[0]), unit, spread, norm.centred))  # noqa: E731
+    boxes = [_box_of(moved, layout, g, norm.centred, lead[g], blurred[g]) for g in range(layout.count)]
+    around = [_turned(box, float(length), n, norm, secant) for box, length in zip(boxes, lengths, strict=True)]
+    along, across, half = (torch.tensor(v, dtype=torch.float64) for v in zip(*around, strict=True))
+    if not bool(half.isfinite().all()):
+        raise NotCarried(f"{step.name} may divide by zero in this ball")
+    push = lambda v: layout.join(gamma * _middle(layout.split_all(v[0]), lead, along, across, norm.centred))  # noqa: E731
     loose = half > SETTLED
     steep = float(gamma.abs().max())
     rest = float(torch.where(loose, 0.0, half).max()) * steep
-    gain = size_up(float((gamma.abs().amax(1) * (1 / spread + half)).max()))
+    gain = size_up(float((gamma.abs().amax(1) * (torch.maximum(along, across) + half)).max()))
     slip = rest + 4 * dot_error(n) * gain * 3
     blur = 4 * dot_error(n) * (gain * float(data.norm()) + float(step.outputs[0].tensor.norm()))
     blur += float(half.max()) * steep * error
     piece = Piece(step, (step.inputs[0].index,), push, (gain,), slip, blur)
     if not bool(loose.any()):
         return Bent(piece, None)
-    return Bent(piece, _open_groups(layout, loose.nonzero()[:, 0], half, gamma, norm.centred, data))
+    return Bent(piece, _open_groups(layout, loose.nonzero()[:, 0], half, gamma, norm.centred))
 
 
-def _open_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, centred: bool, data: Tensor) -> Open:
+def _open_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, centred: bool) -> Open:
     n = gamma.shape[1]
 
     def select(tangents: Tensor) -> Tensor:
@@ -147,29 +155,37 @@ def _open_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, cen
     return Open(select, layout.join(columns.flatten(0, 1)), half[which].repeat_interleave(n), group, group)
 
 
-def _change(moved: Moves, layout: Layout, g: int, norm: Normalizer, s: float, error: float) -> float:
-    """h of one group."""
+def _box_of(moved: Moves, layout: Layout, g: int, centred: bool, lead: Tensor, error: float) -> tuple[float, float]:
+    """How far a group moves along its own direction and how far across it, over √n."""
 
     def part(v: Sequence[Tensor]) -> Tensor:
         rows = layout.split_all(v[0])[:, g]
-        return rows - rows.mean(1, keepdim=True) if norm.centred else rows
+        return rows - rows.mean(1, keepdim=True) if centred else rows
 
-    n = layout.entries
-    reach = house_up(moved(part) + error)
-    far = reach / math.sqrt(n)
-    sigma = math.sqrt(max(s * s - norm.eps, 0.0))
-    least = math.sqrt(max(sigma - far, 0.0) ** 2 + norm.eps)
-    found = 1 / least
-    if far < s:
-        found = min(found, 2 / math.sqrt(3) * far / (s * (s - far)))
-    return house_up(found + dot_error(n) * 8 / s)
+    def aside(v: Sequence[Tensor]) -> Tensor:
+        rows = part(v)
+        return rows - (rows @ lead)[:, None] * lead
+
+    across = moved(aside)
+    along = moved(lambda v: part(v) @ lead[:, None])
+    root = math.sqrt(layout.entries)
+    return house_up(along + error) / root, house_up(across + error) / root
 
 
-def _jacobian(tangents: Tensor, unit: Tensor, spread: Tensor, centred: bool) -> Tensor:
-    """(P − zzᵀ/n)/s for tangents (count, groups, entries)."""
+def _turned(box: tuple[float, float], length: float, entries: int, norm: Normalizer, secant: bool) -> tuple[float, float, float]:
+    """a', a and h of one group."""
+    root = math.sqrt(entries)
+    still = length <= TINY_SINGLE  # a group of zeros has no direction
+    found = turned(0.0 if still else length / root, box[0], box[1] + (length if still else 0.0), norm.eps, secant)
+    slack = dot_error(entries) * 8 * (found.along + found.across + found.half)
+    return found.along, found.across, house_up(found.half + slack)
+
+
+def _middle(tangents: Tensor, lead: Tensor, along: Tensor, across: Tensor, centred: bool) -> Tensor:
+    """a'·ââᵀ + a·(P − ââᵀ) for tangents (count, groups, entries)."""
     tangents = tangents - tangents.mean(2, keepdim=True) if centred else tangents
-    along = (tangents * unit).mean(2, keepdim=True)
-    return (tangents - along * unit) / spread[:, None]
+    part = (tangents * lead).sum(2, keepdim=True)
+    return tangents * across[:, None] + part * lead * (along - across)[:, None]
 
 
 class Layout:

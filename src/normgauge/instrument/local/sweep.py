@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
+T = TypeVar("T")
 LARGEST, HUGE = 200.0, 1e100  # log of a gain that can still be worked with, and a size
 ROWS = 2**22  # entries of rows looked at together
 MOST_OPEN, MOST_OUTPUTS = 4000, 1000  # rows of open units, and outputs
@@ -131,6 +133,9 @@ class Sweep:
     forward: bool = True
     most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
+    secant: bool = False
+    given: dict[int, Iterator[object]] | None = None
+    found: dict[int, list[object]] = field(default_factory=dict)
 
     @property
     def amplifiers(self) -> tuple[Amplifier, ...]:
@@ -144,10 +149,10 @@ class Sweep:
             NotCarried: for a step that is not followed.
         """
         piece = linear_piece(step, rule, gains, self.native)
-        still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         if not self.forward:
-            self.backwards(step, still)
+            self.backwards(step, Bent(piece, None) if piece is not None else self.bend(step, rule, gains, self.radius))
             return
+        still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         bent = still if piece is not None else self.bend(step, rule, gains, self.radius)
         self.centre.add(still.piece, 0.0)
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
@@ -201,15 +206,28 @@ class Sweep:
         for amplifier in self.amplifiers:
             amplifier.sharpen(value.index, typical)
         error = self.centre.value_error(value.index)
+        secant = self.secant and radius > 0
         if rule in ELEMENTWISE:
             reach = self.entry_reach if radius else lambda _, here, __, error: torch.full_like(here, error)
-            return activated(step, rule, lambda here, curve: reach(value.index, here, curve, error), error)
+            known = lambda here, curve: self.asked(step, radius, lambda: reach(value.index, here, curve, error))  # noqa: E731
+            return activated(step, rule, known, error, secant)
         if rule in NORMALIZERS:
             moved = self.moved if radius else lambda *_: 0.0
-            return normalized(step, self.native, lambda push: moved(value.index, push), error)
+            far = lambda push: self.asked(step, radius, lambda: moved(value.index, push))  # noqa: E731
+            return normalized(step, self.native, far, error, secant)
         if rule == "pooling.max_pool":
-            return pooled(step, gains[0], lambda a, b: self.pair_reach(value.index, a, b, error, radius), error)
+            pairs = lambda a, b: self.asked(step, radius, lambda: self.pair_reach(value.index, a, b, error, radius))  # noqa: E731
+            return pooled(step, gains[0], pairs, error)
         raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+
+    def asked(self, step: Step, radius: float, anew: Callable[[], T]) -> T:
+        """How far something moves in a ball: as the sweep over secants found it, or anew."""
+        if radius and self.given is not None:
+            return cast("T", next(self.given[step.index]))
+        found = anew()
+        if radius:
+            self.found.setdefault(step.index, []).append(found)
+        return found
 
     def pair_reach(self, value: int, first: Tensor, second: Tensor, error: float, radius: float) -> Tensor:
         """r·t + η for differences of two entries."""
@@ -329,36 +347,66 @@ def swept_ball(
     source, end = one.sources[0], one.end
     if end.tensor.numel() > MOST_OUTPUTS:
         raise NotCarried("an output of too many numbers")
-    count, forward = source.tensor.numel(), radius > 0
-    if forward and count * count > MOST:
+    if radius and source.tensor.numel() ** 2 > MOST:
         raise NotCarried("an input of too many numbers")
-    units, none = Units.none(count), torch.zeros(0, dtype=torch.float64)
-    factor = factored(units, none)
-    assert factor is not None
-    probes = MANY_PROBES if forward else PROBES
-    amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
-    centre = Amplifier(source.tensor, source.index, len(one.steps), seed, probes) if forward else amplifier
-    sweep = Sweep(radius, native, amplifier, centre, units, none, factor, factor, forward=forward, most=most)
-    if forward:
-        order = tiled_order(source.tensor.shape)  # of no meaning but for speed: lengths are the same in any
-        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64)[order].reshape(-1, *source.tensor.shape)
-    left = Counter(value.index for step in one.steps for value in step.inputs)
-    for step, known in zip(one.steps, parts.trace.steps, strict=True):
-        sweep.follow(step, *own_rule(parts, known, sample))
-        for value in step.inputs:
-            left[value.index] -= 1
-            if not left[value.index] and value.index != end.index:
-                sweep.tangents.pop(value.index, None)
-    typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
-    for measured in sweep.amplifiers:
-        measured.sharpen(end.index, typical)
-    if forward:
-        rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
-        error = amplifier.tangent_error(end.index)
-    else:
-        rows, error = amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
-    chance = house_up(sum(measured.failure_probability for measured in sweep.amplifiers))
-    return Swept(sweep.units, sweep.logs, rows, error, centre.value_error(end.index), chance)
+    if radius == 0 or math.isinf(radius):
+        return Journey(one, parts, sample, native, seed, most).finished(radius, radius > 0)
+    journey = Journey(one, parts, sample, native, seed, most)
+    reached = journey.made(radius, True, secant=True)
+    return journey.finished(radius, False, reached)
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """One sample's way through the network; see `swept_ball`."""
+
+    one: Trace
+    parts: Composition
+    sample: int
+    native: torch.dtype
+    seed: int
+    most: int
+
+    def made(self, radius: float, forward: bool, secant: bool = False, reached: Sweep | None = None) -> Sweep:
+        """A sweep through all steps, over secants or tangents; ``reached`` is one that knows how far values move."""
+        source, end, steps = self.one.sources[0].tensor, self.one.end, len(self.one.steps)
+        index = self.one.sources[0].index
+        units, none = Units.none(source.numel()), torch.zeros(0, dtype=torch.float64)
+        factor = factored(units, none)
+        assert factor is not None
+        probes = MANY_PROBES if forward else PROBES
+        amplifier = Amplifier(source, index, steps, self.seed, probes)
+        centre = Amplifier(source, index, steps, self.seed, probes) if forward else amplifier
+        sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
+        sweep.most, sweep.secant = self.most, secant
+        if reached is not None:
+            sweep.given = {step: iter(found) for step, found in reached.found.items()}
+        if forward:
+            order = tiled_order(source.shape)  # of no meaning but for speed: lengths are the same in any
+            sweep.tangents[index] = torch.eye(source.numel(), dtype=torch.float64)[order].reshape(-1, *source.shape)
+        left = Counter(value.index for step in self.one.steps for value in step.inputs)
+        for step, known in zip(self.one.steps, self.parts.trace.steps, strict=True):
+            sweep.follow(step, *own_rule(self.parts, known, self.sample))
+            for value in step.inputs:
+                left[value.index] -= 1
+                if not left[value.index] and value.index != end.index:
+                    sweep.tangents.pop(value.index, None)
+        typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
+        for measured in sweep.amplifiers:
+            measured.sharpen(end.index, typical)
+        return sweep
+
+    def finished(self, radius: float, forward: bool, reached: Sweep | None = None) -> Swept:
+        """A sweep over tangents, ready to be bounded."""
+        sweep, end = self.made(radius, forward, reached=reached), self.one.end
+        if forward:
+            rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
+            error = sweep.amplifier.tangent_error(end.index)
+        else:
+            rows, error = sweep.amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
+        sweeps = [sweep] if reached is None else [sweep, reached]
+        chance = house_up(sum(measured.failure_probability for one in sweeps for measured in one.amplifiers))
+        return Swept(sweep.units, sweep.logs, rows, error, sweeps[-1].centre.value_error(end.index), chance)
 
 
 def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:
