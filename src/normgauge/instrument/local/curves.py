@@ -149,9 +149,7 @@ def slopes_around(curve: Curve, here: Tensor, slope: Tensor, reach: Tensor) -> t
     return middle, half
 
 
-def secants_around(
-    curve: Curve, here: Tensor, slope: Tensor, reach: Tensor, error: float
-) -> tuple[Tensor, Tensor]:
+def secants_around(curve: Curve, here: Tensor, slope: Tensor, reach: Tensor, error: float) -> tuple[Tensor, Tensor]:
     """Middle and half-width of (φ(x) − φ(here))/(x − here) for |x − here| ≤ reach: means of slopes on the way.
 
     The slope is that at the centre for the first d of the way, d the distance to the nearest kink; of a smooth function

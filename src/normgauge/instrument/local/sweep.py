@@ -26,7 +26,7 @@ from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.max_windows import pooled
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
-from normgauge.instrument.local.reaches import Proved, entry_lengths
+from normgauge.instrument.local.reaches import Proved, entry_lengths, sketched
 from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
 from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
@@ -37,8 +37,10 @@ LARGEST, HUGE = 200.0, 1e100  # log of a gain that can still be worked with, and
 ROWS = 2**22  # entries of rows looked at together
 MOST_OPEN, MOST_OUTPUTS = 4000, 1000  # rows of open units, and outputs
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
-RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
-NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
+RETUNING = ((1e-2, 2, 12), (3e-3, 8, 12), (1e-3, 32, 12))  # of multipliers on the way: barrier, power, steps
+RETUNED_WORK = 2e9  # of each of these, in cubes of units: less than a second
+MANY = 256  # rows that multipliers are chosen for as they are
+NEWTON = 250  # rows up to which the semidefinite program itself is solved
 MOST_BACKWARDS = 2000  # rows of one layer that are followed backwards
 WORK = 2.5e10  # for the multipliers of a headline, in cubes of units: seconds
 STAGES = ((1e-2, 4), (1e-3, 16), (1e-4, 32))  # of log det(I − BBᵀ) over the number of units; powers, as in `valley`
@@ -47,6 +49,7 @@ NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
     "recognise.written_out_norm",
 )
+BENT = (*ELEMENTWISE, *NORMALIZERS, "pooling.max_pool")
 
 
 @dataclass(slots=True)
@@ -90,7 +93,7 @@ class Swept:
             return self
         target, _ = self._target(rows)
         best, logs = self, self.logs
-        for stage in range(len(STAGES) if len(logs) > NEWTON else 1):
+        for stage in range(len(STAGES) if len(self.units.rows) > NEWTON else 1):
             logs = chosen_multipliers(self.units, target, logs, here, gap, steps, stage)
             other = dataclasses.replace(self, logs=restrained(self.units, logs))
             there = other.bound(rows)
@@ -109,7 +112,7 @@ def chosen_multipliers(
     units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int, stage: int = 0
 ) -> Tensor:
     """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
-    if len(logs) <= NEWTON:
+    if len(units.rows) <= NEWTON:
         return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
     barrier, power = STAGES[stage]
     affords = -(-affordable(steps, len(units.rows), WORK) // len(STAGES))
@@ -134,6 +137,7 @@ class Sweep:
     most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
     secant: bool = False
+    until: float = INF  # the last step whose tangents are asked for
     given: dict[int, Iterator[object]] | None = None
     found: dict[int, list[object]] = field(default_factory=dict)
 
@@ -155,6 +159,8 @@ class Sweep:
         still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         bent = still if piece is not None else self.bend(step, rule, gains, self.radius)
         self.centre.add(still.piece, 0.0)
+        if step.index >= self.until:
+            return
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.hypot(*(float(torch.linalg.vector_norm(t)) for t in inputs))
         if not (size == 0 and not any(bool(t.any()) for t in inputs)) and not 1 / HUGE < size < HUGE:
@@ -212,8 +218,8 @@ class Sweep:
             known = lambda here, curve: self.asked(step, radius, lambda: reach(value.index, here, curve, error))  # noqa: E731
             return activated(step, rule, known, error, secant)
         if rule in NORMALIZERS:
-            moved = self.moved if radius else lambda *_: 0.0
-            far = lambda push: self.asked(step, radius, lambda: moved(value.index, push))  # noqa: E731
+            moved = self.moved if radius else lambda _, pushes: [0.0] * len(pushes)
+            far = lambda pushes: self.asked(step, radius, lambda: moved(value.index, pushes))  # noqa: E731
             return normalized(step, self.native, far, error, secant)
         if rule == "pooling.max_pool":
             pairs = lambda a, b: self.asked(step, radius, lambda: self.pair_reach(value.index, a, b, error, radius))  # noqa: E731
@@ -253,24 +259,29 @@ class Sweep:
         self.tuned = len(self.units.rows)
         return (self.radius * lengths + error).reshape(here.shape)
 
-    def moved(self, value: int, push: Push) -> float:
-        """r·sup‖∂(push)/∂x‖."""
+    def moved(self, value: int, pushes: Sequence[Push]) -> list[float]:
+        """r·sup‖∂(push)/∂x‖ for each, with multipliers that suit them all."""
         if math.isinf(self.radius):
-            return INF
-        rows = push([self.tangents[value]]).flatten(1).T
-        self.retune(rows)
-        return self.radius * self.factor.norm_bound(rows, self.amplifier.tangent_error(value))
+            return [INF] * len(pushes)
+        error = self.amplifier.tangent_error(value)
+        rows = [push([self.tangents[value]]).flatten(1).T for push in pushes]
+        self.retune(torch.cat(rows))
+        return [self.radius * self.factor.norm_bound(some, error) for some in rows]
 
     def retune(self, rows: Tensor) -> None:
-        """Choose multipliers anew, once after units were opened, that suit rows about to be bounded."""
-        if self.tuned == len(self.units.rows):
+        """Choose multipliers anew that suit rows about to be bounded."""
+        if not len(self.units.rows):
             return
-        self.tuned = len(self.units.rows)
-        level = self.factor.norm_bound(rows, 0.0)
-        found = chosen_multipliers(self.units, rows, self.logs, level, ROUGHLY, RETUNED)
-        factor = factored(self.units, found)
-        if factor is not None and factor.norm_bound(rows, 0.0) < level:
-            self.logs, self.factor, self.known = found, factor, factor
+        few = rows if len(rows) <= MANY else sketched(rows)
+        level, logs = self.factor.norm_bound(few, 0.0), self.logs
+        for barrier, power, steps in RETUNING:
+            affords = affordable(steps, len(self.units.rows), RETUNED_WORK)
+            logs = descended_multipliers(Valley.of(self.units, few, power), logs, [(barrier, affords)])
+            tried = restrained(self.units, logs)
+            factor = factored(self.units, tried)
+            if factor is not None and (found := factor.norm_bound(few, 0.0)) < level:
+                level, self.logs, self.factor, self.known = found, tried, factor, factor
+                self.tuned = len(self.units.rows)
 
     def aligned(self, tangents: Sequence[Tensor]) -> list[Tensor]:
         """Tangents over the same directions: later ones do not move earlier values."""
@@ -379,20 +390,24 @@ class Journey:
         centre = Amplifier(source, index, steps, self.seed, probes) if forward else amplifier
         sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
         sweep.most, sweep.secant = self.most, secant
+        pairs = list(zip(self.one.steps, self.parts.trace.steps, strict=True))
+        if secant:
+            bent = [step.index for step, known in pairs if own_rule(self.parts, known, self.sample)[0] in BENT]
+            sweep.until = max(bent, default=-1)
         if reached is not None:
             sweep.given = {step: iter(found) for step, found in reached.found.items()}
         if forward:
             order = tiled_order(source.shape)  # of no meaning but for speed: lengths are the same in any
             sweep.tangents[index] = torch.eye(source.numel(), dtype=torch.float64)[order].reshape(-1, *source.shape)
         left = Counter(value.index for step in self.one.steps for value in step.inputs)
-        for step, known in zip(self.one.steps, self.parts.trace.steps, strict=True):
+        for step, known in pairs:
             sweep.follow(step, *own_rule(self.parts, known, self.sample))
             for value in step.inputs:
                 left[value.index] -= 1
                 if not left[value.index] and value.index != end.index:
                     sweep.tangents.pop(value.index, None)
         typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
-        for measured in sweep.amplifiers:
+        for measured in (sweep.centre,) if secant else sweep.amplifiers:
             measured.sharpen(end.index, typical)
         return sweep
 
