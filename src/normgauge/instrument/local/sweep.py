@@ -27,7 +27,7 @@ from normgauge.instrument.local.max_windows import pooled
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
 from normgauge.instrument.local.reaches import Proved, entry_lengths, sketched
-from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
+from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, descended_multipliers
 from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
@@ -39,6 +39,7 @@ MOST_OPEN, MOST_OUTPUTS = 4000, 1000  # rows of open units, and outputs
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
 RETUNING = ((1e-2, 2, 12), (3e-3, 8, 12), (1e-3, 32, 12))  # of multipliers on the way: barrier, power, steps
 RETUNED_WORK = 2e9  # of each of these, in cubes of units: less than a second
+CENTRING = ((1.0, 20),)  # a barrier that keeps multipliers in the middle, and steps
 MANY = 256  # rows that multipliers are chosen for as they are
 NEWTON = 250  # rows up to which the semidefinite program itself is solved
 MOST_BACKWARDS = 2000  # rows of one layer that are followed backwards
@@ -202,7 +203,8 @@ class Sweep:
         Raises:
             NotCarried: for a step that is not followed.
         """
-        if len(step.outputs) != 1 or not step.inputs or len({v.index for v in step.inputs}) != 1 or step.trouble:
+        several = len(step.outputs) != 1 or not step.inputs or len({v.index for v in step.inputs}) != 1
+        if rule not in BENT or several or step.trouble:
             raise NotCarried(f"{step.name} ({step.kind}) is not followed")
         value = step.inputs[0]
         if value.tensor.dtype != torch.float64 or step.random is not None:
@@ -221,10 +223,10 @@ class Sweep:
             moved = self.moved if radius else lambda _, pushes: [0.0] * len(pushes)
             far = lambda pushes: self.asked(step, radius, lambda: moved(value.index, pushes))  # noqa: E731
             return normalized(step, self.native, far, error, secant)
-        if rule == "pooling.max_pool":
-            pairs = lambda a, b: self.asked(step, radius, lambda: self.pair_reach(value.index, a, b, error, radius))  # noqa: E731
-            return pooled(step, gains[0], pairs, error)
-        raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+        pairs = lambda a, b: self.asked(  # noqa: E731
+            step, radius, lambda: self.pair_reach(value.index, a, b, error, radius)
+        )
+        return pooled(step, gains[0], pairs, error)
 
     def asked(self, step: Step, radius: float, anew: Callable[[], T]) -> T:
         """How far something moves in a ball: as the sweep over secants found it, or anew."""
@@ -296,16 +298,26 @@ class Sweep:
         """
         if len(self.units.rows) + len(rows) > self.most:
             raise NotCarried("too many units are open")
-        fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
-        self.units = self.units.extended(rows, new.half, new.group, new.entering, error)
-        self.logs = restrained(self.units, torch.cat([self.logs, fresh]))
-        for _ in range(20):
-            factor = factored(self.units, self.logs)
-            if factor is not None:
-                self.factor = factor
-                return
-            self.logs[-len(fresh) :] -= 0.7
+        for turn in range(2):
+            if turn and len(self.units.rows):
+                self.recentre(rows)
+            fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
+            units = self.units.extended(rows, new.half, new.group, new.entering, error)
+            logs = restrained(units, torch.cat([self.logs, fresh]))
+            for _ in range(20):
+                factor = factored(units, logs)
+                if factor is not None:
+                    self.units, self.logs, self.factor = units, logs, factor
+                    return
+                logs[-len(fresh) :] -= 0.7
         raise NotCarried("no multipliers were found for the open units")
+
+    def recentre(self, rows: Tensor) -> None:
+        """Take the multipliers away from the boundary, where rounding leaves no room for further ones."""
+        logs = descended_multipliers(Valley.of(self.units, sketched(rows), SUM_OF_ALL), self.logs, CENTRING)
+        factor = factored(self.units, logs)
+        if factor is not None:
+            self.logs, self.factor, self.known = logs, factor, factor
 
 
 def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple[Tensor, Bent]:

@@ -87,19 +87,21 @@ def _ends(sigma: float, forth: float, aside: float, eps: float) -> tuple[Ends, E
     _, p, q, (near, far) = _box(sigma, forth, aside, eps)
     low, high = _humps(q, p, eps)
     across = torch.minimum(low, 1 / far), torch.maximum(high, 1 / near)
-    return _humps(p, q, eps), across, p[1] * q[1] / near**3
+    mixed = torch.minimum(p[1] * q[1] / near**3, 1 / (2 * near))  # 2|pq| ≤ s²
+    return _humps(p, q, eps), across, mixed
 
 
 def _secant_ends(sigma: float, forth: float, aside: float, eps: float) -> tuple[Ends, Ends, Tensor]:
-    """The same of S."""
+    """The same of S; 0 ≤ s s_c − σp + ε ≤ 3 s s_c and σq ≤ s s_c, which matters where s may be small."""
     signed, _, q, (near, far) = _box(sigma, forth, aside, eps)
     here = math.sqrt(sigma**2 + eps)
     steep, flat = (sigma / (s * here * (s + here)) for s in (near, far))
     sums = sigma + signed[0], sigma + signed[1]
     least = torch.minimum(sums[0] * steep, sums[0] * flat)
     most = torch.maximum(sums[1] * steep, sums[1] * flat)
-    across = 1 / far, 1 / near
-    return (across[0] - most, across[1] - least), across, q[1] * steep
+    across, whole = (1 / far, 1 / near), 1 / (near + here)
+    along = (across[0] - most).clamp_min(0.0), torch.minimum(across[1] - least, 3 * whole)
+    return along, across, torch.minimum(q[1] * steep, whole)
 
 
 def _box(sigma: float, forth: float, aside: float, eps: float) -> tuple[Ends, Ends, Ends, Ends]:
