@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
-from normgauge.instrument.local.curves import Curve, curve_of, slopes_around
+from normgauge.core.rounding import TINY_SINGLE, UNIT, dot_error, house_up, size_up
+from normgauge.instrument.local.curves import Curve, curve_of, secants_around, slopes_around
 from normgauge.instrument.local.pieces import NotCarried, Piece, Push
+from normgauge.instrument.local.turning import Turned, turned
 from normgauge.instrument.rules.normalizer import Normalizer, of_step
 from normgauge.instrument.trace.again import run_step
 from normgauge.instrument.trace.step import Step
 
 SETTLED = 1e-7  # a slope known to this counts as rounding
+ENTRIES = ("along_along", "along_across", "across_along", "across_across")
 ULPS = 16  # of an activation's value and slope, as torch computes them in float64
 
 
@@ -50,15 +53,17 @@ class Bent:
 Reach = Callable[[Tensor, Curve], Tensor]
 """From an elementwise step's centre and its curve to how far each entry moves in the ball, errors included."""
 
-Moves = Callable[[Push], float]
-"""From a linear map of the tangents of a step's input to how far its result moves in the ball, as a length."""
+Moves = Callable[[Sequence[Push]], list[float]]
+"""From linear maps of the tangents of a step's input to how far each result moves in the ball, as a length."""
 
 
-def activated(step: Step, rule: str, reach: Reach, error: float) -> Bent:
-    """An elementwise step; ``error`` is that of its input, as a length."""
+def activated(step: Step, rule: str, reach: Reach, error: float, secant: bool = False) -> Bent:
+    """An elementwise step, its slopes or its secants; ``error`` is that of its input, as a length."""
     curve, here = curve_of(step, rule), step.inputs[0].tensor.detach()
     slope = _slope(step, here) if curve.bend or curve.kinks else torch.full_like(here, curve.low)
-    middle, half = slopes_around(curve, here, slope, reach(here, curve))
+    far = reach(here, curve)
+    around = secants_around(curve, here, slope, far, error) if secant else slopes_around(curve, here, slope, far)
+    middle, half = around
     loose = half > SETTLED
     rest = float(torch.where(loose, 0.0, half).max()) if half.numel() else 0.0
     push: Push = lambda v: v[0] * middle  # noqa: E731
@@ -84,20 +89,21 @@ def _slope(step: Step, here: Tensor) -> Tensor:
         return torch.autograd.grad(out.sum(), leaf)[0].detach()
 
 
-def normalized(step: Step, native: torch.dtype, moved: Moves, error: float) -> Bent:
+def normalized(step: Step, native: torch.dtype, moved: Moves, error: float, secant: bool = False) -> Bent:
     """A normalizer over groups, ε inside the root: Layer-, RMS-, Group- and InstanceNorm, however they are written.
 
-    In the middle J(c) = diag(γ)(P − zzᵀ/n)/s, z the normalized centre and s = √(σ² + ε). While the group moves by ρ
-    ‖J(u) − J(c)‖ ≤ h = min{(2/√3) ρ/(√n s(s − ρ/√n)), 1/s_min} without γ, which enters the columns as it is.
+    In the middle diag(γ) M of `turning`, which is J(c) = diag(γ)(P − zzᵀ/n)/s where nothing moves, z the normalized
+    centre and s = √(σ² + ε); h = sup‖J(u) − M‖ without γ, which enters the columns as it is.
 
     Args:
         step: the step.
         native: the model's precision.
-        moved: how far a linear map of its input moves in the ball.
+        moved: how far linear maps of its input move in the ball.
         error: of its input, as a length.
+        secant: secants from the sample in place of Jacobians.
 
     Raises:
-        NotCarried: for another normalizer.
+        NotCarried: for another normalizer, or one that may divide by zero.
     """
     norm, data = of_step(step, native), step.inputs[0].tensor.detach()
     if (
@@ -109,68 +115,117 @@ def normalized(step: Step, native: torch.dtype, moved: Moves, error: float) -> B
         raise NotCarried(f"{step.kind} is not a normalizer that is followed here")
     layout = Layout(norm, data.shape)
     groups = layout.split(data)  # (groups, entries)
-    count, n = groups.shape
+    n = layout.entries
     centred = groups - groups.mean(1, keepdim=True) if norm.centred else groups
-    spread = (centred.square().mean(1) + norm.eps).sqrt()
-    unit = centred / spread[:, None]
+    lengths = torch.linalg.vector_norm(centred, dim=1)
+    lead = torch.where(lengths > TINY_SINGLE, 1 / lengths, 0.0)[:, None] * centred
     gamma = layout.gains(norm)
     # what the mean and the difference from it lose is a move of the group as well
     blurred = (error + dot_error(n) * torch.linalg.vector_norm(groups, dim=1)).tolist()
-    changes = [_change(moved, layout, g, norm, float(spread[g]), blurred[g]) for g in range(count)]
-    half = torch.tensor(changes, dtype=torch.float64)
-    push = lambda v: layout.join(gamma * _jacobian(layout.split_all(v[0]), unit, spread, norm.centred))  # noqa: E731
-    loose = half > SETTLED
+    boxes = _boxes(moved, layout, norm.centred, lead, blurred)
+    around = [_turned(box, float(length), n, norm, secant) for box, length in zip(boxes, lengths, strict=True)]
+    told = torch.tensor([(t.along, t.across, t.gain, t.most) for t in around], dtype=torch.float64)
+    along, across, gains, most = told.T
+    if not bool(most.isfinite().all()):
+        raise NotCarried(f"{step.name} may divide by zero in this ball")
+    push = lambda v: layout.join(gamma * _middle(layout.split_all(v[0]), lead, along, across, norm.centred))  # noqa: E731
+    loose = most > SETTLED
     steep = float(gamma.abs().max())
-    rest = float(torch.where(loose, 0.0, half).max()) * steep
-    gain = size_up(float((gamma.abs().amax(1) * (1 / spread + half)).max()))
+    rest = 2 * float(torch.where(loose, 0.0, most).max()) * steep
+    gain = size_up(float((gamma.abs().amax(1) * gains).max()))
     slip = rest + 4 * dot_error(n) * gain * 3
     blur = 4 * dot_error(n) * (gain * float(data.norm()) + float(step.outputs[0].tensor.norm()))
-    blur += float(half.max()) * steep * error
+    blur += 2 * float(most.max()) * steep * error
     piece = Piece(step, (step.inputs[0].index,), push, (gain,), slip, blur)
     if not bool(loose.any()):
         return Bent(piece, None)
-    return Bent(piece, _open_groups(layout, loose.nonzero()[:, 0], half, gamma, norm.centred, data))
+    which = loose.nonzero()[:, 0]
+    halves = torch.tensor([_row_halves(around[g], boxes[g]) for g in which.tolist()], dtype=torch.float64)
+    return Bent(piece, _open_groups(layout, which, halves, gamma, lead, norm.centred, secant))
 
 
-def _open_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, centred: bool, data: Tensor) -> Open:
-    n = gamma.shape[1]
+def _row_halves(turn: Turned, box: tuple[float, float]) -> tuple[float, ...]:
+    """h of the rows of a group's two blocks: what moves along â from â and from across, and across from both.
+
+    (x + y)² ≤ (1 + t) x² + (1 + 1/t) y² for every t > 0, equal where t = y/x: as if both moved as far as they can.
+    """
+    found = []
+    for first, second in ((turn.along_along, turn.along_across), (turn.across_along, turn.across_across)):
+        x, y = max(first * box[0], TINY_SINGLE), max(second * box[1], TINY_SINGLE)
+        found += [house_up(first * math.sqrt(1 + y / x)), house_up(second * math.sqrt(1 + x / y))]
+    return tuple(found)
+
+
+def _open_groups(
+    layout: Layout, which: Tensor, halves: Tensor, gamma: Tensor, lead: Tensor, centred: bool, secant: bool
+) -> Open:
+    """Two blocks a group: one direction along â, n across; the entries along â and across it are rows of both.
+
+    What a secant leaves open across is a number times each entry, and nothing from along: every entry is a unit.
+    """
+    n, count, lead = gamma.shape[1], len(which), lead[which]
 
     def select(tangents: Tensor) -> Tensor:
         part = layout.split_all(tangents)[:, which]
         part = part - part.mean(2, keepdim=True) if centred else part
-        return part.flatten(1).T
+        own = (part * lead).sum(2, keepdim=True)
+        rest = part - own * lead
+        return torch.cat([own, rest, rest] if secant else [own, rest, own, rest], dim=2).flatten(1).T
 
-    group = torch.arange(len(which)).repeat_interleave(n)
     eye = torch.eye(n, dtype=torch.float64)
     eye = eye - 1 / n if centred else eye
-    columns = torch.zeros(len(which), n, layout.count, n, dtype=torch.float64)
-    columns[torch.arange(len(which)), :, which] = gamma[which][:, None, :] * eye
-    return Open(select, layout.join(columns.flatten(0, 1)), half[which].repeat_interleave(n), group, group)
+    inside = torch.cat([lead[:, None, :], eye - lead[:, :, None] * lead[:, None, :]], dim=1)  # (groups, 1 + n, n)
+    columns = torch.zeros(count, 1 + n, layout.count, n, dtype=torch.float64)
+    columns[torch.arange(count), :, which] = gamma[which][:, None, :] * inside
+    along, across = torch.zeros(1 + n, dtype=torch.long), torch.ones(1 + n, dtype=torch.long)
+    single = 1 + torch.arange(n)
+    group, entering = (
+        (torch.cat([along, single]), torch.cat([along[:1], single]))
+        if secant
+        else (torch.cat([along, across]), torch.cat([along[:1], across[1:]]))
+    )
+    shift = (int(group.max()) + 1) * torch.arange(count)[:, None]
+    repeats = torch.tensor([1, n, 0 if secant else 1, n])
+    half = halves.repeat_interleave(repeats, 1).flatten()
+    places = [(shift + which).flatten() for which in (group, entering)]
+    return Open(select, layout.join(columns.flatten(0, 1)), half, *places)
 
 
-def _change(moved: Moves, layout: Layout, g: int, norm: Normalizer, s: float, error: float) -> float:
-    """h of one group."""
+def _boxes(
+    moved: Moves, layout: Layout, centred: bool, lead: Tensor, errors: Sequence[float]
+) -> list[tuple[float, float]]:
+    """How far each group moves along its own direction and how far across it, over √n."""
 
-    def part(v: Sequence[Tensor]) -> Tensor:
+    def part(v: Sequence[Tensor], g: int) -> Tensor:
         rows = layout.split_all(v[0])[:, g]
-        return rows - rows.mean(1, keepdim=True) if norm.centred else rows
+        return rows - rows.mean(1, keepdim=True) if centred else rows
 
-    n = layout.entries
-    reach = house_up(moved(part) + error)
-    far = reach / math.sqrt(n)
-    sigma = math.sqrt(max(s * s - norm.eps, 0.0))
-    least = math.sqrt(max(sigma - far, 0.0) ** 2 + norm.eps)
-    found = 1 / least
-    if far < s:
-        found = min(found, 2 / math.sqrt(3) * far / (s * (s - far)))
-    return house_up(found + dot_error(n) * 8 / s)
+    def aside(v: Sequence[Tensor], g: int) -> Tensor:
+        rows = part(v, g)
+        return rows - (rows @ lead[g])[:, None] * lead[g]
+
+    root, groups = math.sqrt(layout.entries), range(layout.count)
+    across = moved([lambda v, g=g: aside(v, g) for g in groups])  # type: ignore[misc]
+    along = moved([lambda v, g=g: part(v, g) @ lead[g][:, None] for g in groups])  # type: ignore[misc]
+    both = zip(along, across, errors, strict=True)
+    return [(house_up(a + error) / root, house_up(b + error) / root) for a, b, error in both]
 
 
-def _jacobian(tangents: Tensor, unit: Tensor, spread: Tensor, centred: bool) -> Tensor:
-    """(P − zzᵀ/n)/s for tangents (count, groups, entries)."""
+def _turned(box: tuple[float, float], length: float, entries: int, norm: Normalizer, secant: bool) -> Turned:
+    """What `turning` says of one group, with the rounding of its mean and its direction."""
+    root = math.sqrt(entries)
+    still = length <= TINY_SINGLE  # a group of zeros has no direction
+    found = turned(0.0 if still else length / root, box[0], box[1] + (length if still else 0.0), norm.eps, secant)
+    slack = dot_error(entries) * 8 * found.gain
+    raised = {name: house_up(getattr(found, name) + slack) for name in ENTRIES}
+    return dataclasses.replace(found, **raised)
+
+
+def _middle(tangents: Tensor, lead: Tensor, along: Tensor, across: Tensor, centred: bool) -> Tensor:
+    """a'·ââᵀ + a·(P − ââᵀ) for tangents (count, groups, entries)."""
     tangents = tangents - tangents.mean(2, keepdim=True) if centred else tangents
-    along = (tangents * unit).mean(2, keepdim=True)
-    return (tangents - along * unit) / spread[:, None]
+    part = (tangents * lead).sum(2, keepdim=True)
+    return tangents * across[:, None] + part * lead * (along - across)[:, None]
 
 
 class Layout:

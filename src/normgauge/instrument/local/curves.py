@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import size_up
+from normgauge.core.rounding import TINY, size_up
 from normgauge.instrument.local.pieces import NotCarried
 from normgauge.instrument.rules.activation import activation_of
 from normgauge.instrument.trace.step import Step, Value
@@ -147,3 +147,24 @@ def slopes_around(curve: Curve, here: Tensor, slope: Tensor, reach: Tensor) -> t
     narrow = (high - low) / 2 < half
     middle, half = torch.where(narrow, (high + low) / 2, middle), torch.where(narrow, size_up((high - low) / 2), half)
     return middle, half
+
+
+def secants_around(curve: Curve, here: Tensor, slope: Tensor, reach: Tensor, error: float) -> tuple[Tensor, Tensor]:
+    """Middle and half-width of (φ(x) − φ(here))/(x − here) for |x − here| ≤ reach: means of slopes on the way.
+
+    The slope is that at the centre for the first d of the way, d the distance to the nearest kink; of a smooth function
+    it leaves it by bend·|x − here|, half as much in the mean.
+
+    Args:
+        curve: of φ.
+        here: centres, which may be ``error`` off.
+        slope: φ' there, in float64.
+        reach: half-widths of the intervals, ``error`` included.
+        error: of the centres.
+    """
+    middle, half = slopes_around(curve, here, slope, reach / 2 if curve.bend and not curve.kinks else reach)
+    if curve.bend:
+        return middle, half
+    part = (1 - (curve.distance(here) - error).clamp_min(0.0) / reach.clamp_min(TINY)).clamp_min(0.0)
+    low, high = slope + part * (curve.low - slope), slope + part * (curve.high - slope)
+    return (low + high) / 2, size_up((high - low) / 2)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -25,18 +26,22 @@ from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.max_windows import pooled
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
-from normgauge.instrument.local.reaches import Proved, entry_lengths
-from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
+from normgauge.instrument.local.reaches import Proved, entry_lengths, sketched
+from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, descended_multipliers
 from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
+T = TypeVar("T")
 LARGEST, HUGE = 200.0, 1e100  # log of a gain that can still be worked with, and a size
 ROWS = 2**22  # entries of rows looked at together
 MOST_OPEN, MOST_OUTPUTS = 4000, 1000  # rows of open units, and outputs
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
-RETUNED, ROUGHLY = 14, 1e-2  # Newton steps for multipliers on the way, and the gap they aim at
-NEWTON = 250  # multipliers up to which the semidefinite program itself is solved
+RETUNING = ((1e-2, 2, 12), (3e-3, 8, 12), (1e-3, 32, 12))  # of multipliers on the way: barrier, power, steps
+RETUNED_WORK = 2e9  # of each of these, in cubes of units: less than a second
+CENTRING = ((1.0, 20),)  # a barrier that keeps multipliers in the middle, and steps
+MANY = 256  # rows that multipliers are chosen for as they are
+NEWTON = 250  # rows up to which the semidefinite program itself is solved
 MOST_BACKWARDS = 2000  # rows of one layer that are followed backwards
 WORK = 2.5e10  # for the multipliers of a headline, in cubes of units: seconds
 STAGES = ((1e-2, 4), (1e-3, 16), (1e-4, 32))  # of log det(I − BBᵀ) over the number of units; powers, as in `valley`
@@ -45,6 +50,7 @@ NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
     "recognise.written_out_norm",
 )
+BENT = (*ELEMENTWISE, *NORMALIZERS, "pooling.max_pool")
 
 
 @dataclass(slots=True)
@@ -88,7 +94,7 @@ class Swept:
             return self
         target, _ = self._target(rows)
         best, logs = self, self.logs
-        for stage in range(len(STAGES) if len(logs) > NEWTON else 1):
+        for stage in range(len(STAGES) if len(self.units.rows) > NEWTON else 1):
             logs = chosen_multipliers(self.units, target, logs, here, gap, steps, stage)
             other = dataclasses.replace(self, logs=restrained(self.units, logs))
             there = other.bound(rows)
@@ -107,7 +113,7 @@ def chosen_multipliers(
     units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int, stage: int = 0
 ) -> Tensor:
     """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
-    if len(logs) <= NEWTON:
+    if len(units.rows) <= NEWTON:
         return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
     barrier, power = STAGES[stage]
     affords = -(-affordable(steps, len(units.rows), WORK) // len(STAGES))
@@ -131,6 +137,10 @@ class Sweep:
     forward: bool = True
     most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
+    secant: bool = False
+    until: float = INF  # the last step whose tangents are asked for
+    given: dict[int, Iterator[object]] | None = None
+    found: dict[int, list[object]] = field(default_factory=dict)
 
     @property
     def amplifiers(self) -> tuple[Amplifier, ...]:
@@ -144,12 +154,14 @@ class Sweep:
             NotCarried: for a step that is not followed.
         """
         piece = linear_piece(step, rule, gains, self.native)
-        still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         if not self.forward:
-            self.backwards(step, still)
+            self.backwards(step, Bent(piece, None) if piece is not None else self.bend(step, rule, gains, self.radius))
             return
+        still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         bent = still if piece is not None else self.bend(step, rule, gains, self.radius)
         self.centre.add(still.piece, 0.0)
+        if step.index >= self.until:
+            return
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.hypot(*(float(torch.linalg.vector_norm(t)) for t in inputs))
         if not (size == 0 and not any(bool(t.any()) for t in inputs)) and not 1 / HUGE < size < HUGE:
@@ -191,7 +203,8 @@ class Sweep:
         Raises:
             NotCarried: for a step that is not followed.
         """
-        if len(step.outputs) != 1 or not step.inputs or len({v.index for v in step.inputs}) != 1 or step.trouble:
+        several = len(step.outputs) != 1 or not step.inputs or len({v.index for v in step.inputs}) != 1
+        if rule not in BENT or several or step.trouble:
             raise NotCarried(f"{step.name} ({step.kind}) is not followed")
         value = step.inputs[0]
         if value.tensor.dtype != torch.float64 or step.random is not None:
@@ -201,15 +214,28 @@ class Sweep:
         for amplifier in self.amplifiers:
             amplifier.sharpen(value.index, typical)
         error = self.centre.value_error(value.index)
+        secant = self.secant and radius > 0
         if rule in ELEMENTWISE:
             reach = self.entry_reach if radius else lambda _, here, __, error: torch.full_like(here, error)
-            return activated(step, rule, lambda here, curve: reach(value.index, here, curve, error), error)
+            known = lambda here, curve: self.asked(step, radius, lambda: reach(value.index, here, curve, error))  # noqa: E731
+            return activated(step, rule, known, error, secant)
         if rule in NORMALIZERS:
-            moved = self.moved if radius else lambda *_: 0.0
-            return normalized(step, self.native, lambda push: moved(value.index, push), error)
-        if rule == "pooling.max_pool":
-            return pooled(step, gains[0], lambda a, b: self.pair_reach(value.index, a, b, error, radius), error)
-        raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+            moved = self.moved if radius else lambda _, pushes: [0.0] * len(pushes)
+            far = lambda pushes: self.asked(step, radius, lambda: moved(value.index, pushes))  # noqa: E731
+            return normalized(step, self.native, far, error, secant)
+        pairs = lambda a, b: self.asked(  # noqa: E731
+            step, radius, lambda: self.pair_reach(value.index, a, b, error, radius)
+        )
+        return pooled(step, gains[0], pairs, error)
+
+    def asked(self, step: Step, radius: float, anew: Callable[[], T]) -> T:
+        """How far something moves in a ball: as the sweep over secants found it, or anew."""
+        if radius and self.given is not None:
+            return cast("T", next(self.given[step.index]))
+        found = anew()
+        if radius:
+            self.found.setdefault(step.index, []).append(found)
+        return found
 
     def pair_reach(self, value: int, first: Tensor, second: Tensor, error: float, radius: float) -> Tensor:
         """r·t + η for differences of two entries."""
@@ -235,24 +261,29 @@ class Sweep:
         self.tuned = len(self.units.rows)
         return (self.radius * lengths + error).reshape(here.shape)
 
-    def moved(self, value: int, push: Push) -> float:
-        """r·sup‖∂(push)/∂x‖."""
+    def moved(self, value: int, pushes: Sequence[Push]) -> list[float]:
+        """r·sup‖∂(push)/∂x‖ for each, with multipliers that suit them all."""
         if math.isinf(self.radius):
-            return INF
-        rows = push([self.tangents[value]]).flatten(1).T
-        self.retune(rows)
-        return self.radius * self.factor.norm_bound(rows, self.amplifier.tangent_error(value))
+            return [INF] * len(pushes)
+        error = self.amplifier.tangent_error(value)
+        rows = [push([self.tangents[value]]).flatten(1).T for push in pushes]
+        self.retune(torch.cat(rows))
+        return [self.radius * self.factor.norm_bound(some, error) for some in rows]
 
     def retune(self, rows: Tensor) -> None:
-        """Choose multipliers anew, once after units were opened, that suit rows about to be bounded."""
-        if self.tuned == len(self.units.rows):
+        """Choose multipliers anew that suit rows about to be bounded."""
+        if not len(self.units.rows):
             return
-        self.tuned = len(self.units.rows)
-        level = self.factor.norm_bound(rows, 0.0)
-        found = chosen_multipliers(self.units, rows, self.logs, level, ROUGHLY, RETUNED)
-        factor = factored(self.units, found)
-        if factor is not None and factor.norm_bound(rows, 0.0) < level:
-            self.logs, self.factor, self.known = found, factor, factor
+        few = rows if len(rows) <= MANY else sketched(rows)
+        level, logs = self.factor.norm_bound(few, 0.0), self.logs
+        for barrier, power, steps in RETUNING:
+            affords = affordable(steps, len(self.units.rows), RETUNED_WORK)
+            logs = descended_multipliers(Valley.of(self.units, few, power), logs, [(barrier, affords)])
+            tried = restrained(self.units, logs)
+            factor = factored(self.units, tried)
+            if factor is not None and (found := factor.norm_bound(few, 0.0)) < level:
+                level, self.logs, self.factor, self.known = found, tried, factor, factor
+                self.tuned = len(self.units.rows)
 
     def aligned(self, tangents: Sequence[Tensor]) -> list[Tensor]:
         """Tangents over the same directions: later ones do not move earlier values."""
@@ -267,16 +298,26 @@ class Sweep:
         """
         if len(self.units.rows) + len(rows) > self.most:
             raise NotCarried("too many units are open")
-        fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
-        self.units = self.units.extended(rows, new.half, new.group, new.entering, error)
-        self.logs = restrained(self.units, torch.cat([self.logs, fresh]))
-        for _ in range(20):
-            factor = factored(self.units, self.logs)
-            if factor is not None:
-                self.factor = factor
-                return
-            self.logs[-len(fresh) :] -= 0.7
+        for turn in range(2):
+            if turn and len(self.units.rows):
+                self.recentre(rows)
+            fresh = first_multipliers(self.factor, rows, new.half, new.group, error)
+            units = self.units.extended(rows, new.half, new.group, new.entering, error)
+            logs = restrained(units, torch.cat([self.logs, fresh]))
+            for _ in range(20):
+                factor = factored(units, logs)
+                if factor is not None:
+                    self.units, self.logs, self.factor = units, logs, factor
+                    return
+                logs[-len(fresh) :] -= 0.7
         raise NotCarried("no multipliers were found for the open units")
+
+    def recentre(self, rows: Tensor) -> None:
+        """Take the multipliers away from the boundary, where rounding leaves no room for further ones."""
+        logs = descended_multipliers(Valley.of(self.units, sketched(rows), SUM_OF_ALL), self.logs, CENTRING)
+        factor = factored(self.units, logs)
+        if factor is not None:
+            self.logs, self.factor, self.known = logs, factor, factor
 
 
 def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple[Tensor, Bent]:
@@ -329,36 +370,70 @@ def swept_ball(
     source, end = one.sources[0], one.end
     if end.tensor.numel() > MOST_OUTPUTS:
         raise NotCarried("an output of too many numbers")
-    count, forward = source.tensor.numel(), radius > 0
-    if forward and count * count > MOST:
+    if radius and source.tensor.numel() ** 2 > MOST:
         raise NotCarried("an input of too many numbers")
-    units, none = Units.none(count), torch.zeros(0, dtype=torch.float64)
-    factor = factored(units, none)
-    assert factor is not None
-    probes = MANY_PROBES if forward else PROBES
-    amplifier = Amplifier(source.tensor, source.index, len(one.steps), seed, probes)
-    centre = Amplifier(source.tensor, source.index, len(one.steps), seed, probes) if forward else amplifier
-    sweep = Sweep(radius, native, amplifier, centre, units, none, factor, factor, forward=forward, most=most)
-    if forward:
-        order = tiled_order(source.tensor.shape)  # of no meaning but for speed: lengths are the same in any
-        sweep.tangents[source.index] = torch.eye(count, dtype=torch.float64)[order].reshape(-1, *source.tensor.shape)
-    left = Counter(value.index for step in one.steps for value in step.inputs)
-    for step, known in zip(one.steps, parts.trace.steps, strict=True):
-        sweep.follow(step, *own_rule(parts, known, sample))
-        for value in step.inputs:
-            left[value.index] -= 1
-            if not left[value.index] and value.index != end.index:
-                sweep.tangents.pop(value.index, None)
-    typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
-    for measured in sweep.amplifiers:
-        measured.sharpen(end.index, typical)
-    if forward:
-        rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
-        error = amplifier.tangent_error(end.index)
-    else:
-        rows, error = amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
-    chance = house_up(sum(measured.failure_probability for measured in sweep.amplifiers))
-    return Swept(sweep.units, sweep.logs, rows, error, centre.value_error(end.index), chance)
+    if radius == 0 or math.isinf(radius):
+        return Journey(one, parts, sample, native, seed, most).finished(radius, radius > 0)
+    journey = Journey(one, parts, sample, native, seed, most)
+    reached = journey.made(radius, True, secant=True)
+    return journey.finished(radius, False, reached)
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """One sample's way through the network; see `swept_ball`."""
+
+    one: Trace
+    parts: Composition
+    sample: int
+    native: torch.dtype
+    seed: int
+    most: int
+
+    def made(self, radius: float, forward: bool, secant: bool = False, reached: Sweep | None = None) -> Sweep:
+        """A sweep through all steps, over secants or tangents; ``reached`` is one that knows how far values move."""
+        source, end, steps = self.one.sources[0].tensor, self.one.end, len(self.one.steps)
+        index = self.one.sources[0].index
+        units, none = Units.none(source.numel()), torch.zeros(0, dtype=torch.float64)
+        factor = factored(units, none)
+        assert factor is not None
+        probes = MANY_PROBES if forward else PROBES
+        amplifier = Amplifier(source, index, steps, self.seed, probes)
+        centre = Amplifier(source, index, steps, self.seed, probes) if forward else amplifier
+        sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
+        sweep.most, sweep.secant = self.most, secant
+        pairs = list(zip(self.one.steps, self.parts.trace.steps, strict=True))
+        if secant:
+            bent = [step.index for step, known in pairs if own_rule(self.parts, known, self.sample)[0] in BENT]
+            sweep.until = max(bent, default=-1)
+        if reached is not None:
+            sweep.given = {step: iter(found) for step, found in reached.found.items()}
+        if forward:
+            order = tiled_order(source.shape)  # of no meaning but for speed: lengths are the same in any
+            sweep.tangents[index] = torch.eye(source.numel(), dtype=torch.float64)[order].reshape(-1, *source.shape)
+        left = Counter(value.index for step in self.one.steps for value in step.inputs)
+        for step, known in pairs:
+            sweep.follow(step, *own_rule(self.parts, known, self.sample))
+            for value in step.inputs:
+                left[value.index] -= 1
+                if not left[value.index] and value.index != end.index:
+                    sweep.tangents.pop(value.index, None)
+        typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
+        for measured in (sweep.centre,) if secant else sweep.amplifiers:
+            measured.sharpen(end.index, typical)
+        return sweep
+
+    def finished(self, radius: float, forward: bool, reached: Sweep | None = None) -> Swept:
+        """A sweep over tangents, ready to be bounded."""
+        sweep, end = self.made(radius, forward, reached=reached), self.one.end
+        if forward:
+            rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
+            error = sweep.amplifier.tangent_error(end.index)
+        else:
+            rows, error = sweep.amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
+        sweeps = [sweep] if reached is None else [sweep, reached]
+        chance = house_up(sum(measured.failure_probability for one in sweeps for measured in one.amplifiers))
+        return Swept(sweep.units, sweep.logs, rows, error, sweeps[-1].centre.value_error(end.index), chance)
 
 
 def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.instrument.local.multipliers import NOTICEABLE, Factor, Units
@@ -69,6 +70,8 @@ class Valley:
     @classmethod
     def of(cls, units: Units, target: Tensor, power: int, known: Factor | None = None) -> Valley:
         """The objective for the rows ``target``: in the multipliers that are not ``known`` yet, the last ones."""
+        # what units of a branch beside it opened does not move it
+        target = F.pad(target, (0, units.rows.shape[1] - target.shape[1]))
         if known is None:
             gram, old, first = units.gram, units.inputs, 0
             cross, own = (target[:, :old] @ other[:, :old].T for other in (units.rows, target))
@@ -77,8 +80,7 @@ class Valley:
             both = known.products(torch.cat([units.rows[first:, :old], target[:, :old]]))
             count = len(units.rows) - first
             gram, cross, own = both[:count, :count], both[count:, :count], both[count:, count:]
-        reach = torch.zeros(len(target), units.rows.shape[1] - old, dtype=torch.float64)
-        reach[:, : max(0, target.shape[1] - old)] = target[:, old:]
+        reach = target[:, old:]
         group, columns = units.group[first:], units.columns[old - units.inputs :]
         start = int(units.group[:first].max()) + 1 if first else 0
         half, later = units.half[first:], units.rows[first:, old:]
