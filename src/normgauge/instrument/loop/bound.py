@@ -91,6 +91,14 @@ def loop_bound(
         depends on the data or draws random numbers, or where rounding would drown the proof.
     """
     effort = effort or LoopEffort()
+    nets = loop_networks(session, parts, known, effort)
+    return None if nets is None else weighted_bound(parts, *nets, effort, known.total)
+
+
+def loop_networks(
+    session: Session, parts: Composition, known: Balanced, effort: LoopEffort
+) -> tuple[MidNetwork, MidNetwork] | None:
+    """The mid network in float64, and in what its weights are looked for with; None where `loop_bound` is."""
     if not math.isfinite(known.total) or not _is_plain(session, parts):
         return None
     side_by_side = side_by_side_parts(session, parts)
@@ -103,9 +111,15 @@ def loop_bound(
         return None
     rough = mid_network(side_by_side, parts, torch.float32) if known.total < SAFE else net
     assert rough is not None
-    theta = descend_loop(rough, first_weights(net), effort.steps)
-    found = proved_loop(net, theta, effort)
-    if found is not None and found.total < known.total:
+    return net, rough
+
+
+def weighted_bound(
+    parts: Composition, net: MidNetwork, rough: MidNetwork, effort: LoopEffort, known: float = INF
+) -> LoopBound | None:
+    """The bound with weights found by descent; its chance counts where it is below the log ``known``."""
+    found = proved_loop(net, descend_loop(rough, first_weights(net), effort.steps), effort)
+    if found is not None and found.total < known:
         parts.ctx.accepted(Enclosure(LogInterval(-INF, found.log_norm), "random starts", chance=found.chance))
     return found
 
