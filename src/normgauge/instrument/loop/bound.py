@@ -76,7 +76,11 @@ class LoopBound:
 
 
 def loop_bound(
-    session: Session, parts: Composition, known: Balanced, effort: LoopEffort | None = None
+    session: Session,
+    parts: Composition,
+    known: Balanced,
+    effort: LoopEffort | None = None,
+    given: Tensor | None = None,
 ) -> LoopBound | None:
     """A bound from the ranges of slopes, by the loop transformation; the caller takes the smaller of it and ``known``.
 
@@ -85,6 +89,7 @@ def loop_bound(
         parts: its composition over all inputs.
         known: the bound that is there already.
         effort: how much to spend.
+        given: (log γ, log D) to prove it with; looked for where there are none.
 
     Returns:
         The bound, or None where a step is neither affine nor of one input with a finite constant, where the program
@@ -92,7 +97,9 @@ def loop_bound(
     """
     effort = effort or LoopEffort()
     nets = loop_networks(session, parts, known, effort)
-    return None if nets is None else weighted_bound(parts, *nets, effort, known.total)
+    if nets is None or (given is not None and len(given) != sum(group_counts(nets[0]))):
+        return None
+    return weighted_bound(parts, *nets, effort, known.total, given)
 
 
 def loop_networks(
@@ -115,10 +122,16 @@ def loop_networks(
 
 
 def weighted_bound(
-    parts: Composition, net: MidNetwork, rough: MidNetwork, effort: LoopEffort, known: float = INF
+    parts: Composition,
+    net: MidNetwork,
+    rough: MidNetwork,
+    effort: LoopEffort,
+    known: float = INF,
+    given: Tensor | None = None,
 ) -> LoopBound | None:
-    """The bound with weights found by descent; its chance counts where it is below the log ``known``."""
-    found = proved_loop(net, descend_loop(rough, first_weights(net), effort.steps), effort)
+    """The bound with weights given or found by descent; its chance counts where it is below the log ``known``."""
+    theta = descend_loop(rough, first_weights(net), effort.steps) if given is None else given
+    found = proved_loop(net, theta, effort)
     if found is not None and found.total < known:
         parts.ctx.accepted(Enclosure(LogInterval(-INF, found.log_norm), "random starts", chance=found.chance))
     return found
