@@ -12,6 +12,7 @@ from normgauge.core.claim import Comparison, Curve, Entry, Outcome
 from normgauge.core.compare import Change, LayerChange
 from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, TraceEstimate
 from normgauge.core.fields import Ends, declared_fields
+from normgauge.core.multipliers import Multipliers
 from normgauge.core.proof import Proof, ProofStep
 from normgauge.core.ratios import Law, LayerRatio, Ratios
 from normgauge.core.reading import Finding, InverseSigma, LayerRecord, Published, Reading, Sample, Sigma, Witness
@@ -38,7 +39,7 @@ ALL = (
         Symmetries,
         Symmetry,
     ),
-    *(CertifiedRadii, SampleRadius),
+    *(CertifiedRadii, SampleRadius, Multipliers),
     *(Curvature, Eigenvalue, TraceEstimate, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
 )
 RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}

@@ -11,6 +11,7 @@ from torch import nn
 from normgauge.cli import main
 from normgauge.cli.gauge import gauge_json
 from normgauge.core.checker import digest
+from normgauge.core.multipliers import Multipliers, kept_multipliers
 from normgauge.instrument.measure import readings
 from normgauge.instrument.rules import REGISTRY
 from normgauge.instrument.rules.flow import Gain, Transfer
@@ -67,7 +68,8 @@ def given(network: tuple[Path, dict], model: str = "build", batch: str | None = 
 def test_measured_again_all_comes_out_the_same(verify, network):
     told = network[0].with_name("told.json")
     code, out, _ = verify(network[0].with_name("a.json"), *given(network), "--json", told)
-    assert code == 0 and "every bound and every layer's gain measured again; not checked, that the same slopes" in out
+    assert code == 0 and "every bound and every layer's gain measured again, with the stored multipliers" in out
+    assert "; not checked, that the same slopes" in out
     assert set(json.loads(told.read_text())) == {"schema", "verified", "findings", "checked", "not_checked"}
     code, out, _ = verify(network[0].with_name("a.json"), *given(network, batch=None))
     assert code == 0 and "the digest of the weights compared; not checked, as it needs data (--batch)" in out
@@ -151,3 +153,88 @@ def test_rules_of_the_users_are_named_where_they_are_missing(verify, tmp_path, n
     (tmp_path / "a.json").write_text(json.dumps(gauge_json(found)))
     code, out, _ = verify(tmp_path / "a.json", *given(network))
     assert code == 1 and "rules: user." in out and "that the command does not have" in out
+
+
+PLAIN = """\
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 4)).eval()
+
+def wide():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 400), nn.ReLU(), nn.Linear(400, 4)).eval()
+
+def batch():
+    torch.manual_seed(2)
+    return torch.randn(2, 6)
+"""
+
+
+@pytest.fixture(scope="module", params=["build", "wide"])
+def multiplied(request, tmp_path_factory) -> tuple[Path, str, dict]:
+    """Networks whose bounds rest on multipliers: of open units, and of a loop where there are too many."""
+    folder = tmp_path_factory.mktemp("multiplied")
+    (folder / "net.py").write_text(PLAIN)
+    model = load_model(f"{folder / 'net.py'}:{request.param}")
+    found = readings(model, load_batch(f"{folder / 'net.py'}:batch"), ["ball:0.2", "global"], search=False)
+    assert [r.method for r in found] == ["open units", "loop" if request.param == "wide" else "open units"]
+    return folder / "net.py", request.param, gauge_json(found)
+
+
+def resealed(path: Path, data: dict) -> Path:
+    """The readings of a file as someone writes them who knows how."""
+    for item in data["readings"]:
+        item["digest"] = digest(item)
+    path.write_text(json.dumps({"schema": data["schema"], "readings": data["readings"]}))
+    return path
+
+
+def test_multipliers_prove_a_bound_again_without_a_search(verify, tmp_path, multiplied, monkeypatch):
+    path, name, data = multiplied
+
+    def never(*_: object) -> None:
+        raise AssertionError("nothing is looked for")
+
+    monkeypatch.setattr("normgauge.instrument.loop.bound.descend_loop", never)
+    monkeypatch.setattr("normgauge.instrument.local.headline.Swept.improved", never)
+    assert all(item["multipliers"][0]["packed"] for item in data["readings"][1:])
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 0, out
+
+
+@pytest.mark.parametrize("less", [1e-7, 1e-3, 0.1])
+def test_a_bound_below_what_its_multipliers_prove_is_refused(verify, tmp_path, multiplied, less):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        item["log10_upper"] -= less
+        item["log10_loss"] = {key: value - less for key, value in item["log10_loss"].items()}
+        for row in item["samples"]:
+            row["log10_upper"] = None if row["log10_upper"] is None else row["log10_upper"] - less
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 1 and "global: log10_upper: stored " in out and "its multipliers prove" in out
+    assert "ball:0.2: log10_upper: stored " in out and "samples[" in out
+
+
+@pytest.mark.parametrize("shift", [-30.0, -1.0, 1.0, 30.0, 800.0])
+def test_other_multipliers_prove_a_larger_bound_or_none(verify, tmp_path, multiplied, shift):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    item = data["readings"][1]
+    stored = Multipliers.from_json(item["multipliers"][0])
+    logs = [log + shift * (-1) ** place for place, log in enumerate(stored.logs())]
+    item["multipliers"] = [kept.to_json() for kept in kept_multipliers({0: logs})]
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 1 and "global: log10_upper: stored " in out
+
+
+@pytest.mark.parametrize("packed", ["", "AAAA", "no base64!"])
+def test_multipliers_that_are_not_there_are_looked_for_or_named(verify, tmp_path, multiplied, packed):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    data["readings"][1]["multipliers"][0]["packed"] = packed
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert (code == 0) == (packed == "") and (code == 0 or "numbers are not there" in out)

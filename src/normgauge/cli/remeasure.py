@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from normgauge.core.errors import NormgaugeError, ReadingError
 from normgauge.core.fields import declared_fields
+from normgauge.core.multipliers import are_kept
 from normgauge.core.proof import ProofStep
 from normgauge.core.reading import LayerRecord, Reading, Sample
 from normgauge.loading import find_batch, load_model
@@ -24,6 +25,7 @@ FIELDS = [field for cls in (Reading, LayerRecord, Sample, ProofStep) for field i
 LEFT_OUT = {field.key for field in FIELDS if field.told.varies}
 MINIMISED = {field.key for field in FIELDS if field.told.minimised}
 CLOSE, BALANCED = 1e-5, 1e-3  # decades; of a number that is no logarithm, a part of it
+PROVED = 5e-9  # decades: what sums in another order may differ by
 SHOWN = 20
 
 
@@ -64,17 +66,39 @@ class Network:
 
     def again(self, stored: Sequence[Reading]) -> Iterator[list[str]]:
         """Measure in the scopes, mode and options of the readings, and compare."""
-        from normgauge.instrument.measure import readings
+        from normgauge.instrument.measure import measured
+        from normgauge.instrument.session import Options
 
         options = {key: value for key, value in stored[0].options.items() if value is not None}
         try:
+            given = {r.scope.radius: stored_logs(r) for r in stored if are_kept(r.multipliers)}
             with contextlib.redirect_stdout(sys.stderr):
-                found = readings(self.model, self.batch, [r.scope for r in stored], mode=stored[0].mode, **options)
+                asked = Options(mode=stored[0].mode, multipliers=given, **options)
+                found = measured(self.model, self.batch, [r.scope for r in stored], asked)
         except NormgaugeError as error:
             yield from [[f"measured again: {error}"]] * len(stored)
             return
         for old, new in zip(stored, found, strict=True):
             yield remeasured_differences(old, new)
+
+
+def stored_logs(reading: Reading) -> dict[int, tuple[float, ...]]:
+    """The multipliers of a reading by sample."""
+    return {item.sample: item.logs() for item in reading.multipliers}
+
+
+def larger_bounds(stored: Reading, again: Reading) -> Iterator[str]:
+    """Where the stored multipliers prove less than was stored with them: here nothing was searched for."""
+    if not are_kept(stored.multipliers):
+        return
+    pairs = [("log10_upper", stored.log10_upper, again.log10_upper)]
+    if len(stored.samples) == len(again.samples):
+        for old, new in zip(stored.samples, again.samples, strict=True):
+            if old.get("log10_upper") is not None and new.get("log10_upper") is not None:
+                pairs.append((f"samples[{old['index']}].log10_upper", old["log10_upper"], new["log10_upper"]))
+    for place, told, proved in pairs:
+        if told < proved - PROVED * max(1.0, abs(proved)):
+            yield f"{place}: stored {told:.12g}, its multipliers prove {proved:.12g}"
 
 
 def other_weights(stored: str, now: str) -> Iterator[str]:
@@ -87,7 +111,7 @@ def other_weights(stored: str, now: str) -> Iterator[str]:
 
 def remeasured_differences(stored: Reading, again: Reading) -> list[str]:
     """What came out otherwise, a sentence each."""
-    told = list(differing_places(stored.to_json(), again.to_json()))
+    told = [*larger_bounds(stored, again), *differing_places(stored.to_json(), again.to_json())]
     if again.log_lower > stored.log_upper + math.log(1 + BALANCED):
         told.insert(0, f"log10_upper: a slope of 10^{again.log10_lower:.6g} was found above it")
     strange = sorted({record.rule for record in stored.layers if record.rule.startswith("user.")})

@@ -47,7 +47,8 @@ CHECKED = {
         "as it needs data (--batch): that the gains are those of these weights, and that the slopes found were met",
     ),
     "again": (
-        f"{STORED}; the digest of the weights compared, every bound and every layer's gain measured again",
+        f"{STORED}; the digest of the weights compared, every bound and every layer's gain measured again, with "
+        "the stored multipliers where there are any",
         "that the same slopes are found again: the search has a budget of time; those found lie below the bounds; "
         "nor any text (notes, formulas), options and times",
     ),

@@ -14,6 +14,7 @@ from normgauge.core.checker import SCHEMA, digest, graph
 from normgauge.core.errors import ReadingError
 from normgauge.core.fields import Finite, Log, Log10, Share, Stored, Told, declared_fields, form_of
 from normgauge.core.interval import LogInterval
+from normgauge.core.multipliers import Multipliers
 from normgauge.core.proof import Proof
 from normgauge.core.refute import judged_reading
 from normgauge.core.spelled import LN10
@@ -379,6 +380,15 @@ class Reading(Stored):
             absent=None,
         ),
     ] = None
+    multipliers: Annotated[
+        tuple[Multipliers, ...],
+        Told(
+            "what `log10_upper` was proved with by the methods `open units` and `loop`, see [below](#multipliers); "
+            "`verify --model --batch` proves it again with them",
+            absent=(),
+            varies=True,
+        ),
+    ] = ()
     weights: Annotated[
         str,
         Told(

@@ -99,6 +99,7 @@ def make_reading(
         witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
         rules=rule_texts(parts),
         proof=proof(parts, folded, best, everywhere),
+        multipliers=top.multipliers,
     )
     return judged_reading(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -52,6 +52,9 @@ EFFORTS = ("quick", "default", "long")
 class Options:
     """How a model is measured; `gauge` explains each option.
 
+    ``multipliers`` are given, by the radius of the scope and by sample, where a stored bound is to be proved again:
+    then none are looked for.
+
     Raises:
         InputError: for a mode that is neither eval nor train.
     """
@@ -67,6 +70,7 @@ class Options:
     progress: Progress | None = None
     pictures: bool = True
     effort: str = "default"
+    multipliers: Mapping[float, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.mode not in ("eval", "train"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from normgauge.core.bound import Scope
 from normgauge.core.rounding import TINY, dot_error, log_root
 from normgauge.instrument.assembly import find_missing
 from normgauge.instrument.balance import folded_bound
-from normgauge.instrument.local.headline import OPEN_UNITS, one_run, open_entries, swept_sample
+from normgauge.instrument.local.headline import FAILURES, LOOP, OPEN_UNITS, one_run, open_entries, swept_sample
 from normgauge.instrument.local.sweep import Swept
+from normgauge.instrument.loop import LoopEffort, RowLoops
 from normgauge.instrument.rules.flow import CHANCES, INF, Matrix, chain_gains, log_vector
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.dense import to_double
@@ -26,6 +28,9 @@ LATTICE = 4  # radii an octave at which a ball is measured, for all samples at o
 TRIES, FEW_TRIES = 8, 5
 GAP, STEPS = 1e-2, 15  # of the multipliers' search
 DEAREST, MOST_OPEN = 30.0, 256  # seconds of counted work of one ball, and units open everywhere
+
+LOOP_STEPS, LOOP_WORK = 200, 5e6  # of one pair of classes: a second; all pairs of ten classes are 45
+ALL_INPUTS = -1  # place of a sweep that holds for all samples
 
 
 class MarginBounds(Protocol):
@@ -199,7 +204,7 @@ class OpenUnitBounds:
         inputs = session.trace.sources[0].tensor[0].numel()
         if inputs * one_run(session) / session.samples > DEAREST:
             return None
-        place = -1 if math.isinf(radius) else sample
+        place = ALL_INPUTS if math.isinf(radius) else sample
         if place >= 0:
             return self.counted(
                 swept_sample(session, session.composed(Scope.parse("point")), sample, radius, MOST_OPEN)
@@ -217,5 +222,47 @@ class OpenUnitBounds:
         return swept
 
 
-ENGINES: tuple[Callable[[Session], MarginBounds], ...] = (ComposedBounds, OpenUnitBounds)
+@dataclass(slots=True)
+class LoopBounds:
+    """Margins over all inputs by the loop transformation (`instrument.loop`), each pair with weights of its own.
+
+    Holds:  everywhere; so a pair is bounded once for all samples, and a search needs one try.
+    """
+
+    session: Session
+    name: str = LOOP
+    tries: int = 1
+    loops: RowLoops | None = None
+    known: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        session = self.session
+        if session.together or open_entries(session) <= MOST_OPEN:  # all units with multipliers of their own are better
+            return
+        parts = session.composed(Scope.parse("global"))
+        with contextlib.suppress(*FAILURES):
+            effort = LoopEffort(LOOP_STEPS, most_work=LOOP_WORK)
+            self.loops = RowLoops.of(session, parts, session.bounds(parts)[1], effort)
+
+    def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:
+        """log L_i for each class; None where the network is not followed or too large."""
+        if self.loops is None:
+            return None
+        classes = self.session.trace.end.tensor.shape[1]
+        logs = [-INF if i == target else self.pair(min(i, target), max(i, target)) for i in range(classes)]
+        return torch.tensor(logs, dtype=torch.float64)
+
+    def pair(self, first: int, second: int) -> float:
+        """log of the bound of f_first − f_second."""
+        if (first, second) not in self.known and self.loops is not None:
+            row = torch.zeros(self.session.trace.end.tensor.shape[1], dtype=torch.float64)
+            row[first], row[second] = 1.0, -1.0
+            found = None
+            with contextlib.suppress(*FAILURES):
+                found = self.loops.bound(row)
+            self.known[first, second] = INF if found is None else found.total
+        return self.known[first, second]
+
+
+ENGINES: tuple[Callable[[Session], MarginBounds], ...] = (ComposedBounds, LoopBounds, OpenUnitBounds)
 """What radii are proved with, one after the other: each begins where those before it ended, so the cheap come first."""

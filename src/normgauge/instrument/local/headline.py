@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from normgauge.core.bound import Evidence, Scope
+from normgauge.core.multipliers import Multipliers, kept_multipliers
 from normgauge.core.rounding import log_outward
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import PROBES
 from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
 from normgauge.instrument.local.pieces import NotCarried
+from normgauge.instrument.local.recheck import level_again
 from normgauge.instrument.local.standing import on_kink
 from normgauge.instrument.local.sweep import MOST_OPEN, Swept, swept_ball
 from normgauge.instrument.loop import LoopEffort, loop_bound
@@ -71,6 +73,7 @@ class Headline:
         evidence: of the whole; None where it is that of the balanced bound.
         chance: that a random start or a measured error misled it.
         notes: what a reader should know.
+        multipliers: what it was proved with.
     """
 
     log_upper: Tensor
@@ -78,6 +81,7 @@ class Headline:
     evidence: Evidence | None = None
     chance: float = 0.0
     notes: tuple[str, ...] = ()
+    multipliers: tuple[Multipliers, ...] = ()
 
     @property
     def total(self) -> float:
@@ -204,13 +208,21 @@ def _looped(session: Session, parts: Composition, plain: Headline) -> Headline |
     """The bound over all inputs of a network too large for multipliers, by one weighted norm (`instrument.loop`)."""
     effort = effort_of(session)
     known = Balanced(plain.log_upper)
+    given = given_multipliers(session, INF, 0)
     try:
-        found = loop_bound(session, parts, known, LoopEffort(LOOP_STEPS[effort], most_work=LOOP_WORK[effort]))
+        found = loop_bound(session, parts, known, LoopEffort(LOOP_STEPS[effort], most_work=LOOP_WORK[effort]), given)
     except FAILURES:
         return None
     if found is None or not found.total < plain.total:
         return None
-    return Headline(plain.log_upper.clamp_max(found.total), LOOP)
+    kept = kept_multipliers({0: found.weights.tolist()})
+    return Headline(plain.log_upper.clamp_max(found.total), LOOP, multipliers=kept)
+
+
+def given_multipliers(session: Session, radius: float, sample: int) -> Tensor | None:
+    """Logs of the multipliers that a bound is to be proved with; None where they are looked for."""
+    given = session.options.multipliers.get(radius)
+    return None if given is None else torch.tensor(given.get(sample, ()), dtype=torch.float64)
 
 
 def open_entries(session: Session) -> int:
@@ -228,6 +240,7 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
     """The bound of every sample, or of the first for all inputs; None where the network is not followed."""
     samples = 1 if session.together or math.isinf(radius) else session.samples
     logs, chance = plain.log_upper.clone(), 0.0
+    used: dict[int, list[float]] = {}
     for sample in range(samples):
         swept = swept_sample(session, parts, sample, radius, ROWS[effort_of(session)])
         if swept is None:
@@ -235,11 +248,25 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
         effort = effort_of(session)
         order = 2 * len(swept.units.rows) + len(swept.target)  # of the matrices of a Newton step
         steps = int(min(STEPS[effort], BUDGETS[effort] / (NEWTON_STEP * order**3) / samples))
-        bound = swept.improved(GAPS[effort], max(steps, FEWEST_STEPS)).bound()
+        given = given_multipliers(session, radius, sample)
+        if given is None:
+            best = swept.improved(GAPS[effort], max(steps, FEWEST_STEPS))
+            bound, used[sample] = best.bound(), best.logs.tolist()
+        else:
+            bound, used[sample] = bound_again(swept, given), given.tolist()
         logs[sample] = min(float(logs[sample]), log_outward(bound) if math.isfinite(bound) else INF)
         chance += swept.chance
     better = float(logs.max()) < plain.total or radius == 0
-    return Headline(logs, OPEN_UNITS, None, chance) if better else None
+    kept = kept_multipliers(used) if radius else ()
+    return Headline(logs, OPEN_UNITS, None, chance, multipliers=kept) if better else None
+
+
+def bound_again(swept: Swept, given: Tensor) -> float:
+    """The bound that given multipliers prove, by two ways that must both allow it; infinite where they do not fit."""
+    if len(given) != len(swept.logs):
+        return INF
+    bound = dataclasses.replace(swept, logs=given).bound()
+    return max(bound, level_again(swept.units, swept.target, given)) if math.isfinite(bound) else INF
 
 
 def swept_sample(

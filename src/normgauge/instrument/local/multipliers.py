@@ -164,6 +164,8 @@ def factored(units: Units, logs: Tensor) -> Factor | None:
     inputs = units.inputs
     if not len(units.rows):
         return Factor(torch.ones(inputs, dtype=torch.float64), units.rows, torch.zeros(0, 0).double(), 0.0, 1.0, 0)
+    if not bool((multipliers.isfinite() & (multipliers > 0)).all()):
+        return None
     diagonal = torch.cat([torch.ones(inputs, dtype=torch.float64), multipliers[units.columns]])
     weight = units.half.square() * multipliers[units.group]
     largest = torch.zeros(len(units.errors), dtype=torch.float64).scatter_reduce(0, units.layer, weight, "amax")

@@ -16,5 +16,6 @@ Source: the inequality is derived above; slopes in ranges as in Fazlyab et al. 2
 """
 
 from normgauge.instrument.loop.bound import LoopBound, LoopEffort, loop_bound
+from normgauge.instrument.loop.row_loops import RowLoops
 
-__all__ = ["LoopBound", "LoopEffort", "loop_bound"]
+__all__ = ["LoopBound", "LoopEffort", "RowLoops", "loop_bound"]

@@ -76,7 +76,11 @@ class LoopBound:
 
 
 def loop_bound(
-    session: Session, parts: Composition, known: Balanced, effort: LoopEffort | None = None
+    session: Session,
+    parts: Composition,
+    known: Balanced,
+    effort: LoopEffort | None = None,
+    given: Tensor | None = None,
 ) -> LoopBound | None:
     """A bound from the ranges of slopes, by the loop transformation; the caller takes the smaller of it and ``known``.
 
@@ -85,12 +89,23 @@ def loop_bound(
         parts: its composition over all inputs.
         known: the bound that is there already.
         effort: how much to spend.
+        given: (log γ, log D) to prove it with; looked for where there are none.
 
     Returns:
         The bound, or None where a step is neither affine nor of one input with a finite constant, where the program
         depends on the data or draws random numbers, or where rounding would drown the proof.
     """
     effort = effort or LoopEffort()
+    nets = loop_networks(session, parts, known, effort)
+    if nets is None or (given is not None and len(given) != sum(group_counts(nets[0]))):
+        return None
+    return weighted_bound(parts, *nets, effort, known.total, given)
+
+
+def loop_networks(
+    session: Session, parts: Composition, known: Balanced, effort: LoopEffort
+) -> tuple[MidNetwork, MidNetwork] | None:
+    """The mid network in float64, and in what its weights are looked for with; None where `loop_bound` is."""
     if not math.isfinite(known.total) or not _is_plain(session, parts):
         return None
     side_by_side = side_by_side_parts(session, parts)
@@ -103,9 +118,21 @@ def loop_bound(
         return None
     rough = mid_network(side_by_side, parts, torch.float32) if known.total < SAFE else net
     assert rough is not None
-    theta = descend_loop(rough, first_weights(net), effort.steps)
+    return net, rough
+
+
+def weighted_bound(
+    parts: Composition,
+    net: MidNetwork,
+    rough: MidNetwork,
+    effort: LoopEffort,
+    known: float = INF,
+    given: Tensor | None = None,
+) -> LoopBound | None:
+    """The bound with weights given or found by descent; its chance counts where it is below the log ``known``."""
+    theta = descend_loop(rough, first_weights(net), effort.steps) if given is None else given
     found = proved_loop(net, theta, effort)
-    if found is not None and found.total < known.total:
+    if found is not None and found.total < known:
         parts.ctx.accepted(Enclosure(LogInterval(-INF, found.log_norm), "random starts", chance=found.chance))
     return found
 
