@@ -23,8 +23,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.speed_nets import VIT_S, Absent, Built, calibrated, digits_mlp, from_transformers, image_model
-from benchmarks.speed_nets import trained_resnet20
+from benchmarks.speed_nets import (
+    VIT_S,
+    Absent,
+    Built,
+    calibrated,
+    digits_mlp,
+    from_transformers,
+    image_model,
+    trained_resnet20,
+)
 from normgauge.core.bound import Scope
 from normgauge.instrument.balance import folded_bound
 from normgauge.instrument.local.headline import Headline, at_points
