@@ -146,3 +146,15 @@ def test_dropout_in_training_counts_with_every_mask() -> None:
 def test_unusual_outputs_and_data_end_in_a_number(function) -> None:
     for reading in ng.readings(Fn(function), torch.randn(1, 3)):
         assert not math.isnan(reading.log_upper)
+
+
+def test_a_budget_too_small_for_the_jacobian_is_said_and_the_default_still_computes_it(monkeypatch) -> None:
+    from normgauge.instrument.local import headline
+
+    for effort in ("quick", "default"):
+        monkeypatch.setitem(headline.BUDGETS, effort, 1e-9)
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(30, 40), nn.GELU(), nn.Linear(40, 40)), torch.randn(1, 30)
+    quick, usual = (ng.gauge(model, x, scope="point", effort=effort) for effort in ("quick", "default"))
+    assert quick.method == "balanced" and headline.LARGER in quick.notes
+    assert usual.method == "jacobian" and usual.log_upper < usual.log_lower + 0.15

@@ -51,3 +51,13 @@ def test_what_autograd_does_not_follow_is_noticed() -> None:
     kinked = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]], dtype=torch.float64)
     found = jacobian_norms(SampleMap(lambda x: x.abs(), kinked, 2), 10.0, 0)
     assert found is not None and found.norms.isinf().tolist() == [True, False]
+
+
+def test_some_steps_are_made_whatever_they_cost() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(90, 120), nn.Tanh(), nn.Linear(120, 80)).double()
+    x = torch.randn(2, 90, dtype=torch.float64)
+    found = jacobian_norms(SampleMap(model, x, 2), 1e-9, 0, fewest=16)
+    assert found is not None and found.chance > 0
+    for got, row in zip(found.norms.tolist(), x.split(1), strict=True):
+        assert jacobian_norm(model, row) <= got <= 1.25 * jacobian_norm(model, row)

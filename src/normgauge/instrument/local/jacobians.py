@@ -27,6 +27,7 @@ AGREES, CLOSELY = 1e-4, 1e-6
 
 SMALLEST = 1e-100  # of a norm: squares of smaller ones are lost
 LOST = 1e-12  # a part: what is granted to a product with the Jacobian in float64
+SMALL_PART = 0.1  # of the budget: rows that cost no more are taken even where Lanczos would cost less
 STARTS = 2  # with one, what is granted would drown the proof
 
 
@@ -61,8 +62,9 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0
     within = 1 << max(int(afford), 1).bit_length() - 1  # so that small differences change nothing
     steps = needed if afford >= needed else min(needed, max(within, fewest))
     by_rows = network.outputs <= MOST_ROWS and network.start.numel() * network.outputs <= MOST_ENTRIES
-    by_rows = by_rows and (GRAPH + network.outputs * PULL) * run <= budget
-    if by_rows and network.outputs <= max(2 * STARTS * steps, 3):
+    rows_cost = (GRAPH + network.outputs * PULL) * run
+    by_rows = by_rows and rows_cost <= budget
+    if by_rows and (network.outputs <= max(2 * STARTS * steps, 3) or rows_cost <= SMALL_PART * budget):
         tangent = network.at(network.start, once=True)
         found = _all_rows(network, tangent)
     elif size >= 3 and steps >= FEWEST_STEPS:
