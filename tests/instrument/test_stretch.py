@@ -15,6 +15,7 @@ from normgauge.instrument.measure import gauge
 from normgauge.instrument.session import opened
 from normgauge.instrument.stretch import reached, slacks, steepest_direction
 from normgauge.render.verdict import reading_verdict
+from tests.fuzz.nets import make_case
 from tests.instrument.claimed_rules import Tenth, Triple, claimed, rule_of
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -138,3 +139,10 @@ def test_a_bag_of_words_is_proved_word_by_word():
     reading = ng.gauge(Bag(), torch.randint(20, (3, 6)), scope="point")
     assert reading.evidence is ng.Evidence.PROVED and reading.method == "jacobian"
     assert reading.log_upper - reading.log_lower < 1e-6
+
+
+def test_what_a_normalizer_of_one_number_leaves_is_rounding() -> None:
+    """Less its own mean a number is 0 up to rounding, whose changes refute nothing (met by the fuzz)."""
+    case = make_case(21_000_317)
+    reading = ng.gauge(case.model, case.batch, scope="global", mode=case.mode, search=False)
+    assert str(reading.evidence) == "proved"

@@ -130,7 +130,8 @@ def reached(here: Trace, there: Trace) -> dict[int, float]:
     """By step: log of how much the change from ``here`` to ``there`` has grown by its output.
 
     A step is left out where rounding may have made more than `BLURRED` of its change: each entry is taken to err by 8
-    units in its last place, and what has erred before a step errs as much behind it.
+    units in the last place of the largest that the step reads or writes, since it may cancel inside; and what has erred
+    before a step errs as much behind it.
     """
     plain = Balanced(torch.zeros(1))
     start = math.hypot(*(_length(plain, a, a, b) for a, b in zip(here.sources, there.sources, strict=True)))
@@ -139,7 +140,8 @@ def reached(here: Trace, there: Trace) -> dict[int, float]:
     for a, b in zip(here.steps, there.steps, strict=True):
         for before, after in zip(a.outputs, b.outputs, strict=True):
             moved = _length(plain, before, before, after)
-            fresh = 8 * EPS * _moved_size(before, after) / moved if moved > 0 else 0.0
+            read = (_moved_size(*pair) for pair in zip(a.inputs, b.inputs, strict=True))
+            fresh = 8 * EPS * max(_moved_size(before, after), *read, 0.0) / moved if moved > 0 else 0.0
             blur[before.index] = max((blur.get(value.index, 0.0) for value in a.inputs), default=0.0) + fresh
             if before is a.outputs[0] and start > 0 and blur[before.index] < BLURRED:
                 found[a.index] = math.log(moved) - math.log(start) if moved > 0 else -math.inf
