@@ -46,7 +46,7 @@ from benchmarks.speed_nets import MODELS, SWEEPS, Absent, build
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results" / "speed.json"
 KINDS: dict[str, dict[str, Any]] = {
-    "point": {"scope": "point", "search": False, "balance": False},
+    "point": {"scope": "point", "search": False, "balance": False, "effort": "quick"},
     "quick": {"effort": "quick"},
     "default": {},
 }

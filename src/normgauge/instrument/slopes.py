@@ -16,7 +16,7 @@ from normgauge.core.errors import InputError
 from normgauge.core.refute import ROUNDING
 from normgauge.instrument.compose import STILL, Composition
 from normgauge.instrument.probe.screen import focused_search
-from normgauge.instrument.probe.search import WIDE_BUDGET, Found, search
+from normgauge.instrument.probe.search import Found, search
 from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.trace.again import tensors_alike
@@ -55,8 +55,8 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
     try:
         with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
             warnings.simplefilter("ignore")
-            wide = WIDE_BUDGET / 2 if options.effort == "quick" else WIDE_BUDGET
-            given = {"progress": options.progress, "quick": quick, "alone": alone, "wide": wide}
+            brief = options.effort == "quick"
+            given = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
             return look(function, source, samples, radius, output_axis=axis, **given)
     except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
         # autograd refuses networks that overwrite what it needs or leave torch

@@ -63,7 +63,7 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0
     steps = needed if afford >= needed else min(needed, max(within, fewest))
     by_rows = network.outputs <= MOST_ROWS and network.start.numel() * network.outputs <= MOST_ENTRIES
     rows_cost = (GRAPH + network.outputs * PULL) * run
-    by_rows = by_rows and rows_cost <= budget
+    by_rows = by_rows and rows_cost <= max(budget, (GRAPH + (PULL + PUSH) * STARTS * fewest) * run)
     if by_rows and (network.outputs <= max(2 * STARTS * steps, 3) or rows_cost <= SMALL_PART * budget):
         tangent = network.at(network.start, once=True)
         found = _all_rows(network, tangent)

@@ -92,7 +92,7 @@ def search(
     steps: int | None = None,
     quick: Quick | None = None,
     alone: bool = False,
-    wide: float = WIDE_BUDGET,
+    brief: bool = False,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -122,7 +122,7 @@ def search(
             returned is computed and confirmed by ``function`` itself.
         alone: whether ``function`` may be given more samples than ``x`` holds; a small network with kinks is then
             searched from many copies of each, and what they find is computed and confirmed on ``x``'s own shape.
-        wide: seconds of counted work for these many, at most ``budget``.
+        brief: half the work for these many, and no secants where a large network has slopes without them.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -148,7 +148,7 @@ def search(
         if radius > 0:
             budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
             many = scout.widened() if alone else scout
-            budget = min(budget, wide) if many.samples > samples else budget
+            budget = min(budget, WIDE_BUDGET / (1 + brief)) if many.samples > samples else budget
             taken, cut = _climb(many, Domain(many.start, domain.radius), chains, generator, budget, steps, tell, stands)
             network.calls += many.calls if many is not scout else 0
     start = stands[0] if scout is network else stands[0].again(network)
@@ -162,12 +162,15 @@ def search(
             shown = stand if many is network else stand.again(network)
             met.append(confirmed_slopes(network, shown.points, shown.pair))
             reached = reached.scatter_reduce(0, stand.origin, met[-1].slope, "amax")
-    # Some noise, since a step function has no steepest direction.
-    along = unit_rows(start.pair.right + 0.1 * unit_rows(random_rows(points, generator)))
-    far = domain.project(points + domain.unit_step[:, None] * along)
-    # Where autograd's slopes are confirmed, secants rarely add to them: a network with long runs halves less often.
     known = bool((met[0].slope > 0).all())
-    met.append(secant_slopes(network, points, far, affordable_halvings(network.work.seconds) if known else HALVINGS))
+    halvings = affordable_halvings(network.work.seconds) if known else HALVINGS
+    if brief and known and halvings < HALVINGS:
+        met.append(met[0])
+    else:  # Where autograd's slopes are confirmed, secants rarely add to them: long runs halve less often.
+        # Some noise, since a step function has no steepest direction.
+        along = unit_rows(start.pair.right + 0.1 * unit_rows(random_rows(points, generator)))
+        far = domain.project(points + domain.unit_step[:, None] * along)
+        met.append(secant_slopes(network, points, far, halvings))
     return _with_direction(replace(_conclude(met, reached, network.calls, taken), cut=cut), start)
 
 
