@@ -6,8 +6,8 @@
 Each bound is that of `gauge(model, batch, scope="global")`. Its own CPU seconds are those of the part `local`, which
 the bound adds to a reading; `cpu_seconds` are those of the whole reading. Networks are trained for two epochs of 10,000
 MNIST images from seeds 0, 1, …; 100 test images are the batch. With cvxpy and clarabel installed, the value of the
-semidefinite program stands beside the chains, for all seeds of the smaller one and for two of the larger, where it takes
-the solver long; otherwise, and with --no-reference, it is left out.
+semidefinite program stands beside the chains, for all seeds of the smaller one and for two of the larger, where it
+takes the solver long; otherwise, and with --no-reference, it is left out.
 """
 
 from __future__ import annotations
