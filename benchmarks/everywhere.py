@@ -6,7 +6,8 @@
 Each bound is that of `gauge(model, batch, scope="global")`. Its own CPU seconds are those of the part `local`, which
 the bound adds to a reading; `cpu_seconds` are those of the whole reading. Networks are trained for two epochs of 10,000
 MNIST images from seeds 0, 1, …; 100 test images are the batch. With cvxpy and clarabel installed, the value of the
-semidefinite program stands beside the chains, for as many seeds as --references says; otherwise it is left out.
+semidefinite program stands beside the chains, for all seeds of the smaller one and for two of the larger, where it
+takes the solver long; otherwise, and with --no-reference, it is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Row = dict[str, Any]
 SOLVERS = ("cvxpy", "clarabel")
 TRAINED, IMAGES, EPOCHS = 10_000, 100, 2
 CHAINS = {"784-64-10": (784, 64, 10), "784-64-64-10": (784, 64, 64, 10)}
-REFERENCES = {"784-64-10": 10, "784-64-64-10": 2}  # seeds with the program's value: half a minute and half an hour each
+REFERENCES = {"784-64-10": 10, "784-64-64-10": 2}  # seeds with the program's value, which takes long
 DEPTHS = {"ResNet-20": (20, 8.1), "ResNet-56": (56, 18.0)}
 NETS = (*CHAINS, "random 6 x 64", "residual 784-64, 8 blocks", *DEPTHS)
 GOALS = {"chain": (1.002, 0.5), "random": (6.5, 4.0), "residual": (0.45, 10.0)}

@@ -2,9 +2,9 @@
 
     pip install --target DIR --no-deps eclipse-nn==0.1.7 weightwatcher==0.7.7 orthogonium==0.0.4
     pip install --target DIR cvxpy pandas matplotlib powerlaw
-    PYTHONPATH=DIR python benchmarks/peers.py [--json FILE]
+    PYTHONPATH=DIR python -m benchmarks.peers [--json FILE]
 
-A peer that is not installed is named and left out.
+A peer that is not installed is named and left out. CPU seconds are those of one thread, all in one run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import io
 import json
 import math
 import platform
+import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +32,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 
 import normgauge as ng
+from benchmarks.semidefinite import semidefinite_value
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
 from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import digits
@@ -116,19 +118,30 @@ def steepest(model: nn.Module, x: Tensor) -> float:
 def ours(model: nn.Module, x: Tensor) -> Row:
     """The bracket at the samples, and the same over all inputs."""
     row = {}
-    for reading in ng.readings(model, x, ("point", "global")):
-        row[f"{reading.scope}_upper"], row[f"{reading.scope}_lower"] = map(
-            math.exp, (reading.log_upper, reading.log_lower)
-        )
-    return row
+    for scope in ("point", "global"):
+        reading, seconds = timed(ng.gauge, model, x, scope=scope)
+        row[f"{scope}_upper"], row[f"{scope}_lower"] = map(math.exp, (reading.log_upper, reading.log_lower))
+        row[f"{scope}_cpu"], row[f"{scope}_own_cpu"] = seconds, reading.seconds["local"]
+        row[f"{scope}_method"] = reading.method
+    return row | {"balanced": math.exp(reading.log_balanced)}
+
+
+def timed(run: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, float]:
+    """The result, and CPU seconds."""
+    start = time.process_time()
+    found = run(*arguments, **options)
+    return found, round(time.process_time() - start, 3)
 
 
 def eclipse(model: nn.Module) -> Row:
     """ECLipsE's global bounds, as its documentation calls them."""
     from eclipse_nn import LipConstEstimator
 
-    estimator = LipConstEstimator(copy.deepcopy(model))
-    return {"eclipse_fast": float(estimator.estimate("ECLipsE_Fast")), "eclipse": float(estimator.estimate("ECLipsE"))}
+    estimator, row = LipConstEstimator(copy.deepcopy(model)), {}
+    for key, name in (("eclipse_fast", "ECLipsE_Fast"), ("eclipse", "ECLipsE")):
+        found, row[f"{key}_cpu"] = timed(estimator.estimate, name)
+        row[key] = float(found)
+    return row
 
 
 def local(model: nn.Module, x: Tensor, radius: float) -> Row:
@@ -136,37 +149,13 @@ def local(model: nn.Module, x: Tensor, radius: float) -> Row:
     from eclipse_nn import LipConstEstimator
 
     estimator = LipConstEstimator(copy.deepcopy(model))
-    reading = ng.gauge(model, x[None], scope=f"ball:{radius}")
-    row = {"upper": math.exp(reading.log_upper), "lower": math.exp(reading.log_lower)}
+    reading, seconds = timed(ng.gauge, model, x[None], scope=f"ball:{radius}")
+    row = {"upper": math.exp(reading.log_upper), "lower": math.exp(reading.log_lower), "cpu": seconds}
     for algorithm in ("CF", "Fast", "Acc"):
-        found, _, code = estimator.estimate_gen_local(x.double().numpy(), radius, "relu", algorithm)
-        row[f"eclipse_local_{algorithm.lower()}"] = float(found) if code == 0 else None
+        key, centre = f"eclipse_local_{algorithm.lower()}", x.double().numpy()
+        (found, _, code), row[f"{key}_cpu"] = timed(estimator.estimate_gen_local, centre, radius, "relu", algorithm)
+        row[key] = float(found) if code == 0 else None
     return row
-
-
-def lip_sdp(model: nn.Sequential) -> Row:
-    """LipSDP with one multiplier a neuron (Fazlyab et al. 2019), written down here for cvxpy; the solver's own value.
-
-    minimise ρ over T = diag ≥ 0:  [A; B]ᵀ [[0, T], [T, −2T]] [A; B] + diag(−ρI, 0, …, WᵀW) ≼ 0
-    """
-    import cvxpy as cp
-
-    *hidden, last = (m.weight.detach().double().numpy() for m in model if isinstance(m, nn.Linear))
-    left, sizes_, _ = np.linalg.svd(hidden[0], full_matrices=False)
-    hidden[0] = left * sizes_  # only the row space of the first map matters, so the problem gets smaller
-    widths = [hidden[0].shape[1], *(w.shape[0] for w in hidden)]
-    total, first = sum(widths), widths[0]
-    a, b, row, column = np.zeros((total - first, total)), np.eye(total)[first:], 0, 0
-    for w in hidden:
-        a[row : row + w.shape[0], column : column + w.shape[1]] = w
-        row, column = row + w.shape[0], column + w.shape[1]
-    rho, t = cp.Variable(), cp.Variable(total - first, nonneg=True)
-    cross = a.T @ cp.diag(t) @ b
-    ends = np.zeros((total, total))
-    ends[-last.shape[1] :, -last.shape[1] :] = last.T @ last
-    lmi = cross + cross.T - 2 * b.T @ cp.diag(t) @ b + ends - rho * np.diag([1.0] * first + [0.0] * (total - first))
-    cp.Problem(cp.Minimize(rho), [lmi << 0]).solve(solver=cp.CLARABEL)
-    return {"lip_sdp": math.sqrt(float(rho.value))}
 
 
 def product(model: nn.Module) -> float:
@@ -183,7 +172,7 @@ def networks(peers: Row) -> dict[str, Row]:
         if peers["eclipse-nn"]:
             row |= quiet(eclipse, model)
         if peers["cvxpy"] and name.startswith("digits"):
-            row |= lip_sdp(model)
+            row |= semidefinite_value(model)
         rows[name] = row
         show(name, row)
         if peers["eclipse-nn"] and name.startswith("digits"):
@@ -196,7 +185,12 @@ def networks(peers: Row) -> dict[str, Row]:
 
 def show(title: str, row: Row) -> None:
     """Two lines for one row."""
-    print(f"{title}\n    " + "  ".join(f"{key} {value:.5g}" for key, value in row.items() if value is not None))
+    print(f"{title}\n    " + "  ".join(f"{key} {told(value)}" for key, value in row.items() if value is not None))
+
+
+def told(value: float | str) -> str:
+    """A number in five digits, a word as it is."""
+    return value if isinstance(value, str) else f"{value:.5g}"
 
 
 def conv_truth(weight: Tensor, size: int, groups: int = 1) -> float:
