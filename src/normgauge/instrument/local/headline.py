@@ -50,7 +50,7 @@ ROWS = {"quick": 100, "default": 700, "long": MOST_OPEN}
 
 NEWTON_STEP, FEWEST_STEPS = 6e-10, 6  # seconds of a step of order 1, by the cube; and how many are always made
 
-LOOP_STEPS, LOOP_WORK = {"default": 200, "long": 400}, {"default": 2e8, "long": 1e9}
+LOOP_STEPS, LOOP_WORK = {"default": 200, "long": 400}, {"default": 1e8, "long": 1e9}
 """Steps of the loop transformation's descent, and multiplications of one sample's way up to which it is tried."""
 
 FAILURES = (RuntimeError, MemoryError)  # an eigenvalue that does not converge, memory that is full: no better bound
