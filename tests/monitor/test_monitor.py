@@ -354,6 +354,8 @@ def test_the_training_is_the_same_to_the_bit(norm, tmp_path):
         monitor = ng.Monitor(model, tmp_path, every=1) if watch else None
         loop(model, monitor, 20, optimizer=optimizer)
         ends.append((model.state_dict(), torch.get_rng_state()))
+        if monitor is not None:
+            monitor.close()
     (plain, random), (seen, random_seen) = ends
     assert plain.keys() == seen.keys() and torch.equal(random, random_seen)
     assert all(torch.equal(plain[name], seen[name]) for name in plain)
@@ -466,6 +468,8 @@ def test_a_look_at_a_computed_weight_does_not_change_the_training(tmp_path):
         monitor = None if folder is None else ng.Monitor(model, folder, every=1)
         assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
         loop(model, monitor, 5)
+        if monitor is not None:
+            monitor.close()
         return model.state_dict()
 
     alone, beside = trained(None), trained(tmp_path)

@@ -205,10 +205,11 @@ class Instruments:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
             size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
             line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
-        if layer.role == "norm":
-            line["eps"] = float(layer.form.least)
-        if rate is not None and layer.normalizer is not None and "frobenius" in raw:
-            groups = groups_of(self.layers[layer.normalizer])
+        forms = self._normalizers.forms
+        if row in forms:
+            line["eps"] = float(forms[row].least)
+        if rate is not None and layer.normalizer in forms and "frobenius" in raw:
+            groups = groups_of(self.layers[layer.normalizer], forms[layer.normalizer])
             line["effective_lr"] = _inverse(raw["frobenius"] ** 2 / (rate * groups)) if rate else 0.0
         return line
 
@@ -274,9 +275,9 @@ class Instruments:
             return  # others came since the step before: they are in the next reading
         gradients = {row: self.layers[row].gradient for row, _ in weights}
         if vectors is self._samples:
-            for row, gradient in gradients.items():
-                if gradient is not None:
-                    sheet.put(sheet.layers[row], "gradient", torch.linalg.vector_norm(_wide(gradient)))
+            known = {row: gradient for row, gradient in gradients.items() if gradient is not None}
+            if known:
+                sheet.put_column(known, "gradient", frobenius_norms(list(known.values())))
         sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
         vectors.read([weight for _, weight in weights], sampled, sheet)
 

@@ -73,10 +73,9 @@ class WatchedLayer:
         assert found is not None  # its role says so
         return found
 
-    @property
-    def gain(self) -> Tensor | None:
-        """γ of a normalizer: its weight, or what it computes from that (1 + weight, for example)."""
-        gamma = self.form.gamma
+    def gain_of(self, form: Normalizer) -> Tensor | None:
+        """γ of a normalizer of this form: its weight, or what it computes from that (1 + weight, for example)."""
+        gamma = form.gamma
         if gamma is None or self.held is not None or gamma is self.parameter:
             return self.weight
         return whole_tensor(gamma.detach())

@@ -128,7 +128,8 @@ def begin_proof(maps: Maps, rows: Sequence[int], step: int, chance: float, seed:
     start = torch.randn(
         (maps.count, STARTS, size), generator=generator, dtype=torch.float64, device=maps.device
     )  # drawn after the weights were fixed
-    steps = steps_for(size, chance, WIDTH_CONV if isinstance(maps, ConvMaps) else WIDTH, STARTS)
+    width = WIDTH_CONV if isinstance(maps, ConvMaps) else WIDTH
+    steps = steps_for(size, chance, width, STARTS) - 1  # both ends are of one Ritz value: it need not have converged
     facts = krylov_facts(lambda x: adjoint(forward(x)), start, steps)
     return Begun(tuple(rows), step, chance, error, facts, None, sums, maps.spread)
 

@@ -106,16 +106,13 @@ def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
 
 
 def _orthonormal(rows: Tensor) -> Tensor:
-    """Gram-Schmidt on the last two axes, each row twice; a row that is a combination of those before becomes noise."""
-    done: list[Tensor] = []
-    for row in rows.unbind(-2):
+    """Gram-Schmidt on three rows; one that is a combination of those before becomes noise, which does no harm."""
+    first, *others = rows.split(1, dim=1)
+    known = _unit(first)
+    for row in others:
         row = _unit(row)
-        for _ in range(2):
-            for known in done:
-                row = row - (row * known).sum(-1, keepdim=True) * known
-            row = _unit(row)
-        done.append(row)
-    return torch.stack(done, dim=-2)
+        known = torch.cat([known, _unit(row - (row @ known.mT) @ known)], dim=1)
+    return known
 
 
 def _unit(row: Tensor) -> Tensor:
@@ -123,7 +120,9 @@ def _unit(row: Tensor) -> Tensor:
 
 
 def _top_vector(gram: Tensor) -> Tensor:
-    """A unit top eigenvector of each small symmetric matrix, by squaring: nothing waits for a device."""
+    """A unit top eigenvector of each small symmetric matrix; on a device by squaring, so that nothing waits for it."""
+    if gram.device.type == "cpu" and bool(torch.isfinite(gram).all()):
+        return torch.linalg.eigh(gram)[1][..., -1]
     power = gram
     for _ in range(SQUARINGS):
         power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
