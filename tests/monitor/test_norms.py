@@ -9,7 +9,7 @@ from torch import nn
 from normgauge.instrument.spectral.conv import dense_blocks
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.maps import is_pointwise, spec_of
-from normgauge.monitor.norms import CHUNK, SUM_ROOM, Group, Norms, frobenius_norms
+from normgauge.monitor.norms import CHUNK, SUM_ROOM, Group, Norms, Part, frobenius_norms
 from normgauge.monitor.proofs import CHANCE, SLOT, chance_at
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 
@@ -23,10 +23,7 @@ def numbers(group: Group, weights: list[torch.Tensor], turns: int = 1) -> dict[i
 
 def proved(group: Group, weights: list[torch.Tensor], step: int = 1) -> dict[int, tuple[float, float]]:
     sizes = (SUM_ROOM * frobenius_norms(weights)).tolist()
-    ends: dict[int, tuple[float, float]] = {}
-    for proof in group.prove(weights, step, chance_at(step, len(weights)), 7):
-        ends |= proof.ends([sizes[group.rows.index(row)] for row in proof.rows])
-    return ends
+    return Part(group, group.rows).prove(weights, step, chance_at(step, len(weights)), 7).ends(sizes)
 
 
 def truth(weight: torch.Tensor) -> float:
@@ -124,12 +121,12 @@ def test_the_chance_of_a_run_is_bounded_however_long_it_is() -> None:
     steps = range(0, 2_000_000, SLOT)
     assert math.fsum(12 * chance_at(step, 12) for step in steps) < CHANCE
     norms = Norms()
-    layers = {i: WatchedLayer(str(i), nn.Linear(120, 120), "weight", "matrix") for i in range(3)}
+    layers = {i: WatchedLayer(str(i), nn.Linear(140, 140), "weight", "matrix") for i in range(3)}
     norms.follow({i: (layer, layer.weight) for i, layer in layers.items()}, {})
-    (group,) = norms.groups
-    assert norms.provable(3) == [group]
-    proved(group, [layer.module.weight.detach() for layer in layers.values()], 3)  # type: ignore[misc]
-    assert norms.provable(SLOT - 1) == [] and norms.provable(SLOT) == [group]
+    (part,) = norms.parts
+    assert norms.provable(3) == [part]
+    part.prove([layer.module.weight.detach() for layer in layers.values()], 3, chance_at(3, 3), 7)  # type: ignore[misc]
+    assert norms.provable(SLOT - 1) == [] and norms.provable(SLOT) == [part]
 
 
 def test_layers_of_one_shape_are_one_group_and_another_type_is_followed_anew() -> None:

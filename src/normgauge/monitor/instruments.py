@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normgauge.monitor.layers import WatchedLayer, is_sharded, looked_up
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import is_pointwise
-from normgauge.monitor.norms import SUM_ROOM, Factors, Group, Norms, frobenius_norms
+from normgauge.monitor.norms import SUM_ROOM, Factors, Norms, Part, frobenius_norms
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
@@ -135,10 +135,10 @@ class Instruments:
         self._listener.forget()
         return sheet
 
-    def prove(self, group: Group, step: int, sheet: Sheet) -> None:
+    def prove(self, part: Part, step: int, sheet: Sheet) -> None:
         """Begin to prove the norms of these layers from above, as they are at this reading."""
-        weights = [self._weight(row) for row in group.rows]
-        sheet.proofs += group.prove(weights, step, self.norms.chance(step), self._seed)
+        weights = [self._weight(row) for row in part.rows]
+        sheet.proofs.append(part.prove(weights, step, self.norms.chance(step), self._seed))
 
     def unheard(self) -> list[WatchedLayer]:
         """Normalizers and convolutions of which no pass was heard in this step; to be asked before ``read``."""

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from normgauge.instrument.rules.conv import padding_pairs
 from normgauge.instrument.spectral.conv_operator import ConvSpec, apply_adjoint, apply_conv, padding_constant
 
-STACKED = 2**14  # entries of a matrix up to which a CPU multiplies copies of all at once rather than one by one
+SMALL_SIDE = 128  # matrices with no side longer than this are measured together, whatever their shapes
+
+STACKED = SMALL_SIDE**2  # entries of a matrix up to which a CPU multiplies copies of all at once rather than one by one
 
 
 class Maps(ABC):
@@ -58,14 +60,17 @@ class Maps(ABC):
 
 
 class MatrixMaps(Maps):
-    """Matrices of one shape; on a device, and small ones on a CPU, one product of all of them at a time."""
+    """Matrices; on a device, and small ones on a CPU, one product of all of them at a time.
+
+    Those of several shapes, which must be small, are filled up with zeros, which changes no norm.
+    """
 
     def __init__(self, weights: Sequence[Tensor], dtype: torch.dtype) -> None:
-        first = weights[0].flatten(1)
-        self.count, (self.outputs, self.inputs) = len(weights), first.shape
-        self.terms, self.spread, self.dtype, self.unit = max(first.shape), 1.0, dtype, torch.finfo(dtype).eps / 2
-        self.device = first.device
-        together = self.device.type != "cpu" or first.numel() <= STACKED
+        shapes = [weight.flatten(1).shape for weight in weights]
+        self.count, self.outputs, self.inputs = len(weights), max(s[0] for s in shapes), max(s[1] for s in shapes)
+        self.terms, self.spread, self.dtype = max(self.outputs, self.inputs), 1.0, dtype
+        self.unit, self.device = torch.finfo(dtype).eps / 2, weights[0].device
+        together = self.device.type != "cpu" or self.outputs * self.inputs <= STACKED
         self._all = _stacked(weights, dtype) if together else None
         self._each = [] if together else [weight.flatten(1).to(dtype) for weight in weights]
 
@@ -137,6 +142,8 @@ def is_pointwise(module: Any) -> bool:
 
 def _stacked(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """Copies of all matrices in one tensor, by one kernel."""
-    made = weights[0].new_empty((len(weights), *weights[0].flatten(1).shape), dtype=dtype)
-    torch._foreach_copy_(list(made.unbind()), [weight.flatten(1) for weight in weights])
+    flat = [weight.flatten(1) for weight in weights]
+    rows, columns = max(w.shape[0] for w in flat), max(w.shape[1] for w in flat)
+    made = flat[0].new_zeros((len(flat), rows, columns), dtype=dtype)
+    torch._foreach_copy_([part[: w.shape[0], : w.shape[1]] for part, w in zip(made, flat, strict=True)], flat)
     return made

@@ -18,7 +18,7 @@ from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
 from normgauge.monitor.layers import Inventory, WatchedLayer, find_layers, unheard_sentence, unwatched_sentence
 from normgauge.monitor.listener import is_compiled_anywhere
-from normgauge.monitor.norms import Group
+from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
@@ -244,30 +244,30 @@ class Monitor:
             self._note(unheard_sentence(silent, is_compiled_anywhere(self._model)), "unheard")
         return self._instruments.read(self._schedule.turns)
 
-    def _prove(self, sheet: Sheet) -> list[Group]:
+    def _prove(self, sheet: Sheet) -> list[Part]:
         """Begin the proofs that are due at this reading and that the budget affords, the oldest first."""
         if not self._team.can_prove:
             return []
         chosen = []
-        for group in self._instruments.norms.provable(self._number):
-            age = None if group.proved is None else self._number - group.proved
-            if not self._schedule.proves(group.cost, age):
+        for part in self._instruments.norms.provable(self._number):
+            age = None if part.proved is None else self._number - part.proved
+            if not self._schedule.proves(part.cost, age):
                 break
-            self._instruments.prove(group, self._number, sheet)
-            self._schedule.proving.spent += group.cost
-            chosen.append(group)
+            self._instruments.prove(part, self._number, sheet)
+            self._schedule.proving.spent += part.cost
+            chosen.append(part)
         return chosen
 
-    def _send(self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Group]) -> None:
+    def _send(self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part]) -> None:
         """Start copying the numbers from the device; the line is finished when they have arrived."""
         step, when = self._number, time.monotonic() - self._began
 
         def then(sheet: Sheet, reading: float, proving: float) -> None:
             self._schedule.book_device(reading)
-            for group in proved:
+            for part in proved:
                 share = proving / len(proved)
-                self._schedule.proving.spent += max(0.0, share - group.cost)
-                group.cost = max(group.cost, share)
+                self._schedule.proving.spent += max(0.0, share - part.cost)
+                part.cost = max(part.cost, share)
             for rank in self._team.settle(sheet, self._instruments.layers, PATIENCE):
                 self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
             if complete and self._team.rank == 0:

@@ -28,7 +28,7 @@ SLOT = 25  # steps
 
 STARTS = 6  # with six, products with a few rows at a time are cheapest in all
 
-DENSE = 96  # order up to which all eigenvalues are taken: small matrices need as many steps as they have rows
+DENSE = 128  # order up to which all eigenvalues are taken: small matrices need as many steps as they have rows
 
 WIDTH, WIDTH_CONV = 0.0475, 0.09  # of log(upper/lower): fewer than 5 and 10 per cent
 

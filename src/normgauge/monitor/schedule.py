@@ -11,6 +11,8 @@ READING, PROVING = 0.35, 0.6
 # In the first 50 steps every one may be read, on credit of so many seconds; later readings are at least 5 steps apart
 DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
 
+FIRST_READINGS = 3  # taken whatever they cost: the first of all is slower than any later one
+
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way
 LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 
@@ -75,6 +77,7 @@ class Schedule:
         self._spent = self._passed = self._proved = self._last_passed = 0.0
         self._call: float | None = None
         self._read_now = self.late = False
+        self._readings = 0
         self.turns = 1
 
     @property
@@ -86,6 +89,7 @@ class Schedule:
         """Note that a reading is being taken at this step."""
         self.turns = 1 if step - self._last <= 1 else TURNS
         self._read_now, self._last, self._last_passed = True, step, self._passed
+        self._readings += 1
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""
@@ -97,7 +101,7 @@ class Schedule:
             return step % self._every == 0
         if step - self._first > DENSE_STEPS and step - self._last < GAP:
             return False
-        if self._reading.affords(self.cost):
+        if self._reading.affords(self.cost) or self._readings < FIRST_READINGS:
             return True
         wanted = step - self._last >= LONGEST_STEPS or self._passed - self._last_passed >= LONGEST_SECONDS
         if not wanted:

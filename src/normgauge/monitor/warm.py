@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -79,12 +78,12 @@ def turn(maps: Maps, space: Tensor, folded: Tensor, fold: Fold) -> Turned:
     back = maps.adjoint(torch.cat([unit[:, :1], fold.behind(unit[:, 1:])], dim=1))
     best = mix @ basis
     gradient = (back[:, :1] / sizes[:, :1]).to(basis.dtype) - best
-    made = torch.cat([best, gradient, mix[..., 1:] @ basis[:, 1:], _unit(fold.before(back[:, 1:]))], dim=1)
-    old = torch.cat([space, folded], dim=1)
-    made = torch.where(torch.isfinite(made).all(-1, keepdim=True), made, old)
-    length = torch.linalg.vector_norm(best, dim=-1, dtype=torch.float64)[:, 0]
+    rows = torch.cat([best, gradient, mix[..., 1:] @ basis[:, 1:], fold.before(back[:, 1:])], dim=1)
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
+    made = (rows / lengths).to(basis.dtype)
+    made = torch.where((lengths > 0) & (lengths < torch.inf), made, torch.cat([space, folded], dim=1))
     parts = mix.abs().sum(-1).double()[:, 0]
-    return Turned(made[:, :3], made[:, 3:], sizes[:, 0, 0], length, parts, sizes[:, 1, 0])
+    return Turned(made[:, :3], made[:, 3:], sizes[:, 0, 0], lengths[:, 0, 0], parts, sizes[:, 1, 0])
 
 
 def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
@@ -107,16 +106,14 @@ def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
 
 def _orthonormal(rows: Tensor) -> Tensor:
     """Gram-Schmidt on three rows; one that is a combination of those before becomes noise, which does no harm."""
-    first, *others = rows.split(1, dim=1)
-    known = _unit(first)
-    for row in others:
-        row = _unit(row)
+    known, second, third = rows.split(1, dim=1)  # each of unit length, as a turn leaves them
+    for row in (second, third):
         known = torch.cat([known, _unit(row - (row @ known.mT) @ known)], dim=1)
     return known
 
 
 def _unit(row: Tensor) -> Tensor:
-    return F.normalize(row, dim=-1, eps=math.sqrt(torch.finfo(row.dtype).tiny))
+    return row / torch.linalg.vector_norm(row, dim=-1, keepdim=True).clamp_min(torch.finfo(row.dtype).tiny)
 
 
 def _top_vector(gram: Tensor) -> Tensor:
