@@ -18,7 +18,7 @@ def unexpected(error: Exception) -> None:
 
 
 def filled(sheet: Sheet) -> Sheet:
-    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     return sheet
 
 
@@ -29,7 +29,7 @@ def model() -> nn.Module:
 
 
 def heard(model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer | None = None):
-    instruments = Instruments(model, find_layers(model), optimizer, unexpected)
+    instruments = Instruments(model, find_layers(model), [] if optimizer is None else [optimizer], unexpected)
     instruments.arm()
     model(batch)
     sheet = filled(instruments.read())
@@ -60,7 +60,9 @@ def test_float16_is_noticed_inside_autocast(model):
 
 
 def test_a_broken_input_is_seen_also_at_a_step_not_meant_to_be_read(model):
-    instruments = Instruments(model, find_layers(model), None, unexpected)
+    instruments = Instruments(model, find_layers(model), (), unexpected)
+    instruments.arm()
+    instruments.read()
     batch = torch.randn(16, 6)
     batch[3, 2] = torch.nan
     model(batch)
@@ -85,13 +87,13 @@ def test_the_settings_of_the_optimizer_go_to_their_layers(model):
     ]
     instruments, sheet = heard(model, torch.randn(16, 6), torch.optim.AdamW(groups, lr=0.1, weight_decay=0.01))
     sheet.layers[1] = {"running": 2.0, "dot": 5.0}
-    rows = instruments.finish(sheet, None)
+    rows = instruments.finish(sheet, None, 1)
     assert (rows[0]["rate"], rows[0]["momentum"], rows[0]["weight_decay"]) == (0.5, 0.9, 0.01)
     assert (rows[1]["weight_decay"], rows[1]["eps"], rows[1]["running"]) == (3.0, 1e-5, 2.0)
     assert "dot" not in rows[1]
     assert rows[2]["momentum"] == 0.999
     instruments, sheet = heard(model, torch.randn(16, 6), torch.optim.SGD(model.parameters(), 0.1, momentum=0.7))
-    assert instruments.finish(sheet, None)[0]["momentum"] == 0.7
+    assert instruments.finish(sheet, None, 1)[0]["momentum"] == 0.7
 
 
 def test_no_hook_stays_behind(model):
@@ -104,6 +106,6 @@ def test_a_failure_is_reported_and_the_pass_goes_on(model):
     instruments = Instruments(model, find_layers(model), None, troubles.append)
     instruments.arm()
     model[1].eval()
-    instruments._listener._normalized(model[1], (), None)
-    assert [type(trouble) for trouble in troubles] == [IndexError]
+    instruments._listener.hear(model[1], (torch.randn(3, 6),), {}, None)
+    assert [type(trouble) for trouble in troubles] == [TypeError]
     instruments.close()

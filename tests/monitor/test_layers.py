@@ -113,4 +113,4 @@ def test_the_monitor_does_not_watch_complex_weights_and_says_so(tmp_path: Path) 
     run = store.read(monitor.path)
     assert [layer for layer in run.layers if "weight" in layer] == []
     assert run.series("norm_upper", "head")
-    assert "complex weights are not watched: weight" in (tmp_path / "run.jsonl").read_text(encoding="utf-8")
+    assert "not watched: weight (complex)" in (tmp_path / "run.jsonl").read_text(encoding="utf-8")

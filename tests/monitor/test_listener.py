@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, inverse_sigma, weight_before
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
@@ -83,8 +84,7 @@ def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
     module(torch.randn(3, 4, requires_grad=True))
     module(torch.randn(5, 4, requires_grad=True))
     assert [t.numel() for t in listener.spreads[module].inverse] == [3, 5]
-    module.register_forward_pre_hook(lambda m, args: None)
-    listener._hear = lambda *args: 1 / 0  # type: ignore[method-assign]
+    listener._parts[module] = [lambda *args: 1 / 0]  # type: ignore[list-item, return-value]
     module(torch.randn(3, 4, requires_grad=True))
     assert len(errors) == 1 and isinstance(errors[0], ZeroDivisionError)
     listener.awake = False
@@ -93,7 +93,7 @@ def test_a_listener_sleeps_unless_awake_and_never_raises() -> None:
 
 
 def numbers(sheet: Sheet) -> dict[int, Row]:
-    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     return sheet.layers
 
 
@@ -123,10 +123,15 @@ def test_the_numbers_of_normalizers() -> None:
     assert "gamma_max" not in found[2] and found[2]["gain"] == pytest.approx(found[2]["inverse_max"], rel=1e-6)
 
 
+def shaped(module: nn.Module) -> tuple[WatchedLayer, Normalizer]:
+    layer = WatchedLayer("", module, "weight", "norm")
+    return layer, layer.form
+
+
 def test_groups_that_can_be_rescaled() -> None:
-    assert groups_of(WatchedLayer("", nn.BatchNorm2d(6), "weight", "norm")) == 6
-    assert groups_of(WatchedLayer("", nn.GroupNorm(2, 6), "weight", "norm")) == 2
-    assert groups_of(WatchedLayer("", nn.LayerNorm(6), "weight", "norm")) == 1
+    assert groups_of(*shaped(nn.BatchNorm2d(6))) == 6
+    assert groups_of(*shaped(nn.GroupNorm(2, 6))) == 2
+    assert groups_of(*shaped(nn.LayerNorm(6))) == 1
 
 
 def test_the_largest_input_of_a_convolution_is_kept() -> None:

@@ -1,9 +1,22 @@
 """Readings come as often as the budget allows, and no oftener."""
 
+from itertools import pairwise
+
 import pytest
 
 from normgauge.monitor import schedule
-from normgauge.monitor.schedule import GAP, LOOK, READING, SPARSE, Account, Schedule
+from normgauge.monitor.schedule import (
+    CREDIT,
+    DENSE_STEPS,
+    FIRST_READINGS,
+    GAP,
+    LONGEST_STEPS,
+    LOOK,
+    PROVING,
+    READING,
+    Account,
+    Schedule,
+)
 
 
 class Clock:
@@ -43,16 +56,41 @@ def run(plan: Schedule, clock: Clock, steps: int, step_seconds: float, reading_s
 def test_readings_keep_to_their_part_of_the_budget(clock: Clock) -> None:
     plan = Schedule(0.03, None, 0)
     read = run(plan, clock, 5000, 0.01, 0.02)
-    spent = 0.02 * len(read) / (5000 * 0.01)
-    assert 0.8 * 0.03 * READING < spent <= 0.03 * READING + 0.001
+    spent = 0.02 * len(read) / clock.now
+    assert 0.03 * READING < spent <= 0.03  # one in 50 steps takes from what was saved for proofs
     assert plan.share == pytest.approx(spent, rel=0.02)
 
 
-def test_cheap_readings_come_no_oftener_than_useful(clock: Clock) -> None:
+def test_the_first_steps_are_read_densely_and_later_ones_no_oftener_than_useful(clock: Clock) -> None:
     read = run(Schedule(0.03, None, 0), clock, 1000, 1.0, 1e-3)
-    assert read[: SPARSE - 1] == [1, *range(3, SPARSE + 1)]  # at step 1 no time has passed yet
-    gaps = [b - a for a, b in zip(read[SPARSE + 1 :], read[SPARSE + 2 :], strict=False)]
+    assert read[:DENSE_STEPS] == [*range(1, DENSE_STEPS + 1)]
+    gaps = [b - a for a, b in zip(read[DENSE_STEPS + 1 :], read[DENSE_STEPS + 2 :], strict=False)]
     assert gaps and min(gaps) >= GAP and max(gaps) < GAP + LOOK
+
+
+def test_short_steps_get_lines_too(clock: Clock) -> None:
+    read = run(Schedule(0.03, None, 0), clock, 8000, 0.001, 0.002)
+    assert len(read) >= 50 and len([step for step in read if step <= DENSE_STEPS]) >= 10
+    assert max(b - a for a, b in pairwise(read)) < 1000
+
+
+def test_a_line_that_is_overdue_takes_what_was_saved_for_proofs(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    read = run(plan, clock, 2000, 0.01, 0.012)  # needs 2.4 per cent for one in 50 steps
+    gaps = [b - a for a, b in pairwise(read)]
+    assert max(gaps[FIRST_READINGS:]) <= LONGEST_STEPS + LOOK
+    costly = Schedule(0.03, None, 0)
+    run(costly, clock, 2000, 0.01, 0.1)
+    assert costly.late
+
+
+def test_proofs_keep_to_their_part_and_are_renewed_where_every_step_is_read(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    assert plan.proves(0.0, None) and not plan.proves(0.1, None)
+    plan.proving.earn(1000.0)
+    assert plan.proves(1000 * 0.03 * PROVING, 3) and not plan.proves(1000 * 0.03 * PROVING + 1, 3)
+    every = Schedule(0.03, 1, 0)
+    assert every.proves(100.0, None) and every.proves(100.0, 50) and not every.proves(100.0, 49)
 
 
 def test_every_is_kept_whatever_it_costs(clock: Clock) -> None:
@@ -76,11 +114,11 @@ def test_the_wish_says_what_is_missing(clock: Clock) -> None:
     plan = Schedule(0.1, None, 10)
     run(plan, clock, 1, 0.5, 0.2)
     missing, earned = plan.wish(11)
-    assert missing == pytest.approx(0.4) and earned == 0.0
+    assert missing == pytest.approx(0.4 - CREDIT) and earned == 0.0
     clock.now += 1.0
     plan.settle(clock.now, 0.0)
     missing, earned = plan.wish(12)
-    assert earned == pytest.approx(0.1 * READING / 2, rel=1e-6) and missing == pytest.approx(0.4 - 2 * earned)
+    assert earned == pytest.approx(0.1 * READING / 2, rel=1e-6) and missing == pytest.approx(0.4 - CREDIT - 2 * earned)
 
 
 def test_an_account_never_goes_over_its_share() -> None:

@@ -8,7 +8,7 @@ from normgauge.monitor.vectors import Segments, Vectors
 
 
 def numbers(sheet: Sheet) -> dict[int, Row]:
-    fetch_numbers(sheet, lambda sheet, seconds: None).deliver()
+    fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     return sheet.layers
 
 

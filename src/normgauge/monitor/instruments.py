@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normgauge.monitor.enclosure import Enclosures, TrackedConv, is_pointwise, root_of_squares, spec_of
 from normgauge.monitor.layers import WatchedLayer, is_sharded, looked_up
 from normgauge.monitor.listener import Listener
+from normgauge.monitor.maps import is_pointwise
+from normgauge.monitor.norms import SUM_ROOM, Factors, Norms, Part, frobenius_norms
 from normgauge.monitor.optimizer import settings_of
+from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
@@ -23,7 +25,7 @@ SMALL = 8192  # entries up to which weights that no enclosure follows are measur
 
 # Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
-    "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
+    "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
 )  # fmt: skip
 
 Weights = list[tuple[int, Tensor]]
@@ -35,27 +37,38 @@ class Instruments:
     Args:
         model: the network.
         layers: what is measured of it.
-        optimizer: where rate, momentum and weight decay are read, or None.
+        optimizers: where rate, momentum and weight decay are read.
         on_error: told what failed in a hook.
+        on_unread: told of a layer whose weight cannot be read.
+
+    Attributes:
+        layers: what is measured.
+        norms: their matrices and convolutions by shape.
+        chance: that an upper end found so far is too small, at most.
     """
 
     def __init__(
         self,
         model: nn.Module,
         layers: list[WatchedLayer],
-        optimizer: torch.optim.Optimizer | None,
+        optimizers: Sequence[Any],
         on_error: Callable[[Exception], None],
+        on_unread: Callable[[WatchedLayer, Exception], None] = lambda layer, error: None,
     ) -> None:
         self.layers: list[WatchedLayer] = []
-        self.enclosures = Enclosures()
+        self.norms = Norms()
+        self.chance = 0.0
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._normalizers = Normalizers()
         self._norms: dict[int, WatchedLayer] = {}
         self._places: dict[int, int] = {}
         self._deaf = False
-        self._optimizer = optimizer
+        self._optimizers, self._on_unread = optimizers, on_unread
         self._listener = Listener(model, on_error)
+        self._proved: dict[int, int] = {}
         self.add(layers)
+        # Another training has other weights: its starts have nothing to do with these.
+        self._seed = seed_of([layer.size() for layer in layers])
 
     def add(self, layers: list[WatchedLayer]) -> None:
         """Start watching these layers as well."""
@@ -69,9 +82,7 @@ class Instruments:
                 self._places[id(parameter)] = row
                 if is_sharded(parameter):
                     self._listener.follow(layer.module, layer.attribute, self._places, row)
-        for row, weight in self._weights():
-            if row >= first:
-                self.enclosures.follow(row, self.layers[row], weight, None)
+        self._follow()
         self._listener.attach(layers)
 
     def move(self, layers: list[WatchedLayer]) -> None:
@@ -110,21 +121,24 @@ class Instruments:
         self._pair()
         self._read_network(sheet)
         scales = self._normalizers.read(self._norms, self._listener, sheet)
+        weights = self._follow()
         small, large = self._parted()
         self._slopes(self._vectors, small, sheet)
         self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
         self._read_biases(sheet)
-        for row, weight in large:
-            layer = self.layers[row]
-            self.enclosures.follow(row, layer, weight, self._listener.sizes.get(layer.module))
-            if row in self.enclosures:
-                scale = None if layer.normalizer is None else scales.get(layer.normalizer)
-                for column, value in self.enclosures[row].read(weight, scale, turns).items():
-                    sheet.put(sheet.layers[row], column, value)
-            else:
-                sheet.put(sheet.layers[row], "frobenius", root_of_squares(_wide(weight)))
+        for group in self.norms.groups:
+            folds = [self._fold(self.layers[row], scales) for row in group.rows]
+            group.read([weights[row] for row in group.rows], folds, turns, sheet)
+        others = [(row, weight) for row, weight in large if row not in self.norms]
+        if others:
+            sheet.put_column([row for row, _ in others], "frobenius", frobenius_norms([w for _, w in others]))
         self._listener.forget()
         return sheet
+
+    def prove(self, part: Part, step: int, sheet: Sheet) -> None:
+        """Begin to prove the norms of these layers from above, as they are at this reading."""
+        weights = [self._weight(row) for row in part.rows]
+        sheet.proofs.append(part.prove(weights, step, self.norms.chance(step), self._seed))
 
     def unheard(self) -> list[WatchedLayer]:
         """Normalizers and convolutions of which no pass was heard in this step; to be asked before ``read``."""
@@ -133,54 +147,44 @@ class Instruments:
         # a pointwise convolution needs no size of its input, a tied one is measured elsewhere
         return [x for x in silent if x.role == "norm" or (x.tied is None and not is_pointwise(x.module))]
 
-    def finish(self, sheet: Sheet, lr: float | None) -> list[Row]:
+    def finish(self, sheet: Sheet, lr: float | None, step: int) -> list[Row]:
         """The numbers of each layer as a line holds them, from those fetched; bounds are rounded outward."""
         self._deaf = any("gain" not in sheet.layers[row] for row in self._norms)
-        settings = settings_of(self._optimizer)
+        settings = settings_of(self._optimizers)
         rows = []
         for row, layer in enumerate(self.layers):
             known = settings.get(id(layer.parameter), {})
             rows.append(self._row(row, layer, sheet.layers[row], known.get("rate") if lr is None else lr) | known)
+        self._put_proofs(sheet, rows, step)
         return rows
 
-    def narrow(self, rows: list[Row]) -> None:
-        """Prove again what is cheap and too wide, while the weights are still those of this reading."""
-        for row in self.enclosures.wanting():
-            tracked = self.enclosures[row]
-            if tracked.is_cheap:
-                self.renew(row)
-                raw: Row = {name: float(value) for name, value in tracked.read(self._weight(row), None).items()}
-                rows[row]["norm_lower"], rows[row]["norm_upper"] = tracked.ends(raw)
-
-    def renew(self, row: int) -> float:
-        """Prove the norm of one layer again; returns the seconds it took."""
-        return self.enclosures[row].refresh(self._weight(row))
-
-    def prove_first(self, seconds: float) -> None:
-        """Prove what can be proved of the initial weights in this time."""
-        began = time.perf_counter()
-        for row in self.enclosures.wanting():
-            if time.perf_counter() - began > seconds:
-                return
-            self.renew(row)
+    def _put_proofs(self, sheet: Sheet, rows: list[Row], step: int) -> None:
+        """Write down the upper ends that were proved for the weights of this reading, and how old all others are."""
+        for proof in sheet.proofs:
+            sizes = [SUM_ROOM * sheet.layers[row].get("frobenius", math.nan) for row in proof.rows]
+            self.chance += proof.chance * len(proof.rows)
+            for row, (lower, upper) in proof.ends(sizes).items():
+                if math.isfinite(upper):
+                    rows[row]["norm_lower"] = max(lower, rows[row].get("norm_lower", 0.0))
+                    rows[row]["norm_upper"], self._proved[row] = upper, proof.step
+        for row, at in self._proved.items():
+            rows[row]["proof_age"] = float(step - at)
 
     def warm_up(self) -> None:
-        """Run once what a reading runs, so that an accelerator loads its kernels before the first step."""
-        if self.device.type != "cuda":
-            return
-        convs = [(layer, layer.weight) for layer in self.layers if layer.role == "conv" and layer.weight is not None]
-        for layer, weight in convs[:1]:
-            conv = TrackedConv(weight, spec_of(layer.module, [64] * (weight.ndim - 2)))
-            conv.read(weight, None)
-            conv.refresh(weight)
-        self._vectors.keep([])
-        fetch_numbers(self.read(), lambda sheet, seconds: None)
+        """Turn new directions until they are warm; an accelerator loads its kernels before the first step."""
+        weights = self._follow()
+        for group in self.norms.groups:
+            group.read([weights[row] for row in group.rows], [(None, None)] * len(group.rows), 1, Sheet())
+        if self.device.type == "cuda":
+            self._vectors.keep([])
+            fetch_numbers(self.read(), lambda sheet, reading, proving: None)
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
         maps = [r for r, x in enumerate(self.layers) if x.role in ("matrix", "conv") and x.tied is None]
         folded = {layer.normalizer for layer in self.layers}
-        return product_totals(rows, maps, list(self._norms), [row for row in self._norms if row not in folded])
+        lone = [row for row in self._norms if row not in folded]
+        return product_totals(rows, maps, list(self._norms), lone) | {"chance": self.chance}
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -194,8 +198,6 @@ class Instruments:
             line["gradient"] = math.nan  # a broken bias is seen at its layer
         if self._deaf:
             line.pop("folded", None)  # without every σ it would not be folded
-        if "found" in raw:
-            line["norm_lower"], line["norm_upper"] = self.enclosures[row].ends(raw)
         if "inverse_max" in raw:
             line["sigma_min"], line["sigma_max"] = _inverse(raw["inverse_max"]), _inverse(raw["inverse_min"])
             line["sigma_rms"] = math.sqrt(raw["square"])
@@ -203,10 +205,11 @@ class Instruments:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
             size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
             line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
-        if layer.role == "norm":
-            line["eps"] = float(layer.form.least)
-        if rate is not None and layer.normalizer is not None and "frobenius" in raw:
-            groups = groups_of(self.layers[layer.normalizer])
+        forms = self._normalizers.forms
+        if row in forms:
+            line["eps"] = float(forms[row].least)
+        if rate is not None and layer.normalizer in forms and "frobenius" in raw:
+            groups = groups_of(self.layers[layer.normalizer], forms[layer.normalizer])
             line["effective_lr"] = _inverse(raw["frobenius"] ** 2 / (rate * groups)) if rate else 0.0
         return line
 
@@ -227,9 +230,23 @@ class Instruments:
     def _weights(self) -> Iterator[tuple[int, Tensor]]:
         for row, layer in enumerate(self.layers):
             if layer.tied is None:
-                weight = layer.weight
+                try:
+                    weight = layer.weight
+                except Exception as error:
+                    self._on_unread(layer, error)
+                    continue
                 if weight is not None and weight.numel():
                     yield row, weight
+
+    def _follow(self) -> dict[int, Tensor]:
+        """Take in which weights there are now."""
+        weights = dict(self._weights())
+        self.norms.follow({row: (self.layers[row], w) for row, w in weights.items()}, self._listener.sizes)
+        return weights
+
+    def _fold(self, layer: WatchedLayer, scales: dict[int, Tensor]) -> Factors:
+        """What the normalizers on either side of a layer make of its outputs and inputs."""
+        return None if layer.normalizer is None else scales.get(layer.normalizer), None
 
     def _weight(self, row: int) -> Tensor:
         weight = self.layers[row].weight
@@ -241,7 +258,7 @@ class Instruments:
         small: Weights = []
         large: Weights = []
         for row, weight in self._weights():
-            alone = row in self.enclosures or weight.numel() > SMALL or self.layers[row].role == "conv"
+            alone = row in self.norms or weight.numel() > SMALL or self.layers[row].role == "conv"
             (large if alone else small).append((row, weight))
         return small, large
 
@@ -258,9 +275,9 @@ class Instruments:
             return  # others came since the step before: they are in the next reading
         gradients = {row: self.layers[row].gradient for row, _ in weights}
         if vectors is self._samples:
-            for row, gradient in gradients.items():
-                if gradient is not None:
-                    sheet.put(sheet.layers[row], "gradient", root_of_squares(_wide(gradient)))
+            known = {row: gradient for row, gradient in gradients.items() if gradient is not None}
+            if known:
+                sheet.put_column(known, "gradient", frobenius_norms(list(known.values())))
         sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
         vectors.read([weight for _, weight in weights], sampled, sheet)
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from normgauge.core import store
 from normgauge.core.version import __version__
-from normgauge.monitor.layers import WatchedLayer, class_name
+from normgauge.monitor.layers import WatchedLayer, class_name, count_numbers
 from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, header_table
 from normgauge.monitor.signs.sign import Alarm
 from normgauge.render.markup import clean
@@ -122,7 +122,7 @@ def header_of(
         "versions": {"normgauge": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "device": device,
         "world": world,
-        "model": {"name": class_name(model), "parameters": sum(p.numel() for p in model.parameters())},
+        "model": {"name": class_name(model), "parameters": count_numbers(model.parameters())},
         "layers": [layer.described() for layer in layers],
         "columns": header_table(COLUMNS),
         "totals": header_table(TOTALS),

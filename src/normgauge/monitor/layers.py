@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from normgauge.instrument.rules.normalizer import Normalizer
@@ -72,10 +73,9 @@ class WatchedLayer:
         assert found is not None  # its role says so
         return found
 
-    @property
-    def gain(self) -> Tensor | None:
-        """γ of a normalizer: its weight, or what it computes from that (1 + weight, for example)."""
-        gamma = self.form.gamma
+    def gain_of(self, form: Normalizer) -> Tensor | None:
+        """γ of a normalizer of this form: its weight, or what it computes from that (1 + weight, for example)."""
+        gamma = form.gamma
         if gamma is None or self.held is not None or gamma is self.parameter:
             return self.weight
         return whole_tensor(gamma.detach())
@@ -123,7 +123,7 @@ class WatchedLayer:
             "type": class_name(self.module),
             "role": self.role,
             "shape": list(self.shape),
-            "parameters": sum(p.numel() for p in self.module.parameters(recurse=False)),
+            "parameters": count_numbers(self.module.parameters(recurse=False)),
             "tied": self.tied,
         }
 
@@ -148,7 +148,7 @@ class Inventory:
                 the new one.
         """
         self.exchanged.clear()
-        if self._now() == self._seen:
+        if self._now() == self._seen and all(map(is_lazy, self._lazy)):
             return []
         self._take()
         by_name = {layer.name: layer for layer in known}
@@ -169,28 +169,49 @@ class Inventory:
     def _take(self) -> None:
         self._tables = [table for m in self._model.modules() for table in (m._parameters, m._modules)]
         self._seen = self._now()
+        self._lazy = [p for p in self._model.parameters() if is_lazy(p)]
 
     def _now(self) -> list[int]:
         return list(map(id, chain.from_iterable(table.values() for table in self._tables)))
 
 
 def looked_up(module: nn.Module, name: str) -> Tensor:
-    """A parameter of a module, or a weight it computes from others, taken in eval mode so that looking changes nothing.
-
-    In train mode, spectral normalization updates its vectors at every access.
-    """
+    """A parameter of a module, or a weight it computes from others, so that looking changes nothing."""
     parameter = module._parameters.get(name)
     if parameter is not None or not parametrize.is_parametrized(module, name):
         return getattr(module, name) if parameter is None else parameter
-    training = [part for part in module.parametrizations[name].modules() if part.training]  # type: ignore[index, union-attr]
-    for part in training:
-        part.training = False
+    parametrizations: Any = module.parametrizations
+    return _computed(parametrizations[name])
+
+
+def _computed(parametrization: nn.Module) -> Tensor:
+    """The weight that a parametrization makes, in eval mode, past torch's cache, with everything put back.
+
+    In train mode, spectral normalization updates its vectors at every access; others may draw random numbers.
+    """
+    parts = list(parametrization.modules())
+    tables = [table for part in parts for table in (part.__dict__, part._buffers)]
+    before = [(table, dict(table)) for table in tables]
+    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in parametrization.buffers()]
+    devices = {p.device for p in parametrization.parameters() if p.device.type == "cuda"}
     try:
-        with torch.no_grad():
-            return getattr(module, name)
+        for part in parts:
+            part.training = False
+        with torch.no_grad(), torch.random.fork_rng(devices=[device.index for device in devices]):
+            made: Tensor = parametrization()
+            return made
     finally:
-        for part in training:
-            part.training = True
+        for table, old in before:
+            table.clear()
+            table.update(old)
+        for buffer, version, value in buffers:
+            if buffer._version != version:
+                buffer.data.copy_(value)
+
+
+def count_numbers(parameters: Iterable[Tensor]) -> int:
+    """How many numbers parameters hold; those of lazy modules are not counted before they are made."""
+    return sum(p.numel() for p in parameters if not is_lazy(p))
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -221,9 +242,19 @@ def find_layers(model: nn.Module) -> list[WatchedLayer]:
     return layers
 
 
-def complex_weights(model: nn.Module) -> list[str]:
-    """Names of the complex weights, which are not watched."""
-    return [plain_name(name) for name, parameter in model.named_parameters() if parameter.is_complex()]
+def unwatched_sentence(model: nn.Module) -> str:
+    """A sentence that names the weights that are not watched, and why; empty where all are."""
+    whys = (
+        ("complex", lambda p: p.is_complex()),
+        ("whole numbers, not what they stand for", lambda p: not (p.is_complex() or p.is_floating_point())),
+        ("not made before the first pass, and watched from then on", is_lazy),
+    )
+    named = list(model.named_parameters())
+    told = []
+    for why, applies in whys:
+        names = [plain_name(name) for name, parameter in named if applies(parameter)]
+        told += [f"{shortened_names(names, SHOWN)} ({why})"] if names else []
+    return f"not watched: {'; '.join(told)}." if told else ""
 
 
 def class_name(module: nn.Module) -> str:
@@ -257,8 +288,8 @@ def _of_module(path: str, module: nn.Module) -> Iterator[WatchedLayer]:
         names.insert(0, "weight")
     for name in names:
         weight = looked_up(module, name)
-        if weight.is_complex():
-            continue  # `complex_weights` names it
+        if is_lazy(weight) or not weight.is_floating_point():
+            continue  # `unwatched_sentence` names it
         role = _role(module, name, weight)
         if role == "vector" and name == "bias" and "weight" in names:
             continue  # goes with its weight
@@ -285,7 +316,7 @@ def _role(module: nn.Module, name: str, weight: Tensor) -> Role:
     return "matrix" if weight.ndim == 2 and (name in WEIGHTS or "weight" in name) else "vector"
 
 
-def unheard_sentence(model: nn.Module, silent: Sequence[WatchedLayer]) -> str:
+def unheard_sentence(silent: Sequence[WatchedLayer], compiled: bool) -> str:
     """A sentence that says which σ and which operator norms could not be measured, and why."""
     norms = [layer for layer in silent if layer.role == "norm"]
     kept = [layer.name for layer in norms if layer.form.running is not None]
@@ -294,6 +325,5 @@ def unheard_sentence(model: nn.Module, silent: Sequence[WatchedLayer]) -> str:
     parts = [f"no σ of {shortened_names(lacking, SHOWN)}"] if lacking else []
     parts += [f"no operator norm of {shortened_names(convs, SHOWN)}, whose input was not seen"] if convs else []
     parts += [f"σ of {shortened_names(kept, SHOWN)} from running statistics"] if kept else []
-    compiled = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
     why = "the model is compiled, and its layers do not run as modules" if compiled else "they did not run"
     return f"{' and '.join(parts)}: {why} in the steps that are read."

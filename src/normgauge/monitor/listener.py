@@ -1,16 +1,17 @@
-"""What hooks learn from the passes of a step that is read: σ as autograd saved it, inputs, sizes, precision."""
+"""What is learned from the passes of a step: σ as autograd saved it, inputs, sizes, precision."""
 
 from __future__ import annotations
 
-import sys
+import gc
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 
 from normgauge.instrument.rules.normalizer import of_torch
 from normgauge.instrument.rules.tried import of_module
@@ -41,41 +42,41 @@ class ObservedSigma:
 
 
 class Listener:
-    """Hooks that are attached only for the steps that are read: even an idle hook costs microseconds a call.
+    """Hears the passes of a model through one hook of the process: nothing is attached to its modules.
 
-    A hook never raises into the forward pass, keeps no graph (only small vectors), and does nothing while a compiler
-    traces it.
+    So a copy, a saved file or a scripted form of the model has nothing of it. The hook never raises into the forward
+    pass, keeps no graph (only small vectors), and does nothing while a pass is compiled, traced or vectorized. Where
+    the model is compiled there is none: compiled layers do not run as modules, and torch warns of hooks.
 
     Args:
-        model: the network, at whose door one hook is always on.
+        model: the network, whose input is noted in every step, so that a loss that is not finite can be traced to it.
         on_error: told what failed.
 
     Attributes:
-        seconds: that the normalizers' hooks took.
+        seconds: that the hook took in passes that are heard.
         spreads: what was heard of each normalizer in this step.
         frozen: mean σ² of the batch, for batch normalizations that do not use it although the network trains.
         sizes: largest spatial input of each convolution.
+        fed_by: for each module with a weight, the normalizer whose output is its input as it is.
         given: the network's last input, where it is a tensor of floats.
         half: whether the first product came out in float16.
     """
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
         self.seconds = 0.0
+        self._awake = False
         self.spreads: dict[nn.Module, ObservedSigma] = {}
         self.frozen: dict[nn.Module, Tensor] = {}
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}
+        self.fed_by: dict[nn.Module, nn.Module] = {}
         self.given: Tensor | None = None
         self.half = False
         self._on_error = on_error
+        self._model = model
         self._first: nn.Module | None = None
-        self._registers: list[Callable[[], Any]] = []
-        self._handles: list[Any] = []
-        self._awake = False
-        self._door = model.register_forward_pre_hook(self._enter, with_kwargs=True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a copied or saved model keeps of its listener: hooks that do nothing, without monitor or run file."""
-        return {"_awake": False, "sizes": {}, "given": None, "half": False}
+        self._parts: dict[nn.Module, list[Callable[[Any, Tensor, Any], None]]] = {}
+        self._made: dict[int, tuple[weakref.ref[Tensor], nn.Module]] = {}
+        self._take_off: Callable[[], object] | None = None
 
     @property
     def awake(self) -> bool:
@@ -85,92 +86,122 @@ class Listener:
     @awake.setter
     def awake(self, value: bool) -> None:
         self._awake = value
-        if value and not self._handles:
-            self._handles = [register() for register in self._registers]
-        elif not value and not _compiles():  # a change of hooks would compile everything anew
-            self._take_off()
+        if value and self._take_off is None:
+            self._take_off = _nothing if is_compiled_anywhere(self._model) else _hooked(self)
 
     def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
         for layer in layers:
+            parts = self._parts.setdefault(layer.module, [])
             if layer.role == "norm":
-                self._add(partial(layer.module.register_forward_hook, self._normalized))
-            if layer.role == "conv":
-                self._add(partial(layer.module.register_forward_pre_hook, self._convolved))
+                parts[:] = [self._normalized]
+            elif self._fed not in parts:
+                parts.append(self._fed)
+            if layer.role == "conv" and self._convolved not in parts:
+                parts.append(self._convolved)
             if layer.role in ("matrix", "conv") and self._first is None:
                 self._first = layer.module
-                self._add(partial(layer.module.register_forward_hook, self._multiplied))
+                parts.append(self._multiplied)
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
         """Note the identity of a sharded weight in each pass, where it is another tensor than outside."""
 
-        def enter(module: nn.Module, args: Any) -> None:
-            if not torch.compiler.is_compiling():
-                places[id(getattr(module, attribute))] = row
+        def note(module: nn.Module, given: Tensor, output: Any) -> None:
+            places[id(getattr(module, attribute))] = row
 
-        self._add(partial(module.register_forward_pre_hook, enter))
+        self._parts.setdefault(module, []).append(note)
 
     def close(self) -> None:
-        """Take every hook off."""
-        self._awake = False
-        self._take_off()
-        self._door.remove()
+        """Hear nothing any more."""
+        self.awake = False
+        if self._take_off is not None:
+            self._take_off()
         self.forget()
 
     def forget(self) -> None:
         """Drop what was heard in the last step."""
         self.spreads.clear()
         self.frozen.clear()
+        self._made.clear()
         self.given = None
 
-    def _add(self, register: Callable[[], Any]) -> None:
-        self._registers.append(register)
-        if self._handles:
-            self._handles.append(register())
-
-    def _take_off(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Keep the input at every step, so that a loss that is not finite can be traced to it."""
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return
-        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
-        given = next(tensors, None)
-        self.given = None if given is None else given.detach()
-
-    def _multiplied(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and isinstance(output, Tensor):
-            self.half = output.dtype == torch.float16
-
-    def _normalized(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or not self._awake or not torch.is_grad_enabled():
+    def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Take in one call of one module, as the hook tells it."""
+        if module is self._model:
+            self._enter(args, kwargs)
+        parts = self._parts.get(module) if self.awake else None
+        if parts is None or not torch.is_grad_enabled():
             return
         began = time.perf_counter()
+        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
         try:
-            self._hear(module, args[0], output)
+            if given is not None and not torch._C._functorch.is_functorch_wrapped_tensor(given):
+                with torch.no_grad():
+                    for part in parts:
+                        part(module, given, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
         self.seconds += time.perf_counter() - began
 
-    def _convolved(self, module: Any, args: Any) -> None:
-        if torch.compiler.is_compiling() or not args:
-            return
-        size = tuple(args[0].shape[2 - module.weight.ndim :])
+    def _enter(self, args: Any, kwargs: Any) -> None:
+        """Keep the input, of every step."""
+        if torch.is_grad_enabled():
+            tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
+            given = next(tensors, None)
+            self.given = None if given is None else given.detach()
+
+    def _multiplied(self, module: nn.Module, given: Tensor, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self.half = output.dtype == torch.float16
+
+    def _convolved(self, module: Any, given: Tensor, output: Any) -> None:
+        size = tuple(given.shape[2 - module.weight.ndim :])
         known = self.sizes.get(module, size)
         # A larger input holds every smaller one: the norm at the largest seen bounds them all.
         self.sizes[module] = tuple(map(max, known, size))
 
-    def _hear(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
+    def _fed(self, module: nn.Module, given: Tensor, output: Any) -> None:
+        made = self._made.get(id(given))
+        if made is not None and made[0]() is given:
+            self.fed_by[module] = made[1]
+
+    def _normalized(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
+        self._made[id(output)] = weakref.ref(output), module
         spread = self.spreads.setdefault(module, ObservedSigma())
-        with torch.no_grad():
-            spread.inverse.append(inverse_sigma(module, given, output))
-            if not module.training and by_channel(module):
-                self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
+        spread.inverse.append(inverse_sigma(module, given, output))
+        if not module.training and by_channel(module):
+            self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
+
+
+def is_compiled_anywhere(model: nn.Module) -> bool:
+    """Whether torch.compile was applied to a model, a part of it, or a wrapper around it."""
+    parts = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
+    return parts or any(isinstance(by, dict) and by.get("_orig_mod") is model for by in gc.get_referrers(model))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _hooked(listener: Listener) -> Callable[[], object]:
+    """Let the process tell a listener of every call of a module, as long as it lives; returns what ends that."""
+    heard = weakref.WeakMethod(listener.hear)
+
+    def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling() and not torch.jit.is_tracing():
+            hear = heard()
+            if hear is not None:
+                hear(module, args, kwargs, output)
+
+    handle = torch_modules.register_module_forward_hook(hook, with_kwargs=True)
+    return weakref.finalize(listener, _unhooked, handle)
+
+
+def _unhooked(handle: Any) -> None:
+    handle.remove()
+    torch_modules._global_forward_hooks_with_kwargs.pop(handle.id, None)  # what torch's own handle forgets
 
 
 def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
@@ -209,9 +240,3 @@ def _behind(node: Any) -> Any:
             return node
         node = node.next_functions[0][0]
     return node
-
-
-def _compiles() -> bool:
-    """Whether torch.compile has compiled anything in this process."""
-    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    return bool(counters) and counters["frames"]["total"] > 0

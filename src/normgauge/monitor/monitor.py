@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,16 +16,16 @@ from normgauge.core.errors import InputError
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
-from normgauge.monitor.layers import Inventory, WatchedLayer, complex_weights, find_layers, unheard_sentence
-from normgauge.monitor.optimizer import first_rate
-from normgauge.monitor.schedule import Schedule
+from normgauge.monitor.layers import Inventory, WatchedLayer, find_layers, unheard_sentence, unwatched_sentence
+from normgauge.monitor.listener import is_compiled_anywhere
+from normgauge.monitor.norms import Part
+from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
+from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
 from normgauge.monitor.watch import AlarmWatch
 
 PATIENCE = 3  # failures of the instrument itself after which it stops measuring
-
-FIRST_SECONDS = 1.0  # most time the first proofs may take when a monitor is made
 
 
 class Monitor:
@@ -55,7 +54,7 @@ class Monitor:
         path: a folder for the run, or a file name ending in ``.jsonl``.
         budget: share of the training time that measuring may take.
         every: measure everything at every so many steps instead, whatever it costs.
-        optimizer: where to read the learning rate of each parameter, when ``step`` is not told.
+        optimizer: where to read the learning rate of each parameter, when ``step`` is not told; several in a list.
         resume: go on with the newest run of this path, if there is one; a number is the step the training goes on from,
             where that is not the last one written.
         batch: inputs for full readings, as ``normgauge.gauge`` takes them.
@@ -78,7 +77,7 @@ class Monitor:
         budget: float = 0.03,
         *,
         every: int | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: Optimizers = None,
         resume: bool | int = False,
         batch: Any = None,
         readings: int | None = None,
@@ -89,7 +88,7 @@ class Monitor:
     ) -> None:
         _check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
-        self._optimizer = optimizer
+        self._optimizers = optimizers_of(optimizer)
         self._team = Team(model, distributed)
         if self._team.sharded and readings is not None:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
@@ -100,7 +99,9 @@ class Monitor:
         self._layers = find_layers(model)
         self._inventory = Inventory(model)
         self._team.hold(self._layers)
-        self._instruments = Instruments(model, self._team.measured(self._layers), optimizer, self._trouble)
+        self._instruments = Instruments(
+            model, self._team.measured(self._layers), self._optimizers, self._trouble, self._unread
+        )
         self._watch = AlarmWatch(_places(self._instruments.layers))
         config = {"budget": budget, "every": every, "readings": readings, "user": dict(note or {})}
         header = header_of(model, self._layers, str(self._instruments.device), self._team.world, config)
@@ -111,14 +112,13 @@ class Monitor:
         heard = sinks if self._team.rank == 0 else ()
         self._journal = Journal(writer, heard, on_alarm, sparse=every is None)
         self._number = (writer.resumed_from or 0) if known is None else known
-        left_out = complex_weights(model)
+        left_out = unwatched_sentence(model)
         if left_out:
-            self._note(f"complex weights are not watched: {', '.join(left_out)}.", "complex")
+            self._note(left_out, "unwatched")
         self._began = time.monotonic() - writer.elapsed
         self._schedule = Schedule(budget, every, self._number)
         self._team.begin(self._number)
-        self._instruments.prove_first(FIRST_SECONDS)
-        self._instruments.warm_up()
+        self._guarded(self._instruments.warm_up)
         self._arm()
         self._team.release(self._layers)
 
@@ -149,12 +149,9 @@ class Monitor:
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""
-        try:
-            self._collect(wait=True)
-            self._instruments.close()
-            self._journal.append({"kind": "end", "step": self._number, "share": round(self.share, 5)})
-        except Exception as error:
-            self._trouble(error)
+        self._guarded(self._collect, True)
+        self._guarded(self._instruments.close)
+        self._guarded(self._journal.append, {"kind": "end", "step": self._number, "share": round(self.share, 5)})
         self._journal.close()
 
     def __enter__(self) -> Monitor:
@@ -192,13 +189,24 @@ class Monitor:
 
     def _take(self, loss: Tensor | float | None) -> bool:
         """Note the loss of this step; False if it is known and not finite."""
+        if isinstance(loss, Tensor) and loss.numel() != 1:
+            self._note(f"the loss has {loss.numel()} numbers: their mean is written.", "loss")
+            loss = loss.detach().float().mean() if loss.numel() else None
         if loss is not None:
-            self._losses[self._number] = _at_hand(loss)
+            try:
+                self._losses[self._number] = _at_hand(loss)
+            except (TypeError, ValueError) as error:
+                self._note(f"the loss is no number ({error}): lines have none.", "loss")
         return not self._alarming()
 
     def _look_after(self) -> None:
         self._collect()
-        self._prove_within_budget()
+        if self._schedule.late:
+            self._note(
+                f"a reading takes {self._schedule.cost:.2g} s: the budget has none each {LONGEST_STEPS} steps or "
+                f"{LONGEST_SECONDS:.0f} s. Lines come when their time is earned; a larger budget gives more.",
+                "late",
+            )
         if self._readings and self._number % self._readings == 0 and self._team.rank == 0:
             self._full_reading()
 
@@ -209,7 +217,7 @@ class Monitor:
             self._guarded(self._collect, True)  # what was agreed at the reading before
             if self._team.stopped:
                 return
-        event = recorded_event(self._instruments.device)
+        marks = [recorded_event(self._instruments.device)]
         fresh = self._guarded(self._inventory.fresh, self._layers) or []
         self._layers += fresh
         self._guarded(self._team.hold, self._layers, True)
@@ -222,7 +230,9 @@ class Monitor:
         layers = self._instruments.layers
         before = self._failures
         self._guarded(self._team.exchange, told, layers, losses, self._number, wish, self._failures)
-        self._guarded(self._send, told, event, lr, sheet is not None and self._failures == before)
+        marks.append(recorded_event(self._instruments.device))
+        proved = [] if sheet is None else self._guarded(self._prove, told) or []
+        self._guarded(self._send, told, marks, lr, sheet is not None and self._failures == before, proved)
 
     def _read(self, fresh: list[WatchedLayer], heard: bool) -> Sheet:
         if fresh:
@@ -231,21 +241,39 @@ class Monitor:
             self._instruments.move(self._inventory.exchanged)
         silent = self._instruments.unheard() if heard else []
         if silent:
-            self._note(unheard_sentence(self._model, silent), "unheard")
+            self._note(unheard_sentence(silent, is_compiled_anywhere(self._model)), "unheard")
         return self._instruments.read(self._schedule.turns)
 
-    def _send(self, sheet: Sheet, event: Any, lr: float | None, complete: bool) -> None:
+    def _prove(self, sheet: Sheet) -> list[Part]:
+        """Begin the proofs that are due at this reading and that the budget affords, the oldest first."""
+        if not self._team.can_prove:
+            return []
+        chosen = []
+        for part in self._instruments.norms.provable(self._number):
+            age = None if part.proved is None else self._number - part.proved
+            if not self._schedule.proves(part.cost, age):
+                break
+            self._instruments.prove(part, self._number, sheet)
+            self._schedule.proving.spent += part.cost
+            chosen.append(part)
+        return chosen
+
+    def _send(self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part]) -> None:
         """Start copying the numbers from the device; the line is finished when they have arrived."""
         step, when = self._number, time.monotonic() - self._began
 
-        def then(sheet: Sheet, seconds: float) -> None:
-            self._schedule.cost = max(self._schedule.cost, seconds)
+        def then(sheet: Sheet, reading: float, proving: float) -> None:
+            self._schedule.book_device(reading)
+            for part in proved:
+                share = proving / len(proved)
+                self._schedule.proving.spent += max(0.0, share - part.cost)
+                part.cost = max(part.cost, share)
             for rank in self._team.settle(sheet, self._instruments.layers, PATIENCE):
                 self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
             if complete and self._team.rank == 0:
                 self._finish(step, when, lr, sheet)
 
-        self._pending.append(fetch_numbers(sheet, then, event))
+        self._pending.append(fetch_numbers(sheet, then, (marks[0], marks[1])))
 
     def _add(self, fresh: list[WatchedLayer]) -> None:
         """Watch parameters that were added since the last reading."""
@@ -266,14 +294,12 @@ class Monitor:
 
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
         losses = list(sheet.losses.items())
-        rows = self._instruments.finish(sheet, lr)
-        if self._every is not None and step == self._number:
-            self._instruments.narrow(rows)
+        rows = self._instruments.finish(sheet, lr, step)
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
         pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
-        rate = lr if lr is not None else first_rate(self._optimizer)
+        rate = lr if lr is not None else first_rate(self._optimizers)
         seen = Seen(step, losses, rows, summary, pairs, rate, sheet.network.get("input"), sheet.half)
         for alarm in self._watch.observe(seen):
             self._journal.alarm(alarm)
@@ -296,16 +322,6 @@ class Monitor:
         self._team.hold(self._layers)
         self._instruments.arm()
 
-    def _prove_within_budget(self) -> None:
-        """Renew one proof: that of the widest enclosure the budget affords."""
-        if not self._team.can_prove:
-            return
-        enclosures = self._instruments.enclosures
-        for row in enclosures.wanting():
-            if self._schedule.proving.affords(enclosures[row].cost):
-                self._schedule.proving.spent += self._instruments.renew(row)
-                return
-
     def _full_reading(self) -> None:
         from normgauge.instrument.measure import gauge
 
@@ -314,6 +330,12 @@ class Monitor:
             model = model.module
         reading = gauge(model, self._batch, scope="point", effort="quick")
         self._journal.append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
+
+    def _unread(self, layer: WatchedLayer, error: Exception) -> None:
+        """Say once that a weight could not be read; all others are measured."""
+        self._note(
+            f"{layer.name} cannot be read ({type(error).__name__}: {error}); the others are.", f"row {layer.name}"
+        )
 
     def _trouble(self, error: Exception) -> None:
         """Report an error of the instrument itself once; after a few errors, measuring stops."""

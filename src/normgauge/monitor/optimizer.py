@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor
 
+from normgauge.core.errors import InputError
 from normgauge.monitor.sheet import Column, Row
 
+Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None
 
-def settings_of(optimizer: torch.optim.Optimizer | None) -> dict[int, Row]:
+
+def optimizers_of(given: Optimizers) -> tuple[Any, ...]:
+    """The optimizers of a training, of which there may be several (Muon beside AdamW, one a parameter in backward).
+
+    Raises:
+        InputError: for something without groups of parameters.
+    """
+    if given is None:
+        return ()
+    alone = getattr(given, "param_groups", None) is not None
+    table: Any = given.values() if isinstance(given, Mapping) else given
+    several = (given,) if alone else tuple(table)
+    for one in several:
+        if getattr(one, "param_groups", None) is None:
+            raise InputError(f"expected an optimizer, or several in a list; got {type(one).__name__}.")
+    return several
+
+
+def settings_of(optimizers: Iterable[Any]) -> dict[int, Row]:
     """Rate, momentum and weight decay of every parameter, by its identity; what `at_hand` cannot read is left out."""
     found: dict[int, Row] = {}
-    for group in [] if optimizer is None else optimizer.param_groups:
+    for group in (group for one in optimizers for group in one.param_groups):
         found.update(dict.fromkeys(map(id, group["params"]), _settings(group)))
     return found
 
 
-def first_rate(optimizer: torch.optim.Optimizer | None) -> float | None:
+def first_rate(optimizers: Sequence[Any]) -> float | None:
     """The learning rate of the first group, where there is one and it is at hand."""
-    return None if optimizer is None else at_hand(optimizer.param_groups[0]["lr"])
+    return at_hand(optimizers[0].param_groups[0].get("lr")) if optimizers else None
 
 
 def at_hand(value: Any) -> float | None:

@@ -14,13 +14,15 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from normgauge.monitor.proofs import Begun
+
 # Everything that may be known of a layer or of the network
 Column = Literal[
     # the columns of a line, which COLUMNS describes
-    "norm_lower", "norm_upper", "frobenius", "gradient", "scale_free_gradient", "radial", "update", "effective_lr",
-    "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded",
+    "norm_lower", "norm_upper", "proof_age", "frobenius", "gradient", "scale_free_gradient", "radial", "update",
+    "effective_lr", "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded",
     # what these are made of: for weights, for normalizers, for normalizers of several processes
-    "proved", "drift", "found", "dot", "sampled_gradient", "bias_gradient",
+    "dot", "sampled_gradient", "bias_gradient",
     "inverse_max", "inverse_min", "square", "gain",
     "present", "inverse_here",
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
@@ -29,7 +31,8 @@ Column = Literal[
 
 COLUMNS: Mapping[Column, tuple[str, str]] = {
     "norm_lower": ("proved", "operator norm of the layer, from below"),
-    "norm_upper": ("proved", "operator norm of the layer, from above"),
+    "norm_upper": ("proved", "operator norm of the layer, from above; only at steps at which it was proved anew"),
+    "proof_age": ("observed", "steps since the norm was last proved from above"),
     "frobenius": ("observed", "Frobenius norm of the weight"),
     "gradient": ("observed", "Euclidean norm of the weight's gradient"),
     "scale_free_gradient": ("observed", "‖w‖·‖∇‖: the same whatever the scale of scale-free weights"),
@@ -50,7 +53,7 @@ COLUMNS: Mapping[Column, tuple[str, str]] = {
 }
 
 TOTALS: Mapping[str, tuple[str, str]] = {
-    "log10_P_w": ("proved", "product of the layers' norms, from above; depends on the gauge"),
+    "log10_P_w": ("proved", "product of the layers' norms, from above, where all were proved; depends on the gauge"),
     "log10_P_w_lower": ("proved", "product of the layers' norms, from below; depends on the gauge"),
     "log10_prod_inv_sigma_min": ("observed", "Π 1/σ with the smallest σ of each normalizer; depends on the gauge"),
     "log10_prod_inv_sigma_rms": ("observed", "Π 1/σ with the root mean square σ; depends on the gauge"),
@@ -60,6 +63,7 @@ TOTALS: Mapping[str, tuple[str, str]] = {
         "product of the folded gains, lone normalizers by max γ/σ; free of the scale in front of them",
     ),
     "gradient": ("observed", "Euclidean norm of all gradients together, biases too; not those of computed weights"),
+    "chance": ("proved", "that one of the upper ends up to this line is too small, at most"),
 }
 
 SIGMAS: tuple[Column, ...] = ("sigma_min", "sigma_rms", "sigma_max")
@@ -67,7 +71,8 @@ GRADIENTS: tuple[Column, ...] = ("gradient", "bias_gradient")
 
 Row = dict[Column, float]
 Totals = dict[str, float | None]
-Then = Callable[["Sheet", float], None]
+Then = Callable[["Sheet", float, float], None]
+Marks = tuple[Any, Any] | None
 Key = TypeVar("Key")
 
 
@@ -98,6 +103,7 @@ class Sheet:
         told: empty where one process trains alone.
         cells: for each number of ``tensors`` the part of this sheet it goes to, and its key there.
         tensors: of one axis or none, on any device.
+        proofs: that were begun at this reading; their numbers come with the others.
     """
 
     layers: defaultdict[int, Row] = field(default_factory=lambda: defaultdict(dict))
@@ -107,6 +113,7 @@ class Sheet:
     told: Exchanged = field(default_factory=Exchanged)
     cells: list[tuple[dict[Any, float], Any]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
+    proofs: list[Begun] = field(default_factory=list)
 
     def put(self, part: dict[Key, float], key: Key, value: Tensor | float) -> None:
         """Write down one number."""
@@ -144,14 +151,14 @@ class Pending:
         buffer: its numbers in main memory, once ``event`` has passed.
         event: None where there is nothing to wait for.
         then: what to do with the sheet.
-        begun: an event recorded on the device when the work began, or None.
+        marks: events recorded on the device when the work began and when the proofs did, or nothing.
     """
 
     sheet: Sheet
     buffer: Tensor
     event: Any
     then: Then
-    begun: Any
+    marks: Marks
 
     def ready(self, wait: bool) -> bool:
         """Whether the numbers have arrived; waits for them only where asked to."""
@@ -160,20 +167,23 @@ class Pending:
         return self.event is None or bool(self.event.query())
 
     def deliver(self) -> None:
-        """Fill in the sheet and pass it on, with the seconds the device took."""
+        """Fill in the sheet and pass it on, with the seconds the device took for the reading and for the proofs."""
         for (part, key), value in zip(self.sheet.cells, self.buffer.tolist(), strict=True):
             part[key] = value
-        timed = self.event is not None and self.begun is not None
-        self.then(self.sheet, self.begun.elapsed_time(self.event) / 1000.0 if timed else 0.0)
+        reading = proving = 0.0
+        if self.event is not None and self.marks is not None:
+            began, middle = self.marks
+            reading, proving = began.elapsed_time(middle) / 1000.0, middle.elapsed_time(self.event) / 1000.0
+        self.then(self.sheet, reading, proving)
 
 
-def fetch_numbers(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
+def fetch_numbers(sheet: Sheet, then: Then, marks: Marks = None) -> Pending:
     """Start bringing the numbers of a sheet to main memory.
 
     Args:
         sheet: the numbers.
         then: called by ``Pending.deliver`` with the sheet and the device's seconds.
-        begun: a CUDA event recorded when the work began, or None.
+        marks: CUDA events recorded when the work began and when the proofs did, or None.
 
     Returns:
         What to ask whether it is ready.
@@ -181,11 +191,16 @@ def fetch_numbers(sheet: Sheet, then: Then, begun: Any = None) -> Pending:
     packed = sheet.packed()
     if packed is None:
         return Pending(sheet, torch.empty(0), None, then, None)
-    if packed.device.type != "cuda":
-        return Pending(sheet, packed.cpu(), None, then, None)
-    buffer = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
-    buffer.copy_(packed, non_blocking=True)
-    return Pending(sheet, buffer, recorded_event(packed.device), then, begun)
+    sheet.proofs = [proof.fetched([_brought(t) for t in proof.tensors()]) for proof in sheet.proofs]
+    return Pending(sheet, _brought(packed), recorded_event(packed.device), then, marks)
+
+
+def _brought(tensor: Tensor) -> Tensor:
+    """The numbers in main memory: at once, or from CUDA once an event recorded after this has passed."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu()
+    buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return buffer.copy_(tensor, non_blocking=True)
 
 
 def recorded_event(device: torch.device) -> Any:

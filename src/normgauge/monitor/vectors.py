@@ -64,15 +64,16 @@ class Vectors:
         if not weights:
             return
         self._segments.fit(weights)
-        joined = self._joined("weights", weights)
-        if self._whole:
-            sheet.put_column(self.rows, "frobenius", self._sums(joined, joined).sqrt())
-        before = self._kept if self._kept is not None and _alike(self._kept, joined) else None
+        before = self._kept if self._kept is not None and self._fits(self._kept, weights) else None
+        self._kept = None
+        if self._whole or before is None:
+            joined = self._joined("weights", weights)
+            if self._whole:
+                sheet.put_column(self.rows, "frobenius", self._sums(joined, joined).sqrt())
         self._slopes(joined if before is None else before, weights, gradients, sheet)
         if before is not None:
-            moved = torch.sub(joined, before, out=before)
-            sheet.put_column(self.rows, "update", self._sums(moved, moved).sqrt())
-        self._kept = None
+            torch._foreach_sub_(self._views(before, weights), [_wide_as(weight, before) for weight in weights])
+            sheet.put_column(self.rows, "update", self._sums(before, before).sqrt())
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         """Euclidean norm of each tensor."""
@@ -108,7 +109,20 @@ class Vectors:
         wide = tensors[0].dtype if tensors[0].dtype in (torch.float32, torch.float64) else torch.float32
         like = torch.empty(0, dtype=wide, device=tensors[0].device)
         room = self._space(name, like, sum(t.numel() for t in tensors))
-        return torch.cat([t.reshape(-1).to(wide) for t in tensors], out=room)
+        torch._foreach_copy_(self._views(room, tensors), list(tensors))
+        return room
+
+    def _views(self, joined: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+        """The parts of a joined vector in the shapes of the tensors they came from."""
+        parts = joined.split([t.numel() for t in like])
+        return [part.view(t.shape) for part, t in zip(parts, like, strict=True)]
+
+    def _fits(self, joined: Tensor, weights: Sequence[Tensor]) -> bool:
+        """Whether a joined vector was made of weights like these."""
+        first = weights[0]
+        wide = first.dtype if first.dtype in (torch.float32, torch.float64) else torch.float32
+        count = sum(weight.numel() for weight in weights)
+        return (joined.numel(), joined.dtype, joined.device) == (count, wide, first.device)
 
     def _space(self, name: str, like: Tensor, count: int | None = None) -> Tensor:
         count = like.numel() if count is None else count
@@ -119,10 +133,15 @@ class Vectors:
 
 
 class Normalizers:
-    """Measures the layers whose role is ``norm``."""
+    """Measures the layers whose role is ``norm``.
+
+    Attributes:
+        forms: what each of them was at the last reading, by row.
+    """
 
     def __init__(self) -> None:
         self._segments = Segments()
+        self.forms: dict[int, Normalizer] = {}
 
     def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
         """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
@@ -135,7 +154,7 @@ class Normalizers:
         Returns:
             |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
         """
-        forms = {row: layer.form for row, layer in layers.items()}
+        forms = self.forms = {row: layer.form for row, layer in layers.items()}
         for row, layer in layers.items():
             form = forms[row]
             if form.kind == "batch" and form.running is not None:
@@ -156,7 +175,7 @@ class Normalizers:
         scales: dict[int, Tensor] = {}
         for place, row in enumerate(rows):
             worst = heard[row].inverse[-1] if forms[row].kind == "batch" else steepest[place]  # type: ignore[union-attr]
-            gamma = layers[row].gain
+            gamma = layers[row].gain_of(forms[row])
             scales[row] = worst if gamma is None else _scale(gamma, worst)
             sheet.put(sheet.layers[row], "gain", scales[row].max())
             if gamma is not None:
@@ -169,9 +188,8 @@ def running_sigmas(form: Normalizer) -> ObservedSigma | None:
     return None if form.running is None else ObservedSigma([form.below(form.running[1]).reciprocal()])
 
 
-def groups_of(layer: WatchedLayer) -> int:
-    """How many scale-free groups a normalizer makes of the rows in front of it."""
-    form = layer.form
+def groups_of(layer: WatchedLayer, form: Normalizer) -> int:
+    """How many scale-free groups a normalizer of this form makes of the rows in front of it."""
     if form.kind in ("batch", "instance"):
         return int(layer.module.num_features if form.gamma is None else form.gamma.numel())  # type: ignore[arg-type]
     return form.count
@@ -187,5 +205,5 @@ def _scale(gamma: Tensor, worst: Tensor) -> Tensor:
     return (gamma * worst).abs() if gamma.ndim == 1 else torch.linalg.vector_norm(gamma, math.inf) * worst
 
 
-def _alike(left: Tensor, right: Tensor) -> bool:
-    return (left.shape, left.dtype, left.device) == (right.shape, right.dtype, right.device)
+def _wide_as(tensor: Tensor, like: Tensor) -> Tensor:
+    return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)

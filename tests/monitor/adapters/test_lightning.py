@@ -126,9 +126,9 @@ def test_totals_go_to_the_logger_when_asked(tmp_path):
     with open(f"{logger.log_dir}/metrics.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     run = store.read(tmp_path / "run")
-    mine = [(int(row["step"]), float(row["normgauge/log10_P_w"])) for row in rows]
-    assert [step for step, _ in mine] == [step for step, _ in run.total("log10_P_w")]
-    assert [value for _, value in mine] == pytest.approx([value for _, value in run.total("log10_P_w")], rel=1e-5)
+    mine = [(int(row["step"]), float(row["normgauge/log10_P_w_lower"])) for row in rows]
+    assert [step for step, _ in mine] == [step for step, _ in run.total("log10_P_w_lower")]
+    assert [value for _, value in mine] == pytest.approx([value for _, value in run.total("log10_P_w_lower")], rel=1e-5)
 
 
 def test_the_run_is_ended_after_an_exception(tmp_path):

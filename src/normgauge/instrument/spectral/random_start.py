@@ -154,15 +154,23 @@ def batched_lanczos(normal: Linear, start: Tensor, steps: int) -> tuple[Tensor, 
         along, rest = _split(images[k], known)
         beta = torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
         ended = beta <= EXHAUSTED * 2 * UNIT * torch.linalg.vector_norm(images[k], dim=-1, keepdim=True)
-        if bool(ended.any()):  # the space is invariant, and any direction outside it may go on
-            beta = beta.masked_fill(ended, 0.0)
-            fresh = seeded_start(start.shape[-1:], start, seed=k + 1).to(start.dtype).expand(start.shape)
+        if start.device.type != "cpu" or bool(ended.any()):  # asking a device would wait for it
+            beta = beta.masked_fill(ended, 0.0)  # the space is invariant, and any direction outside it may go on
+            fresh = _other_direction(start, k + 1)
             rest = torch.where(ended, _split(fresh, known)[1], rest)
         vector = rest / torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
         left = images[k] - torch.einsum("iab,iabn->abn", along, known) - beta * vector
         size = torch.linalg.vector_norm(images[k], dim=-1)
         total = total + (torch.linalg.vector_norm(left, dim=-1) + 8 * (k + 8) * UNIT * size) ** 2
     return basis, images, house_up(total.sqrt())
+
+
+def _other_direction(start: Tensor, seed: int) -> Tensor:
+    """A direction that has nothing to do with the starts; on a device it is made there, so that nothing waits."""
+    if start.device.type == "cpu":
+        return seeded_start(start.shape[-1:], start, seed).to(start.dtype).expand(start.shape)
+    place = torch.arange(1, start.shape[-1] + 1, dtype=torch.float64, device=start.device)
+    return torch.cos(place * place * (seed + 0.6180339887)).to(start.dtype).expand(start.shape)
 
 
 def _split(vector: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

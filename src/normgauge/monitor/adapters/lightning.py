@@ -54,7 +54,7 @@ class MonitorCallback(Callback):
             options["sinks"] = [*options.get("sinks", ()), partial(_to_loggers, trainer)]
         together = trainer.world_size > 1 and dist.is_available() and dist.is_initialized()
         options = {
-            "optimizer": trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
+            "optimizer": trainer.optimizers,
             "resume": trainer.global_step or False,
             "distributed": together or None,
             **options,
@@ -63,7 +63,7 @@ class MonitorCallback(Callback):
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Keep the learning rate of this step: schedulers have moved on when the batch ends."""
-        self._rate = first_rate(optimizer) if len(optimizer.param_groups) == 1 else None
+        self._rate = first_rate([optimizer]) if len(optimizer.param_groups) == 1 else None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch is done; its gradients stay until the next one, and the optimizer has stepped or will later."""

@@ -1,0 +1,149 @@
+"""The linear maps of layers that are measured together: matrices of one shape, or one convolution."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.instrument.rules.conv import padding_pairs
+from normgauge.instrument.spectral.conv_operator import ConvSpec, apply_adjoint, apply_conv, padding_constant
+
+SMALL_SIDE = 128  # matrices with no side longer than this are measured together, whatever their shapes
+
+STACKED = SMALL_SIDE**2  # entries of a matrix up to which a CPU multiplies copies of all at once rather than one by one
+
+
+class Maps(ABC):
+    """Several linear maps of one shape, in one precision.
+
+    Attributes:
+        count: how many maps.
+        inputs, outputs: numbers that go into each, and come out.
+        terms: at least those of each sum in a product.
+        spread: ‖map‖ ≤ spread·‖weight‖_F.
+        dtype: of the products.
+        unit: its unit roundoff.
+        device: where they are taken.
+    """
+
+    count: int
+    inputs: int
+    outputs: int
+    terms: int
+    spread: float
+    dtype: torch.dtype
+    unit: float
+    device: torch.device
+
+    @abstractmethod
+    def forward(self, given: Tensor) -> Tensor:
+        """Images of the rows of each map's (rows, inputs): (count, rows, outputs)."""
+
+    @abstractmethod
+    def adjoint(self, given: Tensor) -> Tensor:
+        """Images of the rows of each map's (rows, outputs) under the transposed map: (count, rows, inputs)."""
+
+    def product_error(self, sizes: Tensor) -> Tensor:
+        """Bound of ‖fl(Ax) − Ax‖/‖x‖ and of the same for Aᵀ, from the Frobenius norms of the weights.
+
+        |fl(Ax) − Ax| ≤ γ |A||x| entrywise and ‖|A|‖ ≤ spread·‖weight‖_F, with γ = terms·unit to first order,
+        in any order of sums; the rest is room for higher orders and for vectors that are not quite of unit length.
+
+        Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., (3.5).
+        """
+        return 1.1 * (self.terms + 16) * self.unit * self.spread * sizes
+
+
+class MatrixMaps(Maps):
+    """Matrices; on a device, and small ones on a CPU, one product of all of them at a time.
+
+    Those of several shapes, which must be small, are filled up with zeros, which changes no norm.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], dtype: torch.dtype) -> None:
+        shapes = [weight.flatten(1).shape for weight in weights]
+        self.count, self.outputs, self.inputs = len(weights), max(s[0] for s in shapes), max(s[1] for s in shapes)
+        self.terms, self.spread, self.dtype = max(self.outputs, self.inputs), 1.0, dtype
+        self.unit, self.device = torch.finfo(dtype).eps / 2, weights[0].device
+        together = self.device.type != "cpu" or self.outputs * self.inputs <= STACKED
+        self._all = _stacked(weights, dtype) if together else None
+        self._each = [] if together else [weight.flatten(1).to(dtype) for weight in weights]
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Rows times the transposed matrix."""
+        if self._all is not None:
+            return given @ self._all.mT
+        if self.dtype == torch.float64:  # where this way round is the faster one
+            return torch.stack([(w @ rows.T).T for w, rows in zip(self._each, given, strict=True)])
+        return torch.stack([rows @ w.T for w, rows in zip(self._each, given, strict=True)])
+
+    def adjoint(self, given: Tensor) -> Tensor:
+        """Rows times the matrix."""
+        if self._all is not None:
+            return given @ self._all
+        return torch.stack([rows @ w for w, rows in zip(self._each, given, strict=True)])
+
+
+class ConvMaps(Maps):
+    """One convolution at the size of its input, in float64: a fast algorithm in float32 has no provable rounding."""
+
+    def __init__(self, weight: Tensor, spec: ConvSpec) -> None:
+        self._kernel, self._spec, self.device = weight.double(), spec, weight.device
+        self._shapes = spec.input_shape(weight), spec.output_shape(weight)
+        self.count, (self.inputs, self.outputs) = 1, map(math.prod, self._shapes)
+        taps, padding = math.prod(weight.shape[2:]), padding_constant(spec)
+        self.terms = max(weight.shape[:2]) * taps + math.ceil(padding**2)
+        self.spread, self.dtype = math.sqrt(taps) * padding, torch.float64
+        self.unit = torch.finfo(self.dtype).eps / 2
+
+    def forward(self, given: Tensor) -> Tensor:
+        """The convolution of each row as an image."""
+        images = given.reshape(-1, *self._shapes[0])
+        return apply_conv(self._kernel, images, self._spec).reshape(1, -1, self.outputs)
+
+    def adjoint(self, given: Tensor) -> Tensor:
+        """The transposed convolution of each row as an image."""
+        images = given.reshape(-1, *self._shapes[1])
+        return apply_adjoint(self._kernel, images, self._spec).reshape(1, -1, self.inputs)
+
+
+def working(tensor: Tensor) -> torch.dtype:
+    """The precision of the cheap products: float32 on a CPU that keeps to it, float64 elsewhere (no TF32, no bf16)."""
+    exact = tensor.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
+    return torch.float32 if exact and tensor.dtype != torch.float64 else torch.float64
+
+
+def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
+    """The convolution of a module as it runs on inputs of this size."""
+    transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
+    return ConvSpec(
+        input_size=tuple(input_size),
+        stride=tuple(module.stride),
+        padding=padding_pairs(module.padding, module.weight, tuple(module.dilation)),
+        dilation=tuple(module.dilation),
+        groups=module.groups,
+        transposed=transposed,
+        output_padding=tuple(module.output_padding) if transposed else (),
+        padding_mode=module.padding_mode,
+    )
+
+
+def is_pointwise(module: Any) -> bool:
+    """Whether a convolution has one tap, one group and no padding: its norm is then that of its matrix."""
+    taps = math.prod(module.kernel_size)
+    padded = isinstance(module.padding, str) or any(module.padding)
+    return taps == 1 and module.groups == 1 and (not padded or module.padding in ("same", "valid"))
+
+
+def _stacked(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Copies of all matrices in one tensor, by one kernel."""
+    flat = [weight.flatten(1) for weight in weights]
+    rows, columns = max(w.shape[0] for w in flat), max(w.shape[1] for w in flat)
+    made = flat[0].new_zeros((len(flat), rows, columns), dtype=dtype)
+    torch._foreach_copy_([part[: w.shape[0], : w.shape[1]] for part, w in zip(made, flat, strict=True)], flat)
+    return made

@@ -1,0 +1,205 @@
+"""Operator norms of all matrices and convolutions: from below at every reading, from above on a slower clock.
+
+Layers of one shape are measured together. No copy of a weight is kept: from reading to reading there are three
+directions a layer (`warm`), and an upper end belongs to the weights it was proved for (`proofs`) and to no others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normgauge.monitor.layers import WatchedLayer
+from normgauge.monitor.maps import SMALL_SIDE, ConvMaps, Maps, MatrixMaps, is_pointwise, spec_of, working
+from normgauge.monitor.proofs import SLOT, Begun, begin_proof, chance_at, seed_of
+from normgauge.monitor.sheet import Sheet
+from normgauge.monitor.warm import WARM_UP, Fold, cold_space, proved_lower, turn
+
+CHUNK = 2**18  # most numbers added up in float32 before the sum goes on in float64
+
+SUM_ROOM = 1.02  # CHUNK additions in float32 are off by less
+
+# Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
+MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**20
+
+Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Layers that are measured together.
+
+    Attributes:
+        key: device, type and shape of the weight, and the size of the input of a convolution; small ones share one.
+        rows: the layers.
+        conv: of a convolution; such a group has one layer.
+        size: of its input.
+        space: (layers, 3, inputs): directions of the layers as they are.
+        folded: (layers, 1, inputs): of the layers as folded.
+    """
+
+    key: Hashable
+    rows: list[int]
+    conv: WatchedLayer | None = None
+    size: tuple[int, ...] | None = None
+    space: Tensor | None = None
+    folded: Tensor | None = None
+
+    def maps(self, weights: Sequence[Tensor], dtype: torch.dtype | None = None) -> Maps:
+        """The maps of these weights; in the working precision unless another is asked for."""
+        if self.conv is not None and self.size is not None:
+            return ConvMaps(weights[0], spec_of(self.conv.module, self.size))
+        return MatrixMaps(weights, dtype or working(weights[0]))
+
+    def read(self, weights: Sequence[Tensor], folds: Sequence[Factors], turns: int, sheet: Sheet) -> None:
+        """Write down Frobenius norm, norm from below and folded norm of each layer."""
+        maps = self.maps(weights)
+        sizes = frobenius_norms(weights)
+        fold = Fold(*(_factors(maps, [one[side] for one in folds], side) for side in (0, 1)))
+        if self.space is None or self.folded is None:
+            self.space = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
+            self.folded, turns = self.space[:, :1], WARM_UP
+        for _ in range(turns):
+            turned = turn(maps, self.space, self.folded, fold)
+            self.space, self.folded = turned.space, turned.folded
+        above = (
+            SUM_ROOM * sizes + math.sqrt(maps.inputs * maps.outputs) * 2.0**-63
+        )  # squares that underflow are smaller
+        sheet.put_column(self.rows, "frobenius", sizes)
+        sheet.put_column(self.rows, "norm_lower", proved_lower(maps, turned, above))
+        sheet.put_column(self.rows, "folded", turned.gain)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Layers of one group whose norms are proved at one time.
+
+    Attributes:
+        group: theirs.
+        rows: the layers.
+        proved: the step of the last proof.
+        spends: whether its proofs may be wrong by chance.
+        cost: seconds that took, on the host or on the device, whichever was longer.
+    """
+
+    group: Group
+    rows: list[int]
+    proved: int | None = None
+    spends: bool = True
+    cost: float = 0.0
+
+    def prove(self, weights: Sequence[Tensor], step: int, chance: float, seed: int) -> Begun:
+        """Begin the proof of each layer's norm as it is now."""
+        began = time.perf_counter()
+        maps = self.group.maps(weights, torch.float64)
+        begun = begin_proof(maps, self.rows, step, chance, seed_of(seed, step, self.rows))
+        self.proved, self.spends, self.cost = step, begun.chance > 0, time.perf_counter() - began
+        return begun
+
+
+class Norms:
+    """The groups of a model's matrices and convolutions.
+
+    Attributes:
+        groups: what is read together.
+        parts: what is proved together.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.parts: list[Part] = []
+        self._keys: dict[int, Hashable] = {}
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._keys
+
+    def follow(
+        self, weights: Mapping[int, tuple[WatchedLayer, Tensor]], sizes: Mapping[nn.Module, tuple[int, ...]]
+    ) -> None:
+        """Take in which layers there are: a convolution once the size of its input is known.
+
+        A weight of another device, type or shape, or a convolution on a larger input, is followed anew.
+        """
+        keys = {row: key for row, (layer, w) in weights.items() if (key := _key(row, layer, w, sizes)) is not None}
+        if keys == self._keys:
+            return
+        known, self.groups = {(group.key, *group.rows): group for group in self.groups}, []
+        together: dict[Hashable, list[int]] = {}
+        for row, key in keys.items():
+            together.setdefault(key, []).append(row)
+        for key, rows in together.items():
+            layer = weights[rows[0]][0]
+            conv = layer if layer.role == "conv" and not is_pointwise(layer.module) else None
+            size = sizes.get(layer.module) if conv is not None else None
+            group = known.get((key, *rows)) or Group(key, rows, conv, size)
+            self.groups.append(group)
+            if group not in known.values():
+                most = max(1, _most_proved(weights[rows[0]][1]) // max(weights[row][1].numel() for row in rows))
+                self.parts += [Part(group, rows[i : i + most]) for i in range(0, len(rows), most)]
+        self.parts = [part for part in self.parts if any(part.group is group for group in self.groups)]
+        self._keys = keys
+
+    def provable(self, step: int) -> list[Part]:
+        """Parts that may be proved at this step, the oldest proofs first: those that spend a chance once in a slot."""
+        ages = [(-1 if part.proved is None else part.proved, i) for i, part in enumerate(self.parts)]
+        free = [i for at, i in sorted(ages) if at < 0 or not self.parts[i].spends or at // SLOT < step // SLOT]
+        return [self.parts[i] for i in free]
+
+    def chance(self, step: int) -> float:
+        """What the proof of one layer may spend at this step."""
+        return chance_at(step, len(self._keys))
+
+
+def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module, tuple[int, ...]]) -> Hashable | None:
+    """What layers that are measured together have in common; None for one that has no norm to follow."""
+    if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
+        shape = tuple(weight.flatten(1).shape)
+        return weight.device, weight.dtype, shape if max(shape) > SMALL_SIDE else "small"
+    if layer.role == "conv" and layer.module in sizes:
+        return row, weight.device, weight.dtype, tuple(weight.shape), sizes[layer.module]
+    return None
+
+
+def _most_proved(weight: Tensor) -> int:
+    return MOST_PROVED_CPU if weight.device.type == "cpu" else MOST_PROVED
+
+
+def frobenius_norms(weights: Sequence[Tensor]) -> Tensor:
+    """Frobenius norm of each weight in float64; long sums of float32 in pieces, so that their rounding stays small."""
+    if weights[0].device.type != "cpu":
+        return torch.stack(torch._foreach_norm(list(weights), 2, torch.float64))
+    return torch.stack([_sum_of_squares(weight) for weight in weights]).double().sqrt()
+
+
+def _sum_of_squares(tensor: Tensor) -> Tensor:
+    """A dot product takes half the time of torch's norm."""
+    plain = (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).reshape(-1)
+    if plain.numel() <= CHUNK:
+        return torch.dot(plain, plain)
+    return torch.stack([torch.dot(piece, piece) for piece in plain.split(CHUNK)]).double().sum()
+
+
+def _factors(maps: Maps, given: Sequence[Tensor | None], side: int) -> Tensor | None:
+    """(layers, 1, numbers): what each folded layer is multiplied with, or 1; None where nothing is."""
+    if all(factor is None for factor in given):
+        return None
+    count = maps.inputs if side else maps.outputs
+    ones = torch.ones(count, dtype=maps.dtype, device=maps.device)
+    repeated = isinstance(maps, ConvMaps)
+    rows = [ones if factor is None else _spread_out(factor.to(maps.dtype), count, repeated) for factor in given]
+    return torch.stack(rows).unsqueeze(1)
+
+
+def _spread_out(factor: Tensor, count: int, repeated: bool) -> Tensor:
+    """One number for each of ``count`` from one a channel, whose pixels repeat it, or from one for all."""
+    if factor.ndim == 0:
+        return factor.expand(count)
+    if not repeated:
+        return F.pad(factor, (0, count - factor.numel()), value=1.0)
+    return factor.reshape(-1, 1).expand(-1, count // factor.numel()).reshape(-1)

@@ -1,0 +1,128 @@
+"""Top singular directions that are kept from reading to reading: a norm from below for one product each way."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normgauge.core.rounding import house_down
+from normgauge.monitor.maps import Maps
+
+WARM_UP = 16  # turns of new directions: enough for a norm within about a per cent
+
+SQUARINGS = 10  # of a 3 × 3 matrix: two directions are told apart from a part in a thousand on
+
+
+class Turned(NamedTuple):
+    """Directions after a turn, and what they showed.
+
+    Attributes:
+        space: (maps, 3, inputs), as the next turn needs it.
+        folded: (maps, 1, inputs), the direction of the maps as folded.
+        image: ‖A v‖ of the best direction v in the three.
+        length: ‖v‖, which is 1 up to rounding.
+        parts: Σ|c| of v's coefficients c in the three.
+        gain: ‖A′v′‖ of the folded map A′ and its direction.
+    """
+
+    space: Tensor
+    folded: Tensor
+    image: Tensor
+    length: Tensor
+    parts: Tensor
+    gain: Tensor
+
+
+class Fold(NamedTuple):
+    """What makes A′ = diag(outer) A diag(inner) of each map: (maps, 1, outputs), (maps, 1, inputs), None for ones."""
+
+    outer: Tensor | None
+    inner: Tensor | None
+
+    def before(self, rows: Tensor) -> Tensor:
+        """Rows as they go into the map."""
+        return rows if self.inner is None else rows * self.inner
+
+    def behind(self, rows: Tensor) -> Tensor:
+        """Rows as they come out of it."""
+        return rows if self.outer is None else rows * self.outer
+
+
+def cold_space(count: int, inputs: int, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Three directions a map that look random, made where they are used: copying them to a device would wait."""
+    place = torch.arange(1, 3 * inputs + 1, dtype=torch.float64, device=like.device)
+    rows = torch.cos(place * place * 1.6180339887).reshape(3, inputs)
+    return F.normalize(rows, dim=-1).to(dtype).expand(count, 3, inputs).clone()
+
+
+def turn(maps: Maps, space: Tensor, folded: Tensor, fold: Fold) -> Turned:
+    """One step of locally optimal conjugate directions for the largest singular value of each map.
+
+    The three directions are the best one so far, the gradient of ‖Av‖² there, and the last move; the best combination
+    of them is the top Ritz vector. The direction of the folded map takes a power step in the same products. What died
+    or overflowed (a weight that is 0, or no number) leaves them as they were.
+
+    Source: Knyazev, SIAM J. Sci. Comput. 23 (2001) 517, with one vector and no preconditioner.
+    """
+    basis = _orthonormal(space)
+    images = maps.forward(torch.cat([basis, fold.before(folded)], dim=1))
+    plain, other = images[:, :3], fold.behind(images[:, 3:])
+    wide = plain.double()
+    mix = _top_vector(wide @ wide.mT).to(basis.dtype).unsqueeze(1)  # (maps, 1, 3)
+    rows = torch.cat([mix @ plain, other], dim=1)
+    sizes = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
+    unit = (rows / sizes).to(basis.dtype)
+    back = maps.adjoint(torch.cat([unit[:, :1], fold.behind(unit[:, 1:])], dim=1))
+    best = mix @ basis
+    gradient = (back[:, :1] / sizes[:, :1]).to(basis.dtype) - best
+    rows = torch.cat([best, gradient, mix[..., 1:] @ basis[:, 1:], fold.before(back[:, 1:])], dim=1)
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
+    made = (rows / lengths).to(basis.dtype)
+    made = torch.where((lengths > 0) & (lengths < torch.inf), made, torch.cat([space, folded], dim=1))
+    parts = mix.abs().sum(-1).double()[:, 0]
+    return Turned(made[:, :3], made[:, 3:], sizes[:, 0, 0], lengths[:, 0, 0], parts, sizes[:, 1, 0])
+
+
+def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
+    """‖A‖ ≥ ‖Av‖/‖v‖ with everything that was rounded taken off; 0 where a number is not finite.
+
+    With q_i the three directions, the image is Σ c_i fl(A q_i), off by Σ|c_i| of a product's error; the two norms and
+    the combinations are off by (inputs + outputs + 64)·unit of themselves at most, in any order of sums.
+
+    Args:
+        maps: as they were when the directions were turned.
+        turned: what the turn found, one entry a map.
+        sizes: Frobenius norm of each weight, from above.
+    """
+    room = (maps.inputs + maps.outputs + 64) * maps.unit
+    tiny = torch.finfo(maps.dtype).tiny
+    lost = turned.parts * (maps.product_error(sizes) + 4 * room * turned.image) + (maps.terms + 16) * tiny
+    lower = house_down((turned.image - lost) / (turned.length * (1 + room) + room))
+    return torch.where(torch.isfinite(lower), lower.clamp_min(0.0), 0.0)
+
+
+def _orthonormal(rows: Tensor) -> Tensor:
+    """Gram-Schmidt on three rows; one that is a combination of those before becomes noise, which does no harm."""
+    known, second, third = rows.split(1, dim=1)  # each of unit length, as a turn leaves them
+    for row in (second, third):
+        known = torch.cat([known, _unit(row - (row @ known.mT) @ known)], dim=1)
+    return known
+
+
+def _unit(row: Tensor) -> Tensor:
+    return row / torch.linalg.vector_norm(row, dim=-1, keepdim=True).clamp_min(torch.finfo(row.dtype).tiny)
+
+
+def _top_vector(gram: Tensor) -> Tensor:
+    """A unit top eigenvector of each small symmetric matrix; on a device by squaring, so that nothing waits for it."""
+    if gram.device.type == "cpu" and bool(torch.isfinite(gram).all()):
+        return torch.linalg.eigh(gram)[1][..., -1]
+    power = gram
+    for _ in range(SQUARINGS):
+        power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        power = power @ power
+    column = power.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None].expand(*power.shape[:-1], 1)
+    return F.normalize(power.gather(-1, column).squeeze(-1), dim=-1)

@@ -1,0 +1,235 @@
+"""Norms of layers at every reading: proved from below whatever the numbers, from above where a proof was taken."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge.instrument.spectral.conv import dense_blocks
+from normgauge.monitor.layers import WatchedLayer
+from normgauge.monitor.maps import is_pointwise, spec_of
+from normgauge.monitor.norms import CHUNK, SUM_ROOM, Group, Norms, Part, frobenius_norms
+from normgauge.monitor.proofs import CHANCE, SLOT, chance_at
+from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
+
+
+def numbers(group: Group, weights: list[torch.Tensor], turns: int = 1) -> dict[int, Row]:
+    sheet = Sheet()
+    group.read(weights, [(None, None)] * len(weights), turns, sheet)
+    fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
+    return sheet.layers
+
+
+def proved(group: Group, weights: list[torch.Tensor], step: int = 1) -> dict[int, tuple[float, float]]:
+    sizes = (SUM_ROOM * frobenius_norms(weights)).tolist()
+    return Part(group, group.rows).prove(weights, step, chance_at(step, len(weights)), 7).ends(sizes)
+
+
+def truth(weight: torch.Tensor) -> float:
+    return float(torch.linalg.matrix_norm(weight.double().flatten(1), 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(7, 7), (40, 8), (8, 40), (1, 5), (5, 1), (64, 48), (130, 150)], ids=str)
+def test_ends_hold_while_the_weights_walk(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    torch.manual_seed(3)
+    weights = [torch.randn(shape).to(dtype) for _ in range(3)]
+    group = Group("key", [4, 7, 9])
+    for step in range(30):
+        weights = [(weight.float() + 0.03 * torch.randn(shape)).to(dtype) for weight in weights]
+        found = numbers(group, weights)
+        for row, weight in zip(group.rows, weights, strict=True):
+            assert 0.9 * truth(weight) <= found[row]["norm_lower"] <= truth(weight)
+        if step % 10 == 0:
+            for weight, (lower, upper) in zip(weights, proved(group, weights, step).values(), strict=True):
+                assert lower <= truth(weight) <= upper <= 1.05 * lower
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-4, 1e6, 1e18])
+def test_ends_hold_at_odd_scales(scale: float) -> None:
+    torch.manual_seed(1)
+    for shape in ((30, 20), (120, 110)):
+        weight = torch.randn(shape) * scale
+        group = Group("key", [0])
+        lower, upper = proved(group, [weight])[0]
+        assert numbers(group, [weight])[0]["norm_lower"] <= truth(weight) <= upper
+        assert lower <= truth(weight)
+
+
+def test_a_weight_that_is_no_number_says_nothing_and_recovers() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(6, 6)
+    group = Group("key", [0])
+    numbers(group, [weight], 8)
+    for bad in (math.nan, math.inf, 3e38):
+        broken = weight.clone()
+        broken[2, 3] = bad
+        low = numbers(group, [broken])[0]["norm_lower"]
+        assert low == 0.0 or (bad == 3e38 and low <= truth(broken))
+        lower, upper = proved(group, [broken])[0]
+        assert (lower, upper) == (0.0, math.inf) or (bad == 3e38 and lower <= truth(broken) <= upper)
+    assert numbers(group, [weight], 30)[0]["norm_lower"] > 0.99 * truth(weight)
+
+
+def test_zero_has_norm_zero_and_recovers() -> None:
+    group, weight = Group("key", [0]), torch.zeros(5, 4)
+    assert numbers(group, [weight])[0]["norm_lower"] == 0.0
+    lower, upper = proved(group, [weight])[0]
+    assert lower == 0.0 and upper < 1e-15
+    grown = torch.randn(5, 4)
+    assert numbers(group, [grown], 10)[0]["norm_lower"] > 0.99 * truth(grown)
+
+
+def test_directions_follow_a_top_that_changes() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(50, 50)
+    weight[0] *= 3
+    group = Group("key", [0])
+    numbers(group, [weight])
+    weight[0] /= 3
+    weight[1] *= 4  # the top is another row now
+    for _ in range(4):
+        last = numbers(group, [weight])[0]["norm_lower"]
+    assert 0.99 * truth(weight) <= last
+
+
+def test_folded_is_the_norm_with_rows_and_columns_rescaled() -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(20, 12) for _ in range(3)]
+    outer, inner = torch.rand(20) * 5, torch.rand(12) * 5
+    folds = [(outer, None), (None, inner), (torch.tensor(2.5), inner)]
+    group, sheet = Group("key", [0, 1, 2]), Sheet()
+    for _ in range(20):
+        sheet = Sheet()
+        group.read(weights, folds, 6, sheet)
+    fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
+    expected = [outer[:, None] * weights[0], weights[1] * inner, 2.5 * weights[2] * inner]
+    for row in range(3):
+        assert sheet.layers[row]["folded"] == pytest.approx(truth(expected[row]), rel=1e-3)
+
+
+def test_long_sums_go_in_pieces() -> None:
+    torch.manual_seed(0)
+    long = torch.randn(CHUNK + 77)
+    room = CHUNK * torch.finfo(torch.float32).eps / 2
+    assert 1 + room < SUM_ROOM
+    assert float(frobenius_norms([long])) == pytest.approx(float(long.double().norm()), rel=room)
+
+
+def test_the_chance_of_a_run_is_bounded_however_long_it_is() -> None:
+    steps = range(0, 2_000_000, SLOT)
+    assert math.fsum(12 * chance_at(step, 12) for step in steps) < CHANCE
+    norms = Norms()
+    layers = {i: WatchedLayer(str(i), nn.Linear(140, 140), "weight", "matrix") for i in range(3)}
+    norms.follow({i: (layer, layer.weight) for i, layer in layers.items()}, {})
+    (part,) = norms.parts
+    assert norms.provable(3) == [part]
+    part.prove([layer.module.weight.detach() for layer in layers.values()], 3, chance_at(3, 3), 7)  # type: ignore[misc]
+    assert norms.provable(SLOT - 1) == [] and norms.provable(SLOT) == [part]
+
+
+def test_layers_of_one_shape_are_one_group_and_another_type_is_followed_anew() -> None:
+    norms = Norms()
+    layers = [WatchedLayer(str(i), nn.Linear(6, 5), "weight", "matrix") for i in range(3)]
+    norms.follow({i: (layer, layer.weight) for i, layer in enumerate(layers)}, {})
+    (group,) = norms.groups
+    norms.follow({i: (layer, layer.weight) for i, layer in enumerate(layers)}, {})
+    assert norms.groups == [group] and group.rows == [0, 1, 2]
+    layers[1].module.double()
+    norms.follow({i: (layer, layer.weight) for i, layer in enumerate(layers)}, {})
+    assert [made.rows for made in norms.groups] == [[0, 2], [1]] and group not in norms.groups
+
+
+LAYERS = {
+    "padded": (lambda: nn.Conv2d(3, 4, 3, padding=1), (6, 6)),
+    "strided": (lambda: nn.Conv2d(3, 4, 3, stride=2, padding=1), (7, 6)),
+    "grouped": (lambda: nn.Conv2d(4, 6, 3, groups=2), (6, 6)),
+    "dilated": (lambda: nn.Conv2d(2, 3, 3, dilation=2, padding="same"), (7, 7)),
+    "circular": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (5, 5)),
+    "reflect": (lambda: nn.Conv2d(2, 3, 3, padding=2, padding_mode="reflect"), (5, 5)),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 2, 3, stride=2, padding=1, output_padding=1), (4, 4)),
+    "line": (lambda: nn.Conv1d(3, 5, 5, padding=2), (9,)),
+    "volume": (lambda: nn.Conv3d(2, 2, 2), (3, 3, 3)),
+    "valid": (lambda: nn.Conv2d(2, 2, 3, padding="valid"), (5, 5)),
+    "large": (lambda: nn.Conv2d(3, 4, 3, padding=1), (9, 9)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_ends_hold_while_the_kernel_walks(name: str) -> None:
+    torch.manual_seed(2)
+    build, size = LAYERS[name]
+    module = build()
+    norms, layer = Norms(), WatchedLayer("conv", module, "weight", "conv")
+    norms.follow({0: (layer, module.weight.detach())}, {})
+    assert 0 not in norms
+    norms.follow({0: (layer, module.weight.detach())}, {module: size})
+    (group,) = norms.groups
+    for step in range(12):
+        weight = module.weight.detach()
+        found = numbers(group, [weight])[0]["norm_lower"]
+        true = float(torch.linalg.matrix_norm(dense_blocks(weight.double(), spec_of(module, size)), 2).max())
+        assert 0.9 * true <= found <= true
+        if step == 6:
+            lower, upper = proved(group, [weight])[0]
+            assert lower <= true <= upper <= 1.1 * lower
+        module.weight.data += 0.01 * torch.randn_like(weight)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_folded_follows_the_rescaled_convolution(per_channel: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.Conv2d(2, 3, 3, padding=1)
+    scale = torch.tensor([0.2, 4.0, 1.0]) if per_channel else torch.tensor(2.5)
+    group = Group("key", [0], WatchedLayer("conv", module, "weight", "conv"), (5, 5))
+    sheet = Sheet()
+    group.read([module.weight.detach()], [(scale, None)], 1, sheet)
+    for _ in range(40):  # two directions lie close together at the top
+        sheet = Sheet()
+        group.read([module.weight.detach()], [(scale, None)], 10, sheet)
+    fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
+    scaled = module.weight.detach().double() * (scale[:, None, None, None] if per_channel else scale)
+    true = float(torch.linalg.matrix_norm(dense_blocks(scaled, spec_of(module, (5, 5))), 2).max())
+    assert sheet.layers[0]["folded"] == pytest.approx(true, rel=1e-3)
+
+
+def test_a_pointwise_convolution_is_its_matrix() -> None:
+    assert is_pointwise(nn.Conv2d(3, 4, 1, stride=2))
+    assert not is_pointwise(nn.Conv2d(3, 4, 1, padding=1))
+    assert not is_pointwise(nn.Conv2d(4, 4, 1, groups=2))
+    assert not is_pointwise(nn.Conv2d(3, 4, 3))
+    module, norms = nn.Conv2d(3, 4, 1), Norms()
+    norms.follow({0: (WatchedLayer("conv", module, "weight", "conv"), module.weight.detach())}, {})
+    (group,) = norms.groups
+    assert proved(group, [module.weight.detach()])[0][1] == pytest.approx(truth(module.weight.detach()), rel=1e-6)
+
+
+def test_a_larger_input_is_followed_anew() -> None:
+    torch.manual_seed(0)
+    module = nn.Conv2d(2, 3, 3, padding=1)
+    layer, weight, norms = WatchedLayer("conv", module, "weight", "conv"), module.weight.detach(), Norms()
+    for size in ((3, 3), (12, 12)):
+        norms.follow({0: (layer, weight)}, {module: size})
+        (group,) = norms.groups
+        true = float(torch.linalg.matrix_norm(dense_blocks(weight.double(), spec_of(module, size)), 2).max())
+        lower, upper = proved(group, [weight])[0]
+        assert lower <= true <= upper <= 1.1 * true
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_never_rounds_a_bound_down(dtype: torch.dtype) -> None:
+    """A matrix of one row has the norm of its row, and nothing to spare over its Frobenius norm."""
+    for seed in range(60):
+        torch.manual_seed(seed)
+        weight = torch.randn(1, 10).to(dtype)
+        lower, upper = proved(Group("key", [0]), [weight])[0]
+        assert lower <= float(weight.double().norm()) <= upper
+
+
+def test_a_proof_of_less_would_be_seen() -> None:
+    """The ends are so tight that a Frobenius norm or a value a few per cent off would break them."""
+    torch.manual_seed(0)
+    weight = torch.randn(128, 128)
+    lower, upper = proved(Group("key", [0]), [weight])[0]
+    assert upper < 1.05 * truth(weight) < float(weight.norm()) and lower > 0.96 * truth(weight)
