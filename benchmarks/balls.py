@@ -1,16 +1,20 @@
 """Bounds in balls over the largest slopes found there: small networks that this script trains, and a real ResNet-20.
 
-    python benchmarks/balls.py [--seeds 10] [--json FILE]
+    python benchmarks/balls.py [--seeds 10] [--only 64-32-10] [--json FILE]
     NORMGAUGE_DATA=/path python benchmarks/balls.py --images 5 [--json FILE]
 
-Small networks: handwritten digits, 600 steps of Adam from seeds 0, 1, …; one sample that was not trained on. ResNet-20:
-the first CIFAR-10 test images, normalized as it was trained; below it lies its Jacobian's norm at the image itself.
-CPU seconds are of the bound alone, after the trace.
+Small networks: handwritten digits, 600 steps of Adam from seeds 0, 1, …; one sample that was not trained on; CPU
+seconds are of the bound alone, after the trace. Plain ones stand beside the least of ECLipsE's local bounds where
+eclipse-nn can be imported. ResNet-20: the first CIFAR-10 test images, normalized as it was trained; the whole of
+`gauge` with effort="long", its search for steep places included. Rows are added to those that FILE holds of others.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import copy
+import io
 import json
 import math
 import os
@@ -25,7 +29,7 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.bound import Scope
-from normgauge.instrument.local.sweep import swept_ball
+from normgauge.instrument.local.journey import swept_ball
 from normgauge.instrument.session import Options, opened
 from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state
 
@@ -95,29 +99,58 @@ def bounded(model: nn.Module, x: Tensor, radius: float) -> dict[str, Any]:
     return {"radius": radius, "upper": upper, "units": len(swept.units.rows), "cpu_seconds": round(seconds, 2)}
 
 
-def small_rows(seeds: int) -> Iterator[dict[str, Any]]:
+def eclipse(model: nn.Module, x: Tensor, radius: float) -> float | None:
+    """The least of ECLipsE's local bounds; None without eclipse-nn, or where it gives none."""
+    try:
+        from eclipse_nn import LipConstEstimator
+    except ImportError:
+        return None
+    estimator = LipConstEstimator(copy.deepcopy(model))
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = [
+            estimator.estimate_gen_local(x[0].double().numpy(), radius, "relu", how) for how in ("CF", "Fast", "Acc")
+        ]
+    return min((float(value) for value, _, code in found if code == 0), default=None)
+
+
+def small_rows(seeds: int, only: str) -> Iterator[dict[str, Any]]:
     data, x = digits(), digits("test", limit=1).inputs
     for name, (make, goals) in NETS.items():
-        for seed in range(seeds):
+        for seed in range(seeds if only in name else 0):
             model = trained(make, data.inputs, data.labels, seed)
             for radius, goal in goals.items():
                 lower = math.exp(ng.gauge(model, x, scope=f"ball:{radius}").log_lower)
-                yield {"network": name, "seed": seed, "goal": goal, "lower": lower, **bounded(model, x, radius)}
+                row = {"network": name, "seed": seed, "goal": goal, "lower": lower, **bounded(model, x, radius)}
+                if name.startswith("64-"):
+                    row["eclipse_local"] = eclipse(model, x, radius)
+                yield row
 
 
 def resnet_rows(folder: Path, images: int) -> Iterator[dict[str, Any]]:
     model = load_state(cifar_resnet(20), folder / "weights" / "resnet20_cifar10.safetensors").eval()
     inputs = cifar10("test", folder=folder, limit=images).normalized(IMAGENET_MEAN, IMAGENET_STD).inputs
     for image, x in enumerate(inputs.split(1)):
-        lower = math.exp(ng.gauge(model, x, scope="point").log_lower)
         for radius, goal in RESNET_GOALS.items():
-            row = bounded(model, x, radius)
-            yield {"network": "ResNet-20", "image": image, "goal": goal, "lower": lower, **row}
+            start = time.process_time()
+            reading = ng.gauge(model, x, scope=f"ball:{radius}", effort="long")
+            seconds = round(time.process_time() - start, 1)
+            ends = {"upper": math.exp(reading.log_upper), "lower": math.exp(reading.log_lower)}
+            row = {"network": "ResNet-20", "image": image, "goal": goal, "radius": radius}
+            yield {**row, **ends, "cpu_seconds": seconds}
+
+
+def kept(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows into a file beside those of other networks, seeds, images and radii."""
+    name = lambda row: tuple(row.get(key) for key in ("network", "seed", "image", "radius"))  # noqa: E731
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    new = {name(row) for row in rows}
+    path.write_text(json.dumps([row for row in old if name(row) not in new] + rows, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", default="", help="a part of the names of the networks to look at")
     parser.add_argument("--images", type=int, default=0, help="of ResNet-20 instead of the small networks")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
@@ -127,17 +160,18 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     rows = []
-    for row in resnet_rows(Path(str(folder)), options.images) if options.images else small_rows(options.seeds):
+    small = small_rows(options.seeds, options.only)
+    for row in resnet_rows(Path(str(folder)), options.images) if options.images else small:
         row["ratio"] = round(row["upper"] / row["lower"], 4)
         rows.append(row)
         which = f"seed {row['seed']}" if "seed" in row else f"image {row['image']}"
         print(
             f"{row['network']} {which} r = {row['radius']}: {row['ratio']:.3f} (goal {row['goal']:.2f}), "
-            f"{row['units']} open, {row['cpu_seconds']} CPU s",
+            f"{row.get('units', '?')} open, {row['cpu_seconds']} CPU s",
             flush=True,
         )
-    if options.json:
-        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        if options.json:
+            kept(Path(options.json), rows)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from normgauge.core.bound import Scope
-from normgauge.instrument.local import sweep as sweeping
+from normgauge.instrument.local import journey
 from normgauge.instrument.local.amplify import Amplifier
 from normgauge.instrument.session import Options, opened
 from tests.instrument.local.nets import random_case
@@ -23,9 +23,9 @@ def amplifier_of(model: nn.Module, x: torch.Tensor, monkeypatch) -> tuple[Amplif
         def sharpen(self, value: int, size: float) -> None:
             super().sharpen(value, 0.0)  # measured everywhere, however small
 
-    monkeypatch.setattr(sweeping, "Amplifier", Kept)
+    monkeypatch.setattr(journey, "Amplifier", Kept)
     with opened(model, x, Options(search=False)) as session, torch.no_grad():
-        sweeping.swept_ball(session.trace, session.composed(Scope.parse("point")), 0, 0.0, session.native, 5)
+        journey.swept_ball(session.trace, session.composed(Scope.parse("point")), 0, 0.0, session.native, 5)
         return made[0], session.trace.end.index
 
 

@@ -10,8 +10,9 @@ from torch import nn
 
 from normgauge.core.bound import Scope
 from normgauge.instrument.local.headline import alone
+from normgauge.instrument.local.journey import swept_ball
 from normgauge.instrument.local.pieces import NotCarried
-from normgauge.instrument.local.sweep import Swept, swept_ball
+from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.session import Options, opened
 from tests.instrument.local.nets import jacobian_norm, random_case, steepest
 

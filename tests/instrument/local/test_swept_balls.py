@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.bound import Scope
-from normgauge.instrument.local.sweep import Swept, swept_ball
+from normgauge.instrument.local.journey import swept_ball
+from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.session import Options, opened
 
 

@@ -162,7 +162,7 @@ def secants_around(curve: Curve, here: Tensor, slope: Tensor, reach: Tensor, err
         reach: half-widths of the intervals, ``error`` included.
         error: of the centres.
     """
-    middle, half = slopes_around(curve, here, slope, reach / 2 if curve.bend and not curve.kinks else reach)
+    middle, half = slopes_around(curve, here, slope, reach / 2 + error if curve.bend and not curve.kinks else reach)
     if curve.bend:
         return middle, half
     part = (1 - (curve.distance(here) - error).clamp_min(0.0) / reach.clamp_min(TINY)).clamp_min(0.0)

@@ -23,10 +23,12 @@ from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import PROBES
 from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
+from normgauge.instrument.local.journey import swept_ball
 from normgauge.instrument.local.pieces import NotCarried
 from normgauge.instrument.local.recheck import level_again
 from normgauge.instrument.local.standing import on_kink
-from normgauge.instrument.local.sweep import MOST_OPEN, Swept, swept_ball
+from normgauge.instrument.local.sweep import MOST_OPEN
+from normgauge.instrument.local.swept import NEWTON, Swept
 from normgauge.instrument.loop import LoopEffort, loop_bound
 from normgauge.instrument.probe.linearize import SampleMap
 from normgauge.instrument.session import Session
@@ -46,9 +48,10 @@ UNITS = {"quick": 64, "default": 320, "long": 1200}
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
 BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
 ROWS = {"quick": 100, "default": 700, "long": MOST_OPEN}
-"""Most rows of open units in a ball."""
+"""Most directions of open units in a ball."""
 
-NEWTON_STEP, FEWEST_STEPS = 6e-10, 6  # seconds of a step of order 1, by the cube; and how many are always made
+NEWTON_STEP, DESCENT_STEP = 6e-10, 2e-10  # seconds of a step of order 1, by the cube
+FEWEST_STEPS = 6  # are always made
 
 LOOP_STEPS, LOOP_WORK = {"default": 200, "long": 400}, {"default": 1e8, "long": 1e9}
 """Steps of the loop transformation's descent, and multiplications of one sample's way up to which it is tried."""
@@ -247,8 +250,7 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
         if swept is None:
             return None
         effort = effort_of(session)
-        order = 2 * len(swept.units.rows) + len(swept.target)  # of the matrices of a Newton step
-        steps = int(min(STEPS[effort], BUDGETS[effort] / (NEWTON_STEP * order**3) / samples))
+        steps = int(min(STEPS[effort], BUDGETS[effort] / step_seconds(swept) / samples))
         given = given_multipliers(session, radius, sample)
         if given is None:
             best = swept.improved(GAPS[effort], max(steps, FEWEST_STEPS))
@@ -268,6 +270,14 @@ def bound_again(swept: Swept, given: Tensor) -> float:
         return INF
     bound = dataclasses.replace(swept, logs=given).bound()
     return max(bound, level_again(swept.units, swept.target, given)) if math.isfinite(bound) else INF
+
+
+def step_seconds(swept: Swept) -> float:
+    """Seconds of counted work of one step for better multipliers."""
+    rows = len(swept.units.rows)
+    if rows > NEWTON:
+        return DESCENT_STEP * rows**3
+    return NEWTON_STEP * (2 * rows + len(swept.target)) ** 3
 
 
 def swept_sample(

@@ -20,7 +20,7 @@ from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, de
 EXAMPLES = 48  # mixtures of rows that stand for all of them
 ENTRIES = 2**22  # of rows looked at together
 TUNING = ((1e-2, 12), (1e-3, 8))  # of the barrier, and steps
-WORK = 2.5e9  # for all multipliers anew, in cubes of units: less than a second
+WORK = 1e9  # for all multipliers anew, in cubes of units: a quarter of a second
 TWICE = 500  # units up to which there is a second turn
 
 

@@ -1,15 +1,15 @@
-"""One sample and a ball around it: all tangents through the network, the open units collected on the way.
+"""All tangents through the network over a ball, the open units collected on the way.
 
-Directions are those of the input, then one for each open unit (n for a normalized group of n entries): what its slope
-may add to the middle. A unit is open unless the ball fixes its slope: |z| > r·t + η, t the largest length of ∇z in the
-ball by the bound over the units before it, η the rounding of z. Sound step by step, since the ball is convex.
+Directions are those of the input, then those of each open unit: what its slope may add to the middle. A unit is open
+unless the ball fixes its slope: |z| > r·t + η, η the rounding of z and r·t a bound of |z(x) − z(c)| in the ball, over
+the units before it. A sweep over secants follows x − c itself and finds r·t; one over tangents is told. For how both
+are used see `journey`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -17,23 +17,20 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import dot_error, house_up
-from normgauge.instrument.compose import Composition
-from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier, absolute_norm
+from normgauge.core.rounding import house_up
+from normgauge.instrument.local.amplify import Amplifier, absolute_norm
 from normgauge.instrument.local.blocks import Bent, Open, activated, normalized
 from normgauge.instrument.local.curves import Curve
-from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.max_windows import pooled
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
 from normgauge.instrument.local.reaches import Proved, entry_lengths, sketched
 from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, descended_multipliers
-from normgauge.instrument.local.windows import tiled_order
-from normgauge.instrument.trace.step import Step, Trace
+from normgauge.instrument.trace.step import Step
 
 INF = math.inf
 T = TypeVar("T")
-LARGEST, HUGE = 200.0, 1e100  # log of a gain that can still be worked with, and a size
+HUGE = 1e100  # a size that can still be worked with
 ROWS = 2**22  # entries of rows looked at together
 MOST_OPEN, MOST_OUTPUTS = 4000, 1000  # rows of open units, and outputs
 MOST = 2**28  # entries of all tangents of one value: 2 GiB
@@ -41,83 +38,13 @@ RETUNING = ((1e-2, 2, 12), (3e-3, 8, 12), (1e-3, 32, 12))  # of multipliers on t
 RETUNED_WORK = 2e9  # of each of these, in cubes of units: less than a second
 CENTRING = ((1.0, 20),)  # a barrier that keeps multipliers in the middle, and steps
 MANY = 256  # rows that multipliers are chosen for as they are
-NEWTON = 250  # rows up to which the semidefinite program itself is solved
 MOST_BACKWARDS = 2000  # rows of one layer that are followed backwards
-WORK = 2.5e10  # for the multipliers of a headline, in cubes of units: seconds
-STAGES = ((1e-2, 4), (1e-3, 16), (1e-4, 32))  # of log det(I − BBᵀ) over the number of units; powers, as in `valley`
 ELEMENTWISE = ("activation.activation", "activation.clamp", "activation.modulus")
 NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
     "recognise.written_out_norm",
 )
 BENT = (*ELEMENTWISE, *NORMALIZERS, "pooling.max_pool")
-
-
-@dataclass(slots=True)
-class Swept:
-    """The network over the ball, ready to be bounded.
-
-    Attributes:
-        units: open units.
-        logs: of feasible multipliers for them.
-        target: the output's tangents as rows, (outputs, directions).
-        error: norm of the target's error.
-        value_error: of the output itself, as a length.
-        chance: that one of the errors was measured wrongly.
-    """
-
-    units: Units
-    logs: Tensor
-    target: Tensor
-    error: float
-    value_error: float
-    chance: float
-
-    def bound(self, rows: Tensor | None = None) -> float:
-        """An upper bound of sup‖∂(rows·output)/∂x‖ over the ball with the multipliers at hand."""
-        factor = factored(self.units, self.logs)
-        if factor is None:
-            return INF
-        target, error = self._target(rows)
-        found = factor.norm_bound(target, error)
-        return found if found > 1 / HUGE else INF
-
-    def row_bounds(self, rows: Tensor) -> Tensor | None:
-        """An upper bound of the slope of each row's own combination of outputs; None where nothing is proved."""
-        factor = factored(self.units, self.logs)
-        return None if factor is None else factor.row_bounds(*self._target(rows))
-
-    def improved(self, gap: float, steps: int, rows: Tensor | None = None) -> Swept:
-        """The same with multipliers that suit the target, if they prove something smaller."""
-        here = self.bound(rows)
-        if not len(self.units.rows) or not math.isfinite(here):
-            return self
-        target, _ = self._target(rows)
-        best, logs = self, self.logs
-        for stage in range(len(STAGES) if len(self.units.rows) > NEWTON else 1):
-            logs = chosen_multipliers(self.units, target, logs, here, gap, steps, stage)
-            other = dataclasses.replace(self, logs=restrained(self.units, logs))
-            there = other.bound(rows)
-            best, here = (other, there) if there < here else (best, here)
-        return best
-
-    def _target(self, rows: Tensor | None) -> tuple[Tensor, float]:
-        if rows is None:
-            return self.target, self.error
-        size = house_up(float(torch.linalg.matrix_norm(rows)))
-        rounded = dot_error(rows.shape[1]) * size * float(torch.linalg.vector_norm(self.target))
-        return rows @ self.target, self.error * size + house_up(rounded)
-
-
-def chosen_multipliers(
-    units: Units, target: Tensor, logs: Tensor, level: float, gap: float, steps: int, stage: int = 0
-) -> Tensor:
-    """Better multipliers for the rows ``target``, whose bound at ``logs`` is ``level``; not proved yet."""
-    if len(units.rows) <= NEWTON:
-        return best_multipliers(units, target, logs, 1.1 * level**2, gap, steps)
-    barrier, power = STAGES[stage]
-    affords = -(-affordable(steps, len(units.rows), WORK) // len(STAGES))
-    return descended_multipliers(Valley.of(units, target, power), logs, [(barrier, affords)])
 
 
 @dataclass(slots=True)
@@ -296,7 +223,8 @@ class Sweep:
         Raises:
             NotCarried: where there are too many, or no multipliers are proved for them.
         """
-        if len(self.units.rows) + len(rows) > self.most:
+        directions = len(self.units.columns) + len(new.entering)
+        if max(directions, (len(self.units.rows) + len(rows)) // 2) > self.most:
             raise NotCarried("too many units are open")
         for turn in range(2):
             if turn and len(self.units.rows):
@@ -340,112 +268,3 @@ def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple
         number[opened.entering[entering]],
     )
     return rows[kept], Bent(piece, left)
-
-
-def swept_ball(
-    one: Trace,
-    parts: Composition,
-    sample: int,
-    radius: float,
-    native: torch.dtype,
-    seed: int,
-    most: int = MOST_OPEN,
-) -> Swept:
-    """Carry one sample's tangents through the network, in the ball of a radius around it; backwards at a point.
-
-    Args:
-        one: the trace of that sample alone, or of the whole batch where it is one point.
-        parts: the composition at the samples, of a trace with the same steps.
-        sample: which of its samples it is.
-        radius: 0 for the sample itself, infinite for all inputs.
-        native: the model's own precision.
-        seed: of what is measured with random numbers.
-        most: open units, in rows, beyond which it is given up.
-
-    Raises:
-        NotCarried: for a network with steps that are not followed, or too large for this.
-    """
-    if len(one.sources) != 1 or one.sources[0].tensor.dtype != torch.float64:
-        raise NotCarried("a network with several inputs, or not in float64")
-    source, end = one.sources[0], one.end
-    if end.tensor.numel() > MOST_OUTPUTS:
-        raise NotCarried("an output of too many numbers")
-    if radius and source.tensor.numel() ** 2 > MOST:
-        raise NotCarried("an input of too many numbers")
-    if radius == 0 or math.isinf(radius):
-        return Journey(one, parts, sample, native, seed, most).finished(radius, radius > 0)
-    journey = Journey(one, parts, sample, native, seed, most)
-    reached = journey.made(radius, True, secant=True)
-    return journey.finished(radius, False, reached)
-
-
-@dataclass(frozen=True, slots=True)
-class Journey:
-    """One sample's way through the network; see `swept_ball`."""
-
-    one: Trace
-    parts: Composition
-    sample: int
-    native: torch.dtype
-    seed: int
-    most: int
-
-    def made(self, radius: float, forward: bool, secant: bool = False, reached: Sweep | None = None) -> Sweep:
-        """A sweep through all steps, over secants or tangents; ``reached`` is one that knows how far values move."""
-        source, end, steps = self.one.sources[0].tensor, self.one.end, len(self.one.steps)
-        index = self.one.sources[0].index
-        units, none = Units.none(source.numel()), torch.zeros(0, dtype=torch.float64)
-        factor = factored(units, none)
-        assert factor is not None
-        probes = MANY_PROBES if forward else PROBES
-        amplifier = Amplifier(source, index, steps, self.seed, probes)
-        centre = Amplifier(source, index, steps, self.seed, probes) if forward else amplifier
-        sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
-        sweep.most, sweep.secant = self.most, secant
-        pairs = list(zip(self.one.steps, self.parts.trace.steps, strict=True))
-        if secant:
-            bent = [step.index for step, known in pairs if own_rule(self.parts, known, self.sample)[0] in BENT]
-            sweep.until = max(bent, default=-1)
-        if reached is not None:
-            sweep.given = {step: iter(found) for step, found in reached.found.items()}
-        if forward:
-            order = tiled_order(source.shape)  # of no meaning but for speed: lengths are the same in any
-            sweep.tangents[index] = torch.eye(source.numel(), dtype=torch.float64)[order].reshape(-1, *source.shape)
-        left = Counter(value.index for step in self.one.steps for value in step.inputs)
-        for step, known in pairs:
-            sweep.follow(step, *own_rule(self.parts, known, self.sample))
-            for value in step.inputs:
-                left[value.index] -= 1
-                if not left[value.index] and value.index != end.index:
-                    sweep.tangents.pop(value.index, None)
-        typical = float(end.tensor.norm()) / math.sqrt(max(end.tensor.numel(), 1))
-        for measured in (sweep.centre,) if secant else sweep.amplifiers:
-            measured.sharpen(end.index, typical)
-        return sweep
-
-    def finished(self, radius: float, forward: bool, reached: Sweep | None = None) -> Swept:
-        """A sweep over tangents, ready to be bounded."""
-        sweep, end = self.made(radius, forward, reached=reached), self.one.end
-        if forward:
-            rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
-            error = sweep.amplifier.tangent_error(end.index)
-        else:
-            rows, error = sweep.amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
-        sweeps = [sweep] if reached is None else [sweep, reached]
-        chance = house_up(sum(measured.failure_probability for one in sweeps for measured in one.amplifiers))
-        return Swept(sweep.units, sweep.logs, rows, error, sweeps[-1].centre.value_error(end.index), chance)
-
-
-def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:
-    """The name of a step's rule and its gains at a sample.
-
-    Raises:
-        NotCarried: for a rule of the user's, none at all, or a gain that is infinite.
-    """
-    rule = parts.rules[step.index]
-    logs = [g.log for g in parts.transfers[step.outputs[0].index].gains]
-    gains = tuple(math.exp(min(float(log[min(sample, len(log) - 1)]), LARGEST)) for log in logs)
-    tiny = any(-INF < float(log[min(sample, len(log) - 1)]) < -LARGEST for log in logs)
-    if rule is None or rule.id.startswith("user.") or max(gains) >= math.exp(LARGEST) or tiny:
-        raise NotCarried(f"{step.name}: no rule of normgauge's own, or no bound")
-    return rule.id, gains
