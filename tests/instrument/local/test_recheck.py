@@ -11,8 +11,9 @@ from torch import nn
 
 from normgauge.core.bound import Scope
 from normgauge.instrument.local.headline import bound_again
+from normgauge.instrument.local.journey import swept_ball
 from normgauge.instrument.local.recheck import level_again
-from normgauge.instrument.local.sweep import Swept, swept_ball
+from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.session import Options, opened
 
 
