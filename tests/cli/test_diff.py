@@ -146,7 +146,7 @@ def test_a_limit_that_is_no_number(capsys, limit, message):
 
 @pytest.mark.parametrize(
     ("settings", "committed", "code"),
-    [({}, "reading.json", 0), ({"LIMIT": "0.5"}, "nowhere.json", 3)],
+    [({}, "reading.json", 0), ({"LIMIT": "0.2"}, "nowhere.json", 3)],
     ids=["passes", "above the limit"],
 )
 def test_the_example_of_a_gate_runs(tmp_path, settings, committed, code):

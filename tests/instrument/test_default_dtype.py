@@ -11,6 +11,7 @@ from torch import nn
 
 import normgauge as ng
 from normgauge.instrument.local import blocks
+from normgauge.instrument.local.turning import Turned
 from normgauge.instrument.session import opened
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -52,7 +53,7 @@ def test_readings_do_not_depend_on_it(name: str, other_default: torch.dtype) -> 
 
 def test_half_widths_of_slopes_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = 1 + 2.0**-40
-    monkeypatch.setattr(blocks, "_change", lambda *_: wide)
+    monkeypatch.setattr(blocks, "_turned", lambda *_: Turned(0.5, 0.5, *[wide] * 4))
     with opened(nn.LayerNorm(4), torch.randn(1, 4)) as session:
-        bent = blocks.normalized(session.trace.steps[0], session.native, lambda push: 0.1, 0.0)
+        bent = blocks.normalized(session.trace.steps[0], session.native, lambda pushes: [0.1] * len(pushes), 0.0)
     assert bent.open is not None and bool((bent.open.half >= wide).all())

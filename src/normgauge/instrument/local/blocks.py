@@ -140,8 +140,27 @@ def normalized(step: Step, native: torch.dtype, moved: Moves, error: float, seca
     if not bool(loose.any()):
         return Bent(piece, None)
     which = loose.nonzero()[:, 0]
+    if not math.isfinite(sum(map(sum, boxes))):
+        return Bent(piece, _whole_groups(layout, which, most[which], gamma, norm.centred))
     halves = torch.tensor([_row_halves(around[g], boxes[g]) for g in which.tolist()], dtype=torch.float64)
     return Bent(piece, _open_groups(layout, which, halves, gamma, lead, norm.centred, secant))
+
+
+def _whole_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, centred: bool) -> Open:
+    """A block a group, where nothing is known of how far it moves: ‖J − M‖ ≤ h is all there is to say."""
+    n, count = gamma.shape[1], len(which)
+
+    def select(tangents: Tensor) -> Tensor:
+        part = layout.split_all(tangents)[:, which]
+        part = part - part.mean(2, keepdim=True) if centred else part
+        return part.flatten(1).T
+
+    eye = torch.eye(n, dtype=torch.float64)
+    eye = eye - 1 / n if centred else eye
+    columns = torch.zeros(count, n, layout.count, n, dtype=torch.float64)
+    columns[torch.arange(count), :, which] = gamma[which][:, None, :] * eye
+    group = torch.arange(count).repeat_interleave(n)
+    return Open(select, layout.join(columns.flatten(0, 1)), half.repeat_interleave(n), group, group)
 
 
 def _row_halves(turn: Turned, box: tuple[float, float]) -> tuple[float, ...]:

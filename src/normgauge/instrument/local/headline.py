@@ -61,7 +61,6 @@ DIGESTED = 2**16  # entries of each weight that a seed is made of
 LANCZOS = {"quick": 8, "default": 16, "long": 32}
 """Steps towards a Jacobian's norm that are made whatever they cost: eight give it to a half, sixteen to a tenth."""
 
-LARGER = "effort='default' computes the norm of the Jacobian itself, where autograd follows the model"
 MORE = "effort='long' would look for a smaller bound in this ball"
 BALANCED, JACOBIAN, OPEN_UNITS, LOOP = "balanced", "jacobian", "open units", "loop"
 
@@ -165,8 +164,6 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
         if proved is not None:
             return dataclasses.replace(proved, method=JACOBIAN)
     found = session.once(("jacobians", budget), lambda: _computed(session, budget))
-    if found is None and effort_of(session) == "quick":
-        return dataclasses.replace(plain, notes=(LARGER,))
     if found is None or len(found.norms) != len(plain.log_upper):
         return plain
     seen = torch.where(on_kink(parts), INF, found.norms)
