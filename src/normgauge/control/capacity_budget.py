@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 
-from normgauge.control.clipping import clip_map, scale_map, scale_norm
+from normgauge.control.clipping import clip_maps, scale_map, scale_norm
 from normgauge.control.folded_norms import FoldedNorms
 from normgauge.control.plan import MapTerm, Plan, ScaleTerm, Term, joined_floats
 from normgauge.control.planning import make_plan
@@ -23,7 +24,7 @@ SPARE = 1e-5
 """Of a natural log: how far below the budget the projection aims, for the rounding of the weights it writes."""
 
 ROUNDS = 8
-HALVINGS = 60
+HALVINGS = 50
 
 
 class Cap:
@@ -81,39 +82,61 @@ class Cap:
         return log_above(self.plan.fold(chains, joined_floats, 0.0))
 
     def _project(self, logs: list[float], first: bool) -> None:
-        """Take equal shares of what is too much from all layers.
+        """Bring every layer down to one level, the highest at which the bound keeps the budget.
 
-        What a stored normalizer behind the next map would give back is not scaled but clipped: its largest singular
-        values are brought down to the level. The rest, and all that is still too much then, is scaled.
+        Only the singular values above the level are clipped, so that a normalizer does not give back what was taken.
+        What is left over then is scaled: a layer to its level, or, where that was not enough, all of them alike.
         """
         free = {index: term for index, term in enumerate(self.plan.terms) if movable(term)}
-        renormed = {index for index, term in free.items() if isinstance(term, MapTerm) and term.renormed}
-        chosen = list(free) if first else [index for index in free if index not in renormed] or list(free)
-        share = self._share(logs, chosen)
-        seen: set[Any] = set()
-        for index in chosen:
+        if not first:
+            self._take(free, dict.fromkeys(free, self._share(logs, list(free))))
+            return
+        level = self._level(logs, list(free))
+        over = {index: logs[index] - level for index in free if logs[index] > level}
+        levels = {id(term): math.exp(level) for index, term in free.items() if index in over}
+        clip_maps(self.norms, levels)
+        left = self.norms.term_logs()
+        self._take(free, {index: max(0.0, left[index] - level) for index in over})
+        for index, decades in over.items():
+            term = free[index]
+            self.last[term.name if isinstance(term, MapTerm) else term.norm.name] = decades / DECADE
+
+    def _take(self, free: dict[int, MapTerm | ScaleTerm], shares: dict[int, float]) -> None:
+        """Scale layers down, each by its share of a natural log; a weight that is used twice, once."""
+        most: dict[Any, tuple[float, MapTerm | ScaleTerm]] = {}
+        for index, share in shares.items():
             term = free[index]
             key = term.weight.key if isinstance(term, MapTerm) else id(term.norm.module)
-            if key in seen:
+            if key not in most or most[key][0] < share:
+                most[key] = share, term
+        for share, term in most.values():
+            if share <= 0.0:
                 continue
-            seen.add(key)
             name = term.name if isinstance(term, MapTerm) else term.norm.name
             self.last[name] = self.last.get(name, 0.0) + share / DECADE
             if isinstance(term, ScaleTerm):
                 scale_norm(term.norm, math.exp(-share))
-            elif first and index in renormed:
-                clip_map(term, self.norms.scales(term), math.exp(logs[index] - share))
             else:
                 scale_map(term, math.exp(-share))
 
+    def _level(self, logs: list[float], chosen: list[int]) -> float:
+        """The highest level, natural log, at which the bound keeps the budget if no chosen layer exceeds it."""
+
+        def shares(level: float) -> list[float]:
+            over = {id(self.plan.terms[index]): max(0.0, logs[index] - level) for index in chosen}
+            return self.norms.moved(over)
+
+        top = max(logs[index] for index in chosen)
+        return top - self._halved(lambda down: self._total(_less(logs, shares(top - down))))
+
     def _share(self, logs: list[float], chosen: list[int]) -> float:
-        """The share of each chosen layer, natural log, that brings the bound to the budget: by halving."""
+        """The share of each chosen layer, natural log, that brings the bound to the budget."""
+        terms = [id(self.plan.terms[index]) for index in chosen]
+        return self._halved(lambda share: self._total(_less(logs, self.norms.moved(dict.fromkeys(terms, share)))))
+
+    def _halved(self, total: Callable[[float], float]) -> float:
+        """The smallest argument at which a falling bound is below the budget, by halving."""
         goal = self.budget * DECADE - SPARE
-        moves = self.norms.moves(chosen)
-
-        def total(share: float) -> float:
-            return self._total([log - share * times for log, times in zip(logs, moves, strict=True)])
-
         low, high = 0.0, 1.0
         while total(high) > goal and high < 2.0**10:
             high *= 2
@@ -121,6 +144,10 @@ class Cap:
             middle = (low + high) / 2
             low, high = (low, middle) if total(middle) <= goal else (middle, high)
         return high
+
+
+def _less(logs: list[float], shares: list[float]) -> list[float]:
+    return [log - share for log, share in zip(logs, shares, strict=True)]
 
 
 def movable(term: Term) -> TypeGuard[MapTerm | ScaleTerm]:
@@ -136,8 +163,8 @@ def cap(model: nn.Module, batch: Any, *, log10: float, rules: Registry | None = 
     The bound holds everywhere, for the model in eval mode: norms of linear maps with the normalizers beside them
     folded in, proved from above, multiplied along chains and added at additions; LayerNorm, RMSNorm and GroupNorm
     count with 1/√ε (`bounded` makes that a number of choice), attention with its rows' longest lengths. What is too
-    much is taken in equal shares from all layers, from BatchNorm's gains where there are some and from the weights
-    where not. Any optimizer will do: its state is not touched.
+    much is taken from the largest layers: all are brought down to one level, singular value by singular value, and
+    what is left over is scaled away. Any optimizer will do: its state is not touched.
 
     Args:
         model: traced once.

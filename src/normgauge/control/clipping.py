@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from normgauge.control.channel_scales import LiveNormalizer
+from normgauge.control.folded_norms import FoldedNorms
 from normgauge.control.plan import MapTerm
-from normgauge.control.warm_norms import MapGroup, scaled_weights
+from normgauge.control.warm_norms import MapGroup
+from normgauge.core.rounding import TINY
 
-LARGEST_SVD = 1024
-"""Shorter side of a matrix up to which all singular values are clipped at once; beyond, the largest, one by one."""
+LARGEST_SVD = (512, 64)
+"""Shorter side of a matrix up to which all singular values are clipped at once, without and with a GPU, which takes
+long for them; beyond, the largest, one by one."""
 
-ROUNDS = 3
+ROUNDS, TURNS = 3, 3
+"""How many of the largest, and turns of the vectors for each; they stay warm from call to call."""
 
 
 def scale_map(term: MapTerm, factor: float) -> None:
@@ -35,43 +39,40 @@ def scale_norm(norm: LiveNormalizer, factor: float) -> None:
             tensor.mul_(factor)
 
 
-def clip_map(term: MapTerm, scales: tuple[Tensor, Tensor], level: float) -> None:
-    """Bring the singular values of D_out W D_in that exceed a level down to it, and leave the others.
+def clip_maps(norms: FoldedNorms, levels: dict[int, float]) -> None:
+    """Bring the singular values of D_out W D_in that exceed a map's level down to it, and leave the others.
 
-    A convolution, and a large matrix, follows the gradient of its norm a few times: for a matrix that is its top
-    singular value alone.
+    A convolution, and a large matrix, follows the gradient of its norm a few times instead; for a matrix that clips
+    its top singular value. Maps without a level, and weights that are computed from others, stay.
+
+    Args:
+        norms: the maps as they are now.
+        levels: by the id of a map's term.
     """
-    if not term.weight.free:
-        scale_map(term, 0.5)
-        return
-    weight = term.weight()
-    safe = tuple(side.clamp_min(float(torch.finfo(weight.dtype).tiny)) for side in scales)
-    ones = scaled_weights(
-        torch.ones_like(weight, dtype=torch.float64)[None], safe[0][None], safe[1][None], term.spec, 1
-    )
-    whole = weight.double() * ones[0]
-    whole = (
-        _clipped(whole, level)
-        if term.spec is None and min(whole.shape) <= LARGEST_SVD
-        else _followed(term, whole, level)
-    )
-    weight.copy_(whole / ones[0])
+    for group in norms.groups:
+        if not any(id(term) in levels for term in group.terms):
+            continue
+        whole, factors = norms.whole(group)
+        level = torch.tensor([levels.get(id(term), math.inf) for term in group.terms], dtype=torch.float64)
+        small = group.spec is None and min(whole.shape[1:]) <= LARGEST_SVD[whole.device.type == "cuda"]
+        done = (_clipped if small else _followed)(group, whole, level.to(whole.device))
+        back = (done - whole) / factors.clamp_min(float(torch.finfo(torch.float32).tiny))
+        for term, change in zip(group.terms, back, strict=True):
+            if id(term) in levels and term.weight.free:
+                term.weight().add_(change)
 
 
-def _clipped(matrix: Tensor, level: float) -> Tensor:
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    return (left * values.clamp_max(level)) @ right
+def _clipped(group: MapGroup, whole: Tensor, level: Tensor) -> Tensor:
+    left, values, right = torch.linalg.svd(whole, full_matrices=False)
+    return (left * values.minimum(level[:, None])[:, None]) @ right
 
 
-def _followed(term: MapTerm, whole: Tensor, level: float) -> Tensor:
-    group = MapGroup([term])
+def _followed(group: MapGroup, whole: Tensor, level: Tensor) -> Tensor:
     for _ in range(ROUNDS):
         with torch.enable_grad():
             leaf = whole.detach().requires_grad_()
-            size = group.norms(leaf[None], 20).sum()
-            (way,) = torch.autograd.grad(size, leaf)
-        over = float(size.detach()) - level
-        if over <= 0 or not math.isfinite(over):
-            break
-        whole = whole - way * (over / way.square().sum())
+            sizes = group.norms(leaf, TURNS)
+            (way,) = torch.autograd.grad(sizes.sum(), leaf)
+        over = (sizes.detach() - level).clamp_min(0.0) / way.flatten(1).square().sum(1).clamp_min(TINY)
+        whole = whole - way * over.reshape(-1, *[1] * (way.ndim - 1))
     return whole

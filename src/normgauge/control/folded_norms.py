@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normgauge.control.plan import MapTerm, Plan, RowTerm, ScaleTerm, SpreadTerm
 from normgauge.control.proved_norms import norms_from_above
-from normgauge.control.warm_norms import channel_counts, grouped_maps, scaled_weights
+from normgauge.control.warm_norms import MapGroup, channel_counts, grouped_maps, scaled_weights
 from normgauge.core.rounding import house_up, log_outward
 
 
@@ -29,20 +29,32 @@ class FoldedNorms:
         maps = self._map_logs()
         return [self._log(term, maps) for term in self.plan.terms]
 
-    def moves(self, chosen: list[int]) -> list[float]:
-        """Return how often each term's log moves by a share that the ``chosen`` terms give."""
-        given = {id(self.plan.terms[index]) for index in chosen}
-        keys = {t.weight.key for t in self.plan.maps if id(t) in given}
-        norms = {id(t.norm) for t in self.plan.terms if isinstance(t, ScaleTerm) and id(t) in given}
+    def moved(self, shares: dict[int, float]) -> list[float]:
+        """Return how far each term's log goes down when those in ``shares`` give so much, by the id of the term.
 
-        def times(term: object) -> float:
+        A weight that is used twice gives the most that it is asked for, and rows move with the map that makes them.
+        """
+        keys: dict[object, float] = {}
+        for term in self.plan.terms:
+            if id(term) in shares and isinstance(term, MapTerm | ScaleTerm):
+                key = term.weight.key if isinstance(term, MapTerm) else id(term.norm)
+                keys[key] = max(keys.get(key, 0.0), shares[id(term)])
+
+        def down(term: object) -> float:
             if isinstance(term, RowTerm):
-                return float(term.map.weight.key in keys) + float(id(term.norm) in norms)
+                return keys.get(term.map.weight.key, 0.0) + keys.get(id(term.norm), 0.0)
             if isinstance(term, MapTerm):
-                return float(term.weight.key in keys)
-            return float(id(term) in given)
+                return keys.get(term.weight.key, 0.0)
+            return keys.get(id(term.norm), 0.0) if isinstance(term, ScaleTerm) else 0.0
 
-        return [times(term) for term in self.plan.terms]
+        return [down(term) for term in self.plan.terms]
+
+    def whole(self, group: MapGroup) -> tuple[Tensor, Tensor]:
+        """Return D_out W D_in of a group's maps, (maps, …), and D_out 1 D_in, in float64."""
+        weights = group.weights().detach().double()
+        outs, ins = (torch.stack(side) for side in zip(*map(self.scales, group.terms), strict=True))
+        factors = scaled_weights(torch.ones_like(weights), outs, ins, group.spec, len(group.terms))
+        return weights * factors, factors
 
     def scales(self, term: MapTerm) -> tuple[Tensor, Tensor]:
         """Return D_out and D_in of a map in float64."""
@@ -58,10 +70,7 @@ class FoldedNorms:
     def _map_logs(self) -> dict[int, float]:
         found: list[Tensor] = []
         for group in self.groups:
-            weights = group.weights().detach().double()
-            outs, ins = (torch.stack(side) for side in zip(*map(self.scales, group.terms), strict=True))
-            whole = scaled_weights(weights, outs, ins, group.spec, len(group.terms))
-            found.append(norms_from_above(group, whole))
+            found.append(norms_from_above(group, self.whole(group)[0]))
         values = torch.cat(found).tolist()
         terms = [term for group in self.groups for term in group.terms]
         return {id(term): log_outward(value) for term, value in zip(terms, values, strict=True)}
