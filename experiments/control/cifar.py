@@ -64,7 +64,7 @@ def trained(job: dict[str, Any], train: Split, place: torch.device) -> nn.Module
     model = cifar_resnet(20).to(place)
     with torch.no_grad():
         model(train.inputs[:SIZE])
-    training = start(model.eval(), train.inputs[:2], job["method"], job["strength"], job["lr"], DECAY, every=2)
+    training = start(model.eval(), train.inputs[:2], job["method"], job["strength"], job["lr"], DECAY, every=4)
     each = len(train) // SIZE
     for step in range(int(job["epochs"] * each)):
         if step % each == 0:
@@ -93,7 +93,7 @@ def do_job(job: dict[str, Any], out: Path) -> None:
     train, valid, test = loaded(place)
     model = trained(job, train, place)
     row = job | {"valid": judged(model, valid), "test": judged(model, test)}
-    few = test.inputs[:1000], test.labels[:1000]
+    few = (test.inputs[:1000], test.labels[:1000]) if place.type == "cuda" else (test.inputs[:20], test.labels[:20])
     row |= {f"pgd_{radius}": attacked_accuracy(model, *few, radius) for radius in (0.5, 1.0)}
     with torch.no_grad():
         top = model(valid.inputs[:1000]).topk(2).values

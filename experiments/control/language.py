@@ -47,7 +47,7 @@ def trained(job: dict[str, Any], text: Tensor, place: torch.device) -> tuple[nn.
     x, _ = batches(text, draw)
     strength = job["lr"] if job["method"] == "muon" else job["strength"]
     lr = 1e-3 if job["method"] == "muon" else job["lr"]
-    training = start(model, x[:2, :32].to(place), job["method"], strength, lr, DECAY, every=2)
+    training = start(model, x[:2, :32].to(place), job["method"], strength, lr, DECAY, every=4)
     kept = []
     for step in range(job["steps"]):
         x, y = (part.to(place, non_blocking=True) for part in batches(text, draw))
@@ -58,7 +58,7 @@ def trained(job: dict[str, Any], text: Tensor, place: torch.device) -> tuple[nn.
             logits = training.model(x)
         loss = F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
         training.step(loss)
-        if step % 50 == 49:
+        if step % 50 == 0 or step == job["steps"] - 1:
             kept.append(float(loss.detach()))
             if not math.isfinite(kept[-1]):
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,7 +68,10 @@ class Training:
 def start(
     model: nn.Module, batch: Any, method: str, strength: float, lr: float, decay: float = 0.0, every: int = 1
 ) -> Training:
-    """Make a training; ``decay`` is the weight decay that all ways share, ``strength`` what the way is tuned by."""
+    """Make a training; ``decay`` is the weight decay that all ways share, ``strength`` what the way is tuned by.
+
+    Penalties and projections are worked out on one step in ``every``; a projection also at the end.
+    """
     if method == "bounded":
         model = ng.bounded(model, constant=2.0, floor=0.5)
     if method == "spectral":
@@ -81,7 +85,9 @@ def start(
         norms = BareNorms(model, batch)
         training.term = lambda: strength * norms(method == "unfolded_log")
     elif method in ("cap", "bounded"):
-        training.after = ng.cap(model, batch, log10=strength)
+        cap, turns = ng.cap(model, batch, log10=strength), itertools.count(1)
+        training.after = lambda: cap() if next(turns) % every == 0 else None
+        training.done = cap
     training.optimizers = list(optimizers(model, method, strength, lr, decay))
     return training
 

@@ -47,6 +47,7 @@ class LiveNormalizer:
     def look(self, x: Tensor) -> None:
         """Keep the spread of what is about to be normalized, with its gradient."""
         form = self.form
+        x = x if x.dtype == torch.float64 else x.float()
         if self.stored:
             if self.module.training and torch.is_grad_enabled():
                 variance = x.transpose(0, 1).flatten(1).var(1, correction=0)
