@@ -14,7 +14,19 @@ from torch.nn.utils import parametrizations, parametrize
 import normgauge as ng
 
 MAPS = (nn.Linear, nn.Conv2d)
-METHODS = ("none", "decay", "spectral", "unfolded", "unfolded_log", "muon", "penalty", "layers", "cap", "bounded")
+METHODS = (
+    "none",
+    "decay",
+    "spectral",
+    "unfolded",
+    "unfolded_log",
+    "muon",
+    "penalty",
+    "layers",
+    "cap",
+    "bounded",
+    "local",
+)
 RIVALS = ("none", "decay", "spectral", "unfolded", "muon")
 OURS = ("penalty", "layers", "cap", "bounded")
 WORDS = {
@@ -28,6 +40,9 @@ WORDS = {
     "layers": "ng.penalty, by layer",
     "cap": "ng.cap",
     "bounded": "bounded normalizers with ng.cap",
+    "local": "the local term of bound (13)",
+    "layer_norm": "LayerNorm, no control",
+    "bounded_alone": "bounded normalizers alone",
 }
 
 
@@ -40,6 +55,8 @@ class Training:
         optimizers: all of them step together.
         term: what is added to the loss.
         after: what follows a step.
+        done: what follows the last one.
+        local: weight of the loss's own slope at the samples.
     """
 
     model: nn.Module
@@ -47,9 +64,17 @@ class Training:
     term: Callable[[], Tensor | float] = lambda: 0.0
     after: Callable[[], Any] = lambda: None
     done: Callable[[], Any] = lambda: None
+    local: float = 0.0
 
-    def step(self, loss: Tensor) -> None:
-        """Take gradients of the loss with the term, and one step."""
+    def step(self, loss: Tensor, x: Tensor | None = None) -> None:
+        """Take gradients of the loss with the term, and one step.
+
+        With ``local``, so many times the mean length of the loss's gradient in the inputs is added: the slope of the
+        loss on the cell of each sample, which is what bound (13) of Than sums up.
+        """
+        if self.local and x is not None:
+            (slopes,) = torch.autograd.grad(loss, x, create_graph=True)
+            loss = loss + self.local * slopes.flatten(1).norm(dim=1).sum()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         (loss + self.term()).backward()
@@ -72,12 +97,12 @@ def start(
 
     Penalties and projections are worked out on one step in ``every``; a projection also at the end.
     """
-    if method == "bounded":
+    if method.startswith("bounded"):
         model = ng.bounded(model, constant=2.0, floor=0.5)
     if method == "spectral":
         for module in maps(model):
             parametrizations.spectral_norm(module)
-    training = Training(model)
+    training = Training(model, local=strength if method == "local" else 0.0)
     if method in ("penalty", "layers"):
         term = ng.penalty(model, batch, by="total" if method == "penalty" else "layer", every=every)
         training.term, training.done = lambda: strength * term(), term.close
