@@ -1,6 +1,6 @@
 """What a penalty costs of a training step: CPU time of the same steps with and without it, in turns, in one process.
 
-python -m experiments.control.cost [--every 1 4]
+python -m experiments.control.cost [--every 1 8]
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ def step_seconds(case: Case, every: int, turns: int) -> tuple[float, float]:
 def main() -> None:
     """Print one line a network."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--every", type=int, nargs="*", default=[1, 8])
     parser.add_argument("--turns", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
     for name, make in cases().items():
         for every in given.every:
             plain, steered = step_seconds(make(), every, given.turns)
-            print(json.dumps({"network": name, "every": every, "step": plain, "share": steered / plain - 1}), flush=True)
+            print(
+                json.dumps({"network": name, "every": every, "step": plain, "share": steered / plain - 1}), flush=True
+            )
 
 
 if __name__ == "__main__":

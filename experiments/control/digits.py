@@ -99,7 +99,7 @@ def chosen(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def seeds(
     rows: list[dict[str, Any]], picked: dict[str, dict[str, Any]], train: Split, test: Split, keep: Callable[[], None]
 ) -> None:
-    """Five networks of every way with its chosen setting, on the test images; and LayerNorm with and without a floor."""
+    """Five networks of every way with its chosen setting, on the test images, and LayerNorm beside."""
     known = {(row["method"], row["seed"]) for row in rows}
     plans = {m: (row["strength"], row["lr"]) for m, row in picked.items()} | dict.fromkeys(
         ("layer_norm", "bounded_alone"), (0.0, 3e-3)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from normgauge.control.channel_scales import LiveNormalizer
 from normgauge.control.plan import MapTerm, Plan, RowTerm, ScaleTerm, SpreadTerm, joined_tensors
-from normgauge.control.warm_norms import SAME, channel_counts, channel_squares, grouped_maps, scaled_weights
+from normgauge.control.warm_norms import SAME, channel_counts, channel_squares, grouped_maps
 
 
 class Capacity:
@@ -75,8 +77,7 @@ class Capacity:
         logs: dict[int, Tensor] = {}
         for index, (group, weight) in enumerate(zip(self.groups, weights, strict=True)):
             outs, ins = (torch.stack(side) for side in zip(*scales[index], strict=True))
-            whole = scaled_weights(weight, outs, ins, group.spec, len(group.terms))
-            found = group.norms(whole, turns).clamp_min(torch.finfo(weight.dtype).tiny).log()
+            found = group.norms(weight, turns, (outs, ins)).clamp_min(torch.finfo(weight.dtype).tiny).log()
             logs |= {id(term): log for term, log in zip(group.terms, found.unbind(), strict=True)}
         return logs
 
@@ -96,12 +97,13 @@ class Capacity:
         """Scale hidden channels by d = (b/f)^½, f their size in the chain before, b their weight in the one behind."""
         if not any(term.next is not None for term in self.plan.maps):
             return
-        squares: dict[int, Tensor] = {}
+        squares: dict[int, Pairs] = {}
+        paired = {id(end) for term in self.plan.maps if term.next is not None for end in (term, term.next)}
         for group, weight, own in zip(self.groups, weights, scales, strict=True):
-            outs, ins = (torch.stack(side) for side in zip(*own, strict=True))
-            whole = scaled_weights(weight, outs, ins, group.spec, len(group.terms))
-            found = channel_squares(whole, group.spec)
-            squares |= {id(term): square for term, square in zip(group.terms, found.unbind(), strict=True)}
+            if not paired & {id(term) for term in group.terms}:
+                continue
+            for term, square, (out, inner) in zip(group.terms, channel_squares(weight).unbind(), own, strict=True):
+                squares[id(term)] = Pairs(square, out.square(), inner.square())
         sizes, shares = self._sizes(squares), self._shares(squares)
         for term in self.plan.maps:
             if term.next is None:
@@ -111,25 +113,41 @@ class Capacity:
             scales[g][k] = scales[g][k][0] * factor, scales[g][k][1]
             scales[h][m] = scales[h][m][0], scales[h][m][1] / factor
 
-    def _sizes(self, squares: dict[int, Tensor]) -> dict[int, Tensor]:
+    def _sizes(self, squares: dict[int, Pairs]) -> dict[int, Tensor]:
         """f² of what each map puts out: f_r² = Σ_c W_rc² f_c², with f = 1 where a chain begins."""
         found: dict[int, Tensor] = {}
-        given: dict[int, Tensor] = {}
         for term in self.plan.maps:
-            square = squares[id(term)]
-            if term.next is not None or id(term) in given:
-                found[id(term)] = _even(square @ given[id(term)] if id(term) in given else square.sum(1))
             if term.next is not None:
-                given[id(term.next)] = found[id(term)]
+                before = next((found[id(t)] for t in self.plan.maps if t.next is term), None)
+                found[id(term)] = _even(squares[id(term)].rows(before))
         return found
 
-    def _shares(self, squares: dict[int, Tensor]) -> dict[int, Tensor]:
+    def _shares(self, squares: dict[int, Pairs]) -> dict[int, Tensor]:
         """b² of what each map takes in: b_c² = Σ_r b_r² W_rc², with b = 1 where a chain ends."""
         found: dict[int, Tensor] = {}
+        read = {id(term.next) for term in self.plan.maps if term.next is not None}
         for term in reversed(self.plan.maps):
-            square, behind = squares[id(term)], None if term.next is None else found[id(term.next)]
-            found[id(term)] = _even(square.sum(0) if behind is None else behind @ square)
+            if id(term) in read:
+                behind = None if term.next is None else found[id(term.next)]
+                found[id(term)] = _even(squares[id(term)].columns(behind))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The squared entries of D_out W D_in, summed over a kernel: W² and the squared scales."""
+
+    square: Tensor
+    out: Tensor
+    inner: Tensor
+
+    def rows(self, given: Tensor | None) -> Tensor:
+        """Σ_c (D_out W D_in)_rc² · given_c."""
+        return self.out * (self.square @ (self.inner if given is None else self.inner * given))
+
+    def columns(self, given: Tensor | None) -> Tensor:
+        """Σ_r given_r · (D_out W D_in)_rc²."""
+        return self.inner * ((self.out if given is None else self.out * given) @ self.square)
 
 
 def _own_scales(term: MapTerm, ones: list[Tensor], known: dict[int, Tensor]) -> tuple[Tensor, Tensor]:

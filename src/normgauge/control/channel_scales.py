@@ -50,7 +50,7 @@ class LiveNormalizer:
         x = x if x.dtype == torch.float64 else x.float()
         if self.stored:
             if self.module.training and torch.is_grad_enabled():
-                variance = x.transpose(0, 1).flatten(1).var(1, correction=0)
+                variance = x.var([0, *range(2, x.ndim)], correction=0)
                 self.seen = (variance + form.eps).log() / 2
             return
         self.seen = -form.below(form.variance(x)).log().mean()

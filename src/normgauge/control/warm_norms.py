@@ -12,6 +12,9 @@ from torch import Tensor
 from normgauge.control.plan import MapTerm
 from normgauge.instrument.spectral.conv_operator import apply_adjoint, apply_conv
 
+Scales = tuple[Tensor, Tensor]
+"""D_out and D_in of each map of a group, (maps, channels)."""
+
 START = 60
 """Turns of the vectors before the first value; then they follow the weights, one turn a call."""
 
@@ -38,22 +41,26 @@ class MapGroup:
 
     def weights(self) -> Tensor:
         """Return the weights, one on top of the other: (maps, …), in float32 or better."""
-        stacked = torch.stack([term.weight() for term in self.terms])
-        stacked = stacked if stacked.dtype == torch.float64 else stacked.float()
-        if any(term.centred for term in self.terms):
-            stacked = stacked - stacked.mean(1, keepdim=True)
-        return stacked
+        found = [term.weight() for term in self.terms]
+        stacked = found[0][None] if len(found) == 1 else torch.stack(found)
+        return stacked if stacked.dtype == torch.float64 else stacked.float()
 
-    def norms(self, weights: Tensor, turns: int) -> Tensor:
-        """Return the norm of each map, after so many turns of the vectors."""
+    @property
+    def centred(self) -> bool:
+        """Whether only centring normalizers read these maps."""
+        return self.terms[0].centred
+
+    def norms(self, weights: Tensor, turns: int, scales: Scales | None = None) -> Tensor:
+        """Return ‖D_out W D_in‖ of each map, after so many turns of the vectors; ``scales`` are (maps, channels)."""
         with torch.no_grad():
             fixed = weights.detach()
+            still = None if scales is None else (scales[0].detach(), scales[1].detach())
             v = self._v if self._v is not None else self._start(fixed)
             for _ in range(turns if self._v is not None else START):
-                v = _unit(self._adjoint(fixed, _unit(self._apply(fixed, v))))
+                v = _unit(self._adjoint(fixed, _unit(self._apply(fixed, v, still)), still))
             self._v = v
-            u = _unit(self._apply(fixed, v))
-        return (u * self._apply(weights, v)).flatten(1).sum(1)
+            u = _unit(self._apply(fixed, v, still))
+        return (u * self._apply(weights, v, scales)).flatten(1).sum(1)
 
     def _start(self, weights: Tensor) -> Tensor:
         """A fixed random vector for each map; the global generator is not asked."""
@@ -65,17 +72,30 @@ class MapGroup:
             shape = (channels // count, *size)
         return _unit(torch.randn(count, *shape, generator=draw, dtype=torch.float64).to(weights))
 
-    def _apply(self, weights: Tensor, v: Tensor) -> Tensor:
+    def _apply(self, weights: Tensor, v: Tensor, scales: Scales | None) -> Tensor:
+        v = v if scales is None else _along(scales[1], v)
         if self.spec is None:
-            return torch.einsum("goi,gi->go", weights, v)
-        out = apply_conv(weights.flatten(0, 1), v.flatten(0, 1)[None], self.spec)
-        return out[0].unflatten(0, (len(self.terms), -1))
+            out = (weights @ v[..., None])[..., 0]
+        else:
+            made = apply_conv(weights.flatten(0, 1), v.flatten(0, 1)[None], self.spec)
+            out = made[0].unflatten(0, (len(self.terms), -1))
+        out = out - out.mean(1, keepdim=True) if self.centred else out
+        return out if scales is None else _along(scales[0], out)
 
-    def _adjoint(self, weights: Tensor, u: Tensor) -> Tensor:
+    def _adjoint(self, weights: Tensor, u: Tensor, scales: Scales | None) -> Tensor:
+        u = u if scales is None else _along(scales[0], u)
+        u = u - u.mean(1, keepdim=True) if self.centred else u
         if self.spec is None:
-            return torch.einsum("goi,go->gi", weights, u)
-        out = apply_adjoint(weights.flatten(0, 1), u.flatten(0, 1)[None], self.spec)
-        return out[0].unflatten(0, (len(self.terms), -1))
+            out = (weights.mT @ u[..., None])[..., 0]
+        else:
+            made = apply_adjoint(weights.flatten(0, 1), u.flatten(0, 1)[None], self.spec)
+            out = made[0].unflatten(0, (len(self.terms), -1))
+        return out if scales is None else _along(scales[1], out)
+
+
+def _along(scale: Tensor, values: Tensor) -> Tensor:
+    """Channels times their scales, (maps, channels) on (maps, channels, …)."""
+    return values * scale.reshape(*scale.shape, *[1] * (values.ndim - 2))
 
 
 def _unit(vectors: Tensor) -> Tensor:
@@ -88,16 +108,16 @@ def grouped_maps(terms: Sequence[MapTerm]) -> list[MapGroup]:
     groups: dict[Any, list[MapTerm]] = {}
     for term in terms:
         weight = term.weight()
-        key = (weight.shape, term.spec, term.centred, weight.dtype, weight.device)
+        alone = id(term) if weight.device.type == "cpu" else 0  # where a launch costs nothing, stacking would
+        key = (weight.shape, term.spec, term.centred, weight.dtype, weight.device, alone)
         groups.setdefault(key, []).append(term)
     return [MapGroup(members) for members in groups.values()]
 
 
-def channel_squares(weights: Tensor, spec: Any) -> Tensor:
+def channel_squares(weights: Tensor) -> Tensor:
     """Return the squared weights between channels, summed over a kernel: (maps, out, in)."""
     squares = weights.square()
-    squares = squares if squares.ndim == 3 else squares.flatten(3).sum(3)
-    return squares.transpose(1, 2) if spec is not None and spec.transposed else squares
+    return squares if squares.ndim == 3 else squares.flatten(3).sum(3)
 
 
 def scaled_weights(weights: Tensor, out: Tensor, inner: Tensor, spec: Any, count: int) -> Tensor:
