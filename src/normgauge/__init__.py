@@ -14,6 +14,7 @@ The rooms, from the plain side up; each one's `__init__.py` says what is inside:
     loading/       models and batches named on the command line; nothing executed from a file
     advice/        advise(): what is wrong and what to change; what_if(): the network with another normalizer;
                    radius(): how far a sample may move before its prediction could change
+    control/       penalty(), cap(), bounded(): training under a budget of capacity
     geometry/      symmetries(), canonical(), curvature(), and how normalized weights move
     certificates/  certify(): what can be promised about unseen data
     theory/        the claims of the papers, each with a check and a verdict
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from normgauge.advice.certified import radius
     from normgauge.advice.whatif import what_if
     from normgauge.certificates.table import certify
+    from normgauge.control.bounded_norms import bounded, unbounded
+    from normgauge.control.capacity_budget import cap
+    from normgauge.control.capacity_penalty import penalty
     from normgauge.core.bound import Evidence, Scope
     from normgauge.core.errors import NormgaugeError
     from normgauge.core.reading import Reading
@@ -49,11 +53,14 @@ if TYPE_CHECKING:
 
 _HOME = {
     "advise": "normgauge.advice",
+    "bounded": "normgauge.control.bounded_norms",
     "canonical": "normgauge.geometry.symmetry",
+    "cap": "normgauge.control.capacity_budget",
     "certify": "normgauge.certificates.table",
     "curvature": "normgauge.geometry.hessian",
     "gauge": "normgauge.instrument.measure",
     "Monitor": "normgauge.monitor.monitor",
+    "penalty": "normgauge.control.capacity_penalty",
     "radius": "normgauge.advice.certified",
     "readings": "normgauge.instrument.measure",
     "Reading": "normgauge.core.reading",
@@ -63,6 +70,7 @@ _HOME = {
     "report": "normgauge.render.page",
     "symmetries": "normgauge.geometry.symmetry",
     "testing": "normgauge.instrument.testing",
+    "unbounded": "normgauge.control.bounded_norms",
     "what_if": "normgauge.advice.whatif",
     "NormgaugeError": "normgauge.core.errors",
 }
@@ -76,15 +84,19 @@ __all__ = [
     "Scope",
     "__version__",
     "advise",
+    "bounded",
     "canonical",
+    "cap",
     "certify",
     "curvature",
     "gauge",
+    "penalty",
     "radius",
     "readings",
     "report",
     "symmetries",
     "testing",
+    "unbounded",
     "what_if",
 ]
 

@@ -1,0 +1,184 @@
+"""`cap`: a projection behind the optimizer's step that keeps the folded bound under a budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import torch
+from torch import nn
+
+from normgauge.control.clipping import clip_maps, scale_map, scale_norm
+from normgauge.control.folded_norms import FoldedNorms
+from normgauge.control.plan import MapTerm, Plan, ScaleTerm, Term, joined_floats
+from normgauge.control.planning import make_plan
+from normgauge.core.bound import Scope
+from normgauge.core.errors import InputError
+from normgauge.core.rounding import log_above
+from normgauge.instrument.rules import Registry
+from normgauge.instrument.session import Options, opened
+
+DECADE = math.log(10)
+SPARE = 1e-5
+"""Of a natural log: how far below the budget the projection aims, for the rounding of the weights it writes."""
+
+ROUNDS = 8
+HALVINGS = 50
+
+
+class Cap:
+    """Keeps the folded bound of a model under a budget: call it after every ``optimizer.step()``.
+
+    Attributes:
+        budget: log10 of the bound that is never exceeded once it was called.
+        log10: the proved folded bound when it was last called, after the projection.
+        taken: decades it has taken from each layer in all; the last call's are in ``last``.
+        uncontrolled: steps whose gains it does not know or cannot move, in words.
+    """
+
+    def __init__(self, plan: Plan, log10: float) -> None:
+        self.plan, self.budget = plan, log10
+        self.norms = FoldedNorms(plan)
+        self.uncontrolled = tuple(plan.uncontrolled)
+        self.log10, self.calls = math.inf, 0
+        self.taken: dict[str, float] = {}
+        self.last: dict[str, float] = {}
+
+    @torch.no_grad()
+    def __call__(self) -> float:
+        """Project, and return log10 of the proved folded bound behind it: at most the budget."""
+        self.calls, self.last = self.calls + 1, {}
+        logs = self.norms.term_logs()
+        for turn in range(ROUNDS):
+            if self._total(logs) <= self.budget * DECADE or not all(map(math.isfinite, logs)):
+                break
+            self._project(logs, first=turn == 0)
+            logs = self.norms.term_logs()
+        for name, decades in self.last.items():
+            self.taken[name] = self.taken.get(name, 0.0) + decades
+        self.log10 = self._total(logs) / DECADE
+        return self.log10
+
+    @property
+    def at_cap(self) -> list[str]:
+        """The layers that the last call made smaller, the most first: they would be larger if they could."""
+        return sorted(self.last, key=lambda name: -self.last[name])
+
+    def __str__(self) -> str:
+        """Say where the bound stands and which layers are at their cap."""
+        head = f"folded bound 10^{self.log10:.3f} under a budget of 10^{self.budget:g}"
+        if not self.last:
+            return f"{head}; no layer is at its cap"
+        rows = ", ".join(
+            f"{name} (−{self.last[name]:.1e} decades, −{self.taken[name]:.2f} in all)" for name in self.at_cap
+        )
+        return f"{head}; at their cap: {rows}"
+
+    def _total(self, logs: list[float]) -> float:
+        """Log of the folded bound, rounded up: a sum of a few hundred terms and as many joins."""
+        arms = self.plan.arms()
+        chains = [arm.const + math.fsum(logs[index] for index in arm.terms) for arm in arms]
+        return log_above(self.plan.fold(chains, joined_floats, 0.0))
+
+    def _project(self, logs: list[float], first: bool) -> None:
+        """Bring every layer down to one level, the highest at which the bound keeps the budget.
+
+        Only the singular values above the level are clipped, so that a normalizer does not give back what was taken.
+        What is left over then is scaled: a layer to its level, or, where that was not enough, all of them alike.
+        """
+        free = {index: term for index, term in enumerate(self.plan.terms) if movable(term)}
+        if not first:
+            self._take(free, dict.fromkeys(free, self._share(logs, list(free))))
+            return
+        level = self._level(logs, list(free))
+        over = {index: logs[index] - level for index in free if logs[index] > level}
+        levels = {id(term): math.exp(level) for index, term in free.items() if index in over}
+        clip_maps(self.norms, levels)
+        left = self.norms.term_logs()
+        self._take(free, {index: max(0.0, left[index] - level) for index in over})
+        for index, decades in over.items():
+            term = free[index]
+            self.last[term.name if isinstance(term, MapTerm) else term.norm.name] = decades / DECADE
+
+    def _take(self, free: dict[int, MapTerm | ScaleTerm], shares: dict[int, float]) -> None:
+        """Scale layers down, each by its share of a natural log; a weight that is used twice, once."""
+        most: dict[Any, tuple[float, MapTerm | ScaleTerm]] = {}
+        for index, share in shares.items():
+            term = free[index]
+            key = term.weight.key if isinstance(term, MapTerm) else id(term.norm.module)
+            if key not in most or most[key][0] < share:
+                most[key] = share, term
+        for share, term in most.values():
+            if share <= 0.0:
+                continue
+            name = term.name if isinstance(term, MapTerm) else term.norm.name
+            self.last[name] = self.last.get(name, 0.0) + share / DECADE
+            if isinstance(term, ScaleTerm):
+                scale_norm(term.norm, math.exp(-share))
+            else:
+                scale_map(term, math.exp(-share))
+
+    def _level(self, logs: list[float], chosen: list[int]) -> float:
+        """The highest level, natural log, at which the bound keeps the budget if no chosen layer exceeds it."""
+
+        def shares(level: float) -> list[float]:
+            over = {id(self.plan.terms[index]): max(0.0, logs[index] - level) for index in chosen}
+            return self.norms.moved(over)
+
+        top = max(logs[index] for index in chosen)
+        return top - self._halved(lambda down: self._total(_less(logs, shares(top - down))))
+
+    def _share(self, logs: list[float], chosen: list[int]) -> float:
+        """The share of each chosen layer, natural log, that brings the bound to the budget."""
+        terms = [id(self.plan.terms[index]) for index in chosen]
+        return self._halved(lambda share: self._total(_less(logs, self.norms.moved(dict.fromkeys(terms, share)))))
+
+    def _halved(self, total: Callable[[float], float]) -> float:
+        """The smallest argument at which a falling bound is below the budget, by halving."""
+        goal = self.budget * DECADE - SPARE
+        low, high = 0.0, 1.0
+        while total(high) > goal and high < 2.0**10:
+            high *= 2
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if total(middle) <= goal else (middle, high)
+        return high
+
+
+def _less(logs: list[float], shares: list[float]) -> list[float]:
+    return [log - share for log, share in zip(logs, shares, strict=True)]
+
+
+def movable(term: Term) -> TypeGuard[MapTerm | ScaleTerm]:
+    """Whether a term can be made smaller: a weight or gains of the model's own are behind it."""
+    if isinstance(term, MapTerm):
+        return term.weight.free or (term.behind is not None and term.behind.gamma is not None)
+    return isinstance(term, ScaleTerm)
+
+
+def cap(model: nn.Module, batch: Any, *, log10: float, rules: Registry | None = None) -> Cap:
+    """Make a projection that keeps a model's folded bound under ``10**log10``: ``cap()`` after ``optimizer.step()``.
+
+    The bound holds everywhere, for the model in eval mode: norms of linear maps with the normalizers beside them
+    folded in, proved from above, multiplied along chains and added at additions; LayerNorm, RMSNorm and GroupNorm
+    count with 1/√ε (`bounded` makes that a number of choice), attention with its rows' longest lengths. What is too
+    much is taken from the largest layers: all are brought down to one level, singular value by singular value, and
+    what is left over is scaled away. Any optimizer will do: its state is not touched.
+
+    Args:
+        model: traced once.
+        batch: what it is traced with.
+        log10: the budget in decades.
+        rules: a registry with rules of your own.
+
+    Raises:
+        InputError: for a budget that is not finite, or a model without a linear map.
+    """
+    if not math.isfinite(log10):
+        raise InputError(f"expected a finite budget, got log10={log10}")
+    with opened(model, batch, Options(rules=rules)) as session:
+        plan = make_plan(session.model, session.composed(Scope.parse("global")))
+    if not plan.maps:
+        raise InputError("the model has no linear map whose weight could be controlled")
+    return Cap(plan, log10)

@@ -1,0 +1,86 @@
+"""What normalizers multiply channels by, now, and the spread that the last forward pass saw."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.control.bounded_norms import BoundedNorm
+from normgauge.instrument.rules.normalizer import Normalizer, of_torch
+
+NORMALIZERS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
+
+
+class LiveNormalizer:
+    """One normalizer of the model: its channel scales with their gradients, and its spread as last seen.
+
+    Attributes:
+        name: its path.
+        module: it itself.
+        seen: with running statistics ½ log(batch variance + ε) a channel, else the mean of −log √(σ² + ε) over all
+            groups of the last forward pass: a number seen on data, proved of nothing. None before the first.
+    """
+
+    def __init__(self, name: str, module: nn.Module) -> None:
+        self.name, self.module = name, module
+        self.seen: Tensor | None = None
+
+    @property
+    def form(self) -> Normalizer:
+        """The normalizer with its tensors as they are now."""
+        if isinstance(self.module, BoundedNorm):
+            return self.module.normalizer()
+        found = of_torch(self.module, _precision(self.module))
+        assert found is not None
+        return found
+
+    @property
+    def gamma(self) -> Tensor | None:
+        """Its gains, None where it has none."""
+        return self.module.gains() if isinstance(self.module, BoundedNorm) else getattr(self.module, "weight", None)
+
+    @property
+    def stored(self) -> bool:
+        """Whether in eval mode it divides by statistics that it keeps."""
+        return isinstance(self.module, nn.modules.batchnorm._BatchNorm) and self.module.running_var is not None
+
+    def look(self, x: Tensor) -> None:
+        """Keep the spread of what is about to be normalized, with its gradient."""
+        form = self.form
+        x = x if x.dtype == torch.float64 else x.float()
+        if self.stored:
+            if self.module.training and torch.is_grad_enabled():
+                variance = x.var([0, *range(2, x.ndim)], correction=0)
+                self.seen = (variance + form.eps).log() / 2
+            return
+        self.seen = -form.below(form.variance(x)).log().mean()
+
+    def scale(self) -> Tensor | None:
+        """Return |γ|/√(running variance + ε) a channel, or |γ| where values are divided by their own spread.
+
+        A gradient through the running variance is one through the batch's: log √(var + ε) moves as that of the last
+        batch does, so that W → tW, which the statistics undo, is not rewarded.
+        """
+        gamma = self.gamma
+        if not self.stored:
+            return None if gamma is None else gamma.abs().flatten()
+        variance = self.module.running_var
+        assert isinstance(variance, Tensor)
+        inverse = (variance + self.form.eps).rsqrt()
+        if self.seen is not None and self.seen.requires_grad:
+            inverse = inverse * (self.seen.detach() - self.seen).exp()
+        return inverse if gamma is None else gamma.abs() * inverse
+
+    def log_spread(self) -> Tensor:
+        """Return the mean of −log √(σ² + ε) that the last forward pass saw."""
+        assert self.seen is not None
+        return self.seen
+
+    def forget_graph(self) -> None:
+        """Keep the number, let the graph go: it was used, or belongs to a pass whose gradients were taken."""
+        self.seen = None if self.seen is None or self.stored else self.seen.detach()
+
+
+def _precision(module: nn.Module) -> torch.dtype:
+    weight = getattr(module, "weight", None)
+    return weight.dtype if isinstance(weight, Tensor) else torch.float32
