@@ -18,6 +18,9 @@ SMALL_SIDE = 128  # matrices with no side longer than this are measured together
 STACKED = SMALL_SIDE**2  # entries of a matrix up to which a CPU multiplies copies of all at once rather than one by one
 
 
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
 class Maps(ABC):
     """Several linear maps of one shape, in one precision.
 
@@ -120,7 +123,7 @@ def working(tensor: Tensor) -> torch.dtype:
 
 def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
     """The convolution of a module as it runs on inputs of this size."""
-    transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
+    transposed = isinstance(module, TRANSPOSED)
     return ConvSpec(
         input_size=tuple(input_size),
         stride=tuple(module.stride),

@@ -26,7 +26,7 @@ CHUNK = 2**18  # most numbers added up in float32 before the sum goes on in floa
 SUM_ROOM = 1.02  # CHUNK additions in float32 are off by less
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
-MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**20
+MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
 
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 
@@ -42,6 +42,7 @@ class Group:
         size: of its input.
         space: (layers, 3, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
+        folds: whether one of them was folded at the last reading.
     """
 
     key: Hashable
@@ -50,6 +51,7 @@ class Group:
     size: tuple[int, ...] | None = None
     space: Tensor | None = None
     folded: Tensor | None = None
+    folds: bool = False
 
     def maps(self, weights: Sequence[Tensor], dtype: torch.dtype | None = None) -> Maps:
         """The maps of these weights; in the working precision unless another is asked for."""
@@ -62,9 +64,12 @@ class Group:
         maps = self.maps(weights)
         sizes = frobenius_norms(weights)
         fold = Fold(*(_factors(maps, [one[side] for one in folds], side) for side in (0, 1)))
-        if self.space is None or self.folded is None:
-            self.space = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
-            self.folded, turns = self.space[:, :1], WARM_UP
+        folds_now = fold.outer is not None or fold.inner is not None
+        if self.space is None or self.folded is None or folds_now != self.folds:
+            # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
+            cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
+            self.space, self.folded, turns = cold if self.space is None else self.space, cold[:, :1], WARM_UP
+            self.folds = folds_now
         for _ in range(turns):
             turned = turn(maps, self.space, self.folded, fold)
             self.space, self.folded = turned.space, turned.folded
