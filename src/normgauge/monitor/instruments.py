@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normgauge.monitor.layers import WatchedLayer, is_sharded, looked_up
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, is_pointwise
-from normgauge.monitor.norms import SUM_ROOM, Factors, Norms, Part, frobenius_norms
+from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part, frobenius_norms
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
@@ -139,7 +139,7 @@ class Instruments:
     def prove(self, part: Part, step: int, sheet: Sheet) -> None:
         """Begin to prove the norms of these layers from above, as they are at this reading."""
         weights = [self._weight(row) for row in part.rows]
-        sheet.proofs.append(part.prove(weights, step, self.norms.chance(step), self._seed))
+        sheet.proofs.append(self.norms.prove(part, weights, step, self._seed))
 
     def listen_again(self) -> None:
         """Hear the modules of a compiled model; to be asked before ``unheard`` and ``read``."""
@@ -167,7 +167,8 @@ class Instruments:
     def _put_proofs(self, sheet: Sheet, rows: list[Row], step: int) -> None:
         """Write down the upper ends that were proved for the weights of this reading, and how old all others are."""
         for proof in sheet.proofs:
-            sizes = [SUM_ROOM * sheet.layers[row].get("frobenius", math.nan) for row in proof.rows]
+            lost = {row: math.sqrt(math.prod(self.layers[row].shape)) * UNDERFLOW for row in proof.rows}
+            sizes = [SUM_ROOM * sheet.layers[row].get("frobenius", math.nan) + lost[row] for row in proof.rows]
             self.chance += proof.chance * len(proof.rows)
             for row, (lower, upper) in proof.ends(sizes).items():
                 if math.isfinite(upper):
