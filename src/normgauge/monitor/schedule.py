@@ -18,6 +18,8 @@ LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 
 PROOF_STEPS = 50  # a proof older than this is renewed where every so many steps are read
 
+RARE_STEPS = 200  # before this age a proof is not renewed where lines come late: they need the time more
+
 TURNS = 2  # how often directions turn at a reading that is not the step after the last one
 
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
@@ -119,6 +121,8 @@ class Schedule:
         """
         if self._every is not None:  # by counted steps alone, so that lines do not depend on the clock
             return age is None or age >= PROOF_STEPS
+        if self.late and age is not None and age < RARE_STEPS:
+            return False
         return self.proving.affords(cost)
 
     def wish(self, step: int) -> tuple[float, float]:
