@@ -18,7 +18,7 @@ from torch.nn.utils import parametrizations
 
 import normgauge as ng
 from normgauge.core import store
-from normgauge.monitor import listener
+from normgauge.monitor import listener, replay
 from normgauge.monitor.instruments import Instruments
 
 
@@ -106,21 +106,30 @@ def test_gradients_of_mixed_precision_are_unscaled_and_a_skipped_step_moves_noth
     assert [math.isfinite(value) for _, value in run.series("norm_lower", "0")] == [True, True]
 
 
+@pytest.mark.parametrize("in_place", [False, True], ids=["wrapped", "in place"])
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.LayerNorm], ids=["batch", "layer"])
-def test_a_compiled_model_says_which_sigma_are_missing(norm, tmp_path):
+def test_a_compiled_model_is_heard_by_a_few_samples_that_run_again(norm, in_place, tmp_path):
     model = small(norm)
-    compiled = torch.compile(model, backend="eager")
-    run = watched(compiled, tmp_path, inputs=data())
-    assert run.layers == ["0", "1", "3"] and len(run.steps) == 3 and run.header["model"]["name"] == "Sequential"
-    (note,) = run.notes
-    assert "the model is compiled" in note["sentence"]
+    if in_place:
+        model.compile(backend="eager")
+    compiled = model if in_place else torch.compile(model, backend="eager")
+    state, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    run = watched(compiled, tmp_path, steps=1, inputs=data())
+    assert torch.equal(random, torch.get_rng_state())
+    assert run.layers == ["0", "1", "3"] and run.header["model"]["name"] == "Sequential"
+    assert [value > 0 for _, value in run.series("folded", "0")] == [True]
     if norm is nn.LayerNorm:
-        assert note["sentence"].startswith("no σ of 1:") and run.series("sigma_rms", "1") == []
+        assert not run.notes
+        sigma = torch.sqrt(model[0](data()[: replay.SAMPLES]).detach().var(1, correction=0) + model[1].eps)
+        assert run.series("sigma_min", "1")[0][1] == pytest.approx(float(sigma.min()), rel=1e-5)
     else:
-        assert "σ of 1 from running statistics" in note["sentence"]
+        (note,) = run.notes
+        assert "σ of 1 from running statistics" in note["sentence"] and "the model is compiled" in note["sentence"]
         rms = math.sqrt(float((model[1].running_var + model[1].eps).mean()))
         assert run.series("sigma_rms", "1")[-1][1] == pytest.approx(rms, rel=1e-5)
-    assert [value > 0 for _, value in run.series("gradient", "0")] == [True] * 3
+        assert int(model[1].num_batches_tracked) == int(state["1.num_batches_tracked"]) + 1
+    kept = model.__dict__["_compiled_call_impl"] if in_place else compiled.__dict__["forward"]
+    assert kept.__module__ != "normgauge.monitor.replay"
 
 
 def test_awakening_the_hooks_compiles_nothing_anew(tmp_path):
@@ -164,7 +173,9 @@ def test_parameters_that_come_later_are_watched(tmp_path):
         loop(model, monitor, 2)
         model.append(nn.Linear(2, 5))
         model.append(nn.LayerNorm(5))
-        loop(model, monitor, 2)
+        loop(model, monitor, 1)
+        proved = copy.deepcopy(model[4].weight)
+        loop(model, monitor, 1)
     (late,) = (record for record in records if record["kind"] == "layers")
     assert late["step"] == 3 and [layer["name"] for layer in late["layers"]] == ["4", "5"]
     sizes = [len(record["columns"]["norm_upper"]) for record in records if record["kind"] == "step"]
@@ -174,7 +185,10 @@ def test_parameters_that_come_later_are_watched(tmp_path):
         loop(model, monitor, 1)
     run = store.read(tmp_path)
     assert run.layers == ["0", "1", "3", "4", "5"] and [line["step"] for line in run.steps] == [1, 2, 3, 4, 5]
-    assert last["norm_upper"][3] >= spectral(model[4].weight) > last["norm_upper"][3] * 0.9
+    (upper,) = (
+        record["columns"]["norm_upper"][3] for record in records if record.get("step") == 3 and "columns" in record
+    )
+    assert upper >= spectral(proved) > upper * 0.9 and last["proof_age"][3] == 1
     assert last["sigma_min"][4] > 0 and last["update"][3] > 0 and last["gradient"][3] > 0
 
 
@@ -454,10 +468,53 @@ def test_weights_that_never_move_are_noticed(tmp_path):
 
 
 def test_nothing_is_called_folded_without_every_sigma(tmp_path):
-    model = torch.compile(small(), backend="eager")
-    run = watched(model, tmp_path, steps=2)
+    model = small()
+    compiled = torch.compile(model, backend="eager")
+    with ng.Monitor(model, tmp_path, every=1) as monitor:  # of the model inside, whose modules do not run
+        loop(compiled, monitor, 2)
+    run = store.read(tmp_path)
+    (note,) = run.notes
+    assert note["sentence"].startswith("no σ of 1:") and "the model is compiled" in note["sentence"]
     assert run.total("log10_folded") == [] and run.series("folded", "0") == []
     assert run.series("norm_lower", "0")
+
+
+class PreNorm(nn.Module):
+    """A residual block with its normalizer in front."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+        nn.init.uniform_(self.norm.weight, 0.5, 2.0)
+
+    def forward(self, given):
+        return given + self.down(torch.relu(self.up(self.norm(given))))
+
+
+GAUGES = {"none": 1.0, "all": 10.0, "channels": torch.tensor([10.0, 0.1, 3.0, 1.0, 5.0, 0.3, 7.0, 2.0])}
+
+
+@pytest.mark.parametrize("how", ["all", "channels"])
+def test_folded_does_not_move_with_the_gauge_of_the_normalizer_in_front(how, tmp_path):
+    runs = []
+    for change in ("none", how):
+        torch.manual_seed(0)
+        model = PreNorm().double()
+        with torch.no_grad():
+            for part in (model.norm.weight, model.norm.bias):
+                part.mul_(GAUGES[change])
+            model.up.weight.div_(GAUGES[change])
+        with ng.Monitor(model, tmp_path / change, every=1) as monitor:
+            model(data(3, (12, 8)).double()).square().mean().backward()
+            monitor.step()
+        runs.append(store.read(monitor.path))
+    plain, other = (run.series("folded", "up")[-1][1] for run in runs)
+    assert other == pytest.approx(plain, rel=1e-6)
+    assert plain == pytest.approx(spectral(model.up.weight * model.norm.weight), rel=0.02)
+    plain, other = (run.total("log10_folded")[-1][1] for run in runs)
+    assert other == pytest.approx(plain, abs=2e-6)  # the file keeps six digits
+    norms = [run.series("norm_lower", "up")[-1][1] for run in runs]
+    assert norms[0] != pytest.approx(norms[1], rel=0.1)
 
 
 def test_a_look_at_a_computed_weight_does_not_change_the_training(tmp_path):

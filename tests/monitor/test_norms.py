@@ -125,7 +125,7 @@ def test_the_chance_of_a_run_is_bounded_however_long_it_is() -> None:
     norms.follow({i: (layer, layer.weight) for i, layer in layers.items()}, {})
     (part,) = norms.parts
     assert norms.provable(3) == [part]
-    part.prove([layer.module.weight.detach() for layer in layers.values()], 3, chance_at(3, 3), 7)  # type: ignore[misc]
+    norms.prove(part, [layer.module.weight.detach() for layer in layers.values()], 3, 7)  # type: ignore[misc]
     assert norms.provable(SLOT - 1) == [] and norms.provable(SLOT) == [part]
 
 

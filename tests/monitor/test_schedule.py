@@ -89,6 +89,8 @@ def test_proofs_keep_to_their_part_and_are_renewed_where_every_step_is_read(cloc
     assert plan.proves(0.0, None) and not plan.proves(0.1, None)
     plan.proving.earn(1000.0)
     assert plan.proves(1000 * 0.03 * PROVING, 3) and not plan.proves(1000 * 0.03 * PROVING + 1, 3)
+    plan.late = True
+    assert not plan.proves(0.0, 3) and plan.proves(0.0, 200) and plan.proves(0.0, None)
     every = Schedule(0.03, 1, 0)
     assert every.proves(100.0, None) and every.proves(100.0, 50) and not every.proves(100.0, 49)
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from normgauge.monitor.layers import WatchedLayer, is_sharded, looked_up
 from normgauge.monitor.listener import Listener
-from normgauge.monitor.maps import is_pointwise
-from normgauge.monitor.norms import SUM_ROOM, Factors, Norms, Part, frobenius_norms
+from normgauge.monitor.maps import TRANSPOSED, is_pointwise
+from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part, frobenius_norms
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
@@ -66,6 +66,7 @@ class Instruments:
         self._optimizers, self._on_unread = optimizers, on_unread
         self._listener = Listener(model, on_error)
         self._proved: dict[int, int] = {}
+        self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
         self.add(layers)
         # Another training has other weights: its starts have nothing to do with these.
         self._seed = seed_of([layer.size() for layer in layers])
@@ -138,11 +139,16 @@ class Instruments:
     def prove(self, part: Part, step: int, sheet: Sheet) -> None:
         """Begin to prove the norms of these layers from above, as they are at this reading."""
         weights = [self._weight(row) for row in part.rows]
-        sheet.proofs.append(part.prove(weights, step, self.norms.chance(step), self._seed))
+        sheet.proofs.append(self.norms.prove(part, weights, step, self._seed))
+
+    def listen_again(self) -> None:
+        """Hear the modules of a compiled model; to be asked before ``unheard`` and ``read``."""
+        self._listener.listen_again()
 
     def unheard(self) -> list[WatchedLayer]:
         """Normalizers and convolutions of which no pass was heard in this step; to be asked before ``read``."""
-        heard = self._listener.spreads.keys() | self._listener.sizes.keys()
+        heard = {module for module, spread in self._listener.spreads.items() if spread.inverse}
+        heard |= self._listener.sizes.keys()
         silent = [layer for layer in self.layers if layer.role in ("norm", "conv") and layer.module not in heard]
         # a pointwise convolution needs no size of its input, a tied one is measured elsewhere
         return [x for x in silent if x.role == "norm" or (x.tied is None and not is_pointwise(x.module))]
@@ -161,7 +167,8 @@ class Instruments:
     def _put_proofs(self, sheet: Sheet, rows: list[Row], step: int) -> None:
         """Write down the upper ends that were proved for the weights of this reading, and how old all others are."""
         for proof in sheet.proofs:
-            sizes = [SUM_ROOM * sheet.layers[row].get("frobenius", math.nan) for row in proof.rows]
+            lost = {row: math.sqrt(math.prod(self.layers[row].shape)) * UNDERFLOW for row in proof.rows}
+            sizes = [SUM_ROOM * sheet.layers[row].get("frobenius", math.nan) + lost[row] for row in proof.rows]
             self.chance += proof.chance * len(proof.rows)
             for row, (lower, upper) in proof.ends(sizes).items():
                 if math.isfinite(upper):
@@ -184,7 +191,8 @@ class Instruments:
         maps = [r for r, x in enumerate(self.layers) if x.role in ("matrix", "conv") and x.tied is None]
         folded = {layer.normalizer for layer in self.layers}
         lone = [row for row in self._norms if row not in folded]
-        return product_totals(rows, maps, list(self._norms), lone) | {"chance": self.chance}
+        bare = [row for row in lone if row in self._fronts.values()]  # its γ is folded into the weight behind it
+        return product_totals(rows, maps, list(self._norms), lone, bare) | {"chance": self.chance}
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -246,7 +254,11 @@ class Instruments:
 
     def _fold(self, layer: WatchedLayer, scales: dict[int, Tensor]) -> Factors:
         """What the normalizers on either side of a layer make of its outputs and inputs."""
-        return None if layer.normalizer is None else scales.get(layer.normalizer), None
+        behind = None if layer.normalizer is None else scales.get(layer.normalizer)
+        front = self._fronts.get(layer.name)
+        gamma = None if front is None else self.layers[front].gain_of(self._normalizers.forms[front])
+        fits = gamma is not None and gamma.ndim == 1 and gamma.numel() == layer.shape[1]
+        return behind, gamma if fits else None
 
     def _weight(self, row: int) -> Tensor:
         weight = self.layers[row].weight
@@ -268,6 +280,11 @@ class Instruments:
             spread = self._listener.spreads.get(layer.module)
             if spread is not None and spread.feeding in self._places:
                 self.layers[self._places[spread.feeding]].normalizer = row
+        norms = {layer.module: row for row, layer in self._norms.items()}
+        for layer in self.layers:
+            front = norms.get(self._listener.fed_by.get(layer.module, layer.module))
+            if front is not None and layer.role in ("matrix", "conv") and takes_its_input(layer):
+                self._fronts[layer.name] = front
 
     def _slopes(self, vectors: Vectors, weights: Weights, sheet: Sheet) -> None:
         """Write down gradient, radial part and update of all these weights together."""
@@ -296,6 +313,15 @@ class Instruments:
         if not slopes:
             return
         sheet.put_column(slopes, "bias_gradient", self._biases.norms(list(slopes.values())))
+
+
+def takes_its_input(layer: WatchedLayer) -> bool:
+    """Whether a weight multiplies what its module is given, as it is: columns of the weight are inputs."""
+    if isinstance(layer.module, nn.MultiheadAttention):
+        return layer.attribute == "in_proj_weight"
+    module: Any = layer.module
+    plain = isinstance(module, nn.Linear) or (layer.role == "conv" and module.groups == 1)
+    return plain and layer.attribute == "weight" and not isinstance(module, TRANSPOSED)
 
 
 def _inverse(value: float) -> float:

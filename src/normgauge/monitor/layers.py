@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -112,8 +113,11 @@ class WatchedLayer:
         return tuple(looked_up(self.module, self.attribute).shape)  # sharded ones say their whole shape
 
     def size(self) -> float:
-        """Frobenius norm of the weight; waits for its device."""
-        weight = self.weight
+        """Frobenius norm of the weight, 0 where it cannot be read; waits for its device."""
+        try:
+            weight = self.weight
+        except Exception:  # said at the first reading
+            return 0.0
         return 0.0 if weight is None or not weight.numel() else float(torch.linalg.vector_norm(weight.float()))
 
     def described(self) -> dict[str, Any]:
@@ -192,21 +196,19 @@ def _computed(parametrization: nn.Module) -> Tensor:
     parts = list(parametrization.modules())
     tables = [table for part in parts for table in (part.__dict__, part._buffers)]
     before = [(table, dict(table)) for table in tables]
-    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in parametrization.buffers()]
-    devices = {p.device for p in parametrization.parameters() if p.device.type == "cuda"}
+    buffers = [(buffer, buffer.detach().clone()) for buffer in parametrization.buffers()]
     try:
         for part in parts:
             part.training = False
-        with torch.no_grad(), torch.random.fork_rng(devices=[device.index for device in devices]):
+        with torch.no_grad(), kept_random(parametrization):
             made: Tensor = parametrization()
             return made
     finally:
         for table, old in before:
             table.clear()
             table.update(old)
-        for buffer, version, value in buffers:
-            if buffer._version != version:
-                buffer.data.copy_(value)
+        for buffer, value in buffers:
+            buffer.data.copy_(value)
 
 
 def count_numbers(parameters: Iterable[Tensor]) -> int:
@@ -232,14 +234,20 @@ def find_layers(model: nn.Module) -> list[WatchedLayer]:
     """Every weight of the model in the order of its modules; a weight met again is marked as tied."""
     layers: list[WatchedLayer] = []
     seen: dict[int, str] = {}
-    for path, module in model.named_modules():
-        for layer in _of_module(plain_name(path), module):
-            if layer.attribute is not None and not layer.reparametrized:
-                key = id(looked_up(module, layer.attribute))
-                layer.tied = seen.get(key)
-                seen.setdefault(key, layer.name)
-            layers.append(layer)
+    with kept_random(model):  # a copy of a module that may be a normalizer is run, which may draw
+        for path, module in model.named_modules():
+            layers += _of_module(plain_name(path), module)
+    for layer in layers:
+        if layer.attribute is not None and not layer.reparametrized:
+            key = id(looked_up(layer.module, layer.attribute))
+            layer.tied = seen.get(key)
+            seen.setdefault(key, layer.name)
     return layers
+
+
+def kept_random(model: nn.Module) -> AbstractContextManager[None]:
+    """Inside, random numbers may be drawn on the devices of a model: afterwards none was."""
+    return torch.random.fork_rng(devices={p.device.index for p in model.parameters() if p.device.type == "cuda"})
 
 
 def unwatched_sentence(model: nn.Module) -> str:

@@ -16,6 +16,7 @@ from torch.nn.modules import module as torch_modules
 from normgauge.instrument.rules.normalizer import of_torch
 from normgauge.instrument.rules.tried import of_module
 from normgauge.monitor.layers import WatchedLayer, by_channel
+from normgauge.monitor.replay import Replay, compiled_part
 
 # Nodes of autograd whose second saved result is 1/√(σ² + ε)
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
@@ -46,7 +47,7 @@ class Listener:
 
     So a copy, a saved file or a scripted form of the model has nothing of it. The hook never raises into the forward
     pass, keeps no graph (only small vectors), and does nothing while a pass is compiled, traced or vectorized. Where
-    the model is compiled there is none: compiled layers do not run as modules, and torch warns of hooks.
+    the model is compiled, layers do not run as modules: a few samples run again where a step is read (`replay`).
 
     Args:
         model: the network, whose input is noted in every step, so that a loss that is not finite can be traced to it.
@@ -77,6 +78,8 @@ class Listener:
         self._parts: dict[nn.Module, list[Callable[[Any, Tensor, Any], None]]] = {}
         self._made: dict[int, tuple[weakref.ref[Tensor], nn.Module]] = {}
         self._take_off: Callable[[], object] | None = None
+        self._replay: Replay | None = None
+        self._replaying = False
 
     @property
     def awake(self) -> bool:
@@ -87,7 +90,14 @@ class Listener:
     def awake(self, value: bool) -> None:
         self._awake = value
         if value and self._take_off is None:
-            self._take_off = _nothing if is_compiled_anywhere(self._model) else _hooked(self)
+            part = compiled_part(self._model)
+            self._replay = None if part is None else Replay(part)
+            if self._replay is not None:
+                self._take_off = self._replay.close
+            else:
+                self._take_off = _nothing if is_wrapped(self._model) else _hooked(self)
+        if self._replay is not None:
+            self._replay.listening = value
 
     def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
@@ -118,6 +128,20 @@ class Listener:
             self._take_off()
         self.forget()
 
+    def listen_again(self) -> None:
+        """Hear the modules of a compiled model, which did not run as such in this step."""
+        if self._replay is None:
+            return
+        take_off, self._replaying, awake = _hooked(self), True, self._awake
+        began = time.perf_counter()
+        try:
+            self._awake = True
+            self._replay.again()
+        finally:
+            take_off()
+            self._replaying, self._awake = False, awake
+        self.seconds -= min(self.seconds, time.perf_counter() - began)  # booked with the reading
+
     def forget(self) -> None:
         """Drop what was heard in the last step."""
         self.spreads.clear()
@@ -135,7 +159,7 @@ class Listener:
         began = time.perf_counter()
         given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
         try:
-            if given is not None and not torch._C._functorch.is_functorch_wrapped_tensor(given):
+            if given is not None and not _is_vectorized(given):
                 with torch.no_grad():
                     for part in parts:
                         part(module, given, output)
@@ -148,7 +172,7 @@ class Listener:
         if torch.is_grad_enabled():
             tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
             given = next(tensors, None)
-            self.given = None if given is None else given.detach()
+            self.given = None if given is None or _is_vectorized(given) else given.detach()
 
     def _multiplied(self, module: nn.Module, given: Tensor, output: Any) -> None:
         if isinstance(output, Tensor):
@@ -168,17 +192,22 @@ class Listener:
     def _normalized(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
         self._made[id(output)] = weakref.ref(output), module
         spread = self.spreads.setdefault(module, ObservedSigma())
-        spread.inverse.append(inverse_sigma(module, given, output))
+        if not (self._replaying and by_channel(module)):  # σ of a few samples is not that of the batch
+            spread.inverse.append(inverse_sigma(module, given, output))
         if not module.training and by_channel(module):
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
 
 
-def is_compiled_anywhere(model: nn.Module) -> bool:
-    """Whether torch.compile was applied to a model, a part of it, or a wrapper around it."""
-    parts = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
-    return parts or any(isinstance(by, dict) and by.get("_orig_mod") is model for by in gc.get_referrers(model))
+def _is_vectorized(given: Tensor) -> bool:
+    """Whether a tensor stands for many inside torch.func: its numbers cannot be taken out."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(given))
+
+
+def is_wrapped(model: nn.Module) -> bool:
+    """Whether torch.compile made another module of this one: torch would warn of a hook when that is called."""
+    return any(isinstance(by, dict) and by.get("_orig_mod") is model for by in gc.get_referrers(model))
 
 
 def _nothing() -> None:

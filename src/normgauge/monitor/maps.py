@@ -18,6 +18,9 @@ SMALL_SIDE = 128  # matrices with no side longer than this are measured together
 STACKED = SMALL_SIDE**2  # entries of a matrix up to which a CPU multiplies copies of all at once rather than one by one
 
 
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
 class Maps(ABC):
     """Several linear maps of one shape, in one precision.
 
@@ -114,13 +117,21 @@ class ConvMaps(Maps):
 
 def working(tensor: Tensor) -> torch.dtype:
     """The precision of the cheap products: float32 on a CPU that keeps to it, float64 elsewhere (no TF32, no bf16)."""
-    exact = tensor.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
-    return torch.float32 if exact and tensor.dtype != torch.float64 else torch.float64
+    exact = tensor.device.type == "cpu" and tensor.dtype != torch.float64 and _keeps_float32()
+    return torch.float32 if exact else torch.float64
+
+
+def _keeps_float32() -> bool:
+    """Whether a CPU multiplies float32 as such: settings may let it take bfloat16 instead."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # torch says so where its newer settings differ by backend
+        return False
 
 
 def spec_of(module: Any, input_size: Sequence[int]) -> ConvSpec:
     """The convolution of a module as it runs on inputs of this size."""
-    transposed = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
+    transposed = isinstance(module, TRANSPOSED)
     return ConvSpec(
         input_size=tuple(input_size),
         stride=tuple(module.stride),

@@ -17,9 +17,10 @@ from normgauge.monitor.distributed import Team
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
 from normgauge.monitor.layers import Inventory, WatchedLayer, find_layers, unheard_sentence, unwatched_sentence
-from normgauge.monitor.listener import is_compiled_anywhere
+from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
+from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
@@ -96,6 +97,7 @@ class Monitor:
         self._pending: list[Pending] = []
         self._losses: dict[int, Tensor | float] = {}
         self._armed = False
+        self._unreadable: dict[str, str] = {}
         self._layers = find_layers(model)
         self._inventory = Inventory(model)
         self._team.hold(self._layers)
@@ -239,10 +241,16 @@ class Monitor:
             self._add(fresh)
         if self._inventory.exchanged:
             self._instruments.move(self._inventory.exchanged)
+        if heard and not self._team.sharded:
+            self._instruments.listen_again()
         silent = self._instruments.unheard() if heard else []
         if silent:
-            self._note(unheard_sentence(silent, is_compiled_anywhere(self._model)), "unheard")
-        return self._instruments.read(self._schedule.turns)
+            compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
+            self._note(unheard_sentence(silent, compiled), "unheard")
+        sheet = self._instruments.read(self._schedule.turns)
+        for name, sentence in self._unreadable.items():
+            self._note(sentence, f"unread {name}")
+        return sheet
 
     def _prove(self, sheet: Sheet) -> list[Part]:
         """Begin the proofs that are due at this reading and that the budget affords, the oldest first."""
@@ -332,10 +340,8 @@ class Monitor:
         self._journal.append({"kind": "reading", "step": self._number, "reading": reading.to_json()})
 
     def _unread(self, layer: WatchedLayer, error: Exception) -> None:
-        """Say once that a weight could not be read; all others are measured."""
-        self._note(
-            f"{layer.name} cannot be read ({type(error).__name__}: {error}); the others are.", f"row {layer.name}"
-        )
+        """Remember that a weight could not be read; all others are measured."""
+        self._unreadable[layer.name] = f"{layer.name} cannot be read ({type(error).__name__}: {error}); the others are."
 
     def _trouble(self, error: Exception) -> None:
         """Report an error of the instrument itself once; after a few errors, measuring stops."""

@@ -24,9 +24,10 @@ from normgauge.monitor.warm import WARM_UP, Fold, cold_space, proved_lower, turn
 CHUNK = 2**18  # most numbers added up in float32 before the sum goes on in float64
 
 SUM_ROOM = 1.02  # CHUNK additions in float32 are off by less
+UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
-MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**20
+MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
 
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 
@@ -42,6 +43,7 @@ class Group:
         size: of its input.
         space: (layers, 3, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
+        folds: whether one of them was folded at the last reading.
     """
 
     key: Hashable
@@ -50,6 +52,7 @@ class Group:
     size: tuple[int, ...] | None = None
     space: Tensor | None = None
     folded: Tensor | None = None
+    folds: bool = False
 
     def maps(self, weights: Sequence[Tensor], dtype: torch.dtype | None = None) -> Maps:
         """The maps of these weights; in the working precision unless another is asked for."""
@@ -62,14 +65,17 @@ class Group:
         maps = self.maps(weights)
         sizes = frobenius_norms(weights)
         fold = Fold(*(_factors(maps, [one[side] for one in folds], side) for side in (0, 1)))
-        if self.space is None or self.folded is None:
-            self.space = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
-            self.folded, turns = self.space[:, :1], WARM_UP
+        folds_now = fold.outer is not None or fold.inner is not None
+        if self.space is None or self.folded is None or folds_now != self.folds:
+            # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
+            cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
+            self.space, self.folded, turns = cold if self.space is None else self.space, cold[:, :1], WARM_UP
+            self.folds = folds_now
         for _ in range(turns):
             turned = turn(maps, self.space, self.folded, fold)
             self.space, self.folded = turned.space, turned.folded
         above = (
-            SUM_ROOM * sizes + math.sqrt(maps.inputs * maps.outputs) * 2.0**-63
+            SUM_ROOM * sizes + math.sqrt(maps.inputs * maps.outputs) * UNDERFLOW
         )  # squares that underflow are smaller
         sheet.put_column(self.rows, "frobenius", sizes)
         sheet.put_column(self.rows, "norm_lower", proved_lower(maps, turned, above))
@@ -84,14 +90,12 @@ class Part:
         group: theirs.
         rows: the layers.
         proved: the step of the last proof.
-        spends: whether its proofs may be wrong by chance.
         cost: seconds that took, on the host or on the device, whichever was longer.
     """
 
     group: Group
     rows: list[int]
     proved: int | None = None
-    spends: bool = True
     cost: float = 0.0
 
     def prove(self, weights: Sequence[Tensor], step: int, chance: float, seed: int) -> Begun:
@@ -99,7 +103,7 @@ class Part:
         began = time.perf_counter()
         maps = self.group.maps(weights, torch.float64)
         begun = begin_proof(maps, self.rows, step, chance, seed_of(seed, step, self.rows))
-        self.proved, self.spends, self.cost = step, begun.chance > 0, time.perf_counter() - began
+        self.proved, self.cost = step, time.perf_counter() - began
         return begun
 
 
@@ -115,6 +119,7 @@ class Norms:
         self.groups: list[Group] = []
         self.parts: list[Part] = []
         self._keys: dict[int, Hashable] = {}
+        self._slots: dict[int, int] = {}  # of the last proof of each layer that spent a chance
 
     def __contains__(self, row: int) -> bool:
         return row in self._keys
@@ -147,13 +152,15 @@ class Norms:
 
     def provable(self, step: int) -> list[Part]:
         """Parts that may be proved at this step, the oldest proofs first: those that spend a chance once in a slot."""
-        ages = [(-1 if part.proved is None else part.proved, i) for i, part in enumerate(self.parts)]
-        free = [i for at, i in sorted(ages) if at < 0 or not self.parts[i].spends or at // SLOT < step // SLOT]
-        return [self.parts[i] for i in free]
+        free = [p for p in self.parts if all(self._slots.get(row, -1) < step // SLOT for row in p.rows)]
+        return sorted(free, key=lambda part: -1 if part.proved is None else part.proved)
 
-    def chance(self, step: int) -> float:
-        """What the proof of one layer may spend at this step."""
-        return chance_at(step, len(self._keys))
+    def prove(self, part: Part, weights: Sequence[Tensor], step: int, seed: int) -> Begun:
+        """Begin the proof of one part, and note what it spends."""
+        begun = part.prove(weights, step, chance_at(step, len(self._keys)), seed)
+        if begun.chance:
+            self._slots.update(dict.fromkeys(part.rows, step // SLOT))
+        return begun
 
 
 def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module, tuple[int, ...]]) -> Hashable | None:

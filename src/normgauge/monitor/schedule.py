@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 # Parts of the budget for readings and for proofs; the rest is a reserve
-READING, PROVING = 0.35, 0.6
+READING, PROVING = 0.45, 0.5
 
 # In the first 50 steps every one may be read, on credit of so many seconds; later readings are at least 5 steps apart
 DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
@@ -17,6 +17,8 @@ FIRST_READINGS = 3  # taken whatever they cost: the first of all is slower than 
 LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 
 PROOF_STEPS = 50  # a proof older than this is renewed where every so many steps are read
+
+RARE_STEPS = 200  # before this age a proof is not renewed where lines come late: they need the time more
 
 TURNS = 2  # how often directions turn at a reading that is not the step after the last one
 
@@ -117,8 +119,10 @@ class Schedule:
             cost: as the last one took; 0 where there was none.
             age: of the proof it replaces, in steps; None where there is none.
         """
-        if self._every is not None and (age is None or age >= PROOF_STEPS):
-            return True
+        if self._every is not None:  # by counted steps alone, so that lines do not depend on the clock
+            return age is None or age >= PROOF_STEPS
+        if self.late and age is not None and age < RARE_STEPS:
+            return False
         return self.proving.affords(cost)
 
     def wish(self, step: int) -> tuple[float, float]:

@@ -48,7 +48,7 @@ COLUMNS: Mapping[Column, tuple[str, str]] = {
     "gamma_max": ("observed", "largest |γ|"),
     "folded": (
         "estimated",
-        "norm of the layer with the normalizer behind it, from below; free of the scale in front of it",
+        "norm of the layer with the normalizer behind it and the γ in front of it, from below; free of their gauge",
     ),
 }
 
@@ -217,7 +217,9 @@ def header_table(table: Mapping[Key, tuple[str, str]]) -> dict[Key, Any]:
     return {name: {"evidence": evidence, "what": what} for name, (evidence, what) in table.items()}
 
 
-def product_totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int], lone: Sequence[int]) -> Totals:
+def product_totals(
+    rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int], lone: Sequence[int], bare: Sequence[int] = ()
+) -> Totals:
     """Products over the layers, as decimal logs; None where there is nothing to multiply or a factor is missing.
 
     Args:
@@ -225,6 +227,7 @@ def product_totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int
         maps: which of them are matrices and convolutions.
         norms: which are normalizers.
         lone: which of those were not folded into the weight in front of them.
+        bare: which of those count without their γ, since it is folded into the weight behind them.
     """
     linear = [rows[i] for i in maps]
     found: Totals = {
@@ -234,7 +237,9 @@ def product_totals(rows: Sequence[Row], maps: Sequence[int], norms: Sequence[int
     for column in SIGMAS:
         product = log10_product(rows[i].get(column) for i in norms)
         found[f"log10_prod_inv_{column}"] = None if product is None else -product
-    gains = [row.get("folded") for row in linear] + [rows[i].get("gain") for i in lone]
+    gains = [row.get("folded") for row in linear] + [rows[i].get("gain") for i in lone if i not in bare]
+    sigmas = [rows[i].get("sigma_min") for i in bare]
+    gains += [1 / sigma if sigma else None for sigma in sigmas]
     found["log10_folded"] = log10_product(gains)
     squares = [row[column] ** 2 for row in rows for column in GRADIENTS if column in row]
     found["gradient"] = math.sqrt(sum(squares)) if squares else None

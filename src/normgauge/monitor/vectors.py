@@ -161,7 +161,8 @@ class Normalizers:
                 sheet.put(sheet.layers[row], "running", form.running[1].mean())
             if layer.module in listener.frozen:
                 sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
-        heard = {row: listener.spreads.get(layer.module) or running_sigmas(forms[row]) for row, layer in layers.items()}
+        found = {row: listener.spreads.get(layer.module) for row, layer in layers.items()}
+        heard = {row: one if one and one.inverse else running_sigmas(forms[row]) for row, one in found.items()}
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -78,10 +79,11 @@ def turn(maps: Maps, space: Tensor, folded: Tensor, fold: Fold) -> Turned:
     back = maps.adjoint(torch.cat([unit[:, :1], fold.behind(unit[:, 1:])], dim=1))
     best = mix @ basis
     gradient = (back[:, :1] / sizes[:, :1]).to(basis.dtype) - best
-    rows = torch.cat([best, gradient, mix[..., 1:] @ basis[:, 1:], fold.before(back[:, 1:])], dim=1)
+    rows = torch.cat([best, gradient, mix[..., 1:] @ basis[:, 1:], _unit(fold.before(back[:, 1:]))], dim=1)
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
     made = (rows / lengths).to(basis.dtype)
-    made = torch.where((lengths > 0) & (lengths < torch.inf), made, torch.cat([space, folded], dim=1))
+    noise = math.sqrt(maps.unit)  # a gradient or move below this changes a norm by less than rounding does
+    made = torch.where((lengths > noise) & (lengths < torch.inf), made, torch.cat([space, folded], dim=1))
     parts = mix.abs().sum(-1).double()[:, 0]
     return Turned(made[:, :3], made[:, 3:], sizes[:, 0, 0], lengths[:, 0, 0], parts, sizes[:, 1, 0])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import ABSENT, enclosure, format_number, plural
@@ -13,7 +14,7 @@ from normgauge.render.svg import Axis
 from normgauge.render.table import Grid, html_table
 
 COLUMNS = (
-    ("norm_lower", "norm"),  # shown with its upper end, which has slack between two proofs
+    ("norm_lower", "norm"),  # shown with its upper end, or with the last one that was proved and its age
     ("sigma_rms", "σ rms"),
     ("folded", "folded"),
     ("scale_free_gradient", "‖w‖·‖∇‖"),
@@ -23,6 +24,7 @@ COLUMNS = (
 MAIN = {"norm": "sigma_rms", "vector": "frobenius"}  # what a layer's line shows, by role; the norm of all others
 TONES = {"norm": "norm", "vector": "other"}
 POINTS, FEWER, MOST = 32, 12, 400
+OLDEST = 2000  # steps after which a proof is not shown any more
 SPARK_WIDTH, SPARK_HEIGHT = 88.0, 18.0
 
 
@@ -33,7 +35,8 @@ class LayerRow:
     Attributes:
         place: its number in the header.
         name, kind, role: what it is.
-        norm_upper: the upper end of its norm.
+        norm_upper: the upper end of its norm, where it was proved at the last line.
+        proved: the last upper end that was proved before, and how many steps ago.
         values: the last value of each of ``COLUMNS``.
         trend: what its small line shows.
         change: how many decades that changed since the first line.
@@ -45,6 +48,7 @@ class LayerRow:
     kind: str
     role: str
     norm_upper: float | None
+    proved: tuple[float, int] | None
     values: tuple[float | None, ...]
     trend: Pairs
     change: float | None
@@ -61,6 +65,7 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
     needed = {"norm_lower", "sigma_rms", "frobenius"}
     lines = {name: [(s["step"], layer_cells(s, name, len(names))) for s in sampled] for name in needed}
     now = {name: layer_cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
+    proofs = _last_proofs(run.steps, len(names))
     said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(run_alarms(run))}
     found = []
     for place, layer in enumerate(run.header["layers"]):
@@ -69,11 +74,24 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
         known = [(s, v) for s, v in trend if v is not None]
         found.append(
             LayerRow(
-                place, names[place], str(layer.get("type", "")), role, now["norm_upper"][place],
+                place, names[place], str(layer.get("type", "")), role, now["norm_upper"][place], proofs.get(place),
                 tuple(now[name][place] for name, _ in COLUMNS), known, _change(known), said.get(names[place], ""),
             )
         )  # fmt: skip
     return found
+
+
+def _last_proofs(steps: Sequence[Any], count: int) -> dict[int, tuple[float, int]]:
+    """For each layer by its place, the last upper end that is no longer that of the last line, and its age in steps."""
+    found: dict[int, tuple[float, int]] = {}
+    last = steps[-1]["step"]
+    for line in reversed(steps):
+        for place, upper in enumerate(layer_cells(line, "norm_upper", count)):
+            if upper is not None and place not in found:
+                found[place] = upper, last - line["step"]
+        if last - line["step"] > OLDEST:
+            break
+    return {place: proof for place, proof in found.items() if proof[1]}
 
 
 def _change(pairs: Pairs) -> float | None:
@@ -97,8 +115,11 @@ def signed_change(change: float) -> str:
 
 
 def row_cells(row: LayerRow) -> list[str]:
-    """The values of a row; the norm with both its ends."""
-    return [enclosure(row.values[0], row.norm_upper), *(format_number(value, 3) for value in row.values[1:])]
+    """The values of a row; the norm with both its ends, an upper one of other weights with its age."""
+    norm = enclosure(row.values[0], row.norm_upper)
+    if row.norm_upper is None and row.proved is not None:
+        norm += f" ({enclosure(None, row.proved[0])} {plural(row.proved[1], 'step')} ago)"
+    return [norm, *(format_number(value, 3) for value in row.values[1:])]
 
 
 def run_layer_table(item: LabelledRun, key: str, crowd: int = 1) -> Markup:

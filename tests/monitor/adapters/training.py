@@ -41,7 +41,7 @@ def expected(path: str) -> dict[str, list[tuple[int, float]]]:
 
 def check(path: str, found: dict[str, list[tuple[int, float]]]) -> None:
     wanted = expected(path)
-    assert {"normgauge/log10_P_w", "normgauge/norm_upper/0", "normgauge/sigma_min/1"} <= set(wanted)
+    assert {"normgauge/log10_P_w", "normgauge/norm_lower/0", "normgauge/sigma_min/1"} <= set(wanted)
     assert set(wanted) <= set(found)
     for name, points in wanted.items():
         assert [step for step, _ in found[name]] == [step for step, _ in points], name

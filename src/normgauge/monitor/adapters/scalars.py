@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # The columns logged when none are named; every one is a curve for each layer
-COLUMNS = ("norm_upper", "sigma_min", "scale_free_gradient")
+COLUMNS = ("norm_lower", "sigma_min", "scale_free_gradient")
 
 LINE = ("loss", "loss_mean", "loss_max", "lr")
 
