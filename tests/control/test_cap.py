@@ -47,7 +47,7 @@ def test_no_step_exceeds_the_budget(optimizer: type[torch.optim.Optimizer]) -> N
         assert folded(model) <= cap.log10 + 1e-9
         if step % 50 == 49:
             assert ng.gauge(model, x[:4], scope="global", search=False, effort="quick").log10_folded <= 0.7
-    assert cap.at_cap and "head" in cap.taken
+    assert cap.at_cap and set(cap.at_cap) <= set(cap.taken)
     assert "at their cap" in str(cap)
 
 
