@@ -231,6 +231,18 @@ def test_other_multipliers_prove_a_larger_bound_or_none(verify, tmp_path, multip
     assert code == 1 and "global: log10_upper: stored " in out
 
 
+@pytest.mark.parametrize("log", [-800.0, -745.0, -700.0, 360.0, 700.0])
+def test_multipliers_at_the_ends_of_float64_prove_nothing_and_break_nothing(verify, tmp_path, multiplied, log):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        logs = {kept["sample"]: [log] * kept["count"] for kept in item["multipliers"]}
+        item["multipliers"] = [kept.to_json() for kept in kept_multipliers(logs)]
+    code, out, err = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 1 and err == ""
+    assert "global: log10_upper: stored " in out and "ball:0.2: log10_upper: stored " in out
+
+
 @pytest.mark.parametrize("packed", ["", "AAAA", "no base64!"])
 def test_multipliers_that_are_not_there_are_looked_for_or_named(verify, tmp_path, multiplied, packed):
     path, name, data = multiplied

@@ -225,7 +225,7 @@ def proved_loop(net: MidNetwork, theta: Tensor, effort: LoopEffort) -> LoopBound
 def dense_loop_norm(loop: WeightedLoop) -> float:
     """N from the whole matrix: its columns are off by E each, and so is it by √columns·E."""
     unit = torch.eye(sum(loop.net.entered), dtype=torch.float64)
-    norm = math.exp(dense_norm(loop.push(unit)).log.hi)
+    norm = float(torch.tensor(dense_norm(loop.push(unit)).log.hi, dtype=torch.float64).exp())
     upper = INF
     for _ in range(ROUNDS):
         error = product_errors(loop, loop_sizes(loop, upper))[0]
