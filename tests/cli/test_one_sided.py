@@ -37,7 +37,7 @@ def test_what_differs_by_more_than_machines_do_is_named_either_way(path, more):
     assert said(path, 1.0 + more, 1.0)
 
 
-@pytest.mark.parametrize("stored", ["inf", None, True, [1.0]])
+@pytest.mark.parametrize("stored", ["inf", None, [1.0]])
 def test_what_is_no_number_is_not_one(stored):
     assert said(UPPER, stored, 1.0) and said(UPPER, 1.0, stored) and not said(UPPER, stored, stored)
 

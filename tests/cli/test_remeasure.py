@@ -327,3 +327,35 @@ def test_a_bound_larger_than_need_be_is_no_false_one(verify, tmp_path, balanced)
         item["layers"][-1]["log10_spectral"]["lower"] -= 5e-6
     code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
     assert code == 0, out
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0, 200.0, 400.0, 800.0])
+def test_a_balanced_bound_is_proved_again_with_its_weights_without_a_search(
+    verify, tmp_path, balanced, monkeypatch, shift
+):
+    path, data = balanced
+    data = json.loads(json.dumps(data))
+
+    def never(*_: object) -> None:
+        raise AssertionError("nothing is looked for")
+
+    monkeypatch.setattr("normgauge.instrument.balance.bounds.descend_weights", never)
+    for item in data["readings"]:
+        logs = Multipliers.from_json(item["channel_weights"][0]).logs()
+        assert len(logs) > 20
+        moved = [log + shift * (-1) ** place for place, log in enumerate(logs)]
+        item["channel_weights"] = [kept.to_json() for kept in kept_multipliers({0: moved})]
+    code, out, err = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
+    assert code == (shift > 0) and err == "", out
+    assert out.count("log10_balanced: stored ") == (3 if shift else 0)
+
+
+def test_without_its_weights_a_balanced_bound_is_minimised_again_and_held_as_strictly(verify, tmp_path, balanced):
+    path, data = balanced
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        item["channel_weights"] = []
+    assert verify(resealed(tmp_path / "a.json", data), *given((path, {})))[0] == 0
+    forged_capacity(data["readings"][2], 9e-6)
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
+    assert code == 1 and "global: log10_balanced: stored " in out and "could not be confirmed" in out

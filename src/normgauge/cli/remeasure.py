@@ -65,8 +65,9 @@ class Network:
         options = {key: value for key, value in stored[0].options.items() if value is not None}
         try:
             given = {r.scope.radius: stored_logs(r) for r in stored if are_kept(r.multipliers)}
+            weights = {r.scope.radius: stored_weights(r) for r in stored if are_kept(r.channel_weights)}
             with contextlib.redirect_stdout(sys.stderr):
-                asked = Options(mode=stored[0].mode, multipliers=given, **options)
+                asked = Options(mode=stored[0].mode, multipliers=given, channel_weights=weights, **options)
                 found = measured(self.model, self.batch, [r.scope for r in stored], asked)
         except NormgaugeError as error:
             yield from [[f"measured again: {error}"]] * len(stored)
@@ -86,6 +87,11 @@ def other_weights(stored: str, now: str) -> Iterator[str]:
         yield f"weights_digest: {'the model has' if stored else 'the reading stores'} none, so they cannot be compared"
     elif stored != now:
         yield "weights_digest: the weights are not those that were measured"
+
+
+def stored_weights(reading: Reading) -> tuple[float, ...]:
+    """The free log weights of the channels that the balanced bound of a reading was proved with."""
+    return reading.channel_weights[0].logs()
 
 
 def missing_multipliers(stored: Reading, again: Reading) -> Iterator[str]:
