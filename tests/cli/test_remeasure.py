@@ -276,7 +276,7 @@ def test_too_many_multipliers_are_looked_for_again(verify, tmp_path, multiplied,
     for item in data["readings"]:
         for kept in item["multipliers"]:
             kept["packed"] = ""
-    for module in ("core.multipliers", "cli.remeasure"):
+    for module in ("core.multipliers", "core.consistency", "cli.remeasure"):
         monkeypatch.setattr(f"normgauge.{module}.MOST_KEPT", 0)
     code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
     assert code == 0, out
