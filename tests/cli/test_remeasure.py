@@ -192,6 +192,15 @@ def resealed(path: Path, data: dict) -> Path:
     return path
 
 
+def lowered(data: dict, less: float) -> None:
+    """Every bound by a method of its own, and what follows from it."""
+    for item in data["readings"]:
+        item["log10_upper"] -= less
+        item["log10_loss"] = {key: value - less for key, value in item["log10_loss"].items()}
+        for row in item["samples"]:
+            row["log10_upper"] = None if row["log10_upper"] is None else row["log10_upper"] - less
+
+
 def test_multipliers_prove_a_bound_again_without_a_search(verify, tmp_path, multiplied, monkeypatch):
     path, name, data = multiplied
 
@@ -209,11 +218,7 @@ def test_multipliers_prove_a_bound_again_without_a_search(verify, tmp_path, mult
 def test_a_bound_below_what_its_multipliers_prove_is_refused(verify, tmp_path, multiplied, less):
     path, name, data = multiplied
     data = json.loads(json.dumps(data))
-    for item in data["readings"]:
-        item["log10_upper"] -= less
-        item["log10_loss"] = {key: value - less for key, value in item["log10_loss"].items()}
-        for row in item["samples"]:
-            row["log10_upper"] = None if row["log10_upper"] is None else row["log10_upper"] - less
+    lowered(data, less)
     code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
     assert code == 1 and "global: log10_upper: stored " in out and "its multipliers prove" in out
     assert "ball:0.2: log10_upper: stored " in out and "samples[" in out
@@ -231,10 +236,126 @@ def test_other_multipliers_prove_a_larger_bound_or_none(verify, tmp_path, multip
     assert code == 1 and "global: log10_upper: stored " in out
 
 
+@pytest.mark.parametrize("log", [-800.0, -745.0, -700.0, 360.0, 700.0])
+def test_multipliers_at_the_ends_of_float64_prove_nothing_and_break_nothing(verify, tmp_path, multiplied, log):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        logs = {kept["sample"]: [log] * kept["count"] for kept in item["multipliers"]}
+        item["multipliers"] = [kept.to_json() for kept in kept_multipliers(logs)]
+    code, out, err = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 1 and err == ""
+    assert "global: log10_upper: stored " in out and "ball:0.2: log10_upper: stored " in out
+
+
 @pytest.mark.parametrize("packed", ["", "AAAA", "no base64!"])
-def test_multipliers_that_are_not_there_are_looked_for_or_named(verify, tmp_path, multiplied, packed):
+def test_multipliers_that_are_not_there_are_named(verify, tmp_path, multiplied, packed):
     path, name, data = multiplied
     data = json.loads(json.dumps(data))
     data["readings"][1]["multipliers"][0]["packed"] = packed
     code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
-    assert (code == 0) == (packed == "") and (code == 0 or "numbers are not there" in out)
+    assert code == 1 and ("numbers are not there" in out or "up to 4,096 are kept, and none are there" in out)
+
+
+@pytest.mark.parametrize("count", [None, 5000], ids=["removed", "said to be too many"])
+def test_without_its_multipliers_a_bound_is_not_held_less_strictly(verify, tmp_path, multiplied, count):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        item["multipliers"] = [] if count is None else [{"sample": 0, "count": count, "packed": ""}]
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 1 and out.count("up to 4,096 are kept, and none are there") == 2
+    lowered(data, 9e-4)
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 1 and out.count("could not be confirmed") > 2
+
+
+def test_too_many_multipliers_are_looked_for_again(verify, tmp_path, multiplied, monkeypatch):
+    path, name, data = multiplied
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        for kept in item["multipliers"]:
+            kept["packed"] = ""
+    for module in ("core.multipliers", "core.consistency", "cli.remeasure"):
+        monkeypatch.setattr(f"normgauge.{module}.MOST_KEPT", 0)
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {}), name))
+    assert code == 0, out
+
+
+@pytest.fixture(scope="module")
+def balanced(tmp_path_factory) -> tuple[Path, dict]:
+    """A network whose bounds come from the layers' gains alone."""
+    folder = tmp_path_factory.mktemp("balanced")
+    (folder / "net.py").write_text(PLAIN)
+    model, batch = load_model(f"{folder / 'net.py'}:build"), load_batch(f"{folder / 'net.py'}:batch")
+    found = readings(model, batch, ["point", "ball:0.2", "global"], search=False, effort="quick")
+    assert [r.method for r in found] == ["jacobian", "balanced", "balanced"]
+    return folder / "net.py", gauge_json(found)
+
+
+def forged_capacity(item: dict, less: float) -> None:
+    """The last gain of the balanced column, and all that follows from it."""
+    step, record = item["proof"]["steps"][-1], item["layers"][-1]
+    step["log10_balanced"] = [[g - less for g in gain] if isinstance(gain, list) else gain - less
+                              for gain in step["log10_balanced"]]  # fmt: skip
+    record["log10_balanced"] -= less
+    item["log10_balanced"] -= less
+    if item["method"] == "balanced":
+        lowered({"readings": [item]}, less)
+        if item["log10_displacement"] is not None:
+            item["log10_displacement"] -= less
+
+
+@pytest.mark.parametrize("less", [1e-8, 9e-6, 9e-4])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["point", "ball", "global"])
+def test_a_balanced_bound_may_not_be_lowered_by_anything_but_rounding(verify, tmp_path, balanced, place, less):
+    path, data = balanced
+    data = json.loads(json.dumps(data))
+    item = data["readings"][place]
+    forged_capacity(item, less)
+    file = resealed(tmp_path / "a.json", data)
+    assert verify(file)[0] == 0  # it holds together
+    code, out, _ = verify(file, *given((path, {})))
+    assert code == 1 and f"{item['scope']}: log10_balanced: stored " in out and "could not be confirmed" in out
+
+
+def test_a_bound_larger_than_need_be_is_no_false_one(verify, tmp_path, balanced):
+    path, data = balanced
+    data = json.loads(json.dumps(data))
+    for item in data["readings"][1:]:
+        forged_capacity(item, -5e-4)
+        item["layers"][-1]["log10_spectral"]["lower"] -= 5e-6
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
+    assert code == 0, out
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0, 200.0, 400.0, 800.0])
+def test_a_balanced_bound_is_proved_again_with_its_weights_without_a_search(
+    verify, tmp_path, balanced, monkeypatch, shift
+):
+    path, data = balanced
+    data = json.loads(json.dumps(data))
+
+    def never(*_: object) -> None:
+        raise AssertionError("nothing is looked for")
+
+    monkeypatch.setattr("normgauge.instrument.balance.bounds.descend_weights", never)
+    for item in data["readings"]:
+        logs = Multipliers.from_json(item["channel_weights"][0]).logs()
+        assert len(logs) > 20
+        moved = [log + shift * (-1) ** place for place, log in enumerate(logs)]
+        item["channel_weights"] = [kept.to_json() for kept in kept_multipliers({0: moved})]
+    code, out, err = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
+    assert code == (shift > 0) and err == "", out
+    assert out.count("log10_balanced: stored ") == (3 if shift else 0)
+
+
+def test_without_its_weights_a_balanced_bound_is_minimised_again_and_held_as_strictly(verify, tmp_path, balanced):
+    path, data = balanced
+    data = json.loads(json.dumps(data))
+    for item in data["readings"]:
+        item["channel_weights"] = []
+    assert verify(resealed(tmp_path / "a.json", data), *given((path, {})))[0] == 0
+    forged_capacity(data["readings"][2], 9e-6)
+    code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
+    assert code == 1 and "global: log10_balanced: stored " in out and "could not be confirmed" in out

@@ -48,7 +48,7 @@ CHECKED = {
     ),
     "again": (
         f"{STORED}; the digest of the weights compared, every bound and every layer's gain measured again, with "
-        "the stored multipliers where there are any",
+        "the stored multipliers and channel weights where there are any: none lies below by more than rounding",
         "that the same slopes are found again: the search has a budget of time; those found lie below the bounds; "
         "nor any text (notes, formulas), options and times",
     ),

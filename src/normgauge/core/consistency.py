@@ -34,7 +34,9 @@ from normgauge.core.checker import (
     witnessed_slope,
 )
 from normgauge.core.checker import check as checked
+from normgauge.core.errors import ReadingError
 from normgauge.core.fields import Misfit, record_form
+from normgauge.core.multipliers import MOST_KEPT, Multipliers
 from normgauge.core.reading import Published, Reading, Sigma
 
 LOSSES = {"cross_entropy": (2, 0), "softmax_l1": (0.5, 0), "l1_sum": (1, 1), "huber_sum_delta_1": (1, 1)}
@@ -56,6 +58,7 @@ def check_consistency(reading: Any) -> list[str]:
         beyond,
         derived,
         evidence_fits,
+        kept_numbers,
         refuted,
     )
     return checked(reading, parts)
@@ -238,3 +241,18 @@ def evidence_fits(reading: Row) -> Iterator[str]:
     strange = {layer["rule"] for layer in reading["layers"]} - {"none", *reading["rules"]}
     if strange:
         yield f"rules: {sorted(strange)} are used by layers and not listed"
+
+
+def kept_numbers(reading: Row) -> Iterator[str]:
+    """Multipliers and channel weights: one object a sample, each with the numbers it counts, where they are few."""
+    for key, samples in (("multipliers", len(reading["samples"])), ("channel_weights", 1)):
+        items = reading.get(key, [])  # readings of older versions have none
+        few = sum(item["count"] for item in items) <= MOST_KEPT
+        if len({item["sample"] for item in items} & set(range(samples))) != len(items):
+            yield f"{key}: expected one object a sample, got those of {[item['sample'] for item in items]}"
+        for item in items:
+            if item["packed"] or few:
+                try:
+                    Multipliers.from_json(item).logs()
+                except ReadingError as wrong:
+                    yield f"{key}: {wrong}"

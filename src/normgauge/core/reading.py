@@ -389,6 +389,16 @@ class Reading(Stored):
             varies=True,
         ),
     ] = ()
+    channel_weights: Annotated[
+        tuple[Multipliers, ...],
+        Told(
+            "what `log10_balanced` was proved with, in the form of `multipliers`: natural logarithms of the weights of "
+            "the channels that are free, one object in all; none where no weights gained anything. "
+            "`verify --model --batch` proves it again with them",
+            absent=(),
+            varies=True,
+        ),
+    ] = ()
     weights: Annotated[
         str,
         Told(

@@ -39,6 +39,8 @@ TINY = 1e-300
 TINY_SINGLE = 1e-30
 """The same for float32, and for squares of float64."""
 
+LARGEST_LOG = 709.0
+"""A log whose exp float64 still holds."""
 
 SQUARED = (1e-100, 1e100)
 """Sizes between which a sum of squares keeps all its digits: what float64 loses of it is far below one of them."""

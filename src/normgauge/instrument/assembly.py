@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from normgauge.core.bound import Evidence
+from normgauge.core.multipliers import kept_multipliers
 from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.core.refute import judged_reading, without_bound
 from normgauge.core.spelled import LN10
@@ -100,6 +101,7 @@ def make_reading(
         rules=rule_texts(parts),
         proof=proof(parts, folded, best, everywhere),
         multipliers=top.multipliers,
+        channel_weights=() if best.theta is None else kept_multipliers({0: best.theta.tolist()}),
     )
     return judged_reading(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
 

@@ -53,7 +53,7 @@ class Options:
     """How a model is measured; `gauge` explains each option.
 
     ``multipliers`` are given, by the radius of the scope and by sample, where a stored bound is to be proved again:
-    then none are looked for.
+    then none are looked for. So are ``channel_weights``, by the radius, for the balanced bound.
 
     Raises:
         InputError: for a mode that is neither eval nor train.
@@ -71,6 +71,7 @@ class Options:
     pictures: bool = True
     effort: str = "default"
     multipliers: Mapping[float, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
+    channel_weights: Mapping[float, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.mode not in ("eval", "train"):
@@ -210,17 +211,19 @@ class Session:
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
         """Return the folded and the balanced bound; scopes with equal gains share them."""
+        logs = self.options.channel_weights.get(parts.ctx.scope.radius)
+        given = None if logs is None else torch.tensor(logs, dtype=torch.float64)
 
         def both() -> tuple[Balanced, Balanced]:
             if self.options.balance:
-                return both_bounds(parts)
+                return both_bounds(parts, given)
             folded = folded_bound(parts)
             return folded, folded
 
         gains = [g for step in parts.trace.steps for out in step.outputs for g in parts.transfers[out.index].gains]
         if not all(bool((g.log == g.log[0]).all()) and not isinstance(g.form, NormalizerMap) for g in gains):
             return both()
-        shared = self.once(("bounds", *(float(g.log[0]) for g in gains)), both)
+        shared = self.once(("bounds", logs, *(float(g.log[0]) for g in gains)), both)
         folded, best = (dataclasses.replace(b, log_upper=b.log_upper[:1].expand(parts.ctx.samples)) for b in shared)
         return folded, best
 

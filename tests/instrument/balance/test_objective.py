@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.rounding import HOUSE
-from normgauge.instrument.balance.objective import Objective, _leading
+from normgauge.instrument.balance.objective import Objective, _leading, _share_of_arm
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.rules.flow import Matrix
-from tests.instrument.balance.graphs import GRAPHS, composed, weighting_of
+from tests.instrument.balance.graphs import GRAPHS, Around, composed, weighting_of
 
 
 def weights(count: int, seed: int, size: float = 0.5) -> Tensor:
@@ -93,3 +93,13 @@ def test_where_the_descent_ends_does_not_depend_on_the_gauge_it_began_in() -> No
     turned = gauge(model, x, search=False)
     assert turned.log_folded > plain.log_folded + 1.0
     assert turned.log_upper == pytest.approx(plain.log_upper, abs=0.01)
+
+
+def test_a_branch_that_carries_nothing_has_no_share_and_no_warning() -> None:
+    torch.manual_seed(0)
+    model = Around(lambda m, x: m.a(x) + (0.0 * m.b(x).relu() + 0.0 * m.b(x).tanh()))
+    reading = gauge(model, torch.randn(3, 4), search=False)  # a warning of numpy would be an error here
+    gain = float(torch.linalg.matrix_norm(model.a.weight.detach().double(), 2).log())
+    assert gain <= reading.log_upper <= gain + 2e-3
+    assert _share_of_arm(np.full(2, -np.inf), np.array([-np.inf, 0.0]), disjoint=False).tolist() == [0.0, 0.0]
+    assert _share_of_arm(np.zeros(1), np.log([2.0]), disjoint=True) == pytest.approx([0.25])

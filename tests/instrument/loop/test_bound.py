@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,3 +161,15 @@ def test_a_step_of_which_only_a_constant_is_known_has_one_weight(norm: Callable[
         proved = loop_bound(session, parts, folded, QUICK)
     assert mid is not None and [node.groups for node in mid.uncertain] == [6, 1]
     assert proved is not None and jacobians(net, x, 20) <= math.exp(proved.total)
+
+
+def test_the_seed_of_a_proof_does_not_see_the_order_of_sums() -> None:
+    theta = torch.arange(3.0, dtype=torch.float64)
+    image = torch.randn(40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def seed(image: Tensor, theta: Tensor) -> int:
+        return bound.loop_seed(SimpleNamespace(entered=[4], samples=1, push=lambda _: image[None]), theta)  # type: ignore[arg-type]
+
+    assert seed(image * (1 + 4e-15) - 1e-16, theta) == seed(image, theta)
+    assert len({seed(image, theta), seed(image * (1 + 1e-4), theta), seed(image, theta + 1e-15)}) == 3
+    assert seed(0 * image, theta) == seed(-0 * image, theta)

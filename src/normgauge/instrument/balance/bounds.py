@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import SQUARED
 from normgauge.instrument.balance.descend import descend_weights, is_worth_proving
 from normgauge.instrument.balance.objective import Objective
 from normgauge.instrument.balance.ties import ChannelWeights, log_scale, tie_weights
@@ -28,6 +29,7 @@ class Balanced:
         weights: (axis, log weights) by value index; a value not listed has weights 1.
         table: weighted log gain of each (value, input position), one entry a sample: what ``log_upper`` is made of
             (for the balanced bound, together with the folded one's: it is the smaller of the two, sample by sample).
+        theta: the free log weights that ``table`` was proved with; None where it was proved with none.
     """
 
     log_upper: Tensor
@@ -35,6 +37,7 @@ class Balanced:
     gauges: tuple[str, ...] = ()
     weights: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
     table: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    theta: Tensor | None = None
 
     @property
     def total(self) -> float:
@@ -42,15 +45,16 @@ class Balanced:
         return float(self.log_upper.max())
 
 
-def both_bounds(parts: Composition) -> tuple[Balanced, Balanced]:
+def both_bounds(parts: Composition, given: Tensor | None = None) -> tuple[Balanced, Balanced]:
     """Return the folded and the balanced bound; where the second is proved anyway, the first is rough if that pays.
 
-    It pays where the rules' own norms are rough. The second is never above the first.
+    It pays where the rules' own norms are rough. The second is never above the first. With ``given`` free log weights
+    it is proved for them, and none are looked for.
     """
     forms = [g.form for transfer in parts.transfers.values() for g in transfer.gains]
     rough = any(isinstance(form, Kernel) and form.rough for form in forms)
     folded = folded_bound(parts, rough=rough)
-    best = balanced_bound(parts, folded)
+    best = balanced_bound(parts, folded, given)
     if rough and best.table is folded.table:  # nothing else was proved
         folded = folded_bound(parts)
         best = replace(folded, gauges=best.gauges)
@@ -67,19 +71,32 @@ def folded_bound(parts: Composition, *, rough: bool = False) -> Balanced:
     return folded if folded.total <= plain.total else plain
 
 
-def balanced_bound(parts: Composition, folded: Balanced) -> Balanced:
+def balanced_bound(parts: Composition, folded: Balanced, given: Tensor | None = None) -> Balanced:
     """Return the smallest bound found over the channel weights, proved; never above the folded one."""
     if not math.isfinite(folded.total):
         return folded
     weighting = Weighting(parts, tie_weights(parts))
-    objective = Objective(weighting)
-    theta = descend_weights(objective, fold_weights(weighting))
-    if not is_worth_proving(objective, theta, folded.log_upper):
+    theta = _chosen(weighting, folded) if given is None else given
+    if theta is None or len(theta) != weighting.free or not is_moderate(theta):
         return replace(folded, gauges=tuple(sorted(weighting.ties.named)))
     found = _certified(weighting, theta)
+    if bool(found.log_upper.isnan().any()):  # 0·∞ somewhere: nothing is proved
+        return folded
     best = found if found.total < folded.total else folded
     lowest = torch.minimum(found.log_upper, folded.log_upper)
-    return Balanced(lowest, best.gains, found.gauges, best.weights, found.table)
+    return Balanced(lowest, best.gains, found.gauges, best.weights, found.table, theta)
+
+
+def _chosen(weighting: Weighting, folded: Balanced) -> Tensor | None:
+    """The free log weights that a descent finds; None where they do not promise enough for a proof."""
+    objective = Objective(weighting)
+    theta = descend_weights(objective, fold_weights(weighting))
+    return theta if is_worth_proving(objective, theta, folded.log_upper) else None
+
+
+def is_moderate(theta: Tensor) -> bool:
+    """Whether no weight is so large or small that products with it could leave float64, where a norm might vanish."""
+    return theta.numel() == 0 or bool(theta.abs().max() <= math.log(SQUARED[1]))
 
 
 def _plain(parts: Composition) -> Balanced:

@@ -87,8 +87,7 @@ class Objective:
             for source, arm, pull in zip(inputs, arms, pulls, strict=True):
                 part = share
                 if len(arms) > 1:
-                    gap = np.where(np.isfinite(logs[out]), arm - logs[out], -np.inf)
-                    part = share * np.exp(2 * gap if disjoint else gap)
+                    part = share * _share_of_arm(arm, logs[out], disjoint)
                 if pull is not None:
                     for index, mass in pull(part):
                         np.add.at(gradient, self.slots[index][0], mass)
@@ -180,6 +179,12 @@ def _joined(arms: Sequence[Array], disjoint: bool) -> Array:
     for arm in arms[1:]:
         total = np.logaddexp(total, power * arm)
     return total / power
+
+
+def _share_of_arm(arm: Array, joined: Array, disjoint: bool) -> Array:
+    """What one arm has in the log of the joined ones, a sample each; nothing where no arm carries anything."""
+    gap = np.subtract(arm, joined, out=np.full_like(joined, -np.inf), where=np.isfinite(joined))
+    return np.exp(2 * gap if disjoint else gap)
 
 
 def _leading(terms: Array) -> Array:

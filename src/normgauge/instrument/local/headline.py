@@ -265,8 +265,11 @@ def bound_again(swept: Swept, given: Tensor) -> float:
     """The bound that given multipliers prove, by two ways that must both allow it; infinite where they do not fit."""
     if len(given) != len(swept.logs):
         return INF
-    bound = dataclasses.replace(swept, logs=given).bound()
-    return max(bound, level_again(swept.units, swept.target, given)) if math.isfinite(bound) else INF
+    try:
+        bound = dataclasses.replace(swept, logs=given).bound()
+        return max(bound, level_again(swept.units, swept.target, given)) if math.isfinite(bound) else INF
+    except FAILURES:  # numbers that nobody would look for
+        return INF
 
 
 def step_seconds(swept: Swept) -> float:

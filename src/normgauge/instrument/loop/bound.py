@@ -41,6 +41,9 @@ FIRST_LOOKS, ROUNDS = (1, 2, 3, 5, 9, 17, 33), 2
 """Steps after which a norm is looked at that bounds the rounding of the next, and how often the last is repeated."""
 
 
+SEED_STEPS = 2.0**20  # of the largest entry: what a seed sees of a product
+
+
 @dataclass(frozen=True, slots=True)
 class LoopEffort:
     """How much is spent.
@@ -225,7 +228,7 @@ def proved_loop(net: MidNetwork, theta: Tensor, effort: LoopEffort) -> LoopBound
 def dense_loop_norm(loop: WeightedLoop) -> float:
     """N from the whole matrix: its columns are off by E each, and so is it by √columns·E."""
     unit = torch.eye(sum(loop.net.entered), dtype=torch.float64)
-    norm = math.exp(dense_norm(loop.push(unit)).log.hi)
+    norm = float(torch.tensor(dense_norm(loop.push(unit)).log.hi, dtype=torch.float64).exp())
     upper = INF
     for _ in range(ROUNDS):
         error = product_errors(loop, loop_sizes(loop, upper))[0]
@@ -260,6 +263,11 @@ def _sharpened(loop: WeightedLoop, facts: KrylovFacts) -> float:
 
 
 def loop_seed(net: MidNetwork, theta: Tensor) -> int:
-    """A seed that follows from the weights of the loop and from what the network does to a fixed vector."""
+    """A seed that follows from the weights of the loop and from what the network does to a fixed vector.
+
+    Of the latter twenty bits count, so that sums in another order, on another machine, begin a proof in the same way.
+    """
     mark = torch.arange(1, sum(net.entered) + 1, dtype=torch.float64).sin().expand(net.samples, -1)
-    return weight_seed(torch.cat([theta, net.push(mark)[0]]))
+    image = net.push(mark)[0]
+    size = 2.0 ** (math.frexp(float(image.abs().max()))[1] - 1)
+    return weight_seed(torch.cat([theta, (image / size * SEED_STEPS).round() + 0.0]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normgauge.core.rounding import LARGEST_LOG
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.loop.linear_step import LinearStep, linear_step
 from normgauge.instrument.loop.uncertain import UncertainStep, from_rows, sample_rows, uncertain_step
@@ -157,7 +158,7 @@ def _node(
 ) -> Node | None:
     transfer = known.transfers[origin.outputs[0].index]
     logs = [float(g.log.max()) for out in origin.outputs for g in known.transfers[out.index].gains]
-    if not max(logs, default=math.inf) < math.inf or any(t.is_complex() for t in _tensors(step)):
+    if not max(logs, default=math.inf) < LARGEST_LOG or any(t.is_complex() for t in _tensors(step)):
         return None
     linear = linear_step(step, parts.transfers[step.outputs[0].index], rule, dtype)
     if linear is not None:

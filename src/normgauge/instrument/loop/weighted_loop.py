@@ -91,7 +91,7 @@ def loop_sizes(loop: WeightedLoop, norm: float = math.inf) -> LoopSizes:
         place += 1
         prefix[behind] = abs(node.mid) * prefix[before] + float(1 / inner[place].min())
     suffix = {net.end: 1.0}
-    squares = prefix[net.end] ** 2
+    squares = _square(prefix[net.end])
     for node, gains in zip(reversed(net.nodes), reversed(net.gains), strict=True):
         if isinstance(node, LinearStep):
             for (made, value), gain in gains.items():
@@ -102,8 +102,12 @@ def loop_sizes(loop: WeightedLoop, norm: float = math.inf) -> LoopSizes:
         place -= 1
         top = float(outer[place].max())
         suffix[before] = suffix.get(before, 0.0) + abs(node.mid) * suffix[behind] + top
-        squares += (top * prefix[before]) ** 2
+        squares += _square(top * prefix[before])
     return LoopSizes(prefix, suffix, min(norm, house_up(math.sqrt(squares))))
+
+
+def _square(size: float) -> float:
+    return size * size  # infinite where it is too large, which the operator ** makes an error
 
 
 def _over(norm: float, least: float) -> float:
@@ -111,7 +115,7 @@ def _over(norm: float, least: float) -> float:
 
 
 def _arriving(gains: dict[tuple[int, int], float], out: int, prefix: dict[int, float]) -> float:
-    return math.fsum(gain * prefix[value] for (made, value), gain in gains.items() if made == out)
+    return sum((gain * prefix[value] for (made, value), gain in gains.items() if made == out), 0.0)
 
 
 def normal_error(loop: WeightedLoop, sizes: LoopSizes) -> float:
