@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -13,6 +14,7 @@ from normgauge.core.errors import InputError
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
 from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Trace, function_name
+from normgauge.instrument.trace.true_slopes import TrueSlopes
 
 
 class Substitute(TorchFunctionMode):
@@ -41,7 +43,8 @@ def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None)
         if not alone:
             args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
         lookup = Substitute(x, trace.embeddings[0][1]) if trace.embeddings else nullcontext()
-        with imitate_precision(trace.native), lookup:
+        slopes = TrueSlopes() if torch.is_grad_enabled() else nullcontext()
+        with slopes, imitate_precision(trace.native), lookup:
             return pick_output(call_model(model, args, kwargs), output)[0]
 
     return run
