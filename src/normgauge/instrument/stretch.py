@@ -61,7 +61,7 @@ def batch_walk(session: Session, sample: int, known: Tensor | None) -> tuple[Tra
     For samples that cannot be traced alone: embedded tokens, or a program made for one size of batch.
     """
     trace = session.trace
-    x = trace.sources[0].tensor.detach()
+    x = trace.measured.detach()
     axis = session.composed(Scope.parse("point")).flows[trace.sources[0].index].axis
     if known is None or not session.exact or known.numel() * session.samples != x.numel() or not bool(known.any()):
         return None

@@ -134,9 +134,7 @@ def network_of(session: Session) -> SampleMap:
 
     def made() -> SampleMap:
         axis = session.composed(Scope.parse("point")).flows[session.trace.end.index].axis
-        return SampleMap(
-            session.function(), session.trace.sources[0].tensor, 1 if session.together else session.samples, axis
-        )
+        return SampleMap(session.function(), session.trace.measured, 1 if session.together else session.samples, axis)
 
     return session.once("sample map", made)
 
@@ -192,7 +190,7 @@ def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
     radius, effort = parts.ctx.scope.radius, effort_of(session)
     if effort == "quick":
         return plain
-    inputs = session.trace.sources[0].tensor.numel() // (1 if session.together else session.samples)
+    inputs = session.trace.measured.numel() // (1 if session.together else session.samples)
     alone = math.isinf(radius)
     work = inputs * one_run(session) / (session.samples if alone else 1)
     found = None
