@@ -146,3 +146,34 @@ def test_what_a_normalizer_of_one_number_leaves_is_rounding() -> None:
     case = make_case(21_000_317)
     reading = ng.gauge(case.model, case.batch, scope="global", mode=case.mode, search=False)
     assert str(reading.evidence) == "proved"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_of_one_entry_behind_a_steep_layer_refute_nothing(seed: int) -> None:
+    """γ/√ε times the last digits of what is cancelled: 1000 times more than what the step reads errs by."""
+
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steep, self.single = nn.RMSNorm(3, eps=1e-8), nn.GroupNorm(3, 3)
+            self.first, self.last = nn.Linear(1, 3, bias=False), nn.Linear(3, 2, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.steep(self.first(x))
+            return self.last(self.single(y.clamp(0, 6)) - y)
+
+    torch.manual_seed(seed)
+    model = Beside().double()
+    model.single.weight.data.normal_().mul_(3)
+    model.steep.weight.data.normal_().mul_(3)
+    for x in (torch.zeros(2, 1), torch.randn(2, 1)):
+        reading = ng.gauge(model, x.double(), scope="ball:0.05", search=False)
+        assert reading.evidence is ng.Evidence.PROVED
+
+
+def test_a_step_claimed_to_be_constant_is_refuted_all_the_same() -> None:
+    """What a step makes of the last digits of its input is no excuse for what it makes of the input."""
+    model = nn.Sequential(Triple(), Tenth())
+    rules = claimed(triple=rule_of(1e-6), tenth=rule_of(1e6))
+    reading = ng.gauge(model, torch.randn(3, 4), rules=rules)
+    assert reading.evidence is ng.Evidence.REFUTED

@@ -104,7 +104,7 @@ def compose(
 
 def samples_of(trace: Trace) -> int:
     """How many samples the measured tensor holds along its first axis; a single vector is one."""
-    source = trace.sources[0].tensor
+    source = trace.measured
     return source.shape[0] if source.ndim > 1 else 1
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -13,25 +14,26 @@ from normgauge.core.errors import InputError
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
 from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Trace, function_name
+from normgauge.instrument.trace.true_slopes import TrueSlopes
 
 
 class Substitute(TorchFunctionMode):
-    """Puts a tensor in the place of the result of one embedding lookup."""
+    """Puts tensors in the place of the results of some embedding lookups, by which of all they are, counted from 1."""
 
-    def __init__(self, tensor: Tensor, which: int) -> None:
+    def __init__(self, tensors: Mapping[int, Tensor]) -> None:
         super().__init__()
-        self.tensor, self.which, self.count = tensor, which, 0
+        self.tensors, self.count = tensors, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function_name(func) == "embedding":
             self.count += 1
-            if self.count == self.which:
-                return self.tensor
+            if self.count in self.tensors:
+                return self.tensors[self.count]
         return func(*args, **(kwargs or {}))
 
 
 def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None) -> Callable[[Tensor], Tensor]:
-    """Return the model as a function of the measured tensor alone, or of its first embedding for an integer input."""
+    """Return the model as a function of the measured tensor alone, or of all its embeddings for an integer input."""
     measured = None if trace.embeddings else call.measured
     alone = len(call.args) == 1 and call.args[0] is measured and not call.kwargs  # a search asks so a thousand times
 
@@ -40,8 +42,10 @@ def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None)
         args, kwargs = (x,), {}
         if not alone:
             args, kwargs = map_tensors(lambda leaf: x if leaf is measured else leaf, (call.args, call.kwargs))
-        lookup = Substitute(x, trace.embeddings[0][1]) if trace.embeddings else nullcontext()
-        with imitate_precision(trace.native), lookup:
+        given = zip(trace.embeddings, trace.parted(x), strict=True) if trace.embeddings else ()
+        lookup = Substitute({which: part for (_, which, _), part in given}) if trace.embeddings else nullcontext()
+        slopes = TrueSlopes() if torch.is_grad_enabled() else nullcontext()
+        with slopes, imitate_precision(trace.native), lookup:
             return pick_output(call_model(model, args, kwargs), output)[0]
 
     return run

@@ -190,7 +190,7 @@ class Session:
         """Return the first step at which a sample changes though only others were moved, or which cannot run again."""
         if any(step.trouble for step in self.trace.steps):  # nothing will be known anyway
             return None
-        x, generator = self.trace.sources[0].tensor, torch.Generator().manual_seed(0)
+        x, generator = self.trace.measured, torch.Generator().manual_seed(0)
         half = torch.randperm(self.samples, generator=generator) < (self.samples + 1) // 2
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
         far = x + noise * x.square().mean().sqrt().clamp_min(1.0)
@@ -250,7 +250,7 @@ class Session:
         return trace_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
 
     def function(self) -> Callable[[Tensor], Tensor]:
-        """Return the model as a function from the measured tensor (or its embedding) to the measured output."""
+        """Return the model as a function from the measured tensor (or its embeddings) to the measured output."""
         return replay_model(self.model, self.call, self.trace, self.options.output)
 
     @contextmanager

@@ -36,7 +36,7 @@ def largest_slope(session: Session, parts: Composition) -> Found:
 def search_around(session: Session, radius: float, parts: Composition) -> Found:
     """Run `search`, knowing which samples interact and where they lie in the output."""
     trace, options = session.trace, session.options
-    source, function = trace.sources[0].tensor, session.function()
+    source, function = trace.measured, session.function()
     apart = stand_apart(session)
     if parts.ctx.samples < session.samples and not session.together and not apart:
         parts = session.composed(Scope.parse("point"))  # a global bound does not notice samples that interact
@@ -73,7 +73,7 @@ def stand_apart(session: Session) -> bool:
     """
 
     def asked() -> bool:
-        source, output = session.trace.sources[0].tensor, session.trace.end.tensor
+        source, output = session.trace.measured, session.trace.end.tensor
         if session.together or session.samples <= FEW or not session.exact or not output.ndim:
             return False
         x, generator = source[:FEW], torch.Generator().manual_seed(0)
@@ -102,7 +102,7 @@ def sample_alone(session: Session) -> bool:
     """Whether the model gives one sample the same output alone as in its batch."""
 
     def asked() -> bool:
-        source, output = session.trace.sources[0].tensor, session.trace.end
+        source, output = session.trace.measured, session.trace.end
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -152,7 +152,7 @@ def rounding_of_values(parts: Composition) -> float:
 
 def noise_of_output(session: Session) -> float:
     """Return four times the change of the output under moves of a few ε; 0 where that is too large for lost digits."""
-    source = session.trace.sources[0].tensor.detach()
+    source = session.trace.measured.detach()
     if not source.is_floating_point():
         return 0.0
     function, eps = session.function(), torch.finfo(source.dtype).eps

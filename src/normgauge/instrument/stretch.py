@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from normgauge.instrument.balance import Balanced
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.session import Session
 from normgauge.instrument.slopes import sample_alone
-from normgauge.instrument.trace.again import moved_trace
-from normgauge.instrument.trace.step import Trace, Value
+from normgauge.instrument.trace.again import moved_trace, run_step
+from normgauge.instrument.trace.precision import imitate_precision
+from normgauge.instrument.trace.step import Step, Trace, Value
 
 ROUNDS, SETTLED = 12, 1e-3
+SHAKES = 2
 EPS, BLURRED = torch.finfo(torch.float64).eps, 1e-5
 LARGEST = 600.0  # log of what a float may hold with room to spare
 
@@ -59,7 +61,7 @@ def batch_walk(session: Session, sample: int, known: Tensor | None) -> tuple[Tra
     For samples that cannot be traced alone: embedded tokens, or a program made for one size of batch.
     """
     trace = session.trace
-    x = trace.sources[0].tensor.detach()
+    x = trace.measured.detach()
     axis = session.composed(Scope.parse("point")).flows[trace.sources[0].index].axis
     if known is None or not session.exact or known.numel() * session.samples != x.numel() or not bool(known.any()):
         return None
@@ -130,22 +132,54 @@ def reached(here: Trace, there: Trace) -> dict[int, float]:
     """By step: log of how much the change from ``here`` to ``there`` has grown by its output.
 
     A step is left out where rounding may have made more than `BLURRED` of its change: each entry is taken to err by 8
-    units in the last place of the largest that the step reads or writes, since it may cancel inside; and what has erred
-    before a step errs as much behind it.
+    units in the last place of the largest that the step reads or writes, since it may cancel inside, or by what the
+    step itself makes of such errors (`shaken_change`); and what has erred before a step errs as much behind it.
     """
     plain = Balanced(torch.zeros(1))
     start = math.hypot(*(_length(plain, a, a, b) for a, b in zip(here.sources, there.sources, strict=True)))
     found: dict[int, float] = {}
     blur: dict[int, float] = {}  # by value, the part of its change that may be rounding
     for a, b in zip(here.steps, there.steps, strict=True):
+        shaken = shaken_change(b, there.native)
         for before, after in zip(a.outputs, b.outputs, strict=True):
             moved = _length(plain, before, before, after)
             read = (_moved_size(*pair) for pair in zip(a.inputs, b.inputs, strict=True))
-            fresh = 8 * EPS * max(_moved_size(before, after), *read, 0.0) / moved if moved > 0 else 0.0
+            lost = max(8 * EPS * max(_moved_size(before, after), *read, 0.0), shaken.get(before.position, 0.0))
+            fresh = lost / moved if moved > 0 else 0.0
             blur[before.index] = max((blur.get(value.index, 0.0) for value in a.inputs), default=0.0) + fresh
             if before is a.outputs[0] and start > 0 and blur[before.index] < BLURRED:
                 found[a.index] = math.log(moved) - math.log(start) if moved > 0 else -math.inf
     return found
+
+
+def shaken_change(step: Step, native: torch.dtype | None) -> dict[int, float]:
+    """By output: four times the largest change when all that a step reads moves by a few units in the last place.
+
+    A normalizer of groups of one entry multiplies by γ/√ε before it cancels: only the step itself tells. Empty where
+    it does not run again.
+    """
+    generator, found = torch.Generator().manual_seed(0), dict.fromkeys((out.position for out in step.outputs), 0.0)
+    if step.trouble or step.random is not None:
+        return {}
+    for _ in range(SHAKES):
+        moved = {v.index: _shaken(v.tensor.detach(), generator) for v in step.inputs}
+        try:
+            with torch.no_grad(), warnings.catch_warnings(), imitate_precision(native):
+                warnings.simplefilter("ignore")
+                outs = run_step(step, lambda value, moved=moved: moved[value.index])  # type: ignore[misc]
+        except Exception:  # a step that refuses other inputs
+            return {}
+        for out, other in zip(step.outputs, outs, strict=True):
+            change = _length(Balanced(torch.zeros(1)), out, out, replace(out, tensor=other))
+            found[out.position] = max(found[out.position], 4 * change)
+    return found
+
+
+def _shaken(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """A tensor with each entry moved by a few units in its last place; anything but float64 as it is."""
+    if tensor.dtype != torch.float64:
+        return tensor
+    return tensor * (1 + 8 * EPS * torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor))
 
 
 def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:
@@ -184,7 +218,7 @@ def _length(bound: Balanced, measured: Value, here: Value, there: Value) -> floa
 
 def _moved_size(here: Value, there: Value) -> float:
     """Length of the entries that moved: those that did not, such as a mask, add no error to the change."""
-    data = here.tensor.detach()
+    data, moved = here.tensor.detach(), there.tensor.detach()
     if not data.is_floating_point() and not data.is_complex():
         return 0.0
-    return float(torch.linalg.vector_norm(torch.where(there.tensor.detach() != data, data, 0)))
+    return max(float(torch.linalg.vector_norm(torch.where(moved != data, end, 0))) for end in (data, moved))

@@ -8,6 +8,8 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
+from normgauge.instrument.trace.true_slopes import TrueSlopes
+
 ACTIVATIONS = [nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.ReLU6, nn.Hardtanh, nn.ELU, nn.Sigmoid, nn.Hardswish, nn.Mish]
 ACTIVATIONS += [lambda: nn.LeakyReLU(-0.5), lambda: nn.LeakyReLU(2.0), nn.Softplus, nn.PReLU, nn.Softshrink, nn.SELU]
 ACTIVATIONS += [lambda: nn.GELU("tanh"), nn.CELU, nn.LogSigmoid, nn.Softsign, nn.Tanhshrink, nn.Hardsigmoid]
@@ -85,7 +87,8 @@ def random_case(seed: int) -> tuple[nn.Module, Tensor, float]:
 def jacobian_norm(model: nn.Module, x: Tensor) -> float:
     """‖J‖ of a float64 model at one point."""
     leaf = x.detach().clone().requires_grad_()
-    out = model(leaf).reshape(-1)
+    with TrueSlopes():
+        out = model(leaf).reshape(-1)
     rows = torch.stack([torch.autograd.grad(y, leaf, retain_graph=True)[0].reshape(-1) for y in out])
     return float(torch.linalg.matrix_norm(rows, 2))
 

@@ -158,3 +158,40 @@ def test_a_budget_too_small_for_the_jacobian_still_gives_it_roughly(monkeypatch)
     quick, usual = (ng.gauge(model, x, scope="point", effort=effort) for effort in ("quick", "default"))
     assert quick.method == usual.method == "jacobian" and "more effort would narrow it" in quick.notes[0]
     assert usual.log_upper < usual.log_lower + 0.15 and usual.log_upper < quick.log_upper < quick.log_lower + 0.5
+
+
+def dead_net() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    model[0].bias.data.fill_(-50.0)
+    return model
+
+
+@pytest.mark.parametrize("scope", ["point", "ball:0.1"])
+def test_a_network_that_stands_still_has_slope_zero(scope: str) -> None:
+    reading = ng.gauge(dead_net(), torch.randn(2, 4, dtype=torch.float64), scope=scope, search=False)
+    assert (reading.log_upper, reading.log_lower) == (-math.inf, -math.inf) and reading.evidence is Evidence.PROVED
+    assert all(row["log10_upper"] == -math.inf for row in reading.samples)
+
+
+def test_a_living_sample_beside_a_dead_one_is_told_apart() -> None:
+    x = torch.stack([torch.zeros(4), torch.full((4,), 500.0)]).double()
+    model = dead_net()
+    x[1] *= model[0].weight[0].detach().sign()
+    reading = ng.gauge(model, x, scope="point", search=False)
+    assert reading.samples[0]["log10_upper"] == -math.inf
+    assert 10 ** reading.samples[1]["log10_upper"] == pytest.approx(jacobian_norm(model, x[1:]), rel=1e-6)
+
+
+def test_cotangents_that_underflow_are_no_zero() -> None:
+    class Returned(nn.Module):
+        """x + x, the second by way of numbers so large that those on the way back are lost."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x
+            for factor in (*[1e80] * 5, *[1e-80] * 5):
+                y = y * factor
+            return x + y
+
+    reading = ng.gauge(Returned(), torch.full((1, 2), 1e-120, dtype=torch.float64), scope="point", search=False)
+    assert math.exp(reading.log_upper) >= 2.0 and reading.method == "balanced"  # whose number it is

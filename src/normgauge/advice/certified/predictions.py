@@ -157,7 +157,7 @@ def attacked_distances(
     session: Session, wanted: Tensor, rounding: OutputRounding, plan: AttackPlan
 ) -> tuple[list[float | None], list[str]]:
     """The length of the smallest change found that changes each sample's class, and why there was no attack, if so."""
-    source, inner = session.trace.sources[0].tensor.detach(), session.function()
+    source, inner = session.trace.measured.detach(), session.function()
     slack = 2 * ROOT2 * rounding.proved.clamp_max(rounding.measured)
     attack = Attack(lambda x: inner(x.to(source.dtype)).double(), source.double(), wanted, slack)
     trouble = []

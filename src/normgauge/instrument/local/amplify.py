@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import house_up
-from normgauge.instrument.local.pieces import Piece
+from normgauge.instrument.local.pieces import NotCarried, Piece
 
 Pick = Callable[[Tensor], Tensor]
 
 PROBES, MANY_PROBES = 8, 12  # backwards, where each costs as much as a row; and beside thousands of tangents
 CHANCE = 1e-12  # of one pair of steps being measured wrongly
+FAINTEST = 1e-100  # a cotangent's largest entry, if it is not 0
 SMALL = 1e-9  # of a value's size: errors below need not be known better
 
 
@@ -127,6 +128,9 @@ class Amplifier:
 
         Returns:
             (rows, directions): those of the input, then one for each open unit.
+
+        Raises:
+            NotCarried: where cotangents are so small, but not 0, that their errors are lost.
         """
         with torch.enable_grad():
             picked = pick(self.dummies[value])
@@ -138,6 +142,8 @@ class Amplifier:
                 height = picked[few, torch.arange(len(few))].sum()
             grads = torch.autograd.grad(height, nodes, retain_graph=True, allow_unused=True)
             flat = {v: g[: len(few)].reshape(len(few), -1) for v, g in zip(places, grads, strict=True) if g is not None}
+            if any(0 < float(g.abs().max()) < FAINTEST for g in flat.values() if g.numel()):
+                raise NotCarried("cotangents so small that their squares are lost")
             parts = [flat.get(self.input, self.dummies[self.input].new_zeros(len(few), nodes[0][0].numel()))]
             for out, columns in entered:
                 seen = flat.get(out)

@@ -17,6 +17,7 @@ from normgauge.instrument.local.turning import Turned, turned
 from normgauge.instrument.rules.normalizer import Normalizer, of_step
 from normgauge.instrument.trace.again import run_step
 from normgauge.instrument.trace.step import Step
+from normgauge.instrument.trace.true_slopes import TrueSlopes
 
 SETTLED = 1e-7  # a slope known to this counts as rounding
 ENTRIES = ("along_along", "along_across", "across_along", "across_across")
@@ -83,7 +84,7 @@ def activated(step: Step, rule: str, reach: Reach, error: float, secant: bool = 
 
 def _slope(step: Step, here: Tensor) -> Tensor:
     """φ' at the centre, by autograd on the step itself."""
-    with torch.enable_grad():
+    with torch.enable_grad(), TrueSlopes():
         leaf = here.clone().requires_grad_(True)
         out = run_step(step, lambda value: leaf * 1.0)[0]
         return torch.autograd.grad(out.sum(), leaf)[0].detach()

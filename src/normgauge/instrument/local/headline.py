@@ -134,9 +134,7 @@ def network_of(session: Session) -> SampleMap:
 
     def made() -> SampleMap:
         axis = session.composed(Scope.parse("point")).flows[session.trace.end.index].axis
-        return SampleMap(
-            session.function(), session.trace.sources[0].tensor, 1 if session.together else session.samples, axis
-        )
+        return SampleMap(session.function(), session.trace.measured, 1 if session.together else session.samples, axis)
 
     return session.once("sample map", made)
 
@@ -192,7 +190,7 @@ def in_scope(session: Session, parts: Composition, plain: Headline) -> Headline:
     radius, effort = parts.ctx.scope.radius, effort_of(session)
     if effort == "quick":
         return plain
-    inputs = session.trace.sources[0].tensor.numel() // (1 if session.together else session.samples)
+    inputs = session.trace.measured.numel() // (1 if session.together else session.samples)
     alone = math.isinf(radius)
     work = inputs * one_run(session) / (session.samples if alone else 1)
     found = None
@@ -240,7 +238,7 @@ def open_entries(session: Session) -> int:
 def _swept_samples(session: Session, parts: Composition, plain: Headline, radius: float) -> Headline | None:
     """The bound of every sample, or of the first for all inputs; None where the network is not followed."""
     samples = 1 if session.together or math.isinf(radius) else session.samples
-    logs, chance = plain.log_upper.clone(), 0.0
+    logs, chance, proved = plain.log_upper.clone(), 0.0, [False] * len(plain.log_upper)
     used: dict[int, list[float]] = {}
     for sample in range(samples):
         swept = swept_sample(session, parts, sample, radius, ROWS[effort_of(session)])
@@ -254,9 +252,10 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
             bound, used[sample] = best.bound(), best.logs.tolist()
         else:
             bound, used[sample] = bound_again(swept, given), given.tolist()
-        logs[sample] = min(float(logs[sample]), log_outward(bound) if math.isfinite(bound) else INF)
+        proved[sample] = math.isfinite(bound)
+        logs[sample] = min(float(logs[sample]), log_outward(bound) if proved[sample] else INF)
         chance += swept.chance
-    better = float(logs.max()) < plain.total or radius == 0
+    better = float(logs.max()) < plain.total or (radius == 0 and proved[int(logs.argmax())])
     kept = kept_multipliers(used) if radius else ()
     return Headline(logs, OPEN_UNITS, None, chance, multipliers=kept) if better else None
 

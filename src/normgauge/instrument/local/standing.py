@@ -54,24 +54,24 @@ def may_have_kinks(step: Step, rule: str) -> bool:
 def moved_inputs(parts: Composition) -> Iterator[tuple[Step, dict[int, Tensor]]]:
     """Each step that may have kinks, with the ways its inputs go when every sample moves a little."""
     trace, names = parts.trace, {i: "user." if rule is None else rule.id for i, rule in parts.rules.items()}
-    source = trace.sources[0]
-    noise = torch.randn(source.tensor.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    values = {source.index: source.tensor + _sample_sizes(parts, source) * WAY * noise.to(source.tensor)}
+    x = trace.measured.detach()
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    moved = x + _sample_sizes(parts, x) * WAY * noise.to(x)
+    values = {source.index: part for source, part in zip(trace.sources, trace.parted(moved), strict=True)}
     wanted = {v.index for s in trace.steps if may_have_kinks(s, names[s.index]) for v in s.inputs}
-    for step, outs in replayed_steps(trace, values[source.index]):
+    for step, outs in replayed_steps(trace, moved):
         if may_have_kinks(step, names[step.index]):
             yield step, {v.index: _way(v, values[v.index]) for v in step.inputs if v.index in values}
         values.update({o.index: t for o, t in zip(step.outputs, outs, strict=True) if o.index in wanted})
 
 
-def _sample_sizes(parts: Composition, source: Value) -> Tensor:
+def _sample_sizes(parts: Composition, x: Tensor) -> Tensor:
     """Root mean square of each sample's entries, 1 where they vanish, shaped to multiply the input."""
-    x, axis = source.tensor.detach(), parts.flows[source.index].axis
-    sizes = parts.ctx.rows(x, axis).flatten(1).square().mean(1).sqrt()
+    sizes = parts.ctx.rows(x, 0).flatten(1).square().mean(1).sqrt()
     sizes = torch.where(sizes > 0, sizes, 1.0).to(x)
     if len(sizes) == 1:
         return sizes.reshape([1] * x.ndim)
-    return sizes.repeat_interleave(x.shape[axis] // len(sizes)).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+    return sizes.repeat_interleave(x.shape[0] // len(sizes)).reshape(-1, *[1] * (x.ndim - 1))
 
 
 def _way(value: Value, moved: Tensor) -> Tensor:

@@ -42,13 +42,18 @@ class Swept:
     chance: float
 
     def bound(self, rows: Tensor | None = None) -> float:
-        """An upper bound of sup‖∂(rows·output)/∂x‖ over the ball with the multipliers at hand."""
+        """An upper bound of sup‖∂(rows·output)/∂x‖ over the ball with the multipliers at hand.
+
+        0 for an output that does not move at all; otherwise not so small that squares on the way may be lost.
+        """
         factor = factored(self.units, self.logs)
         if factor is None:
             return INF
         target, error = self._target(rows)
+        if error == 0 and not bool(target.any()):
+            return 0.0
         found = factor.norm_bound(target, error)
-        return found if found > 1 / HUGE else INF
+        return max(found, 1 / HUGE) if math.isfinite(found) else INF
 
     def row_bounds(self, rows: Tensor) -> Tensor | None:
         """An upper bound of the slope of each row's own combination of outputs; None where nothing is proved."""
@@ -58,7 +63,7 @@ class Swept:
     def improved(self, gap: float, steps: int, rows: Tensor | None = None) -> Swept:
         """The same with multipliers that suit the target, if they prove something smaller."""
         here = self.bound(rows)
-        if not len(self.units.rows) or not math.isfinite(here):
+        if not len(self.units.rows) or not 1 / HUGE < here < INF:
             return self
         target, _ = self._target(rows)
         best, logs = self, self.logs

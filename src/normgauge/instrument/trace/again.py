@@ -147,8 +147,7 @@ def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]
 
     A step that the tape could not follow gives what it was recorded with.
     """
-    values = {source.index: source.tensor for source in trace.sources}
-    values[trace.sources[0].index] = x
+    values = {source.index: part for source, part in zip(trace.sources, trace.parted(x), strict=True)}
     left: dict[int, int] = {}
     for step in trace.steps:
         for value in step.inputs:
@@ -169,8 +168,8 @@ def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]
 
 def moved_trace(trace: Trace, x: Tensor) -> Trace:
     """The same steps with the values they have at the input ``x``, where the steps were recorded: nothing is traced."""
-    values = {source.index: source for source in trace.sources}
-    values[trace.sources[0].index] = dataclasses.replace(trace.sources[0], tensor=x)
+    moved = zip(trace.sources, trace.parted(x), strict=True)
+    values = {source.index: dataclasses.replace(source, tensor=part) for source, part in moved}
     steps = []
     for step, outs in replayed_steps(trace, x):
         made = [
@@ -265,7 +264,7 @@ def checked_trace(
         if wrong:
             name, _, why = wrong.partition(": ")
             return trace.doubted(name, f"the trace is not faithful at {name}: {why}")
-        near, far = elsewhere(trace.sources[0].tensor)
+        near, far = elsewhere(trace.measured)
         for x in (far if other is None else other.to(far), near):
             wrong, told = output_difference(trace, function, x)
             if wrong and not trace.path_dependent:

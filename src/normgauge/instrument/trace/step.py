@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -126,6 +127,38 @@ class Trace:
         """The output of a trace that reaches one."""
         assert self.output is not None
         return self.output
+
+    @property
+    def measured(self) -> Tensor:
+        """What the network is a function of: its source, or all of them side by side, a row a sample where they agree.
+
+        Several sources are the embeddings of an integer input that is looked up more than once.
+        """
+        if len(self.sources) == 1:
+            return self.sources[0].tensor
+        tensors = [source.tensor for source in self.sources]
+        return (
+            torch.cat([t.flatten(1) for t in tensors], 1)
+            if self._by_rows
+            else torch.cat([t.flatten() for t in tensors])
+        )
+
+    def parted(self, x: Tensor) -> list[Tensor]:
+        """A tensor like `measured`, of as many samples as it has, as one tensor a source."""
+        if len(self.sources) == 1:
+            return [x]
+        shapes = [source.tensor.shape for source in self.sources]
+        if not self._by_rows:
+            parts = x.split([shape.numel() for shape in shapes])
+            return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        parts = x.split([shape[1:].numel() for shape in shapes], 1)
+        return [part.reshape(-1, *shape[1:]).contiguous() for part, shape in zip(parts, shapes, strict=True)]
+
+    @property
+    def _by_rows(self) -> bool:
+        """Whether every source has a row for each sample."""
+        first = self.sources[0].tensor
+        return all(s.tensor.ndim > 1 and s.tensor.shape[0] == first.shape[0] for s in self.sources)
 
     def rewind(self) -> None:
         """Reset the random state, so that the next run draws the same numbers; does nothing if none were drawn."""
