@@ -58,7 +58,7 @@ def compare(a: nn.Module, b: nn.Module, x: Tensor) -> tuple[float, float, float]
     assert same_function(a, b, x) < 1e-9
     one, two = (gauge(m, x, search=False) for m in (a, b))
     return (
-        abs(one.log_upper - two.log_upper) / LN10,
+        abs(one.log_capacity - two.log_capacity) / LN10,
         abs(one.log_folded - two.log_folded) / LN10,
         abs(one.published["log10_P_w"] - two.published["log10_P_w"]),
     )
