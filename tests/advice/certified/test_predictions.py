@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -17,9 +18,18 @@ from normgauge.core.errors import InputError
 from tests.advice.certified.nets import NAMES, built
 
 
+@functools.cache
+def radii(name: str) -> CertifiedRadii:
+    return ng.radius(*built(name))
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def found(request) -> CertifiedRadii:
-    return ng.radius(*built(request.param))
+    return radii(request.param)
+
+
+def test_without_restarts_nothing_is_attacked():
+    assert all(sample.attacked is None for sample in ng.radius(*built("linear"), restarts=0).samples)
 
 
 def test_the_public_name_is_the_function():
@@ -47,9 +57,7 @@ def test_every_radius_lies_below_its_attack(found):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_point_inside_a_certified_radius_has_another_class(name):
-    model, x = built(name)
-    found = ng.radius(model, x, restarts=0)
-    assert all(sample.attacked is None for sample in found.samples)
+    (model, x), found = built(name), radii(name)
     wide, generator = model.double(), torch.Generator().manual_seed(5)
     lengths = torch.tensor([s.radius for s in found.samples], dtype=torch.float64)
     before = wide(x.double()).argmax(1)
@@ -67,8 +75,7 @@ def test_no_point_inside_a_certified_radius_has_another_class(name):
 def test_rounding_that_is_not_enclosed_is_said():
     model, x = built("probabilities")
     assert {s.evidence for s in ng.radius(model, x, restarts=0).samples} == {Evidence.COMPUTED}
-    model, x = built("conv")
-    assert {s.evidence for s in ng.radius(model, x, restarts=0).samples} == {Evidence.PROVED}
+    assert {s.evidence for s in radii("conv").samples} == {Evidence.PROVED}
 
 
 class Boastful:
@@ -147,6 +154,7 @@ def test_without_a_bound_nothing_is_certified_and_the_reason_is_told(kind):
 
 def test_two_runs_are_the_same_and_nothing_is_touched():
     model, x = built("conv")
+    x = x[:2]
     model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(11)
