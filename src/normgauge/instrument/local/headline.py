@@ -146,7 +146,8 @@ def seed_of(session: Session) -> int:
         seed = weight_seed(session.trace.sources[0].tensor)
         for tensor in session.model.state_dict().values():
             if tensor.layout == torch.strided and tensor.device.type != "meta":
-                few = tensor.detach().reshape(-1)[:DIGESTED].to(torch.float64)  # however it is held
+                flat = tensor.detach().reshape(-1)[:DIGESTED]
+                few = (torch.view_as_real(flat) if flat.is_complex() else flat).to(torch.float64)  # however it is held
                 seed = (seed * 1_000_003 ^ weight_seed(few)) % 2**55
         return seed
 
