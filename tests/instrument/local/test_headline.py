@@ -195,3 +195,15 @@ def test_cotangents_that_underflow_are_no_zero() -> None:
 
     reading = ng.gauge(Returned(), torch.full((1, 2), 1e-120, dtype=torch.float64), scope="point", search=False)
     assert math.exp(reading.log_upper) >= 2.0 and reading.method == "balanced"  # whose number it is
+
+
+def test_many_samples_of_a_deep_network_are_left_to_more_effort(monkeypatch) -> None:
+    from normgauge.instrument.local import headline
+
+    torch.manual_seed(0)
+    layers = [m for _ in range(2) for m in (nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU())]
+    model, x = nn.Sequential(*layers), torch.randn(3, 6)
+    assert ng.gauge(model, x, scope="ball:0.001", search=False).method == "open units"
+    monkeypatch.setattr(headline, "DESCENT_STEP", 1e3)
+    reading = ng.gauge(model, x, scope="ball:0.001", search=False)
+    assert reading.method == "balanced" and headline.MORE in reading.notes

@@ -248,6 +248,8 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
         effort = effort_of(session)
         steps = int(min(STEPS[effort], BUDGETS[effort] / step_seconds(swept) / samples))
         given = given_multipliers(session, radius, sample)
+        if given is None and samples * DESCENT_STEP * swept.work > BUDGETS[effort]:
+            return None  # many samples of a deep network: more effort would help
         if given is None:
             best = swept.improved(GAPS[effort], max(steps, FEWEST_STEPS))
             bound, used[sample] = best.bound(), best.logs.tolist()

@@ -118,7 +118,8 @@ class Journey:
             rows, error = sweep.amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
         sweeps = [sweep] if reached is None else [sweep, reached]
         chance = house_up(sum(measured.failure_probability for one in sweeps for measured in one.amplifiers))
-        return Swept(sweep.units, sweep.logs, rows, error, sweeps[-1].centre.value_error(end.index), chance)
+        work = sum(one.work for one in sweeps)
+        return Swept(sweep.units, sweep.logs, rows, error, sweeps[-1].centre.value_error(end.index), chance, work)
 
 
 def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[float, ...]]:

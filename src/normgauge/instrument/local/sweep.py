@@ -65,6 +65,7 @@ class Sweep:
     most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
     secant: bool = False
+    work: float = 0.0
     until: float = INF  # the last step whose tangents are asked for
     given: dict[int, Iterator[object]] | None = None
     found: dict[int, list[object]] = field(default_factory=dict)
@@ -205,6 +206,7 @@ class Sweep:
         level, logs = self.factor.norm_bound(few, 0.0), self.logs
         for barrier, power, steps in RETUNING:
             affords = affordable(steps, len(self.units.rows), RETUNED_WORK)
+            self.work += affords * len(self.units.rows) ** 3
             logs = descended_multipliers(Valley.of(self.units, few, power), logs, [(barrier, affords)])
             tried = restrained(self.units, logs)
             factor = factored(self.units, tried)

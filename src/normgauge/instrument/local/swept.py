@@ -32,6 +32,7 @@ class Swept:
         error: norm of the target's error.
         value_error: of the output itself, as a length.
         chance: that one of the errors was measured wrongly.
+        work: what the multipliers on the way took, in cubes of units.
     """
 
     units: Units
@@ -40,6 +41,7 @@ class Swept:
     error: float
     value_error: float
     chance: float
+    work: float = 0.0
 
     def bound(self, rows: Tensor | None = None) -> float:
         """An upper bound of sup‖∂(rows·output)/∂x‖ over the ball with the multipliers at hand.
