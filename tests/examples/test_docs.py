@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import runpy
 from pathlib import Path
@@ -205,7 +206,7 @@ def test_links_lead_somewhere():
 
 
 def test_the_comparison_is_that_of_the_stored_run():
-    """Every figure of the tables is one of benchmarks/results/peers.json, or the quotient of two."""
+    """Every figure of the tables is one of a stored run (peers.json, everywhere.json), or the quotient of two."""
     results = json.loads((ROOT / "benchmarks" / "results" / "peers.json").read_text(encoding="utf-8"))
     numbers = []
     for row in (row for part in ("networks", "layers", "weightwatcher") for row in results[part].values()):
@@ -215,6 +216,11 @@ def test_the_comparison_is_that_of_the_stored_run():
         numbers += values
         if "global_lower" in row:  # bounds over the largest slope found
             numbers += [value / max(row["global_lower"], row["jacobian_at_samples"]) for value in values]
+    rows = json.loads((ROOT / "benchmarks" / "results" / "everywhere.json").read_text(encoding="utf-8"))["rows"]
+    for row in rows:
+        numbers += [row.get("ratio"), row["own_cpu_seconds"], row["upper"] / row["lower"]]
+        numbers += [math.log10(row[key]) for key in ("upper", "balanced")]
+    numbers = [number for number in numbers if number is not None]
     cells = [
         cell for line in page("comparison.md").splitlines() if line.startswith("|") for cell in line.split("|")[2:]
     ]

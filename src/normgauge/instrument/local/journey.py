@@ -55,6 +55,8 @@ def swept_ball(
     source, end = one.sources[0], one.end
     if end.tensor.numel() > MOST_OUTPUTS:
         raise NotCarried("an output of too many numbers")
+    if not all(out.tensor.numel() for step in one.steps for out in step.outputs):
+        raise NotCarried("a value without entries")
     if radius and source.tensor.numel() ** 2 > MOST:
         raise NotCarried("an input of too many numbers")
     if radius == 0 or math.isinf(radius):
