@@ -141,7 +141,8 @@ class Sweep:
         typical = float(value.tensor.norm()) / math.sqrt(max(entries, 1))
         for amplifier in self.amplifiers:
             amplifier.sharpen(value.index, typical)
-        error = self.centre.value_error(value.index)
+        # with slopes in the middle of a ball errors pass otherwise than at the sample: those of the first sweep count
+        error = self.asked(step, radius, lambda: self.centre.value_error(value.index))
         secant = self.secant and radius > 0
         if rule in ELEMENTWISE:
             reach = self.entry_reach if radius else lambda _, here, __, error: torch.full_like(here, error)
