@@ -1,47 +1,137 @@
-"""Many trainings at once on one machine: a process each, a few at a time, one JSON file a result."""
+"""Many trainings on one machine: a few processes take jobs from one queue, and every result is written at once."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import multiprocessing
+import queue
+import shutil
+import tempfile
 import time
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 
-def job_name(job: dict[str, Any]) -> str:
-    """The name of a job's files."""
+Job = dict[str, Any]
+Do = Callable[[Job], tuple[Job, dict[str, Any] | None]]
+"""Does one job: what was found, and the tensors to keep."""
+
+SHARD = 14
+"""Networks a file of weights: 16 MB of ResNet-20s."""
+
+
+def job_name(job: Job) -> str:
+    """What a job's weights are kept under."""
     return "-".join(str(job[key]) for key in ("part", "method", "strength", "lr", "seed"))
 
 
-def run_jobs(module: str, jobs: Iterable[dict[str, Any]], out: Path, workers: int, seconds: float) -> None:
-    """Run ``python -m module --job JSON --out OUT`` for every job that has no result yet.
+class Results:
+    """Rows in one file of JSON lines, weights in a few files beside it."""
+
+    def __init__(self, out: Path, name: str) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self.out, self.name, self.path = out, name, out / f"{name}.jsonl"
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        self.rows: list[Job] = [json.loads(line) for line in lines]
+        self._kept: dict[str, Any] = {}
+        self._shard = len(list(out.glob(f"{name}-weights-*.pt")))
+
+    @property
+    def done(self) -> set[str]:
+        """The names of the jobs that came to an end."""
+        return {job_name(row) for row in self.rows if "error" not in row}
+
+    def add(self, row: Job, tensors: dict[str, Any] | None) -> None:
+        """Write a row, and the shard that its weights are in."""
+        self.rows.append(row)
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        if tensors is None:
+            return
+        self._kept[job_name(row)] = tensors
+        torch.save(self._kept, self.out / f"{self.name}-weights-{self._shard}.pt")
+        if len(self._kept) == SHARD:
+            self._kept, self._shard = {}, self._shard + 1
+
+    def weights(self) -> dict[str, Any]:
+        """All weights, by the names of their jobs."""
+        found: dict[str, Any] = {}
+        for path in sorted(self.out.glob(f"{self.name}-weights-*.pt")):
+            found |= torch.load(path, weights_only=True)
+        return found
+
+
+def work(do: Do, waiting: Any, done: Any, scratch: str) -> None:
+    """Do jobs until there are none; one that fails is reported, and ends the process: its device may be in no state."""
+    torch.set_num_threads(1)
+    while True:
+        job = waiting.get()
+        begun = time.monotonic()
+        try:
+            row, tensors = do(job)
+        except Exception:
+            done.put((job | {"error": traceback.format_exc()[-2000:]}, ""))
+            return
+        path = "" if tensors is None else str(Path(scratch) / f"{job_name(job)}.pt")
+        if path:
+            torch.save(tensors, path)
+        done.put((row | {"seconds": time.monotonic() - begun}, path))
+
+
+def run_jobs(
+    do: Do,
+    jobs: Sequence[Job],
+    results: Results,
+    workers: int,
+    seconds: float,
+    more: Callable[[list[Job]], Sequence[Job]] = lambda rows: (),
+) -> None:
+    """Run the jobs that have no result yet, in order.
 
     Args:
-        module: which takes one job.
-        jobs: what is to be done.
-        out: where results lie.
-        workers: processes at a time.
-        seconds: no job is begun, and none goes on, beyond so many seconds; run again for the rest.
+        do: does one; found by its name in every process.
+        jobs: what is to be done, the most important first.
+        results: where rows and weights go, at once.
+        workers: processes side by side.
+        seconds: none goes on beyond so many; run again for the rest.
+        more: what else is to be done, from all rows, when the first are done.
     """
-    out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    waiting = [job for job in jobs if not (out / f"{job_name(job)}.json").exists()]
-    running: list[subprocess.Popen[bytes]] = []
-    while (waiting or running) and time.monotonic() - begun < seconds:
-        running = [process for process in running if process.poll() is None]
-        while waiting and len(running) < workers:
-            job = waiting.pop(0)
-            command = [sys.executable, "-m", module, "--job", json.dumps(job), "--out", str(out)]
-            running.append(subprocess.Popen(command))
-        time.sleep(0.5)
-    for process in running:
+    context = multiprocessing.get_context("spawn")
+    waiting, done = context.Queue(), context.Queue()
+    scratch = tempfile.mkdtemp()
+    processes: list[Any] = []
+    left, asked = _put(jobs, results, waiting), False
+    while time.monotonic() - begun < seconds:
+        if left == 0:
+            if asked:
+                break
+            left, asked = _put(more(results.rows), results, waiting), True
+            continue
+        processes = [process for process in processes if process.is_alive()]
+        while len(processes) < min(workers, left):
+            processes.append(context.Process(target=work, args=(do, waiting, done, scratch), daemon=True))
+            processes[-1].start()
+        try:
+            row, path = done.get(timeout=1.0)
+        except queue.Empty:
+            continue
+        left -= 1
+        results.add(row, torch.load(path, weights_only=True) if path else None)
+        told = {k: v for k, v in row.items() if not isinstance(v, list | dict)}
+        print(f"{time.monotonic() - begun:.0f} s", json.dumps(told), flush=True)
+    for process in processes:
         process.terminate()
-    print(f"{len(waiting) + len(running)} jobs left, {time.monotonic() - begun:.0f} s")
+        process.join()
+    shutil.rmtree(scratch)
+    print(f"{left} jobs left, {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def results(out: Path, part: str = "") -> list[dict[str, Any]]:
-    """All results of a part, in the order of their names."""
-    return [json.loads(path.read_text()) for path in sorted(out.glob(f"{part}*.json"))]
+def _put(jobs: Sequence[Job], results: Results, waiting: Any) -> int:
+    new = [job for job in jobs if job_name(job) not in results.done]
+    for job in new:
+        waiting.put(job)
+    return len(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,10 +25,11 @@ METHODS = (
     "layers",
     "cap",
     "bounded",
+    "bounded_penalty",
     "local",
 )
 RIVALS = ("none", "decay", "spectral", "unfolded", "muon")
-OURS = ("penalty", "layers", "cap", "bounded")
+OURS = ("penalty", "layers", "cap", "bounded", "bounded_penalty")
 WORDS = {
     "none": "no control",
     "decay": "weight decay",
@@ -40,6 +41,7 @@ WORDS = {
     "layers": "ng.penalty, by layer",
     "cap": "ng.cap",
     "bounded": "bounded normalizers with ng.cap",
+    "bounded_penalty": "bounded normalizers with ng.penalty by layer",
     "local": "the local term of bound (13)",
     "layer_norm": "LayerNorm, no control",
     "bounded_alone": "bounded normalizers alone",
@@ -57,6 +59,7 @@ class Training:
         after: what follows a step.
         done: what follows the last one.
         local: weight of the loss's own slope at the samples.
+        every: on how many steps the term is worked out once.
     """
 
     model: nn.Module
@@ -65,6 +68,7 @@ class Training:
     after: Callable[[], Any] = lambda: None
     done: Callable[[], Any] = lambda: None
     local: float = 0.0
+    every: int = 1
 
     def step(self, loss: Tensor, x: Tensor | None = None) -> None:
         """Take gradients of the loss with the term, and one step.
@@ -75,19 +79,26 @@ class Training:
         if self.local and x is not None:
             (slopes,) = torch.autograd.grad(loss, x, create_graph=True)
             loss = loss + self.local * slopes.flatten(1).norm(dim=1).sum()
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        (loss + self.term()).backward()
+        self.gradients(loss)
         for optimizer in self.optimizers:
             optimizer.step()
         self.after()
+
+    def gradients(self, loss: Tensor) -> None:
+        """Take gradients of the loss with the term."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        (loss + self.term()).backward()
 
     def rate(self, share: float) -> None:
         """Set every learning rate to a share of the one it began with."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group.setdefault("first_lr", group["lr"])
-                group["lr"] = share * group["first_lr"]
+                group.setdefault("first_lr", float(group["lr"]))
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(share * group["first_lr"])
+                else:
+                    group["lr"] = share * group["first_lr"]
 
 
 def start(
@@ -103,9 +114,9 @@ def start(
         for module in maps(model):
             parametrizations.spectral_norm(module)
     training = Training(model, local=strength if method == "local" else 0.0)
-    if method in ("penalty", "layers"):
+    if method in ("penalty", "layers", "bounded_penalty"):
         term = ng.penalty(model, batch, by="total" if method == "penalty" else "layer", every=every)
-        training.term, training.done = lambda: strength * term(), term.close
+        training.term, training.done, training.every = lambda: strength * term(), term.close, every
     elif method.startswith("unfolded"):
         norms = BareNorms(model, batch)
         training.term = lambda: strength * norms(method == "unfolded_log")
@@ -123,7 +134,7 @@ def optimizers(
     """AdamW for everything, or Muon for hidden matrices and AdamW for the rest; Muon is tuned by its rate."""
     decay = strength if method == "decay" else decay
     if method != "muon":
-        yield torch.optim.AdamW(model.parameters(), lr, weight_decay=decay)
+        yield adamw(model.parameters(), lr, decay)
         return
     last = list(maps(model))[-1].weight
     for module in maps(model):
@@ -136,7 +147,16 @@ def optimizers(
     ]
     others = [p for p in model.parameters() if not any(p is h for h in hidden)]
     yield torch.optim.Muon(hidden, lr=strength, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-    yield torch.optim.AdamW(others, lr, weight_decay=decay)
+    yield adamw(others, lr, decay)
+
+
+def adamw(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
+    """AdamW; on a GPU one that a graph can hold, its rate a tensor."""
+    own = list(parameters)
+    if not own[0].is_cuda:
+        return torch.optim.AdamW(own, lr, weight_decay=decay)
+    rate = torch.tensor(lr, device=own[0].device)
+    return torch.optim.AdamW(own, rate, weight_decay=decay, fused=True, capturable=True)
 
 
 def maps(model: nn.Module) -> Iterator[Any]:
@@ -178,7 +198,8 @@ class BareNorms:
             matrix = module.weight.flatten(1)
             with torch.no_grad():
                 u = nn.functional.normalize(matrix @ self.vectors[index], dim=0)
-                v = self.vectors[index] = nn.functional.normalize(matrix.T @ u, dim=0)
+                v = nn.functional.normalize(matrix.T @ u, dim=0)
+                self.vectors[index].copy_(v)  # in place: a captured graph goes on from it
             size = u @ (matrix @ v)
             total = total + (size.log10() if log else size.square())
         return total

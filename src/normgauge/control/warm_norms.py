@@ -58,7 +58,7 @@ class MapGroup:
             v = self._v if self._v is not None else self._start(fixed)
             for _ in range(turns if self._v is not None else START):
                 v = _unit(self._adjoint(fixed, _unit(self._apply(fixed, v, still)), still))
-            self._v = v
+            self._v = v if self._v is None else self._v.copy_(v)  # in place: a captured graph goes on from it
             u = _unit(self._apply(fixed, v, still))
         return (u * self._apply(weights, v, scales)).flatten(1).sum(1)
 
