@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from normgauge.loading import find_batch, load_model
 if TYPE_CHECKING:
     from torch import nn
 
-MULTIPLIED = ("open units", "loop")  # methods whose bounds rest on multipliers
+EVERYWHERE = "everywhere"  # a ball's bound that is proved over all inputs
+MULTIPLIED = ("open units", "loop", EVERYWHERE)  # methods whose bounds rest on multipliers
 SHOWN = 20
 
 
@@ -64,7 +66,7 @@ class Network:
 
         options = {key: value for key, value in stored[0].options.items() if value is not None}
         try:
-            given = {r.scope.radius: stored_logs(r) for r in stored if are_kept(r.multipliers)}
+            given = {proved_radius(r): stored_logs(r) for r in stored if are_kept(r.multipliers)}
             weights = {r.scope.radius: stored_weights(r) for r in stored if are_kept(r.channel_weights)}
             with contextlib.redirect_stdout(sys.stderr):
                 asked = Options(mode=stored[0].mode, multipliers=given, channel_weights=weights, **options)
@@ -74,6 +76,11 @@ class Network:
             return
         for old, new in zip(stored, found, strict=True):
             yield remeasured_differences(old, new)
+
+
+def proved_radius(reading: Reading) -> float:
+    """The radius of the scope that the multipliers of a reading belong to."""
+    return math.inf if reading.method == EVERYWHERE else reading.scope.radius
 
 
 def stored_logs(reading: Reading) -> dict[int, tuple[float, ...]]:

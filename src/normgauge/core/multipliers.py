@@ -26,7 +26,8 @@ class Multipliers(Stored):
         str,
         Told(
             "their natural logarithms as float64, little-endian, in base64: of Λ for `open units`, one an open unit "
-            f"or group; of γ and D for `loop`. Empty where a reading has more than {MOST_KEPT:,}, which are not kept"
+            "or group; of γ and D for `loop`; of either for `everywhere`. "
+            f"Empty where a reading has more than {MOST_KEPT:,}, which are not kept"
         ),
     ] = ""
 

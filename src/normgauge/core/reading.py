@@ -251,7 +251,8 @@ class Reading(Stored):
         str,
         Told(
             "what gave `log10_upper`: `balanced`, `jacobian` (its norm at the samples), `open units` (the slopes "
-            "that the scope leaves open, with multipliers) or `loop` (all slopes open, one weighted norm)",
+            "that the scope leaves open, with multipliers), `loop` (all slopes open, one weighted norm) or, in a "
+            "ball, `everywhere` (one of these two over all inputs)",
             absent="balanced",
         ),
     ] = "balanced"
@@ -383,8 +384,8 @@ class Reading(Stored):
     multipliers: Annotated[
         tuple[Multipliers, ...],
         Told(
-            "what `log10_upper` was proved with by the methods `open units` and `loop`, see [below](#multipliers); "
-            "`verify --model --batch` proves it again with them",
+            "what `log10_upper` was proved with by the methods `open units`, `loop` and `everywhere`, see "
+            "[below](#multipliers); `verify --model --batch` proves it again with them",
             absent=(),
             varies=True,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 
 import torch
@@ -13,6 +14,15 @@ from normgauge.instrument.trace.true_slopes import TrueSlopes
 ACTIVATIONS = [nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.ReLU6, nn.Hardtanh, nn.ELU, nn.Sigmoid, nn.Hardswish, nn.Mish]
 ACTIVATIONS += [lambda: nn.LeakyReLU(-0.5), lambda: nn.LeakyReLU(2.0), nn.Softplus, nn.PReLU, nn.Softshrink, nn.SELU]
 ACTIVATIONS += [lambda: nn.GELU("tanh"), nn.CELU, nn.LogSigmoid, nn.Softsign, nn.Tanhshrink, nn.Hardsigmoid]
+
+
+class Fn(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
 
 
 class Residual(nn.Module):
@@ -108,3 +118,96 @@ def steepest(model: nn.Module, x: Tensor, radius: float, tries: int, seed: int =
         if found > best:
             best, place = found, there
     return best
+
+
+class Gate(nn.Module):
+    """Products of a value with what is made of it, and softmaxes of it."""
+
+    WAYS = ("swiglu", "glu", "square", "softmax", "own softmax", "squeeze", "log", "softmin", "chain", "matrix")
+
+    def __init__(self, width: int, how: str) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (nn.Linear(width, width) for _ in range(3))
+        self.wide, self.how = nn.Linear(width, 2 * width), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.first(x), self.second(x)
+        return {
+            "swiglu": lambda: self.last(nn.functional.silu(a) * b),
+            "glu": lambda: nn.functional.glu(self.wide(x), -1),
+            "square": lambda: self.last(x * x) + b,
+            "softmax": lambda: self.last(a.softmax(-1) * b),
+            "own softmax": lambda: x * x.softmax(-1),
+            "squeeze": lambda: x * b.mean(-1, keepdim=True).sigmoid(),
+            "log": lambda: self.last(torch.log_softmax(a, -1)),
+            "softmin": lambda: nn.functional.softmin(b, -1) - a,
+            "chain": lambda: (a * b) * self.last(b * x),
+            "matrix": lambda: (a.unsqueeze(-1) @ b.unsqueeze(-2)).sum(-1) * 0.5,
+        }[self.how]()
+
+
+class Attention(nn.Module):
+    """Self-attention of tokens as torch has it, written out with matmul, or with einsum; causal or not."""
+
+    WAYS = ("module", "matmul", "einsum", "causal")
+
+    def __init__(self, width: int, how: str) -> None:
+        super().__init__()
+        self.whole = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.first, self.second, self.third = (nn.Linear(width, width) for _ in range(3))
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "module":
+            return self.whole(x, x, x, need_weights=False)[0]
+        q, k, v = self.first(x), self.second(x), self.third(x)
+        if self.how == "causal":
+            return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if self.how == "matmul":
+            return (q @ k.transpose(-1, -2) / 2).softmax(-1) @ v
+        return torch.einsum("bqk,bkd->bqd", torch.einsum("bqd,bkd->bqk", q, k).softmax(-1), v)
+
+
+class Squeezed(nn.Module):
+    """Squeeze and excitation of channels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(channels, 2), nn.Linear(2, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.up(torch.relu(self.down(x.mean((2, 3))))))
+        return x * gate[:, :, None, None]
+
+
+def product_net(rng: Random) -> tuple[nn.Module, tuple[int, ...]]:
+    """A network with products or softmaxes beside other kinds, and the shape of its input."""
+    kind, width = rng.choice(["dense", "dense", "tokens", "image"]), 4
+    if kind == "image":
+        layers = [nn.Conv2d(1, 3, 3, padding=1), rng.choice(ACTIVATIONS)(), Squeezed(3), nn.Flatten(), nn.Linear(27, 3)]
+        return nn.Sequential(*layers), (1, 3, 3)
+    norms = [nn.Identity, lambda: nn.LayerNorm(width), lambda: nn.RMSNorm(width, eps=1e-3)]
+    layers = [nn.Linear(3, width)]
+    for _ in range(rng.randint(1, 2)):
+        made = Attention(width, rng.choice(Attention.WAYS)) if kind == "tokens" else Gate(width, rng.choice(Gate.WAYS))
+        block = nn.Sequential(rng.choice(norms)(), made)
+        layers.append(Residual(block) if rng.random() < 0.5 else block)
+        if kind == "dense" and rng.random() < 0.5:
+            layers.append(Parallel(width, rng))
+        if rng.random() < 0.5:
+            layers.append(Residual(Gate(width, rng.choice(Gate.WAYS))))
+        layers.append(rng.choice([nn.Identity, *ACTIVATIONS])())
+    ends = [nn.Flatten(), nn.Linear(3 * width, 3)] if kind == "tokens" else [nn.Linear(width, 3)]
+    return nn.Sequential(*layers, *ends), (3, 3) if kind == "tokens" else (3,)
+
+
+def product_case(seed: int) -> tuple[nn.Module, Tensor, float]:
+    """A network with products in eval mode, one sample, and a radius."""
+    rng = Random(seed)
+    torch.manual_seed(seed)
+    model, shape = product_net(rng)
+    x = torch.randn(1, *shape) * rng.choice([0.3, 1.0, 2.0])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * rng.choice([0.1, 0.4]))
+    return model.eval(), x, 10 ** rng.uniform(-3, 0)

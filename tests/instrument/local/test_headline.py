@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.core.bound import Evidence
 from normgauge.core.errors import InputError
-from tests.instrument.local.nets import jacobian_norm
+from tests.instrument.local.nets import Fn, jacobian_norm, random_case
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 
@@ -56,13 +57,13 @@ def test_effort_is_a_word_and_quick_is_the_balanced_bound_in_a_ball() -> None:
 
 
 def test_a_step_outside_the_engine_leaves_a_computed_jacobian() -> None:
-    class Softmaxed(nn.Module):
+    class Grown(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return (3 * x).softmax(1)
+            return (3 * x).exp()
 
     x = torch.randn(2, 5)
-    point, ball = ng.readings(Softmaxed(), x, ("point", "ball:0.1"))
-    truth = max(jacobian_norm(Softmaxed(), x[i : i + 1].double()) for i in range(2))
+    point, ball = ng.readings(Grown(), x, ("point", "ball:0.1"))
+    truth = max(jacobian_norm(Grown(), x[i : i + 1].double()) for i in range(2))
     assert point.evidence is Evidence.COMPUTED and math.exp(point.log_upper) == pytest.approx(truth, rel=1e-6)
     assert ball.method == "balanced" and ball.evidence is Evidence.PROVED
 
@@ -86,21 +87,13 @@ def test_samples_on_a_kink_count_every_side() -> None:
 
 
 def test_a_large_network_gets_the_loop_bound_over_all_inputs(monkeypatch) -> None:
-    from normgauge.instrument.local import headline
+    from normgauge.instrument.local import effort
 
-    monkeypatch.setitem(headline.UNITS, "default", 8)
+    few = dataclasses.replace(effort.SPENDINGS["default"], units=8)
+    monkeypatch.setitem(effort.SPENDINGS, "default", few)
     reading = ng.gauge(relu_net(), torch.randn(2, 8))
     assert reading.method == "loop" and reading.evidence is Evidence.PROVED
     assert reading.log_lower <= reading.log_upper < reading.log_balanced
-
-
-class Fn(nn.Module):
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 HIDDEN = {
@@ -149,10 +142,10 @@ def test_unusual_outputs_and_data_end_in_a_number(function) -> None:
 
 
 def test_a_budget_too_small_for_the_jacobian_still_gives_it_roughly(monkeypatch) -> None:
-    from normgauge.instrument.local import headline
+    from normgauge.instrument.local.effort import SPENDINGS
 
     for effort in ("quick", "default"):
-        monkeypatch.setitem(headline.BUDGETS, effort, 1e-9)
+        monkeypatch.setitem(SPENDINGS, effort, dataclasses.replace(SPENDINGS[effort], seconds=1e-9))
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(30, 40), nn.GELU(), nn.Linear(40, 40)), torch.randn(1, 30)
     quick, usual = (ng.gauge(model, x, scope="point", effort=effort) for effort in ("quick", "default"))
@@ -207,3 +200,25 @@ def test_many_samples_of_a_deep_network_are_left_to_more_effort(monkeypatch) -> 
     monkeypatch.setattr(headline, "DESCENT_STEP", 1e3)
     reading = ng.gauge(model, x, scope="ball:0.001", search=False)
     assert reading.method == "balanced" and headline.MORE in reading.notes
+
+
+def test_a_ball_is_never_above_all_inputs_in_whatever_order_they_are_read() -> None:
+    model, x, radius = random_case(2)  # its ball is so large that the sweep through it gives more than all inputs
+    for scopes in (("global", f"ball:{radius!r}"), (f"ball:{radius!r}", "global")):
+        found = {reading.scope.kind: reading for reading in ng.readings(model, x, scopes, search=False)}
+        assert found["ball"].log_upper == found["global"].log_upper and found["ball"].method == "everywhere"
+        assert found["ball"].multipliers == found["global"].multipliers
+
+
+def test_a_ball_that_falls_back_takes_the_bound_over_all_inputs_where_that_costs_little(monkeypatch) -> None:
+    from normgauge.instrument.local import headline
+
+    sweep = headline.swept_sample  # as if no multipliers were found in a ball
+    monkeypatch.setattr(headline, "swept_sample", lambda *a: sweep(*a) if math.isinf(a[3]) else None)
+    x = torch.randn(2, 8)
+    balanced, ball, everywhere = (
+        ng.gauge(relu_net(), x, scope=scope, effort=effort, search=False)
+        for scope, effort in (("ball:3", "quick"), ("ball:3", "default"), ("global", "default"))
+    )
+    assert ball.method == "everywhere" and ball.log_upper == everywhere.log_upper < balanced.log_upper
+    assert all(row["log10_upper"] <= ball.log10_upper for row in ball.samples)

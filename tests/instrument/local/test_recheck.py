@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from normgauge.core.bound import Scope
-from normgauge.instrument.local.headline import bound_again
 from normgauge.instrument.local.journey import swept_ball
-from normgauge.instrument.local.recheck import level_again
+from normgauge.instrument.local.recheck import bound_again, level_again
 from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.session import Options, opened
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from normgauge.core.bound import Scope
-from normgauge.instrument.local.headline import alone
 from normgauge.instrument.local.journey import swept_ball
+from normgauge.instrument.local.one_sample import alone
 from normgauge.instrument.local.pieces import NotCarried
 from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.session import Options, opened

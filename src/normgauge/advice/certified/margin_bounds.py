@@ -16,7 +16,8 @@ from normgauge.core.bound import Scope
 from normgauge.core.rounding import TINY, dot_error, log_root
 from normgauge.instrument.assembly import find_missing
 from normgauge.instrument.balance import folded_bound
-from normgauge.instrument.local.headline import FAILURES, LOOP, OPEN_UNITS, one_run, open_entries, swept_sample
+from normgauge.instrument.local.headline import LOOP, OPEN_UNITS
+from normgauge.instrument.local.one_sample import FAILURES, one_run, open_entries, swept_sample
 from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.loop import LoopEffort, RowLoops
 from normgauge.instrument.rules.flow import CHANCES, INF, Matrix, chain_gains, log_vector

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.bound import Scope
-from normgauge.instrument.local.headline import swept_sample
+from normgauge.instrument.local.one_sample import swept_sample
 from normgauge.instrument.rules.flow import CHANCES, INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.slopes import noise_of_output

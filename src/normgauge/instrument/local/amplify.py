@@ -15,7 +15,7 @@ Source: distribution of one coordinate of a uniform unit vector, as in Kuczyńsk
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from torch import Tensor
 from normgauge.core.rounding import house_up
 from normgauge.instrument.local.pieces import NotCarried, Piece
 
-Pick = Callable[[Tensor], Tensor]
+Pick = Callable[[Sequence[Tensor]], Tensor]
 
 PROBES, MANY_PROBES = 8, 12  # backwards, where each costs as much as a row; and beside thousands of tangents
 CHANCE = 1e-12  # of one pair of steps being measured wrongly
@@ -118,13 +118,16 @@ class Amplifier:
             height = (self.dummies[value] * cotangents).sum()
         return torch.autograd.grad(height, of, retain_graph=True, allow_unused=True)
 
-    def rows(self, value: int, pick: Pick, entered: list[tuple[int, Tensor]]) -> tuple[Tensor, float]:
-        """Rows of the Jacobian of what ``pick`` makes of a value, backwards, and the norm of their error.
+    def rows(
+        self, values: Sequence[int], pick: Pick, entered: list[tuple[int, Tensor]], slip: float = 0.0
+    ) -> tuple[Tensor, float]:
+        """Rows of the Jacobian of what ``pick`` makes of values, backwards, and the norm of their error.
 
         Args:
-            value: its index.
-            pick: a linear map from tangents (count, *shape) to (rows, count).
+            values: their indices.
+            pick: a linear map from their tangents (count, *shape) to (rows, count).
             entered: where open units enter: a value, and the places (units, *shape) in it.
+            slip: what rounding adds in ``pick``, as a part of the tangents' norm.
 
         Returns:
             (rows, directions): those of the input, then one for each open unit.
@@ -133,10 +136,10 @@ class Amplifier:
             NotCarried: where cotangents are so small, but not 0, that their errors are lost.
         """
         with torch.enable_grad():
-            picked = pick(self.dummies[value])
+            picked = pick([self.dummies[value] for value in values])
         places = [self.input, *(p.output for p in self.pieces)]
         nodes = [self.dummies[v] for v in places]
-        found, errors = [], []
+        found, errors, wide = [], [], self._entrances(entered)
         for few in torch.arange(len(picked)).split(picked.shape[1]):
             with torch.enable_grad():
                 height = picked[few, torch.arange(len(few))].sum()
@@ -147,23 +150,25 @@ class Amplifier:
             parts = [flat.get(self.input, self.dummies[self.input].new_zeros(len(few), nodes[0][0].numel()))]
             for out, columns in entered:
                 seen = flat.get(out)
-                wide = columns.reshape(len(columns), -1).T
-                parts.append(torch.zeros(len(few), len(columns)).double() if seen is None else seen @ wide)
+                flat_columns = columns.reshape(len(columns), -1).T
+                parts.append(torch.zeros(len(few), len(columns)).double() if seen is None else seen @ flat_columns)
             found.append(torch.cat([part.detach() for part in parts], dim=1))
-            errors += self._slipped(flat, len(few), entered)
+            picking = slip * sum(float(self.reach[value] @ wide) for value in values)
+            errors += [picking + lost for lost in self._slipped(flat, len(few), wide)]
         return torch.cat(found), house_up(math.hypot(*errors))
 
-    def _slipped(self, cotangents: dict[int, Tensor], count: int, entered: list[tuple[int, Tensor]]) -> list[float]:
-        """For each of a few cotangents the length of the error in its row: what slipped, times how far it reaches.
-
-        A row has the input's directions and those of every step that open units enter by: it reaches all of them.
-        """
-        total = torch.zeros(count, dtype=torch.float64)
+    def _entrances(self, entered: list[tuple[int, Tensor]]) -> Tensor:
+        """By place, the norm of what enters there: a row has the input's directions and those of all open units."""
         wide = torch.zeros_like(self.blur)
         wide[0] = 1.0
         places = {piece.output: place for place, piece in enumerate(self.pieces, 1)}
         for out, columns in entered:
             wide[places[out]] = absolute_norm(columns.reshape(len(columns), -1))
+        return wide
+
+    def _slipped(self, cotangents: dict[int, Tensor], count: int, wide: Tensor) -> list[float]:
+        """For each of a few cotangents the length of the error in its row: what slipped, times how far it reaches."""
+        total = torch.zeros(count, dtype=torch.float64)
         for piece in self.pieces:
             grad = cotangents.get(piece.output)
             if grad is not None:

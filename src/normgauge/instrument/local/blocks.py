@@ -21,6 +21,7 @@ from normgauge.instrument.trace.true_slopes import TrueSlopes
 
 SETTLED = 1e-7  # a slope known to this counts as rounding
 ENTRIES = ("along_along", "along_across", "across_along", "across_across")
+BOTH_BLOCKS = math.sqrt(2)  # entries along â and across are rows of both blocks
 ULPS = 16  # of an activation's value and slope, as torch computes them in float64
 
 
@@ -29,18 +30,22 @@ class Open:
     """Units of a step whose slope is not settled.
 
     Attributes:
-        select: tangents (count, *input) to rows (units, count).
+        select: tangents (count, *shape) of each value that the step reads to rows (units, count).
         columns: (units, *output): where what a unit adds enters the output.
         half: h of each unit.
         group: which multiplier each row has, counted from 0.
         entering: which one each column has.
+        spread: ‖select‖, from above.
+        slip: what rounding adds to what is selected, as a part of the tangents' norm.
     """
 
-    select: Callable[[Tensor], Tensor]
+    select: Callable[[Sequence[Tensor]], Tensor]
     columns: Tensor
     half: Tensor
     group: Tensor
     entering: Tensor
+    spread: float = 1.0
+    slip: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +83,9 @@ def activated(step: Step, rule: str, reach: Reach, error: float, secant: bool = 
     columns = torch.zeros(len(places), here.numel(), dtype=torch.float64)
     columns[torch.arange(len(places)), places] = 1.0
     half = half.reshape(-1)[places]
-    select = lambda v: v.reshape(len(v), -1)[:, places].T  # noqa: E731
-    return Bent(piece, Open(select, columns.reshape(-1, *value.shape), half, *[torch.arange(len(places))] * 2))
+    select = lambda v: v[0].reshape(len(v[0]), -1)[:, places].T  # noqa: E731
+    number = torch.arange(len(places))
+    return Bent(piece, Open(select, columns.reshape(-1, *value.shape), half, number, number))
 
 
 def _slope(step: Step, here: Tensor) -> Tensor:
@@ -151,8 +157,8 @@ def _whole_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, ce
     """A block a group, where nothing is known of how far it moves: ‖J − M‖ ≤ h is all there is to say."""
     n, count = gamma.shape[1], len(which)
 
-    def select(tangents: Tensor) -> Tensor:
-        part = layout.split_all(tangents)[:, which]
+    def select(tangents: Sequence[Tensor]) -> Tensor:
+        part = layout.split_all(tangents[0])[:, which]
         part = part - part.mean(2, keepdim=True) if centred else part
         return part.flatten(1).T
 
@@ -161,7 +167,8 @@ def _whole_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, ce
     columns = torch.zeros(count, n, layout.count, n, dtype=torch.float64)
     columns[torch.arange(count), :, which] = gamma[which][:, None, :] * eye
     group = torch.arange(count).repeat_interleave(n)
-    return Open(select, layout.join(columns.flatten(0, 1)), half.repeat_interleave(n), group, group)
+    half = half.repeat_interleave(n)
+    return Open(select, layout.join(columns.flatten(0, 1)), half, group, group, slip=4 * dot_error(n))
 
 
 def _row_halves(turn: Turned, box: tuple[float, float]) -> tuple[float, ...]:
@@ -185,8 +192,8 @@ def _open_groups(
     """
     n, count, lead = gamma.shape[1], len(which), lead[which]
 
-    def select(tangents: Tensor) -> Tensor:
-        part = layout.split_all(tangents)[:, which]
+    def select(tangents: Sequence[Tensor]) -> Tensor:
+        part = layout.split_all(tangents[0])[:, which]
         part = part - part.mean(2, keepdim=True) if centred else part
         own = (part * lead).sum(2, keepdim=True)
         rest = part - own * lead
@@ -207,8 +214,9 @@ def _open_groups(
     shift = (int(group.max()) + 1) * torch.arange(count)[:, None]
     repeats = torch.tensor([1, n, 0 if secant else 1, n])
     half = halves.repeat_interleave(repeats, 1).flatten()
-    places = [(shift + which).flatten() for which in (group, entering)]
-    return Open(select, layout.join(columns.flatten(0, 1)), half, *places)
+    group, entering = ((shift + which).flatten() for which in (group, entering))
+    slip = 12 * dot_error(n)
+    return Open(select, layout.join(columns.flatten(0, 1)), half, group, entering, BOTH_BLOCKS, slip)
 
 
 def _boxes(

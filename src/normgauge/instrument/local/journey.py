@@ -7,6 +7,7 @@ gets their rows by backward passes, few as they are. At a point, and for all inp
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.multipliers import Units, factored
 from normgauge.instrument.local.pieces import NotCarried
+from normgauge.instrument.local.products import PRODUCTS
 from normgauge.instrument.local.sweep import BENT, MOST, MOST_OPEN, MOST_OUTPUTS, Sweep
 from normgauge.instrument.local.swept import Swept
+from normgauge.instrument.local.unfold import Ruled, unfolded
 from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
@@ -79,28 +82,27 @@ class Journey:
 
     def made(self, radius: float, forward: bool, secant: bool = False, reached: Sweep | None = None) -> Sweep:
         """A sweep through all steps, over secants or tangents; ``reached`` is one that knows how far values move."""
-        source, end, steps = self.one.sources[0].tensor, self.one.end, len(self.one.steps)
+        source, end, ruled = self.one.sources[0].tensor, self.one.end, self.ruled_steps()
         index = self.one.sources[0].index
         units, none = Units.none(source.numel()), torch.zeros(0, dtype=torch.float64)
         factor = factored(units, none)
         assert factor is not None
         probes = MANY_PROBES if forward else PROBES
-        amplifier = Amplifier(source, index, steps, self.seed, probes)
-        centre = Amplifier(source, index, steps, self.seed, probes) if forward else amplifier
+        amplifier = Amplifier(source, index, len(ruled), self.seed, probes)
+        centre = Amplifier(source, index, len(ruled), self.seed, probes) if forward else amplifier
         sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
         sweep.most, sweep.secant = self.most, secant
-        pairs = list(zip(self.one.steps, self.parts.trace.steps, strict=True))
         if secant:
-            bent = [step.index for step, known in pairs if own_rule(self.parts, known, self.sample)[0] in BENT]
-            sweep.until = max(bent, default=-1)
+            bent = [rule in BENT and not (rule in PRODUCTS and len(step.inputs) == 1) for step, rule, _ in ruled]
+            sweep.until = max((place for place, turns in enumerate(bent) if turns), default=-1)
         if reached is not None:
             sweep.given = {step: iter(found) for step, found in reached.found.items()}
         if forward:
             order = tiled_order(source.shape)  # of no meaning but for speed: lengths are the same in any
             sweep.tangents[index] = torch.eye(source.numel(), dtype=torch.float64)[order].reshape(-1, *source.shape)
-        left = Counter(value.index for step in self.one.steps for value in step.inputs)
-        for step, known in pairs:
-            sweep.follow(step, *own_rule(self.parts, known, self.sample))
+        left = Counter(value.index for step, _, _ in ruled for value in step.inputs)
+        for step, rule, gains in ruled:
+            sweep.follow(step, rule, gains)
             for value in step.inputs:
                 left[value.index] -= 1
                 if not left[value.index] and value.index != end.index:
@@ -110,6 +112,15 @@ class Journey:
             measured.sharpen(end.index, typical)
         return sweep
 
+    def ruled_steps(self) -> list[Ruled]:
+        """All steps with their rules and gains, attention and gated units in parts."""
+        known = [*self.one.sources, *(out for step in self.one.steps for out in step.outputs)]
+        fresh = itertools.count(max(value.index for value in known) + 1)
+        pairs = zip(self.one.steps, self.parts.trace.steps, strict=True)
+        return [
+            part for step, origin in pairs for part in unfolded(step, *own_rule(self.parts, origin, self.sample), fresh)
+        ]
+
     def finished(self, radius: float, forward: bool, reached: Sweep | None = None) -> Swept:
         """A sweep over tangents, ready to be bounded."""
         sweep, end = self.made(radius, forward, reached=reached), self.one.end
@@ -117,7 +128,7 @@ class Journey:
             rows = sweep.tangents[end.index].reshape(len(sweep.tangents[end.index]), -1).T.contiguous()
             error = sweep.amplifier.tangent_error(end.index)
         else:
-            rows, error = sweep.amplifier.rows(end.index, lambda v: v.reshape(len(v), -1).T, sweep.entered)
+            rows, error = sweep.amplifier.rows([end.index], lambda v: v[0].reshape(len(v[0]), -1).T, sweep.entered)
         sweeps = [sweep] if reached is None else [sweep, reached]
         chance = house_up(sum(measured.failure_probability for one in sweeps for measured in one.amplifiers))
         work = sum(one.work for one in sweeps)

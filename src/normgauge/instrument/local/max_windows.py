@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -74,12 +74,13 @@ def pooled(step: Step, gain: float, differs: Differs, error: float) -> Bent:
     entry = places[undecided][window, which]
     own, weights = places[undecided].clamp_min(0), share[undecided]
 
-    def select(tangents: Tensor) -> Tensor:
-        flat = tangents.reshape(len(tangents), -1)
+    def select(tangents: Sequence[Tensor]) -> Tensor:
+        flat = tangents[0].reshape(len(tangents[0]), -1)
         mean = (flat[:, own] * weights).sum(2)
         return (flat[:, entry] - mean[:, window]).T
 
     columns = torch.zeros(len(undecided), out.numel(), dtype=torch.float64)
     columns[torch.arange(len(undecided)), undecided] = 1.0
     half = house_up((1 - 1 / count[undecided].double()).sqrt())[window]
-    return Bent(piece, Open(select, columns.reshape(-1, *out.shape), half, window, torch.arange(len(undecided))))
+    opened = Open(select, columns.reshape(-1, *out.shape), half, window, torch.arange(len(undecided)), gain, slip)
+    return Bent(piece, opened)

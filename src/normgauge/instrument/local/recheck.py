@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 from torch import Tensor
 
 from normgauge.instrument.local.multipliers import Units
+from normgauge.instrument.local.one_sample import FAILURES
+from normgauge.instrument.local.swept import Swept
+
+INF = math.inf
 
 
 def level_again(units: Units, target: Tensor, logs: Tensor) -> float:
@@ -26,3 +31,14 @@ def level_again(units: Units, target: Tensor, logs: Tensor) -> float:
         return float(np.linalg.norm(np.linalg.solve(lower, (wide * scale).T), 2))
     except np.linalg.LinAlgError:
         return math.inf
+
+
+def bound_again(swept: Swept, given: Tensor) -> float:
+    """The bound that given multipliers prove, by two ways that must both allow it; infinite where they do not fit."""
+    if len(given) != len(swept.logs):
+        return INF
+    try:
+        bound = dataclasses.replace(swept, logs=given).bound()
+        return max(bound, level_again(swept.units, swept.target, given)) if math.isfinite(bound) else INF
+    except FAILURES:  # numbers that nobody would look for
+        return INF

@@ -20,13 +20,14 @@ from torch import Tensor
 from normgauge.core.rounding import house_up
 from normgauge.instrument.local.amplify import Amplifier, absolute_norm
 from normgauge.instrument.local.blocks import Bent, Open, activated, normalized
-from normgauge.instrument.local.curves import Curve
 from normgauge.instrument.local.max_windows import pooled
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
+from normgauge.instrument.local.products import PRODUCTS, multiplied
 from normgauge.instrument.local.reaches import Proved, entry_lengths, sketched
+from normgauge.instrument.local.softmaxes import SOFTMAXES, softened
 from normgauge.instrument.local.valley import SUM_OF_ALL, Valley, affordable, descended_multipliers
-from normgauge.instrument.trace.step import Step
+from normgauge.instrument.trace.step import Step, Value
 
 INF = math.inf
 T = TypeVar("T")
@@ -44,7 +45,7 @@ NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
     "recognise.written_out_norm",
 )
-BENT = (*ELEMENTWISE, *NORMALIZERS, "pooling.max_pool")
+BENT = (*ELEMENTWISE, *NORMALIZERS, "pooling.max_pool", *SOFTMAXES, *PRODUCTS)
 
 
 @dataclass(slots=True)
@@ -66,7 +67,8 @@ class Sweep:
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
     secant: bool = False
     work: float = 0.0
-    until: float = INF  # the last step whose tangents are asked for
+    place: int = -1  # of the step that is followed
+    until: float = INF  # the last one whose tangents are asked for
     given: dict[int, Iterator[object]] | None = None
     found: dict[int, list[object]] = field(default_factory=dict)
 
@@ -81,6 +83,7 @@ class Sweep:
         Raises:
             NotCarried: for a step that is not followed.
         """
+        self.place += 1
         piece = linear_piece(step, rule, gains, self.native)
         if not self.forward:
             self.backwards(step, Bent(piece, None) if piece is not None else self.bend(step, rule, gains, self.radius))
@@ -88,7 +91,7 @@ class Sweep:
         still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         bent = still if piece is not None else self.bend(step, rule, gains, self.radius)
         self.centre.add(still.piece, 0.0)
-        if step.index >= self.until:
+        if self.place >= self.until:
             return
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.hypot(*(float(torch.linalg.vector_norm(t)) for t in inputs))
@@ -96,8 +99,9 @@ class Sweep:
             raise NotCarried(f"{step.name}: tangents so large or small that their squares are lost")
         rows, error = None, 0.0
         if bent.open is not None:
-            error = self.amplifier.tangent_error(step.inputs[0].index)
-            rows, bent = without_faint(bent.open.select(inputs[0]), bent, bent.open, error)
+            tilt = sum(self.amplifier.tangent_error(v.index) for v in step.inputs)
+            error = house_up(bent.open.spread * tilt + bent.open.slip * size)
+            rows, bent = without_faint(bent.open.select(inputs), bent, bent.open, error)
         self.amplifier.add(dataclasses.replace(bent.piece, blur=0.0), house_up(size))
         out = bent.piece.push(inputs)
         if bent.open is not None and rows is not None:
@@ -118,7 +122,8 @@ class Sweep:
         if bent.open is not None:
             if len(bent.open.half) > MOST_BACKWARDS:
                 raise NotCarried(f"{step.name}: too many units lie on a kink")
-            rows, error = self.amplifier.rows(step.inputs[0].index, bent.open.select, self.entered)
+            values = [v.index for v in step.inputs]
+            rows, error = self.amplifier.rows(values, bent.open.select, self.entered, bent.open.slip)
             rows, bent = without_faint(rows, bent, bent.open, error)
             if bent.open is not None:
                 self.open_units(rows, bent.open, error)
@@ -131,43 +136,53 @@ class Sweep:
         Raises:
             NotCarried: for a step that is not followed.
         """
-        several = len(step.outputs) != 1 or not step.inputs or len({v.index for v in step.inputs}) != 1
-        if rule not in BENT or several or step.trouble:
+        several = len(step.outputs) != 1 or not step.inputs or (rule not in PRODUCTS and len(step.inputs) != 1)
+        whole = all(v.tensor.dtype == torch.float64 for v in (*step.inputs, *step.outputs))
+        if rule not in BENT or several or step.trouble or step.random is not None or not whole:
             raise NotCarried(f"{step.name} ({step.kind}) is not followed")
-        value = step.inputs[0]
-        if value.tensor.dtype != torch.float64 or step.random is not None:
-            raise NotCarried(f"{step.name} ({step.kind}) is not followed")
-        entries = value.tensor.numel()
-        typical = float(value.tensor.norm()) / math.sqrt(max(entries, 1))
-        for amplifier in self.amplifiers:
-            amplifier.sharpen(value.index, typical)
+        for value in step.inputs:
+            typical = float(value.tensor.norm()) / math.sqrt(max(value.tensor.numel(), 1))
+            for amplifier in self.amplifiers:
+                amplifier.sharpen(value.index, typical)
+        value, secant = step.inputs[0], self.secant and radius > 0
         # with slopes in the middle of a ball errors pass otherwise than at the sample: those of the first sweep count
-        error = self.asked(step, radius, lambda: self.centre.value_error(value.index))
-        secant = self.secant and radius > 0
+        errors = [self.asked(radius, lambda v=v: self.centre.value_error(v.index)) for v in step.inputs]  # type: ignore[misc]
+        error = errors[0]
+        if rule in PRODUCTS:
+            return multiplied(step, rule, lambda v, places: self.block_reach(v, places, radius), errors, secant)
         if rule in ELEMENTWISE:
-            reach = self.entry_reach if radius else lambda _, here, __, error: torch.full_like(here, error)
-            known = lambda here, curve: self.asked(step, radius, lambda: reach(value.index, here, curve, error))  # noqa: E731
+            known = lambda here, curve: self.entry_reach(value.index, curve.distance(here), error, radius)  # noqa: E731
             return activated(step, rule, known, error, secant)
-        if rule in NORMALIZERS:
-            moved = self.moved if radius else lambda _, pushes: [0.0] * len(pushes)
-            far = lambda pushes: self.asked(step, radius, lambda: moved(value.index, pushes))  # noqa: E731
+        if rule in (*NORMALIZERS, *SOFTMAXES):
+            far = lambda pushes: self.moved(value.index, pushes, radius)  # noqa: E731
+            if rule in SOFTMAXES:
+                return softened(step, rule, far, error, secant)
             return normalized(step, self.native, far, error, secant)
-        pairs = lambda a, b: self.asked(  # noqa: E731
-            step, radius, lambda: self.pair_reach(value.index, a, b, error, radius)
-        )
-        return pooled(step, gains[0], pairs, error)
+        return pooled(step, gains[0], lambda a, b: self.pair_reach(value.index, a, b, error, radius), error)
 
-    def asked(self, step: Step, radius: float, anew: Callable[[], T]) -> T:
+    def asked(self, radius: float, anew: Callable[[], T]) -> T:
         """How far something moves in a ball: as the sweep over secants found it, or anew."""
         if radius and self.given is not None:
-            return cast("T", next(self.given[step.index]))
+            return cast("T", next(self.given[self.place]))
         found = anew()
         if radius:
-            self.found.setdefault(step.index, []).append(found)
+            self.found.setdefault(self.place, []).append(found)
         return found
+
+    def block_reach(self, value: Value, places: Tensor, radius: float) -> Tensor:
+        """How far the entries of each block (blocks, entries) of a value move together, errors included."""
+        error = self.asked(radius, lambda: self.centre.value_error(value.index))
+        if places.shape[1] == 1:
+            still = torch.zeros_like(value.tensor)
+            return self.entry_reach(value.index, still, error, radius).reshape(-1)[places[:, 0]]
+        pushes: list[Push] = [lambda v, few=few: v[0].reshape(len(v[0]), -1)[:, few] for few in places]  # type: ignore[misc]
+        return house_up(torch.tensor(self.moved(value.index, pushes, radius), dtype=torch.float64) + error)
 
     def pair_reach(self, value: int, first: Tensor, second: Tensor, error: float, radius: float) -> Tensor:
         """r·t + η for differences of two entries."""
+        return self.asked(radius, lambda: self._pair_reach(value, first, second, error, radius))
+
+    def _pair_reach(self, value: int, first: Tensor, second: Tensor, error: float, radius: float) -> Tensor:
         if radius == 0 or math.isinf(radius):
             return torch.full(first.shape, radius + 2 * error, dtype=torch.float64)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
@@ -178,22 +193,27 @@ class Sweep:
         ]
         return radius * torch.cat(parts or [first.new_zeros(0).double()]) + 2 * error
 
-    def entry_reach(self, value: int, here: Tensor, curve: Curve, error: float) -> Tensor:
-        """r·t + η for every entry."""
-        if math.isinf(self.radius):
-            return torch.full_like(here, INF)
+    def entry_reach(self, value: int, away: Tensor, error: float, radius: float) -> Tensor:
+        """r·t + η for every entry; ``away`` is how far it may move without being of interest."""
+        return self.asked(radius, lambda: self._entry_reach(value, away, error, radius))
+
+    def _entry_reach(self, value: int, away: Tensor, error: float, radius: float) -> Tensor:
+        if radius == 0 or math.isinf(radius):
+            return torch.full_like(away, radius + error)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
-        away = curve.distance(here).reshape(-1)
-        wanted = ((away - error) / self.radius).clamp_min(0.0)
+        wanted = ((away.reshape(-1) - error) / self.radius).clamp_min(0.0)
         lengths, proved = entry_lengths(flat, Proved(self.units, self.logs, self.factor, self.known), tilt, wanted)
         self.logs, self.factor, self.known = proved.logs, proved.factor, proved.factor
         self.tuned = len(self.units.rows)
-        return (self.radius * lengths + error).reshape(here.shape)
+        return (self.radius * lengths + error).reshape(away.shape)
 
-    def moved(self, value: int, pushes: Sequence[Push]) -> list[float]:
+    def moved(self, value: int, pushes: Sequence[Push], radius: float) -> list[float]:
         """r·sup‖∂(push)/∂x‖ for each, with multipliers that suit them all."""
-        if math.isinf(self.radius):
-            return [INF] * len(pushes)
+        return self.asked(radius, lambda: self._moved(value, pushes, radius))
+
+    def _moved(self, value: int, pushes: Sequence[Push], radius: float) -> list[float]:
+        if radius == 0 or math.isinf(radius):
+            return [radius] * len(pushes)
         error = self.amplifier.tangent_error(value)
         rows = [push([self.tangents[value]]).flatten(1).T for push in pushes]
         self.retune(torch.cat(rows))

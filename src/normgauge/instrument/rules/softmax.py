@@ -55,6 +55,14 @@ def odds_range(logs: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
     return low.nan_to_num(nan=-INF, neginf=-INF), high.nan_to_num(nan=INF, posinf=INF, neginf=-INF)
 
 
+def steepest_softmax(odds_low: Tensor, odds_high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """sup‖J‖ ≤ min(½, sup p, sup 2p(1−p)), sup p and sup p(1−p) for ranges (samples, rows, entries) of log-odds."""
+    nearest = torch.zeros_like(odds_low).clamp(odds_low, odds_high)  # where p(1−p) is largest
+    spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2))
+    tallest = size_up(torch.sigmoid(odds_high.amax((1, 2))))
+    return (size_up(torch.minimum(2 * spread, tallest)) + TINY).clamp_max(0.5), tallest, spread
+
+
 @rules.add(
     nn.Softmax, nn.Softmax2d, nn.Softmin, F.softmax, F.softmin,
     torch.softmax, torch.Tensor.softmax, torch.special.softmax,
@@ -72,11 +80,8 @@ def softmax(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     sign = -1 if "softmin" in step.kind.lower() or isinstance(step.module, nn.Softmin) else 1
     dim, entries, logs, move = laid_out(step, flow, ctx, sign)
     odds_low, odds_high = odds_range(logs, move)
-    nearest = torch.zeros_like(odds_low).clamp(odds_low, odds_high)  # where p(1−p) is largest
-    spread = (torch.sigmoid(nearest) * torch.sigmoid(-nearest)).amax((1, 2)).cpu()
-    tallest = size_up(torch.sigmoid(odds_high.amax((1, 2)))).cpu()
-    slope = size_up(torch.minimum(2 * spread, tallest)) + TINY
-    slope = slope.clamp_max(0.5) if entries > 1 else ctx.full(0.0)
+    slope, tallest, spread = (part.cpu() for part in steepest_softmax(odds_low, odds_high))
+    slope = slope if entries > 1 else ctx.full(0.0)
     log = log_vector(slope)
     put_in = ", ".join(number(float(bound[worst_sample(log)])) for bound in (tallest, 2 * spread))
     text = f"{at_sample(log)}min(½, sup p, sup 2p(1−p)) = min(0.5, {put_in})" if entries > 1 else "a single p, always 1"
