@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normgauge.core.errors import InputError
+from normgauge.instrument.trace.by_piece import by_piece
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
 from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Trace, function_name
@@ -45,7 +46,7 @@ def replay_model(model: nn.Module, call: Call, trace: Trace, output: str | None)
         given = zip(trace.embeddings, trace.parted(x), strict=True) if trace.embeddings else ()
         lookup = Substitute({which: part for (_, which, _), part in given}) if trace.embeddings else nullcontext()
         slopes = TrueSlopes() if torch.is_grad_enabled() else nullcontext()
-        with slopes, imitate_precision(trace.native), lookup:
+        with by_piece(x), slopes, imitate_precision(trace.native), lookup:
             return pick_output(call_model(model, args, kwargs), output)[0]
 
     return run

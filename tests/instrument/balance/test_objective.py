@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.rounding import HOUSE
-from normgauge.instrument.balance.objective import Objective, _leading, _share_of_arm
+from normgauge.instrument.balance.edges import leading_shares
+from normgauge.instrument.balance.objective import Objective, _share_of_arm
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.rules.flow import Matrix
 from tests.instrument.balance.graphs import GRAPHS, Around, composed, weighting_of
@@ -21,10 +22,12 @@ def weights(count: int, seed: int, size: float = 0.5) -> Tensor:
 def gains(objective: Objective, theta: Tensor, *, frobenius: bool) -> dict[tuple[int, int], Tensor]:
     """The gain of every edge at given weights."""
     logs = objective.log_weights(theta)
+    pairs = objective.stacked_pairs(logs, frobenius)
     return {
-        (out, k): torch.from_numpy(edge(logs, frobenius)[0] if callable(edge) else edge)
-        for out, _, _, edges in objective.joins
-        for k, edge in enumerate(edges)
+        (out.index, k): torch.from_numpy(edge(logs, frobenius, pairs)[0] if callable(edge) else edge)
+        for step in objective.parts.trace.steps
+        for out in step.outputs
+        for k, edge in enumerate(objective._edges(step, out))
     }
 
 
@@ -76,7 +79,7 @@ def test_where_the_vectors_have_settled_the_gradient_is_that_of_the_spectral_nor
 
 
 def test_channels_that_are_equally_large_share_the_gradient() -> None:
-    shares = _leading(np.array([[1.0, 3.0, 3.0, 2.0], [0.0, -1.0, -2.0, -1.0]]))
+    shares = leading_shares(np.array([[1.0, 3.0, 3.0, 2.0], [0.0, -1.0, -2.0, -1.0]]))
     assert shares.tolist() == [[0.0, 0.5, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0]]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,18 +17,42 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normgauge.core.rounding import TINY
+from normgauge.instrument.balance.edges import Array, Edge, Pull, apart_edge, normalizer_edge, ratio_edge
+from normgauge.instrument.balance.stacked import SteeringStack
 from normgauge.instrument.balance.steer import SteeringPairs, sided
 from normgauge.instrument.balance.weighted import Key, Weighting
 from normgauge.instrument.rules.flow import Commute, Diagonal, Gain, Kernel, Matrix, Move, NormalizerMap
 from normgauge.instrument.trace.lent import Lent
 from normgauge.instrument.trace.step import Value
 
-Array = NDArray[np.float64]
-Pull = Callable[[Array], list[tuple[int, Array]]]
-"""From the share of each sample in the objective to (value, what each of its log weights has in it)."""
+MapPair = tuple[float, Array, Array]
+"""log of the norm of a weighted map, and the mass on each channel of its output and of its input."""
 
-Edge = Callable[[dict[int, Array], bool], tuple[Array, Pull]]
-"""From the log weights, and whether Frobenius norms stand in for spectral ones, to a log gain a sample and its pull."""
+STACKED = 1 << 14  # entries of the largest matrix that is followed together with others of its shape
+
+
+class Join(NamedTuple):
+    """A value and its arms: from which value, the constant gain on the way, and the gain into it."""
+
+    out: int
+    disjoint: bool
+    arms: list[tuple[int, Array | float, Edge | Array]]
+
+
+class LinearMap(NamedTuple):
+    """A linear map and the values whose weights lie before and behind it, None where there are none."""
+
+    form: Matrix | Kernel
+    before: int | None
+    after: int | None
+
+    def sides(self, weights: dict[int, Array]) -> tuple[Array, Array]:
+        """The log weights behind it and before it."""
+        ins, outs = self.form.channels()
+        return (
+            np.zeros(outs) if self.after is None else weights[self.after],
+            np.zeros(ins) if self.before is None else weights[self.before],
+        )
 
 
 class Objective:
@@ -42,57 +66,68 @@ class Objective:
             self.slots[index] = slot.numpy(), shift.numpy()  # slot −1 is the entry that stays 0
         self.squares: dict[Key, Tensor] = {}
         self.steering: dict[Key, SteeringPairs] = {}
-        self.joins = [
-            (
-                out.index,
-                self.parts.transfers[out.index].disjoint,
-                [v.index for v in step.inputs],
-                self._edges(step, out),
-            )
-            for step in self.parts.trace.steps
-            for out in step.outputs
-        ]
+        self.maps: dict[Key, LinearMap] = {}
+        self.joins: list[Join] = []
+        self.same: dict[int, tuple[int, Array | float]] = {}
+        for step in self.parts.trace.steps:
+            for out in step.outputs:
+                self._add(step, out)
+        self.stacks = self._stacks()
+
+    def _add(self, step: Any, out: Value) -> None:
+        """Add a step; behind one whose only gain is constant, its output is its input but for that gain."""
+        edges = self._edges(step, out)
+        sources = [self.same.get(v.index, (v.index, 0.0)) for v in step.inputs]
+        if len(edges) == 1 and not callable(edges[0]):
+            self.same[out.index] = sources[0][0], sources[0][1] + edges[0]
+        else:
+            arms = [(source, gain, edge) for (source, gain), edge in zip(sources, edges, strict=True)]
+            self.joins.append(Join(out.index, self.parts.transfers[out.index].disjoint, arms))
 
     def __call__(self, theta: Tensor, *, frobenius: bool) -> tuple[float, Tensor]:
         """The value and its gradient in the free log weights."""
         weights = self.log_weights(theta)
+        pairs = self.stacked_pairs(weights, frobenius)
         logs = {source.index: self.parts.ctx.full(0.0).numpy() for source in self.parts.trace.sources}
         made: dict[int, tuple[list[Array], list[Pull | None]]] = {}
-        for out, disjoint, inputs, edges in self.joins:
+        for out, disjoint, sources in self.joins:
             arms, pulls = [], []
-            for source, edge in zip(inputs, edges, strict=True):
-                gain, pull = edge(weights, frobenius) if callable(edge) else (edge, None)
-                arms.append(gain + logs[source])
+            for source, gain, edge in sources:
+                more, pull = edge(weights, frobenius, pairs) if callable(edge) else (edge, None)
+                arms.append(gain + more + logs[source])
                 pulls.append(pull)
             logs[out] = arms[0] if len(arms) == 1 else _joined(arms, disjoint)
             made[out] = arms, pulls
-        end = logs[self.parts.trace.end.index]
-        return float(end.mean()), torch.from_numpy(self._gradient(logs, made))
+        root, gain = self.same.get(self.parts.trace.end.index, (self.parts.trace.end.index, 0.0))
+        return float((logs[root] + gain).mean()), torch.from_numpy(self._gradient(root, logs, made))
 
     def log_weights(self, theta: Tensor) -> dict[int, Array]:
         """The log weights of every value that has any."""
         entries = np.append(theta.numpy(), 0.0)
         return {index: entries[slot] + shift for index, (slot, shift) in self.slots.items()}
 
-    def _gradient(self, logs: dict[int, Array], made: dict[int, tuple[list[Array], list[Pull | None]]]) -> Array:
+    def _gradient(
+        self, end: int, logs: dict[int, Array], made: dict[int, tuple[list[Array], list[Pull | None]]]
+    ) -> Array:
         """Backwards through the graph: the share of every value in the output, and of every weight in its gains."""
-        gradient = np.zeros(self.weighting.free + 1)
-        end = self.parts.trace.end.index
+        slots, masses = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         shares = {end: np.full_like(logs[end], 1 / len(logs[end]))}
-        for out, disjoint, inputs, _ in reversed(self.joins):
+        for out, disjoint, sources in reversed(self.joins):
             share = shares.pop(out, None)
             if share is None:
                 continue
             arms, pulls = made[out]
-            for source, arm, pull in zip(inputs, arms, pulls, strict=True):
+            for (source, _, _), arm, pull in zip(sources, arms, pulls, strict=True):
                 part = share
                 if len(arms) > 1:
                     part = share * _share_of_arm(arm, logs[out], disjoint)
-                if pull is not None:
-                    for index, mass in pull(part):
-                        np.add.at(gradient, self.slots[index][0], mass)
+                for index, mass in () if pull is None else pull(part):
+                    slots.append(self.slots[index][0])
+                    masses.append(mass)
                 shares[source] = shares[source] + part if source in shares else part
-        return np.nan_to_num(gradient[:-1])
+        # slot −1, the entry that stays 0, comes first
+        found = np.bincount(np.concatenate(slots) + 1, np.concatenate(masses), self.weighting.free + 1)
+        return np.nan_to_num(found[1:])
 
     def _edges(self, step: Any, out: Value) -> list[Edge | Array]:
         gains = self.parts.transfers[out.index].gains
@@ -106,43 +141,71 @@ class Objective:
         before, after = (None if c is None else i for c, i in ((a, value.index), (b, out.index)))
         if isinstance(form, Matrix | Kernel):
             if weighting.fits(form, value, out):
-                return partial(self._linear, key, form, before, after, np.zeros_like(log))
+                self.maps[key] = LinearMap(form, before, after)
+                return partial(self._linear, key, np.zeros_like(log))
         elif isinstance(form, NormalizerMap) and after is not None:
             size = 0.0 if form.gamma is None else form.gamma.log().cpu().numpy()
-            return partial(_normalizer, form.log_inverse.numpy() + size, before, after)
+            return partial(normalizer_edge, form.log_inverse.numpy() + size, before, after)
         elif isinstance(form, Diagonal) and form.scale is not None and form.scale.numel() > 1:
             if a is not None and b is not None and a.axis == b.axis:
                 scale = form.scale.log().cpu().numpy()
                 if a.index is b.index:
                     return np.zeros_like(log) + (scale + (b.offset - a.offset).numpy()).max()
-                return partial(_ratio, np.zeros_like(log), scale, value.index, out.index)
+                return partial(ratio_edge, np.zeros_like(log), scale, value.index, out.index)
         elif isinstance(form, Diagonal) and a is b:
             return log
         elif isinstance(form, Diagonal | Commute) and a is not None and b is not None:
             if a.index.numel() == b.index.numel() and weighting.carries(value, out, form):
-                return partial(_ratio, log, 0.0, value.index, out.index)
+                return partial(ratio_edge, log, 0.0, value.index, out.index)
         elif isinstance(form, Move) and before is not None and after is not None:
             return log
-        return log if before is after is None else partial(_apart, log, before, after)
+        return log if before is after is None else partial(apart_edge, log, before, after)
 
     def _linear(
-        self, key: Key, form: Matrix | Kernel, before: int | None, after: int | None, still: Array,
-        weights: dict[int, Array], frobenius: bool,
-    ) -> tuple[Array, Pull]:  # fmt: skip
-        ins, outs = form.channels()
-        log_in = torch.from_numpy(np.zeros(ins) if before is None else weights[before])
-        log_out = torch.from_numpy(np.zeros(outs) if after is None else weights[after])
-        make = partial(self.weighting.centred, form, key)
-        if frobenius:
-            log, left, right = frobenius_pair(self._squares(key, make, form), form, log_out, log_in)
-        else:
-            log, left, right = self.steering.setdefault(key, SteeringPairs(form)).top(make, log_out, log_in)
-        masses = [(after, left.numpy()), (before, -right.numpy())]
+        self, key: Key, still: Array, weights: dict[int, Array], frobenius: bool, pairs: dict[Key, MapPair]
+    ) -> tuple[Array, Pull]:
+        log, left, right = pairs[key] if key in pairs else self._alone(key, weights, frobenius)
+        masses = [(self.maps[key].after, left), (self.maps[key].before, -right)]
 
         def pull(share: Array) -> list[tuple[int, Array]]:
             return [(index, share.sum() * mass) for index, mass in masses if index is not None]
 
         return still + log, pull
+
+    def _alone(self, key: Key, weights: dict[int, Array], frobenius: bool) -> MapPair:
+        """The norm of one weighted map and the masses on its channels."""
+        form = self.maps[key].form
+        log_out, log_in = map(torch.from_numpy, self.maps[key].sides(weights))
+        make = partial(self.weighting.centred, form, key)
+        if frobenius:
+            log, left, right = frobenius_pair(self._squares(key, make, form), form, log_out, log_in)
+        else:
+            log, left, right = self.steering.setdefault(key, SteeringPairs(form)).top(make, log_out, log_in)
+        return log, left.numpy(), right.numpy()
+
+    def _stacks(self) -> list[tuple[list[Key], SteeringStack]]:
+        """Small matrices of one shape, which are followed together."""
+        alike: dict[tuple[int, ...], list[Key]] = {}
+        for key, (form, _, _) in self.maps.items():
+            weight = form.weight
+            if isinstance(form, Matrix) and weight.numel() <= STACKED and weight.device.type == "cpu":
+                alike.setdefault(tuple(weight.shape), []).append(key)
+        return [
+            (keys, SteeringStack(torch.stack([self.weighting.centred(self.maps[k].form, k).double() for k in keys])))
+            for keys in alike.values()
+            if len(keys) > 1
+        ]
+
+    def stacked_pairs(self, weights: dict[int, Array], frobenius: bool) -> dict[Key, MapPair]:
+        """The norms and masses of the maps that are followed together."""
+        pairs: dict[Key, MapPair] = {}
+        for keys, stack in self.stacks:
+            sides = zip(*(self.maps[key].sides(weights) for key in keys), strict=True)
+            outs, ins = (torch.from_numpy(np.stack(side)) for side in sides)
+            found = stack.frobenius(outs, ins) if frobenius else stack.top(outs, ins)
+            logs, left, right = (part.numpy() for part in found)
+            pairs |= {key: (float(logs[i]), left[i], right[i]) for i, key in enumerate(keys)}
+        return pairs
 
     def _squares(self, key: Key, make: Callable[[], Tensor], form: Matrix | Kernel) -> Tensor:
         """The squared weights summed over kernel positions, (groups, rows, columns), kept between calls."""
@@ -185,51 +248,3 @@ def _share_of_arm(arm: Array, joined: Array, disjoint: bool) -> Array:
     """What one arm has in the log of the joined ones, a sample each; nothing where no arm carries anything."""
     gap = np.subtract(arm, joined, out=np.full_like(joined, -np.inf), where=np.isfinite(joined))
     return np.exp(2 * gap if disjoint else gap)
-
-
-def _leading(terms: Array) -> Array:
-    """Along the last axis, equal shares for all the largest entries: folded weights leave many of them equal."""
-    top = terms == terms.max(-1, keepdims=True)
-    shares: Array = top / top.sum(-1, keepdims=True)
-    return shares
-
-
-def _normalizer(
-    logs: Array, before: int | None, after: int, weights: dict[int, Array], frobenius: bool
-) -> tuple[Array, Pull]:
-    """log max_c d_out γ_c/σ_c, and the smallest weight before it."""
-    terms = logs + weights[after]
-    least = np.zeros(1) if before is None else -weights[before]
-
-    def pull(share: Array) -> list[tuple[int, Array]]:
-        found = [(after, share @ _leading(terms))]
-        return found if before is None else [*found, (before, -share.sum() * _leading(least))]
-
-    return terms.max(1) + least.max(), pull
-
-
-def _ratio(
-    log: Array, scale: Array | float, before: int, after: int, weights: dict[int, Array], frobenius: bool
-) -> tuple[Array, Pull]:
-    """log max_c scale_c d_out/d_in of a step that goes channel by channel."""
-    terms = scale + weights[after] - weights[before]
-
-    def pull(share: Array) -> list[tuple[int, Array]]:
-        mass = share.sum() * _leading(terms)
-        return [(after, mass), (before, -mass)]
-
-    return log + terms.max(), pull
-
-
-def _apart(
-    log: Array, before: int | None, after: int | None, weights: dict[int, Array], frobenius: bool
-) -> tuple[Array, Pull]:
-    """log of the gain, the largest weight behind it and the smallest before it."""
-    sides = [(index, sign) for index, sign in ((after, 1), (before, -1)) if index is not None]
-    for index, sign in sides:
-        log = log + (sign * weights[index]).max()
-
-    def pull(share: Array) -> list[tuple[int, Array]]:
-        return [(index, sign * share.sum() * _leading(sign * weights[index])) for index, sign in sides]
-
-    return log, pull

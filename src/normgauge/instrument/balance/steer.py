@@ -81,7 +81,7 @@ class SteeringPairs:
             block = before * _backward(single, after * image, form)
         self.block = block
         squares, turn = torch.linalg.eigh((image.flatten(1) @ image.flatten(1).T).cpu())  # tiny: no work for a device
-        share = _shares(squares.clamp_min(0).sqrt()).to(image.device)
+        share = singular_shares(squares.clamp_min(0).sqrt()).to(image.device)
         turn = turn.to(image.device)
         masses = [
             (turn.T @ rows.flatten(1)).reshape(len(rows), channels, -1).square().sum(2)
@@ -129,7 +129,7 @@ def sided(form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> tuple[Tenso
     return first.reshape(groups, -1), second.reshape(groups, -1)
 
 
-def _shares(sizes: Tensor) -> Tensor:
-    """How much each singular value counts: σ^p, together 1."""
-    share = (sizes / sizes.max().clamp_min(TINY_SINGLE)).pow(POWER)
-    return share / share.sum().clamp_min(TINY_SINGLE)
+def singular_shares(sizes: Tensor) -> Tensor:
+    """How much each singular value counts along the last axis: σ^p, together 1."""
+    share = (sizes / sizes.amax(-1, keepdim=True).clamp_min(TINY_SINGLE)).pow(POWER)
+    return share / share.sum(-1, keepdim=True).clamp_min(TINY_SINGLE)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normgauge.instrument.probe.corners import corner_points
 from normgauge.instrument.probe.domain import Domain
-from normgauge.instrument.probe.jacobian import TopPair, pair_from, random_rows, top_pair
+from normgauge.instrument.probe.jacobian import AGAIN_OUTPUTS, TopPair, pair_from, random_rows, top_pair
 from normgauge.instrument.probe.linearize import SampleMap, row_norms, unit_rows
 
 MOVES = ("gradient", "noise", "gradient", "right", "gradient", "sparse", "gradient", "mix")
@@ -96,7 +96,8 @@ def direction(chains: Chains, kind: str, noise: Tensor) -> Tensor:
 def refine_chains(network: SampleMap, chains: Chains) -> None:
     """Improve the singular pairs at the chains' points and take fresh gradients."""
     here = network.at(chains.points)
-    chains.offer(chains.points, top_pair(here, chains.pair.right, steps=REFINE_STEPS))
+    pair = top_pair(here, chains.pair.right, exact_outputs=AGAIN_OUTPUTS, steps=REFINE_STEPS)
+    chains.offer(chains.points, pair)
     if chains.slope is not None:
         _, slope = here.climb(chains.pair.left)
         chains.slope = slope if slope is not None and bool((row_norms(slope) > 0).any()) else None

@@ -11,7 +11,7 @@ from normgauge.core.rounding import TINY
 from normgauge.instrument.probe.linearize import Linearization, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
 
-EXACT_OUTPUTS = 32
+EXACT_OUTPUTS, AGAIN_OUTPUTS = 32, 16  # rows of J that are all computed: at first, and where a direction is known
 EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
 CONVERGED = 1e-9  # relative growth of ‖J v‖ in one iteration: no longer worth another
 INDEPENDENT = 1e-12  # of a unit vector: what is left of it beyond the others is rounding
@@ -57,9 +57,9 @@ def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = EXACT_O
     return _from_iteration(here, start, steps)
 
 
-def top_pair_runs(network: SampleMap, steps: int = 30) -> float:
+def top_pair_runs(network: SampleMap, steps: int = 30, exact_outputs: int = EXACT_OUTPUTS) -> float:
     """Runs of the network that its graph and `top_pair` take, at most."""
-    rows = network.outputs <= EXACT_OUTPUTS and network.start.numel() * network.outputs <= EXACT_ENTRIES
+    rows = network.outputs <= exact_outputs and network.start.numel() * network.outputs <= EXACT_ENTRIES
     return GRAPH + (network.outputs * PULL if rows else (steps + 1) * (PULL + PUSH))
 
 

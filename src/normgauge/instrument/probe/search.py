@@ -22,7 +22,7 @@ from normgauge.instrument.probe.chains import (
 )
 from normgauge.instrument.probe.corners import CORNER
 from normgauge.instrument.probe.domain import Domain, landmarks
-from normgauge.instrument.probe.jacobian import TopPair, random_rows, top_pair, top_pair_runs
+from normgauge.instrument.probe.jacobian import AGAIN_OUTPUTS, TopPair, random_rows, top_pair, top_pair_runs
 from normgauge.instrument.probe.linearize import Function, Progress, Quick, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import HALVINGS, SecantSlopes, confirmed_slopes, secant_slopes
 from normgauge.instrument.probe.stand import Stand
@@ -122,7 +122,7 @@ def search(
             returned is computed and confirmed by ``function`` itself.
         alone: whether ``function`` may be given more samples than ``x`` holds; a small network with kinks is then
             searched from many copies of each, and what they find is computed and confirmed on ``x``'s own shape.
-        brief: half the work for these many, and no secants where a large network has slopes without them.
+        brief: half the budget, and no secants where a large network has slopes without them.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -136,6 +136,7 @@ def search(
     network = SampleMap(function, x, samples, output_axis)
     domain = Domain(network.start, float(radius))
     network.reach = domain.room
+    budget = budget / (1 + brief)
     generator = torch.Generator().manual_seed(seed)
     points = domain.jitter(network.start, random_rows(network.start, generator))
     tell("jacobians", 0.0)
@@ -210,13 +211,14 @@ def _visit_landmarks(
     """
     run = network.work.seconds
     budget -= run * (2 + top_pair_runs(network))  # for the Jacobians at the samples, and to confirm them
-    visit = run * top_pair_runs(network, LANDMARK_STEPS)
+    visit = run * top_pair_runs(network, LANDMARK_STEPS, AGAIN_OUTPUTS)
     for mark in landmarks(network.start, random_rows(network.start, generator)):
         if steps is None and visit > budget:
             break
         points = domain.project(domain.jitter(mark, random_rows(mark, generator)))
         start = chains.pair.right + 0.1 * random_rows(mark, generator)
-        chains.offer(points, top_pair(network.at(points), start, steps=LANDMARK_STEPS))
+        pair = top_pair(network.at(points), start, exact_outputs=AGAIN_OUTPUTS, steps=LANDMARK_STEPS)
+        chains.offer(points, pair)
         budget -= visit
     return budget
 
@@ -259,7 +261,7 @@ def _climb(
 
 def _planned_moves(network: SampleMap, chains: Chains, budget: float, wide: bool) -> int:
     """How many moves fit the budget: fewer where one is longer, or has a direction or many chains to it."""
-    refine = top_pair_runs(network, REFINE_STEPS)
+    refine = top_pair_runs(network, REFINE_STEPS, AGAIN_OUTPUTS)
     climb = KINKED_CLIMB if network.work.kinks else CLIMB
     move = (GRAPH + PULL if chains.slope is None else climb) + refine / REFINE_EVERY
     if wide:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from normgauge.core.rounding import TINY
+from normgauge.instrument.trace.by_piece import by_piece
 from normgauge.instrument.trace.held import fresh_copy, memory_place
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
 from normgauge.instrument.trace.lent import NoWrites, is_lendable
@@ -156,7 +157,7 @@ def replayed_steps(trace: Trace, x: Tensor) -> Iterator[tuple[Step, list[Tensor]
         if step.trouble:
             outs = [out.tensor for out in step.outputs]
         else:
-            with imitate_precision(trace.native):
+            with imitate_precision(trace.native), by_piece(x):
                 outs = run_step(step, lambda value: values[value.index])
         values.update((out.index, tensor) for out, tensor in zip(step.outputs, outs, strict=True))
         for value in step.inputs:
@@ -208,7 +209,7 @@ def first_difference(trace: Trace) -> str:
         if step.trouble:
             continue
         try:
-            with imitate_precision(trace.native):
+            with imitate_precision(trace.native), by_piece(trace.measured):
                 outs = run_step(step, lambda value: value.tensor)
         except Exception as error:
             return f"{step.name}: it cannot be run again ({type(error).__name__}: {error})".partition("\n")[0]

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from normgauge.instrument.trace.by_piece import by_piece
 from normgauge.instrument.trace.held import Held, memory_geometry, memory_place, own_tensors, strided
 from normgauge.instrument.trace.place import TorchRandom, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import CASTS, FLOATS, default_eps, imitate_precision, without_eps
@@ -506,7 +507,8 @@ def record_trace(
         tape.objects.append(measured)
     routes = routed(tape, reachable_objects(model).modules)
     imitated = native if casts and tape.exact else None
-    with torch.no_grad(), parametrize.cached(), routes, tape.watch, imitate_precision(imitated), tape:
+    pieces, exact = by_piece(measured), imitate_precision(imitated)
+    with torch.no_grad(), parametrize.cached(), routes, tape.watch, pieces, exact, tape:
         returned = model(*args, **kwargs)
     tape.read()
     tape.draws |= drawn_outside_torch(tape.start)
