@@ -106,7 +106,8 @@ class Products:
         if query.ndim > 3 and query.shape[1] != key.shape[1]:
             key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
         with torch.autocast(query.device.type, enabled=False):
-            return (query @ key.mT).abs().amax() * self.scale
+            least, most = torch.aminmax(query @ key.mT)
+            return torch.maximum(-least, most) * abs(self.scale)
 
 
 def kind_of(node: Any) -> str:
@@ -225,8 +226,9 @@ def _source(module: nn.Module, path: list[Any], shared: bool, kinds: set[str]) -
     if name in ("Select", "Unbind"):  # (…, 3, heads, width), whichever way it is turned
         return Source(module, int(node._saved_index) if name == "Select" else place, -3, kind=between, factor=factor)
     sizes = node._saved_self_sym_sizes
-    if node._saved_dim % len(sizes) != len(sizes) - 1:
-        return None
+    if node._saved_dim % len(sizes) != len(sizes) - 1:  # (…, 3·heads, …, width), turned perhaps
+        thirds = name == "Split" and 3 * node._saved_split_size == sizes[node._saved_dim]
+        return Source(module, place, -3, kind=between, factor=factor) if thirds else None
     if len(sizes) > 3:  # cut inside each head
         thirds = name == "Split" and 3 * node._saved_split_size == sizes[-1]
         return Source(module, place, -3, spaced=True, kind=between, factor=factor) if thirds else None

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up
 from normgauge.monitor.listener import Listener
-from normgauge.monitor.maps import TRANSPOSED, is_pointwise
-from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part, frobenius_norms
+from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
+from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
@@ -20,8 +20,9 @@ from normgauge.monitor.transformer import Surroundings, Transformers
 from normgauge.monitor.updates import SpectralSteps
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
-# Entries above which radial part and update are taken from every eighth row, and rows below which they are not
-SAMPLED, STRIDE, FEW = 65536, 8, 128
+# Entries above which radial part and update are taken from every eighth row, and rows below which they are not: more in
+# embeddings, whose rows differ
+SAMPLED, STRIDE, FEW, MANY = 65536, 8, 128, 4096
 
 SMALL = 8192  # entries up to which weights that no enclosure follows are measured all at once
 
@@ -111,9 +112,13 @@ class Instruments:
         seconds, self._listener.seconds = self._listener.seconds, 0.0
         return seconds
 
-    def arm(self) -> None:
-        """The coming step will be read: listen, and keep what its update will be compared with."""
-        self._listener.awake = True
+    def arm(self, rich: bool = True) -> None:
+        """The coming step will be read: listen, and keep what its update will be compared with.
+
+        Args:
+            rich: whether gains of heads, logits and steps in the operator norm are read too.
+        """
+        self._listener.awake, self._listener.rich = True, rich
         small, large = self._parted()
         if self._vectors.rows != [row for row, _ in small] or self._samples.rows != [row for row, _ in large]:
             self._vectors = Vectors([row for row, _ in small])
@@ -133,11 +138,10 @@ class Instruments:
         self._slopes(self._vectors, small, sheet)
         self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
         self._read_biases(sheet)
-        self._read_steps(large, sheet)
-        self._read_transformers(weights, sheet)
-        for group in self.norms.groups:
-            folds = [self._fold(self.layers[row], scales) for row in group.rows]
-            group.read([weights[row] for row in group.rows], folds, turns, sheet)
+        if self._listener.rich:
+            self._read_steps(large, sheet)
+            self._read_transformers(weights, sheet)
+        self.norms.read(weights, lambda row: self._fold(self.layers[row], scales), turns, sheet)
         others = [(row, weight) for row, weight in large if row not in self.norms]
         if others:
             sheet.put_column([row for row, _ in others], "frobenius", frobenius_norms([w for _, w in others]))
@@ -188,8 +192,7 @@ class Instruments:
     def warm_up(self) -> None:
         """Turn new directions until they are warm; an accelerator loads its kernels before the first step."""
         weights = self._follow()
-        for group in self.norms.groups:
-            group.read([weights[row] for row in group.rows], [(None, None)] * len(group.rows), 1, Sheet())
+        self.norms.read(weights, lambda row: (None, None), 1, Sheet())
         if self.device.type == "cuda":
             self._vectors.keep([])
             fetch_numbers(self.read(), lambda sheet, reading, proving: None)
@@ -241,10 +244,11 @@ class Instruments:
         return shape[0] / -(-shape[0] // STRIDE) if self._is_sampled(row) else 1.0
 
     def _is_sampled(self, row: int) -> bool:
-        """Whether every eighth row stands for all: not for embeddings and heads, whose rows differ."""
+        """Whether every eighth row stands for all: not in small heads and embeddings, whose rows differ."""
         layer = self.layers[row]
         shape = layer.shape
-        return layer.role != "embedding" and len(shape) > 1 and math.prod(shape) > SAMPLED and shape[0] >= FEW
+        few = MANY if layer.role == "embedding" else FEW
+        return len(shape) > 1 and math.prod(shape) > SAMPLED and shape[0] >= few
 
     def _sample(self, row: int, weight: Tensor) -> Tensor:
         return weight[::STRIDE] if self._is_sampled(row) else weight

@@ -28,6 +28,7 @@ from normgauge.monitor.layers import WatchedLayer, by_channel
 from normgauge.monitor.replay import Replay, compiled_part
 
 # Nodes of autograd whose second saved result is 1/√(σ² + ε)
+LAYER_NORM = "NativeLayerNormBackward0"  # the only one that saves means and σ as one number a sample
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 
 # Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it
@@ -74,6 +75,7 @@ class Listener:
         half: whether the first product came out in float16.
         attentions: what was found in front of each layer that has an attention there; None where it cannot be told.
         logits: largest attention logit in front of each of these layers in this step.
+        rich: whether the coming passes are asked for these.
     """
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
@@ -87,7 +89,9 @@ class Listener:
         self.half = False
         self.attentions: dict[nn.Module, Attention | None] = {}
         self.logits: dict[nn.Module, Tensor] = {}
+        self.rich = True
         self._outputs: dict[int, nn.Module] = {}  # layers by the number of the node of what they made in this step
+        self._channels: dict[nn.Module, bool] = {}  # which normalizers are batch normalizations
         self._ordinary: set[nn.Module] = set()  # layers without an attention in front of them
         self._on_error = on_error
         self._model = model
@@ -121,6 +125,7 @@ class Listener:
         self._ordinary.clear()
         for layer in layers:
             parts = self._parts.setdefault(layer.module, [])
+            self._parts.setdefault(self._model, [])
             if layer.role == "norm":
                 parts[:] = [self._normalized]
             elif self._fed not in parts:
@@ -169,6 +174,10 @@ class Listener:
         self._outputs.clear()
         self.given = None
 
+    def cares(self, module: nn.Module) -> bool:
+        """Whether a call of this module is to be told."""
+        return module in self._parts if self._awake else module is self._model
+
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
         if module is self._model:
@@ -215,14 +224,14 @@ class Listener:
         """Look for an attention in front of a layer, at its first pass, and at its logits at every pass."""
         if isinstance(output, Tensor) and output.grad_fn is not None:
             self._outputs[output.grad_fn._sequence_nr()] = module
-        if module in self._ordinary:
+        if module in self._ordinary or not self.rich:
             return
         whole = module if isinstance(module, nn.MultiheadAttention) else None
         found = attention_behind(given.grad_fn if whole is None else _input_behind(output[0].grad_fn))
         if found is None:
             self._ordinary.add(module)
             return
-        plain = saving_is_plain()
+        plain = self.rich and saving_is_plain()
         products = products_of(found) if plain else None
         if products is not None and (largest := products.largest(_heads(module, given, products))) is not None:
             known = self.logits.get(module)
@@ -234,11 +243,17 @@ class Listener:
     def _normalized(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
         self._made[id(output)] = weakref.ref(output), module
         spread = self.spreads.setdefault(module, ObservedSigma())
-        if not (self._replaying and by_channel(module)):  # σ of a few samples is not that of the batch
-            spread.inverse.append(inverse_sigma(module, given, output))
-            means = saved_means(output)
-            spread.means += [] if means is None else [means]
-        if not module.training and by_channel(module):
+        channels = self._channels.get(module)
+        if channels is None:
+            channels = self._channels[module] = by_channel(module)
+        if not (self._replaying and channels):  # σ of a few samples is not that of the batch
+            node = _behind(output.grad_fn)
+            if node is not None and node.name() == LAYER_NORM:
+                spread.means.append(node._saved_result1.detach().reshape(-1))
+                spread.inverse.append(node._saved_result2.detach())
+            else:
+                spread.inverse.append(inverse_sigma(module, given, output))
+        if channels and not module.training:
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
@@ -266,13 +281,15 @@ def _nothing() -> None:
 
 def _hooked(listener: Listener) -> Callable[[], object]:
     """Let the process tell a listener of every call of a module, as long as it lives; returns what ends that."""
-    heard = weakref.WeakMethod(listener.hear)
+    heard = weakref.ref(listener)
 
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and not torch.jit.is_tracing():
-            hear = heard()
-            if hear is not None:
-                hear(module, args, kwargs, output)
+        if torch.compiler.is_compiling():
+            return
+        known = heard()
+        # This is asked at every call of every module, so the quick question comes first.
+        if known is not None and known.cares(module) and not torch.jit.is_tracing():
+            known.hear(module, args, kwargs, output)
 
     handle = torch_modules.register_module_forward_hook(hook, with_kwargs=True)
     return weakref.finalize(listener, _unhooked, handle)
@@ -297,15 +314,6 @@ def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
         return node.saved_tensors[3].detach()  # of the batch of all processes
     assert form is not None
     return form.below(form.variance(given.detach().float())).reciprocal().flatten()
-
-
-def saved_means(output: Tensor) -> Tensor | None:
-    """The means a LayerNorm took off, as autograd saved them; None for any other normalizer."""
-    node = _behind(output.grad_fn)
-    if node is None or not node.name().startswith("NativeLayerNorm"):
-        return None
-    saved: Tensor = node._saved_result1
-    return saved.detach().reshape(-1)
 
 
 def _heads(module: Any, given: Tensor, products: Products) -> int:

@@ -333,7 +333,7 @@ class Monitor:
     def _arm(self) -> None:
         self._armed = True
         self._team.hold(self._layers)
-        self._instruments.arm()
+        self._instruments.arm(self._schedule.rich(self._number + 1))
 
     def _full_reading(self) -> None:
         from normgauge.instrument.measure import gauge

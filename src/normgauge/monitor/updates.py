@@ -12,7 +12,7 @@ from normgauge.monitor.maps import working
 from normgauge.monitor.sheet import Sheet
 from normgauge.monitor.warm import cold_space
 
-TURNS = 2  # of the directions at a reading; a step's differ from those of the step read before
+TURNS = 6  # of the directions at a reading: those of a step have nothing to do with those of the step read before
 
 
 class SpectralSteps:
