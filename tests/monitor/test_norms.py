@@ -8,15 +8,15 @@ from torch import nn
 
 from normgauge.instrument.spectral.conv import dense_blocks
 from normgauge.monitor.layers import WatchedLayer
-from normgauge.monitor.maps import is_pointwise, spec_of
-from normgauge.monitor.norms import CHUNK, SUM_ROOM, Group, Norms, Part, frobenius_norms
+from normgauge.monitor.maps import CHUNK, frobenius_norms, is_pointwise, spec_of
+from normgauge.monitor.norms import SUM_ROOM, Group, Norms, Part, read_together
 from normgauge.monitor.proofs import CHANCE, SLOT, chance_at
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 
 
 def numbers(group: Group, weights: list[torch.Tensor], turns: int = 1) -> dict[int, Row]:
     sheet = Sheet()
-    group.read(weights, [(None, None)] * len(weights), turns, sheet)
+    read_together([group], [weights], [[(None, None)] * len(weights)], turns, sheet)
     fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     return sheet.layers
 
@@ -102,7 +102,7 @@ def test_folded_is_the_norm_with_rows_and_columns_rescaled() -> None:
     group, sheet = Group("key", [0, 1, 2]), Sheet()
     for _ in range(20):
         sheet = Sheet()
-        group.read(weights, folds, 6, sheet)
+        read_together([group], [weights], [folds], 6, sheet)
     fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     expected = [outer[:, None] * weights[0], weights[1] * inner, 2.5 * weights[2] * inner]
     for row in range(3):
@@ -184,10 +184,10 @@ def test_folded_follows_the_rescaled_convolution(per_channel: bool) -> None:
     scale = torch.tensor([0.2, 4.0, 1.0]) if per_channel else torch.tensor(2.5)
     group = Group("key", [0], WatchedLayer("conv", module, "weight", "conv"), (5, 5))
     sheet = Sheet()
-    group.read([module.weight.detach()], [(scale, None)], 1, sheet)
+    read_together([group], [[module.weight.detach()]], [[(scale, None)]], 1, sheet)
     for _ in range(40):  # two directions lie close together at the top
         sheet = Sheet()
-        group.read([module.weight.detach()], [(scale, None)], 10, sheet)
+        read_together([group], [[module.weight.detach()]], [[(scale, None)]], 10, sheet)
     fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     scaled = module.weight.detach().double() * (scale[:, None, None, None] if per_channel else scale)
     true = float(torch.linalg.matrix_norm(dense_blocks(scaled, spec_of(module, (5, 5))), 2).max())

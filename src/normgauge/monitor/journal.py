@@ -14,7 +14,7 @@ from torch import nn
 from normgauge.core import store
 from normgauge.core.version import __version__
 from normgauge.monitor.layers import WatchedLayer, class_name, count_numbers
-from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, header_table
+from normgauge.monitor.sheet import ALWAYS, COLUMNS, OPTIONAL, TOTALS, Column, Row, header_table
 from normgauge.monitor.signs.sign import Alarm
 from normgauge.render.markup import clean
 
@@ -22,6 +22,12 @@ log = logging.getLogger("normgauge")
 
 # Every reading of the first 200 steps is written; then lines are at least step/500 apart, and the file stays small
 DENSE_LINES, FINENESS = 200, 500
+
+# The two ends of an enclosure are rounded outward, since a file keeps six digits
+OUTWARD: Mapping[Column, Callable[[float], float]] = {
+    "norm_lower": store.rounded_down,
+    "norm_upper": store.rounded_up,
+}
 
 Sink = Callable[[Mapping[str, Any]], None]
 
@@ -72,7 +78,11 @@ class Journal:
             "loss_mean": sum(seen) / len(seen) if seen else None,
             "loss_max": max(seen) if seen else None,
         }
-        columns = {name: [_rounded(name, row.get(name)) for row in rows] for name in COLUMNS}
+        columns = {name: [row.get(name) for row in rows] for name in ALWAYS}
+        for name, rounded in OUTWARD.items():
+            columns[name] = [None if cell is None else rounded(cell) for cell in columns[name]]
+        optional = {name: [row.get(name) for row in rows] for name in OPTIONAL}
+        columns |= {name: cells for name, cells in optional.items() if cells.count(None) < len(cells)}
         self.append({"kind": "step", **record, **of_losses, "columns": columns})
 
     def alarm(self, alarm: Alarm) -> None:
@@ -128,12 +138,3 @@ def header_of(
         "totals": header_table(TOTALS),
         "config": dict(config),
     }
-
-
-def _rounded(name: str, value: float | None) -> float | None:
-    """Round the two ends of an enclosure outward, since a file keeps six digits."""
-    if value is None:
-        return None
-    if name == "norm_lower":
-        return store.rounded_down(value)
-    return store.rounded_up(value) if name == "norm_upper" else value

@@ -15,10 +15,20 @@ from torch.nn.modules import module as torch_modules
 
 from normgauge.instrument.rules.normalizer import of_torch
 from normgauge.instrument.rules.tried import of_module
+from normgauge.monitor.attention import (
+    Attention,
+    Products,
+    attention_behind,
+    own_attention,
+    products_of,
+    saving_is_plain,
+    told_apart,
+)
 from normgauge.monitor.layers import WatchedLayer, by_channel
 from normgauge.monitor.replay import Replay, compiled_part
 
 # Nodes of autograd whose second saved result is 1/√(σ² + ε)
+LAYER_NORM = "NativeLayerNormBackward0"  # the only one that saves means and σ as one number a sample
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 
 # Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it
@@ -35,10 +45,12 @@ class ObservedSigma:
 
     Attributes:
         inverse: 1/σ of each channel, sample or group, one tensor a pass.
+        means: what a LayerNorm takes off each group, one tensor a pass.
         feeding: identity of the parameter whose output goes straight into the normalizer, if any.
     """
 
     inverse: list[Tensor] = field(default_factory=list)
+    means: list[Tensor] = field(default_factory=list)
     feeding: int | None = None
 
 
@@ -61,6 +73,9 @@ class Listener:
         fed_by: for each module with a weight, the normalizer whose output is its input as it is.
         given: the network's last input, where it is a tensor of floats.
         half: whether the first product came out in float16.
+        attentions: what was found in front of each layer that has an attention there; None where it cannot be told.
+        logits: largest attention logit in front of each of these layers in this step.
+        rich: whether the coming passes are asked for these.
     """
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
@@ -72,6 +87,12 @@ class Listener:
         self.fed_by: dict[nn.Module, nn.Module] = {}
         self.given: Tensor | None = None
         self.half = False
+        self.attentions: dict[nn.Module, Attention | None] = {}
+        self.logits: dict[nn.Module, Tensor] = {}
+        self.rich = True
+        self._outputs: dict[int, nn.Module] = {}  # layers by the number of the node of what they made in this step
+        self._channels: dict[nn.Module, bool] = {}  # which normalizers are batch normalizations
+        self._ordinary: set[nn.Module] = set()  # layers without an attention in front of them
         self._on_error = on_error
         self._model = model
         self._first: nn.Module | None = None
@@ -101,12 +122,14 @@ class Listener:
 
     def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
+        self._ordinary.clear()
         for layer in layers:
             parts = self._parts.setdefault(layer.module, [])
+            self._parts.setdefault(self._model, [])
             if layer.role == "norm":
                 parts[:] = [self._normalized]
             elif self._fed not in parts:
-                parts.append(self._fed)
+                parts += [self._fed, self._attended]
             if layer.role == "conv" and self._convolved not in parts:
                 parts.append(self._convolved)
             if layer.role in ("matrix", "conv") and self._first is None:
@@ -147,7 +170,13 @@ class Listener:
         self.spreads.clear()
         self.frozen.clear()
         self._made.clear()
+        self.logits.clear()
+        self._outputs.clear()
         self.given = None
+
+    def cares(self, module: nn.Module) -> bool:
+        """Whether a call of this module is to be told."""
+        return module in self._parts if self._awake else module is self._model
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
@@ -161,8 +190,10 @@ class Listener:
         try:
             if given is not None and not _is_vectorized(given):
                 with torch.no_grad():
+                    crossed = isinstance(module, nn.MultiheadAttention) and not _is_of_itself(args, kwargs, given)
                     for part in parts:
-                        part(module, given, output)
+                        if not (crossed and part == self._fed):
+                            part(module, given, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
         self.seconds += time.perf_counter() - began
@@ -189,12 +220,40 @@ class Listener:
         if made is not None and made[0]() is given:
             self.fed_by[module] = made[1]
 
+    def _attended(self, module: nn.Module, given: Tensor, output: Any) -> None:
+        """Look for an attention in front of a layer, at its first pass, and at its logits at every pass."""
+        if isinstance(output, Tensor) and output.grad_fn is not None:
+            self._outputs[output.grad_fn._sequence_nr()] = module
+        if module in self._ordinary or not self.rich:
+            return
+        whole = module if isinstance(module, nn.MultiheadAttention) else None
+        found = attention_behind(given.grad_fn if whole is None else _input_behind(output[0].grad_fn))
+        if found is None:
+            self._ordinary.add(module)
+            return
+        plain = self.rich and saving_is_plain()
+        products = products_of(found) if plain else None
+        if products is not None and (largest := products.largest(_heads(module, given, products))) is not None:
+            known = self.logits.get(module)
+            self.logits[module] = largest if known is None else torch.maximum(known, largest)
+        if module not in self.attentions and plain:
+            told = told_apart(module, found, self._outputs) if whole is None else own_attention(whole)
+            self.attentions[module] = told
+
     def _normalized(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
         self._made[id(output)] = weakref.ref(output), module
         spread = self.spreads.setdefault(module, ObservedSigma())
-        if not (self._replaying and by_channel(module)):  # σ of a few samples is not that of the batch
-            spread.inverse.append(inverse_sigma(module, given, output))
-        if not module.training and by_channel(module):
+        channels = self._channels.get(module)
+        if channels is None:
+            channels = self._channels[module] = by_channel(module)
+        if not (self._replaying and channels):  # σ of a few samples is not that of the batch
+            node = _behind(output.grad_fn)
+            if node is not None and node.name() == LAYER_NORM:
+                spread.means.append(node._saved_result1.detach().reshape(-1))
+                spread.inverse.append(node._saved_result2.detach())
+            else:
+                spread.inverse.append(inverse_sigma(module, given, output))
+        if channels and not module.training:
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
@@ -203,6 +262,12 @@ class Listener:
 def _is_vectorized(given: Tensor) -> bool:
     """Whether a tensor stands for many inside torch.func: its numbers cannot be taken out."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(given))
+
+
+def _is_of_itself(args: Any, kwargs: Any, given: Tensor) -> bool:
+    """Whether queries, keys and values of an attention are made from one tensor."""
+    three = [*args[:3], *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
+    return all(one is given for one in three)
 
 
 def is_wrapped(model: nn.Module) -> bool:
@@ -216,13 +281,15 @@ def _nothing() -> None:
 
 def _hooked(listener: Listener) -> Callable[[], object]:
     """Let the process tell a listener of every call of a module, as long as it lives; returns what ends that."""
-    heard = weakref.WeakMethod(listener.hear)
+    heard = weakref.ref(listener)
 
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and not torch.jit.is_tracing():
-            hear = heard()
-            if hear is not None:
-                hear(module, args, kwargs, output)
+        if torch.compiler.is_compiling():
+            return
+        known = heard()
+        # This is asked at every call of every module, so the quick question comes first.
+        if known is not None and known.cares(module) and not torch.jit.is_tracing():
+            known.hear(module, args, kwargs, output)
 
     handle = torch_modules.register_module_forward_hook(hook, with_kwargs=True)
     return weakref.finalize(listener, _unhooked, handle)
@@ -247,6 +314,21 @@ def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
         return node.saved_tensors[3].detach()  # of the batch of all processes
     assert form is not None
     return form.below(form.variance(given.detach().float())).reciprocal().flatten()
+
+
+def _heads(module: Any, given: Tensor, products: Products) -> int:
+    """Heads of a sample."""
+    if isinstance(module, nn.MultiheadAttention):
+        return module.num_heads
+    return products.query.shape[0] // (given.shape[0] if given.ndim > 2 else 1)
+
+
+def _input_behind(node: Any) -> Any:
+    """What goes into the linear map that made this, as a node."""
+    linear = _behind(node)
+    if linear is None or not linear.name().startswith(LINEAR):
+        return None
+    return linear.next_functions[1 if linear.name().startswith("Addmm") else 0][0]
 
 
 def weight_before(given: Tensor) -> int | None:

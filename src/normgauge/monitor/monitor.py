@@ -248,6 +248,8 @@ class Monitor:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
         sheet = self._instruments.read(self._schedule.turns)
+        if self._instruments.left_out:
+            self._note(self._instruments.left_out, "heads")
         for name, sentence in self._unreadable.items():
             self._note(sentence, f"unread {name}")
         return sheet
@@ -311,12 +313,15 @@ class Monitor:
         seen = Seen(step, losses, rows, summary, pairs, rate, sheet.network.get("input"), sheet.half)
         for alarm in self._watch.observe(seen):
             self._journal.alarm(alarm)
-        record = {
+        record: dict[str, Any] = {
             "step": step,
             "time": round(when, 3),
             "lr": rate,
             "totals": {**summary, "seconds": round(self._schedule.cost, 5), "share": round(self.share, 5)},
         }
+        heads = self._instruments.heads(sheet)
+        if heads:
+            record["heads"] = heads
         self._journal.line(record, [value for _, value in losses], rows)
 
     def _due(self) -> bool:
@@ -328,7 +333,7 @@ class Monitor:
     def _arm(self) -> None:
         self._armed = True
         self._team.hold(self._layers)
-        self._instruments.arm()
+        self._instruments.arm(self._schedule.rich(self._number + 1))
 
     def _full_reading(self) -> None:
         from normgauge.instrument.measure import gauge

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,14 +16,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normgauge.monitor.layers import WatchedLayer
-from normgauge.monitor.maps import SMALL_SIDE, ConvMaps, Maps, MatrixMaps, is_pointwise, spec_of, working
+from normgauge.monitor.maps import (
+    SMALL_SIDE,
+    ConvMaps,
+    Maps,
+    MatrixMaps,
+    frobenius_norms,
+    is_pointwise,
+    spec_of,
+    working,
+)
 from normgauge.monitor.proofs import SLOT, Begun, begin_proof, chance_at, seed_of
 from normgauge.monitor.sheet import Sheet
-from normgauge.monitor.warm import WARM_UP, Fold, cold_space, proved_lower, turn
+from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
 
-CHUNK = 2**18  # most numbers added up in float32 before the sum goes on in float64
-
-SUM_ROOM = 1.02  # CHUNK additions in float32 are off by less
+SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
@@ -60,25 +67,28 @@ class Group:
             return ConvMaps(weights[0], spec_of(self.conv.module, self.size))
         return MatrixMaps(weights, dtype or working(weights[0]))
 
-    def read(self, weights: Sequence[Tensor], folds: Sequence[Factors], turns: int, sheet: Sheet) -> None:
-        """Write down Frobenius norm, norm from below and folded norm of each layer."""
+    def job(self, weights: Sequence[Tensor], folds: Sequence[Factors]) -> Job:
+        """What is to be turned; new directions are turned until they are warm."""
         maps = self.maps(weights)
-        sizes = frobenius_norms(weights)
         fold = Fold(*(_factors(maps, [one[side] for one in folds], side) for side in (0, 1)))
         folds_now = fold.outer is not None or fold.inner is not None
         if self.space is None or self.folded is None or folds_now != self.folds:
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
-            self.space, self.folded, turns = cold if self.space is None else self.space, cold[:, :1], WARM_UP
+            self.space, self.folded = cold if self.space is None else self.space, cold[:, :1]
             self.folds = folds_now
-        for _ in range(turns):
-            turned = turn(maps, self.space, self.folded, fold)
-            self.space, self.folded = turned.space, turned.folded
-        above = (
-            SUM_ROOM * sizes + math.sqrt(maps.inputs * maps.outputs) * UNDERFLOW
-        )  # squares that underflow are smaller
+            for _ in range(WARM_UP - 1):
+                (turned,) = turn([Job(maps, self.space, self.folded, fold)])
+                self.space, self.folded = turned.space, turned.folded
+        return Job(maps, self.space, self.folded, fold)
+
+    def put(self, weights: Sequence[Tensor], maps: Maps, turned: Turned, sheet: Sheet) -> None:
+        """Keep the directions, and write down Frobenius norm, norm from below and folded norm of each layer."""
+        self.space, self.folded = turned.space, turned.folded
+        sizes = maps.sizes() if isinstance(maps, MatrixMaps) else frobenius_norms(weights)
+        lost = math.sqrt(maps.inputs * maps.outputs) * UNDERFLOW  # squares that underflow are smaller
         sheet.put_column(self.rows, "frobenius", sizes)
-        sheet.put_column(self.rows, "norm_lower", proved_lower(maps, turned, above))
+        sheet.put_column(self.rows, "norm_lower", proved_lower(maps, turned, SUM_ROOM * sizes + lost))
         sheet.put_column(self.rows, "folded", turned.gain)
 
 
@@ -150,6 +160,15 @@ class Norms:
         self.parts = [part for part in self.parts if any(part.group is group for group in self.groups)]
         self._keys = keys
 
+    def read(self, weights: Mapping[int, Tensor], fold: Callable[[int], Factors], turns: int, sheet: Sheet) -> None:
+        """Turn the directions of all groups of a device together, and write down what they show."""
+        devices: dict[torch.device, list[Group]] = {}
+        for group in self.groups:
+            devices.setdefault(weights[group.rows[0]].device, []).append(group)
+        for groups in devices.values():
+            given = [[weights[row] for row in group.rows] for group in groups]
+            read_together(groups, given, [[fold(row) for row in group.rows] for group in groups], turns, sheet)
+
     def provable(self, step: int) -> list[Part]:
         """Parts that may be proved at this step, the oldest proofs first: those that spend a chance once in a slot."""
         free = [p for p in self.parts if all(self._slots.get(row, -1) < step // SLOT for row in p.rows)]
@@ -161,6 +180,22 @@ class Norms:
         if begun.chance:
             self._slots.update(dict.fromkeys(part.rows, step // SLOT))
         return begun
+
+
+def read_together(
+    groups: Sequence[Group],
+    weights: Sequence[Sequence[Tensor]],
+    folds: Sequence[Sequence[Factors]],
+    turns: int,
+    sheet: Sheet,
+) -> None:
+    """Turn the directions of groups on one device, and write down what they show."""
+    jobs = [group.job(given, factors) for group, given, factors in zip(groups, weights, folds, strict=True)]
+    for _ in range(turns):
+        found = turn(jobs)
+        jobs = [Job(job.maps, one.space, one.folded, job.fold) for job, one in zip(jobs, found, strict=True)]
+    for group, given, job, one in zip(groups, weights, jobs, found, strict=True):
+        group.put(given, job.maps, one, sheet)
 
 
 def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module, tuple[int, ...]]) -> Hashable | None:
@@ -177,21 +212,6 @@ def _most_proved(weight: Tensor) -> int:
     return MOST_PROVED_CPU if weight.device.type == "cpu" else MOST_PROVED
 
 
-def frobenius_norms(weights: Sequence[Tensor]) -> Tensor:
-    """Frobenius norm of each weight in float64; long sums of float32 in pieces, so that their rounding stays small."""
-    if weights[0].device.type != "cpu":
-        return torch.stack(torch._foreach_norm(list(weights), 2, torch.float64))
-    return torch.stack([_sum_of_squares(weight) for weight in weights]).double().sqrt()
-
-
-def _sum_of_squares(tensor: Tensor) -> Tensor:
-    """A dot product takes half the time of torch's norm."""
-    plain = (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).reshape(-1)
-    if plain.numel() <= CHUNK:
-        return torch.dot(plain, plain)
-    return torch.stack([torch.dot(piece, piece) for piece in plain.split(CHUNK)]).double().sum()
-
-
 def _factors(maps: Maps, given: Sequence[Tensor | None], side: int) -> Tensor | None:
     """(layers, 1, numbers): what each folded layer is multiplied with, or 1; None where nothing is."""
     if all(factor is None for factor in given):
@@ -199,14 +219,16 @@ def _factors(maps: Maps, given: Sequence[Tensor | None], side: int) -> Tensor | 
     count = maps.inputs if side else maps.outputs
     ones = torch.ones(count, dtype=maps.dtype, device=maps.device)
     repeated = isinstance(maps, ConvMaps)
-    rows = [ones if factor is None else _spread_out(factor.to(maps.dtype), count, repeated) for factor in given]
-    return torch.stack(rows).unsqueeze(1)
+    rows = [ones if factor is None else _spread_out(factor, count, repeated) for factor in given]
+    return torch.stack(rows).to(maps.dtype).unsqueeze(1)
 
 
 def _spread_out(factor: Tensor, count: int, repeated: bool) -> Tensor:
     """One number for each of ``count`` from one a channel, whose pixels repeat it, or from one for all."""
     if factor.ndim == 0:
         return factor.expand(count)
+    if not repeated and factor.numel() == count:
+        return factor
     if not repeated:
         return F.pad(factor, (0, count - factor.numel()), value=1.0)
     return factor.reshape(-1, 1).expand(-1, count // factor.numel()).reshape(-1)

@@ -16,6 +16,8 @@ FIRST_READINGS = 3  # taken whatever they cost: the first of all is slower than 
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way
 LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 
+RICH_STEPS = 10  # what moves slowly, or costs as much as all the rest, is read at most so often
+
 PROOF_STEPS = 50  # a proof older than this is renewed where every so many steps are read
 
 RARE_STEPS = 200  # before this age a proof is not renewed where lines come late: they need the time more
@@ -80,6 +82,7 @@ class Schedule:
         self._call: float | None = None
         self._read_now = self.late = False
         self._readings = 0
+        self._rich: int | None = None
         self.turns = 1
 
     @property
@@ -92,6 +95,13 @@ class Schedule:
         self.turns = 1 if step - self._last <= 1 else TURNS
         self._read_now, self._last, self._last_passed = True, step, self._passed
         self._readings += 1
+
+    def rich(self, step: int) -> bool:
+        """Whether the reading of a step is to have everything."""
+        if self._rich is None or step - self._rich >= RICH_STEPS:
+            self._rich = step
+            return True
+        return False
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""

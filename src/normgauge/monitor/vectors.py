@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from normgauge.monitor.listener import Listener, ObservedSigma
 from normgauge.monitor.sheet import Sheet
 
 LONG = 4096  # mean length of parts above which each gets a sum of its own
+
+ALIGNED = 1024  # numbers a device adds up in one go: a segment of millions would be added up by one of its many units
 
 
 class Segments:
@@ -29,7 +31,10 @@ class Segments:
 
     def fit(self, parts: Sequence[Tensor]) -> None:
         """Take the lengths of the parts that the coming vectors consist of."""
-        lengths, device = [part.numel() for part in parts], parts[0].device
+        self.take([part.numel() for part in parts], parts[0].device)
+
+    def take(self, lengths: list[int], device: torch.device) -> None:
+        """Take the lengths of the parts."""
         if self.lengths != lengths or self._sizes.device != device:
             self.lengths, sizes = lengths, torch.tensor(lengths)
             # From pinned memory nothing waits for the device.
@@ -46,42 +51,56 @@ class Vectors:
     Args:
         rows: of the sheet, one for each weight.
         whole: whether they are whole weights, and so have a norm to write down.
+
+    Attributes:
+        steps: the last step of each, where it is known, until the next call of ``keep``.
     """
 
     def __init__(self, rows: Sequence[int], *, whole: bool = True) -> None:
         self.rows = list(rows)
         self._whole = whole
         self._segments = Segments()
-        self._kept: Tensor | None = None
-        self._room: dict[str, Tensor] = {}  # fresh memory costs a CPU more than the arithmetic done in it
+        self.steps: list[Tensor] = []
+        self._kept = False
+        self._shapes: list[torch.Size] = []
+        self._like = torch.empty(0)
+        self._rooms: dict[str, Room] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Remember the weights as they are, for the update."""
-        self._kept = self._joined("kept", weights) if weights else None
+        self.steps = []
+        if weights:
+            self._fit(weights)
+            self._joined("kept", weights)
+        self._kept = bool(weights)
 
     def read(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
         """Write norm, gradient, radial part and update of each weight into the sheet."""
         if not weights:
             return
-        self._segments.fit(weights)
-        before = self._kept if self._kept is not None and self._fits(self._kept, weights) else None
-        self._kept = None
+        self._fit(weights)
+        before = self._rooms["kept"] if self._kept else None
+        self._kept = False
+        joined = before
         if self._whole or before is None:
-            joined = self._joined("weights", weights)
+            now = self._joined("weights", weights)
+            joined = now if before is None else before
             if self._whole:
-                sheet.put_column(self.rows, "frobenius", self._sums(joined, joined).sqrt())
-        self._slopes(joined if before is None else before, weights, gradients, sheet)
+                sheet.put_column(self.rows, "frobenius", self._sums(now, now).sqrt())
+        assert joined is not None
+        self._slopes(joined, weights, gradients, sheet)
         if before is not None:
-            torch._foreach_sub_(self._views(before, weights), [_wide_as(weight, before) for weight in weights])
+            self.steps = before.parts
+            torch._foreach_sub_(self.steps, [_wide_as(weight, before.flat) for weight in weights])
             sheet.put_column(self.rows, "update", self._sums(before, before).sqrt())
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         """Euclidean norm of each tensor."""
-        self._segments.fit(tensors)
+        self._fit(tensors)
         joined = self._joined("weights", tensors)
         return self._sums(joined, joined).sqrt()
 
-    def _slopes(self, at: Tensor, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
+    def _slopes(self, at: Room, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
         """Gradients, and their products with the weights they belong to: those before the step."""
         with_slope = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not with_slope:
@@ -95,41 +114,52 @@ class Vectors:
         sheet.put_column(rows, "gradient" if self._whole else "sampled_gradient", norms)
         sheet.put_column(rows, "dot", dots)
 
-    def _sums(self, left: Tensor, right: Tensor) -> Tensor:
+    def _sums(self, left: Room, right: Room) -> Tensor:
         """Σ left·right over each part; torch adds segments up one by one, so that long ones go to a fast dot."""
-        lengths = self._segments.lengths
-        if left.device.type == "cpu" and left.numel() > LONG * len(lengths):
-            return torch.stack(
-                [torch.dot(x, y) for x, y in zip(left.split(lengths), right.split(lengths), strict=True)]
-            )
-        return self._segments.reduce(torch.mul(left, right, out=self._space("products", left)), "sum")
+        if left.flat.device.type == "cpu" and left.flat.numel() > LONG * len(left.parts):
+            return torch.stack([torch.dot(x, y) for x, y in zip(left.lines, right.lines, strict=True)])
+        products = torch.mul(left.flat, right.flat, out=self._room("products").flat)
+        short = products if products.device.type == "cpu" else products.view(-1, ALIGNED).sum(1)
+        return self._segments.reduce(short, "sum")
 
-    def _joined(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
+    def _joined(self, name: str, tensors: Sequence[Tensor]) -> Room:
         """One vector of all numbers, in memory of its own that is used again."""
-        wide = tensors[0].dtype if tensors[0].dtype in (torch.float32, torch.float64) else torch.float32
-        like = torch.empty(0, dtype=wide, device=tensors[0].device)
-        room = self._space(name, like, sum(t.numel() for t in tensors))
-        torch._foreach_copy_(self._views(room, tensors), list(tensors))
+        room = self._room(name)
+        torch._foreach_copy_(room.parts, list(tensors))
         return room
 
-    def _views(self, joined: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-        """The parts of a joined vector in the shapes of the tensors they came from."""
-        parts = joined.split([t.numel() for t in like])
-        return [part.view(t.shape) for part, t in zip(parts, like, strict=True)]
-
-    def _fits(self, joined: Tensor, weights: Sequence[Tensor]) -> bool:
-        """Whether a joined vector was made of weights like these."""
-        first = weights[0]
-        wide = first.dtype if first.dtype in (torch.float32, torch.float64) else torch.float32
-        count = sum(weight.numel() for weight in weights)
-        return (joined.numel(), joined.dtype, joined.device) == (count, wide, first.device)
-
-    def _space(self, name: str, like: Tensor, count: int | None = None) -> Tensor:
-        count = like.numel() if count is None else count
-        held = self._room.get(name)
-        if held is None or (held.numel(), held.dtype, held.device) != (count, like.dtype, like.device):
-            held = self._room[name] = torch.empty(count, dtype=like.dtype, device=like.device)
+    def _room(self, name: str) -> Room:
+        held = self._rooms.get(name)
+        if held is None:
+            held = self._rooms[name] = Room(self._shapes, self._like)
         return held
+
+    def _fit(self, tensors: Sequence[Tensor]) -> None:
+        """Take in what the coming vectors consist of; where that is new, what was kept is of no use."""
+        shapes, first = [tensor.shape for tensor in tensors], tensors[0]
+        wide = first.dtype if first.dtype in (torch.float32, torch.float64) else torch.float32
+        if shapes != self._shapes or (wide, first.device) != (self._like.dtype, self._like.device):
+            self._shapes, self._like = shapes, torch.empty(0, dtype=wide, device=first.device)
+            self._rooms, self._kept = {}, False
+            aligned = 1 if first.device.type == "cpu" else ALIGNED
+            self._segments.take([-(-shape.numel() // aligned) for shape in shapes], first.device)
+
+
+class Room:
+    """Memory for several tensors side by side, each from a place that a device adds up quickly; 0 between them.
+
+    Attributes:
+        flat: all of it.
+        parts: the tensors.
+        lines: the same as vectors.
+    """
+
+    def __init__(self, shapes: Sequence[torch.Size], like: Tensor) -> None:
+        aligned = 1 if like.device.type == "cpu" else ALIGNED
+        room = [-(-shape.numel() // aligned) * aligned for shape in shapes]
+        self.flat = like.new_zeros(sum(room))
+        self.lines = [part[: shape.numel()] for part, shape in zip(self.flat.split(room), shapes, strict=True)]
+        self.parts = [line.view(shape) for line, shape in zip(self.lines, shapes, strict=True)]
 
 
 class Normalizers:
@@ -140,7 +170,7 @@ class Normalizers:
     """
 
     def __init__(self) -> None:
-        self._segments = Segments()
+        self._segments, self._means = Segments(), Segments()
         self.forms: dict[int, Normalizer] = {}
 
     def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
@@ -166,6 +196,7 @@ class Normalizers:
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:
             return {}
+        self._read_means(rows, found, sheet)
         inverses = [_one(heard[row]) for row in rows]
         joined = torch.cat(inverses) if len(inverses) > 1 else inverses[0]
         self._segments.fit(inverses)
@@ -173,15 +204,23 @@ class Normalizers:
         sheet.put_column(rows, "inverse_max", steepest)
         sheet.put_column(rows, "inverse_min", self._segments.reduce(joined, "min"))
         sheet.put_column(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
+        gammas = {row: gamma for row in rows if (gamma := layers[row].gain_of(forms[row])) is not None}
+        largest = dict(zip(gammas, _largest(list(gammas.values())), strict=True))
         scales: dict[int, Tensor] = {}
         for place, row in enumerate(rows):
             worst = heard[row].inverse[-1] if forms[row].kind == "batch" else steepest[place]  # type: ignore[union-attr]
-            gamma = layers[row].gain_of(forms[row])
-            scales[row] = worst if gamma is None else _scale(gamma, worst)
-            sheet.put(sheet.layers[row], "gain", scales[row].max())
-            if gamma is not None:
-                sheet.put(sheet.layers[row], "gamma_max", torch.linalg.vector_norm(gamma, math.inf))
+            scales[row] = worst if row not in gammas else _scale(gammas[row], worst)
+        if gammas:
+            sheet.put_column(gammas, "gamma_max", torch.stack(list(largest.values())))
+        sheet.put_column(rows, "gain", torch.stack(_largest(list(scales.values()))))
         return scales
+
+    def _read_means(self, rows: Sequence[int], found: Mapping[int, ObservedSigma | None], sheet: Sheet) -> None:
+        """Write down the mean square of the means that were taken off."""
+        means = {row: torch.cat(one.means) for row in rows if (one := found[row]) is not None and one.means}
+        if means:
+            self._means.fit(list(means.values()))
+            sheet.put_column(means, "mean_square", self._means.reduce(torch.cat(list(means.values())).square(), "mean"))
 
 
 def running_sigmas(form: Normalizer) -> ObservedSigma | None:
@@ -200,6 +239,18 @@ def _one(spread: ObservedSigma | None) -> Tensor:
     assert spread is not None  # only those heard come here
     parts = [t.reshape(-1) for t in spread.inverse]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _largest(vectors: Sequence[Tensor]) -> list[Tensor]:
+    """The largest modulus in each vector; of those of one length at once."""
+    alike: dict[Hashable, list[int]] = {}
+    for place, vector in enumerate(vectors):
+        alike.setdefault((vector.shape, vector.dtype, vector.device), []).append(place)
+    found: dict[int, Tensor] = {}
+    for places in alike.values():
+        together = torch.stack([vectors[place] for place in places]).reshape(len(places), -1)
+        found.update(zip(places, torch.linalg.vector_norm(together, math.inf, dim=1).unbind(), strict=True))
+    return [found[place] for place in range(len(vectors))]
 
 
 def _scale(gamma: Tensor, worst: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,21 +60,37 @@ def cold_space(count: int, inputs: int, like: Tensor, dtype: torch.dtype) -> Ten
     return F.normalize(rows, dim=-1).to(dtype).expand(count, 3, inputs).clone()
 
 
-def turn(maps: Maps, space: Tensor, folded: Tensor, fold: Fold) -> Turned:
+class Job(NamedTuple):
+    """Maps whose directions are to be turned: (maps, 3, inputs) of them as they are, (maps, 1, inputs) as folded."""
+
+    maps: Maps
+    space: Tensor
+    folded: Tensor
+    fold: Fold
+
+
+def turn(jobs: Sequence[Job]) -> list[Turned]:
     """One step of locally optimal conjugate directions for the largest singular value of each map.
 
     The three directions are the best one so far, the gradient of ‖Av‖² there, and the last move; the best combination
-    of them is the top Ritz vector. The direction of the folded map takes a power step in the same products. What died
-    or overflowed (a weight that is 0, or no number) leaves them as they were.
+    of them is the top Ritz vector, found for all maps at once. The direction of the folded map takes a power step in
+    the same products. What died or overflowed (a weight that is 0, or no number) leaves them as they were.
 
     Source: Knyazev, SIAM J. Sci. Comput. 23 (2001) 517, with one vector and no preconditioner.
     """
-    basis = _orthonormal(space)
-    images = maps.forward(torch.cat([basis, fold.before(folded)], dim=1))
-    plain, other = images[:, :3], fold.behind(images[:, 3:])
-    wide = plain.double()
-    mix = _top_vector(wide @ wide.mT).to(basis.dtype).unsqueeze(1)  # (maps, 1, 3)
-    rows = torch.cat([mix @ plain, other], dim=1)
+    bases = [_orthonormal(job.space) for job in jobs]
+    images = [j.maps.forward(torch.cat([b, j.fold.before(j.folded)], dim=1)) for j, b in zip(jobs, bases, strict=True)]
+    wide = [image[:, :3].double() for image in images]
+    grams = [rows @ rows.mT for rows in wide]
+    mixes = _top_vector(grams[0] if len(grams) == 1 else torch.cat(grams)).split([len(gram) for gram in grams])
+    return [_moved(*parts) for parts in zip(jobs, bases, images, mixes, strict=True)]
+
+
+def _moved(job: Job, basis: Tensor, images: Tensor, mix: Tensor) -> Turned:
+    """Directions after a step, from their images and the best combination of the three."""
+    maps, space, folded, fold = job
+    mix = mix.to(basis.dtype).unsqueeze(1)  # (maps, 1, 3)
+    rows = torch.cat([mix @ images[:, :3], fold.behind(images[:, 3:])], dim=1)
     sizes = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
     unit = (rows / sizes).to(basis.dtype)
     back = maps.adjoint(torch.cat([unit[:, :1], fold.behind(unit[:, 1:])], dim=1))
@@ -123,8 +140,9 @@ def _top_vector(gram: Tensor) -> Tensor:
     if gram.device.type == "cpu" and bool(torch.isfinite(gram).all()):
         return torch.linalg.eigh(gram)[1][..., -1]
     power = gram
-    for _ in range(SQUARINGS):
+    for _ in range(2):
         power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-        power = power @ power
+        for _ in range(SQUARINGS // 2):  # the trace stays above 3^-31 in between
+            power = power @ power
     column = power.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None].expand(*power.shape[:-1], 1)
-    return F.normalize(power.gather(-1, column).squeeze(-1), dim=-1)
+    return F.normalize(power.gather(-1, column).squeeze(-1), dim=-1, eps=torch.finfo(power.dtype).tiny)
