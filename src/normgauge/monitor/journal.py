@@ -15,7 +15,7 @@ from normgauge.core import store
 from normgauge.core.version import __version__
 from normgauge.monitor.layers import WatchedLayer, class_name, count_numbers
 from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, header_table
-from normgauge.monitor.signs.sign import Alarm
+from normgauge.monitor.signs.sign import Alarm, Consequence
 from normgauge.render.markup import clean
 
 log = logging.getLogger("normgauge")
@@ -84,6 +84,10 @@ class Journal:
                 self._on_alarm(alarm)
             except Exception as error:  # theirs, not ours: the line is still to be written
                 self.note(alarm.step, f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
+
+    def consequence(self, consequence: Consequence) -> None:
+        """Write what followed from an alarm; nobody is called."""
+        self.append({"kind": "consequence", **asdict(consequence)})
 
     def note(self, step: int, sentence: str, key: str) -> None:
         """Write a sentence to the file and the log, once for each key."""

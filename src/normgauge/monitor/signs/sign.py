@@ -16,14 +16,28 @@ from normgauge.monitor.thresholds import MEMORY, SETTLED
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A warning."""
+    """The cause of an incident, said once."""
 
-    step: Annotated[int, Told("when")]
-    alarm: Annotated[str, Told("which kind")]
+    step: Annotated[int, Told("when it was seen")]
+    alarm: Annotated[str, Told("which cause")]
     layer: Annotated[str, Told("where; empty for the whole network")]
-    sentence: Annotated[str, Told("what was seen, what it means, what to do")]
+    sentence: Annotated[str, Told("what was seen, and what it means")]
     value: Annotated[float, Told("the number that gave it away")]
     threshold: Annotated[float, Told("the number it crossed")]
+    advice: Annotated[str, Told("what to do", absent="")] = ""
+    began: Annotated[int | None, Told("the step at which it began; `null`: when it was seen", absent=None)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What followed from a cause that is known: kept beneath it, and no alarm of its own."""
+
+    step: Annotated[int, Told("when it was seen")]
+    alarm: Annotated[str, Told("what it would have been called by itself")]
+    layer: Annotated[str, Told("where; empty for the whole network")]
+    sentence: Annotated[str, Told("what was seen, and what it means")]
+    cause: Annotated[str, Told("`alarm` of the incident it belongs to")]
+    cause_step: Annotated[int, Told("`step` of that alarm")]
 
 
 @dataclass(frozen=True, slots=True)
