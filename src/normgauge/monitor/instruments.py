@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.monitor.facts import Passes
-from normgauge.monitor.layers import WatchedLayer, is_sharded, looked_up
+from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, is_pointwise
 from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part, frobenius_norms
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
+from normgauge.monitor.transformer import Surroundings, Transformers
+from normgauge.monitor.updates import SpectralSteps
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
 # Entries above which radial part and update are taken from every eighth row, and rows below which they are not
@@ -27,6 +29,7 @@ SMALL = 8192  # entries up to which weights that no enclosure follows are measur
 # Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
     "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
+    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max",
 )  # fmt: skip
 
 # Where the samples of the input, the output and the target that are not finite are written down
@@ -67,9 +70,11 @@ class Instruments:
         self.chance = 0.0
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._normalizers = Normalizers()
+        self._steps, self._transformers = SpectralSteps(), Transformers()
         self._norms: dict[int, WatchedLayer] = {}
         self._places: dict[int, int] = {}
         self._deaf = False
+        self._attended: set[nn.Module] = set()
         self._optimizers, self._on_unread = optimizers, on_unread
         self._listener = Listener(model, on_error)
         self._proved: dict[int, int] = {}
@@ -91,6 +96,7 @@ class Instruments:
                 if is_sharded(parameter):
                     self._listener.follow(layer.module, layer.attribute, self._places, row)
         self._follow()
+        self._transformers.follow(self.layers)
         self._listener.attach(layers)
 
     def move(self, layers: list[WatchedLayer]) -> None:
@@ -139,6 +145,8 @@ class Instruments:
         self._slopes(self._vectors, small, sheet)
         self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
         self._read_biases(sheet)
+        self._read_steps(large, sheet)
+        self._read_transformers(weights, sheet)
         for group in self.norms.groups:
             folds = [self._fold(self.layers[row], scales) for row in group.rows]
             group.read([weights[row] for row in group.rows], folds, turns, sheet)
@@ -225,9 +233,15 @@ class Instruments:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
             size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
             line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
+        if raw.get("sampled_norm"):
+            line["spectral_update"] = raw["step_norm"] / raw["sampled_norm"]
+        if "adapter" in raw and raw.get("norm_lower"):
+            line["adapter"] = raw["adapter"] / raw["norm_lower"]
         forms = self._normalizers.forms
         if row in forms:
             line["eps"] = float(forms[row].least)
+            if "square" in raw and ("mean_square" in raw or forms[row].kind == "rms") and forms[row].where == "inside":
+                line["input_rms"] = math.sqrt(max(0.0, raw["square"] - line["eps"]) + raw.get("mean_square", 0.0))
         if rate is not None and layer.normalizer in forms and "frobenius" in raw:
             groups = groups_of(self.layers[layer.normalizer], forms[layer.normalizer])
             line["effective_lr"] = _inverse(raw["frobenius"] ** 2 / (rate * groups)) if rate else 0.0
@@ -269,8 +283,10 @@ class Instruments:
         behind = None if layer.normalizer is None else scales.get(layer.normalizer)
         front = self._fronts.get(layer.name)
         gamma = None if front is None else self.layers[front].gain_of(self._normalizers.forms[front])
-        fits = gamma is not None and gamma.ndim == 1 and gamma.numel() == layer.shape[1]
-        return behind, gamma if fits else None
+        transposed = is_transposed(layer.module)
+        fits = gamma is not None and gamma.ndim == 1 and gamma.numel() == layer.shape[0 if transposed else 1]
+        inner = gamma if fits else None
+        return (inner, behind) if transposed else (behind, inner)
 
     def _weight(self, row: int) -> Tensor:
         weight = self.layers[row].weight
@@ -327,6 +343,37 @@ class Instruments:
                 sheet.put(sheet.network, bad, broken.sum())
                 sheet.put(sheet.network, of, len(batch))
 
+    def _read_steps(self, large: Weights, sheet: Sheet) -> None:
+        """Write down how far the last step moved each matrix, in the operator norm."""
+        moved = dict(zip(self._samples.rows, self._samples.steps, strict=False))
+        weights = {row: self._sample(row, w) for row, w in large if row in moved and self.layers[row].role == "matrix"}
+        self._steps.read({row: moved[row] for row in weights}, weights, sheet)
+
+    def _read_transformers(self, weights: dict[int, Tensor], sheet: Sheet) -> None:
+        """Write down what belongs to attentions, embeddings and adapters."""
+        found = self._listener.attentions
+        if found and set(found) != self._attended:
+            self._attended = set(found)
+            self._transformers.attend(found, self.layers)
+        forms = self._normalizers.forms
+        around = Surroundings(
+            self.layers, weights.get, lambda row: self._fronts.get(self.layers[row].name), forms.__getitem__
+        )
+        self._transformers.read(around, self._listener.logits, sheet)
+
+    @property
+    def left_out(self) -> str:
+        """A sentence about attentions that were found and could not be told apart; empty where there are none."""
+        return self._transformers.left_out
+
+    def heads(self, sheet: Sheet) -> dict[str, dict[str, list[float]]]:
+        """Gains of all heads, by the name of the layer that makes their queries."""
+        told: dict[str, dict[str, list[float]]] = {}
+        for row, cells in sheet.heads.items():
+            for (column, _), value in cells.items():  # in the order of the heads
+                told.setdefault(self.layers[row].name, {}).setdefault(column, []).append(value)
+        return told
+
     def _read_biases(self, sheet: Sheet) -> None:
         """Write down the gradient norms of biases, which count in the total."""
         found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
@@ -341,7 +388,7 @@ def takes_its_input(layer: WatchedLayer) -> bool:
     if isinstance(layer.module, nn.MultiheadAttention):
         return layer.attribute == "in_proj_weight"
     module: Any = layer.module
-    plain = isinstance(module, nn.Linear) or (layer.role == "conv" and module.groups == 1)
+    plain = isinstance(module, nn.Linear) or is_transposed(module) or (layer.role == "conv" and module.groups == 1)
     return plain and layer.attribute == "weight" and not isinstance(module, TRANSPOSED)
 
 

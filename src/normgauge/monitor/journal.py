@@ -14,7 +14,7 @@ from torch import nn
 from normgauge.core import store
 from normgauge.core.version import __version__
 from normgauge.monitor.layers import WatchedLayer, class_name, count_numbers
-from normgauge.monitor.sheet import COLUMNS, TOTALS, Row, header_table
+from normgauge.monitor.sheet import ALWAYS, COLUMNS, OPTIONAL, TOTALS, Row, header_table
 from normgauge.monitor.signs.sign import Alarm, Consequence
 from normgauge.render.markup import clean
 
@@ -72,7 +72,11 @@ class Journal:
             "loss_mean": sum(seen) / len(seen) if seen else None,
             "loss_max": max(seen) if seen else None,
         }
-        columns = {name: [_rounded(name, row.get(name)) for row in rows] for name in COLUMNS}
+        columns = {name: [_rounded(name, row.get(name)) for row in rows] for name in ALWAYS}
+        for name in OPTIONAL:
+            cells = [row.get(name) for row in rows]
+            if cells.count(None) < len(cells):
+                columns[name] = cells
         self.append({"kind": "step", **record, **of_losses, "columns": columns})
 
     def say(self, said: Alarm | Consequence) -> None:

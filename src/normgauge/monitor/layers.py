@@ -42,6 +42,7 @@ class WatchedLayer:
         normalizer: index of the normalizer its output goes into directly, once that was seen.
         held: weight and gradient put together from all processes for one reading, where they are sharded.
         held_bias: the same for the gradient of the bias that goes with it.
+        parent: the module that its module is a part of; None for the whole model.
     """
 
     name: str
@@ -52,6 +53,7 @@ class WatchedLayer:
     normalizer: int | None = None
     held: tuple[Tensor, Tensor | None] | None = None
     held_bias: Tensor | None = None
+    parent: nn.Module | None = None
 
     @property
     def parameter(self) -> nn.Parameter | None:
@@ -234,10 +236,12 @@ def find_layers(model: nn.Module) -> list[WatchedLayer]:
     """Every weight of the model in the order of its modules; a weight met again is marked as tied."""
     layers: list[WatchedLayer] = []
     seen: dict[int, str] = {}
+    parents = {child: module for module in model.modules() for child in module.children()}
     with kept_random(model):  # a copy of a module that may be a normalizer is run, which may draw
         for path, module in model.named_modules():
             layers += _of_module(plain_name(path), module)
     for layer in layers:
+        layer.parent = parents.get(layer.module)
         if layer.attribute is not None and not layer.reparametrized:
             key = id(looked_up(layer.module, layer.attribute))
             layer.tied = seen.get(key)
@@ -308,6 +312,13 @@ def is_norm(module: nn.Module) -> bool:
     """Whether a module is a normalizer with a spread to follow."""
     form = of_module(module)
     return form is not None and form.has_spread and form.kind != "length"
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """Whether a layer multiplies with its weight as it is, (inputs, outputs), as the linear layer of GPT-2 does."""
+    weight = module._parameters.get("weight")
+    count = getattr(module, "nf", None)  # of its outputs
+    return weight is not None and weight.ndim == 2 and not isinstance(module, nn.Linear) and count == weight.shape[1]
 
 
 def by_channel(module: nn.Module) -> bool:

@@ -16,6 +16,15 @@ from torch.nn.modules import module as torch_modules
 
 from normgauge.instrument.rules.normalizer import of_torch
 from normgauge.instrument.rules.tried import of_module
+from normgauge.monitor.attention import (
+    Attention,
+    Products,
+    attention_behind,
+    own_attention,
+    products_of,
+    saving_is_plain,
+    told_apart,
+)
 from normgauge.monitor.facts import Loss, Passes
 from normgauge.monitor.layers import WatchedLayer, by_channel
 from normgauge.monitor.replay import Replay, compiled_part
@@ -39,10 +48,12 @@ class ObservedSigma:
 
     Attributes:
         inverse: 1/σ of each channel, sample or group, one tensor a pass.
+        means: what a LayerNorm takes off each group, one tensor a pass.
         feeding: identity of the parameter whose output goes straight into the normalizer, if any.
     """
 
     inverse: list[Tensor] = field(default_factory=list)
+    means: list[Tensor] = field(default_factory=list)
     feeding: int | None = None
 
 
@@ -67,6 +78,8 @@ class Listener:
         half: whether the first product came out in float16.
         passes: what every pass tells at no cost.
         taken: root mean square of what each layer took that is fed by data, and not by other layers.
+        attentions: what was found in front of each layer that has an attention there; None where it cannot be told.
+        logits: largest attention logit in front of each of these layers in this step.
     """
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
@@ -80,6 +93,10 @@ class Listener:
         self.half = False
         self.passes = Passes()
         self.taken: list[Tensor] = []
+        self.attentions: dict[nn.Module, Attention | None] = {}
+        self.logits: dict[nn.Module, Tensor] = {}
+        self._outputs: dict[int, nn.Module] = {}  # layers by the number of the node of what they made in this step
+        self._ordinary: set[nn.Module] = set()  # layers without an attention in front of them
         self._on_error = on_error
         self._model = model
         self._first: nn.Module | None = None
@@ -109,12 +126,13 @@ class Listener:
 
     def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
+        self._ordinary.clear()
         for layer in layers:
             parts = self._parts.setdefault(layer.module, [])
             if layer.role == "norm":
                 parts[:] = [self._normalized]
             elif self._fed not in parts:
-                parts.append(self._fed)
+                parts += [self._fed, self._attended]
             if layer.role == "conv" and self._convolved not in parts:
                 parts.append(self._convolved)
             if layer.role in ("matrix", "conv") and self._multiplied not in parts:
@@ -156,6 +174,8 @@ class Listener:
         self.frozen.clear()
         self._made.clear()
         self.taken.clear()
+        self.logits.clear()
+        self._outputs.clear()
         self.given = None
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -172,8 +192,10 @@ class Listener:
         try:
             if given is not None and not _is_vectorized(given):
                 with torch.no_grad():
+                    crossed = isinstance(module, nn.MultiheadAttention) and not _is_of_itself(args, kwargs, given)
                     for part in parts:
-                        part(module, given, output)
+                        if not (crossed and part == self._fed):
+                            part(module, given, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
         self.seconds += time.perf_counter() - began
@@ -206,11 +228,33 @@ class Listener:
         if made is not None and made[0]() is given:
             self.fed_by[module] = made[1]
 
+    def _attended(self, module: nn.Module, given: Tensor, output: Any) -> None:
+        """Look for an attention in front of a layer, at its first pass, and at its logits at every pass."""
+        if isinstance(output, Tensor) and output.grad_fn is not None:
+            self._outputs[output.grad_fn._sequence_nr()] = module
+        if module in self._ordinary:
+            return
+        whole = module if isinstance(module, nn.MultiheadAttention) else None
+        found = attention_behind(given.grad_fn if whole is None else _input_behind(output[0].grad_fn))
+        if found is None:
+            self._ordinary.add(module)
+            return
+        plain = saving_is_plain()
+        products = products_of(found) if plain else None
+        if products is not None and (largest := products.largest(_heads(module, given, products))) is not None:
+            known = self.logits.get(module)
+            self.logits[module] = largest if known is None else torch.maximum(known, largest)
+        if module not in self.attentions and plain:
+            told = told_apart(module, found, self._outputs) if whole is None else own_attention(whole)
+            self.attentions[module] = told
+
     def _normalized(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
         self._made[id(output)] = weakref.ref(output), module
         spread = self.spreads.setdefault(module, ObservedSigma())
         if not (self._replaying and by_channel(module)):  # σ of a few samples is not that of the batch
             spread.inverse.append(inverse_sigma(module, given, output))
+            means = saved_means(output)
+            spread.means += [] if means is None else [means]
         if not module.training and by_channel(module):
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
@@ -220,6 +264,12 @@ class Listener:
 def _is_vectorized(given: Tensor) -> bool:
     """Whether a tensor stands for many inside torch.func: its numbers cannot be taken out."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(given))
+
+
+def _is_of_itself(args: Any, kwargs: Any, given: Tensor) -> bool:
+    """Whether queries, keys and values of an attention are made from one tensor."""
+    three = [*args[:3], *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
+    return all(one is given for one in three)
 
 
 def is_wrapped(model: nn.Module) -> bool:
@@ -264,6 +314,30 @@ def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
         return node.saved_tensors[3].detach()  # of the batch of all processes
     assert form is not None
     return form.below(form.variance(given.detach().float())).reciprocal().flatten()
+
+
+def saved_means(output: Tensor) -> Tensor | None:
+    """The means a LayerNorm took off, as autograd saved them; None for any other normalizer."""
+    node = _behind(output.grad_fn)
+    if node is None or not node.name().startswith("NativeLayerNorm"):
+        return None
+    saved: Tensor = node._saved_result1
+    return saved.detach().reshape(-1)
+
+
+def _heads(module: Any, given: Tensor, products: Products) -> int:
+    """Heads of a sample."""
+    if isinstance(module, nn.MultiheadAttention):
+        return module.num_heads
+    return products.query.shape[0] // (given.shape[0] if given.ndim > 2 else 1)
+
+
+def _input_behind(node: Any) -> Any:
+    """What goes into the linear map that made this, as a node."""
+    linear = _behind(node)
+    if linear is None or not linear.name().startswith(LINEAR):
+        return None
+    return linear.next_functions[1 if linear.name().startswith("Addmm") else 0][0]
 
 
 def weight_before(given: Tensor) -> int | None:

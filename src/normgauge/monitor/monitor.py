@@ -278,6 +278,8 @@ class Monitor:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
         sheet = self._instruments.read(self._schedule.turns)
+        if self._instruments.left_out:
+            self._note(self._instruments.left_out, "heads")
         for name, sentence in self._unreadable.items():
             self._note(sentence, f"unread {name}")
         return sheet
@@ -342,12 +344,15 @@ class Monitor:
         seen = Seen(step, losses, rows, summary, pairs, rate, given, sheet.half, facts, broken=broken)
         for said in self._watch.observe(seen):
             self._journal.say(said)
-        record = {
+        record: dict[str, Any] = {
             "step": step,
             "time": round(when, 3),
             "lr": rate,
             "totals": {**summary, "seconds": round(self._schedule.cost, 5), "share": round(self.share, 5)},
         }
+        heads = self._instruments.heads(sheet)
+        if heads:
+            record["heads"] = heads
         self._journal.line(record, [value for _, value in losses], rows)
 
     @property

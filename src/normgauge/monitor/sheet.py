@@ -20,10 +20,11 @@ from normgauge.monitor.proofs import Begun
 Column = Literal[
     # the columns of a line, which COLUMNS describes
     "norm_lower", "norm_upper", "proof_age", "frobenius", "gradient", "scale_free_gradient", "radial", "update",
-    "effective_lr", "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded",
+    "effective_lr", "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded", "spectral_update", "input_rms",
+    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "adapter",
     # what these are made of: for weights, for normalizers, for normalizers of several processes
-    "dot", "sampled_gradient", "bias_gradient",
-    "inverse_max", "inverse_min", "square", "gain",
+    "dot", "sampled_gradient", "bias_gradient", "step_norm", "sampled_norm",
+    "inverse_max", "inverse_min", "square", "gain", "mean_square",
     "present", "inverse_here",
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
     "running", "batch", "eps", "rate", "momentum", "weight_decay", "input", "taken",
@@ -52,7 +53,29 @@ COLUMNS: Mapping[Column, tuple[str, str]] = {
         "estimated",
         "norm of the layer with the normalizer behind it and the γ in front of it, from below; free of their gauge",
     ),
+    "spectral_update": (
+        "estimated",
+        "operator norm of the last step of a matrix over that of the matrix, both of every eighth row of a large one",
+    ),
+    "input_rms": ("observed", "root mean square of what a LayerNorm or RMSNorm is given: the residual stream by depth"),
+    "qk_gain": ("computed", "largest ‖Wqᵀ Wk‖ of a head, with the γ in front; at the layer that makes the queries"),
+    "ov_gain": ("computed", "largest ‖Wo Wv‖ of a head, with the γ in front; at the layer that makes the queries"),
+    "logit_bound": ("computed", "what no attention logit exceeds behind this normalizer, whatever its input"),
+    "logit_max": ("observed", "largest attention logit of the first sample, masked ones too"),
+    "row_max": ("observed", "longest row of an embedding, and of the last matrix behind one"),
+    "adapter": ("estimated", "norm of a correction of low rank, BA with its scale, over the norm of the weight"),
 }
+
+# Columns of every line, and those that a line has where one of their numbers is known
+ALWAYS, OPTIONAL = tuple(COLUMNS)[:14], tuple(COLUMNS)[14:]
+
+# What leaves a column as it is: γ against the weight behind it, or a weight against the normalizer behind it; units of
+# a ReLU rescaled between two weights; queries against keys, and values against the output, head by head
+ALL_GAUGES = "normalizers, pairs, heads"
+UNCHANGED: Mapping[str, str] = {
+    "folded": "normalizers", "log10_folded": "normalizers", "qk_gain": ALL_GAUGES, "ov_gain": ALL_GAUGES,
+    "logit_bound": ALL_GAUGES, "logit_max": ALL_GAUGES,
+}  # fmt: skip
 
 TOTALS: Mapping[str, tuple[str, str]] = {
     "log10_P_w": ("proved", "product of the layers' norms, from above, where all were proved; depends on the gauge"),
@@ -99,6 +122,7 @@ class Sheet:
 
     Attributes:
         layers: the numbers of each layer, by its row in every column.
+        heads: gains of the heads of each attention, by the row of its queries; keys are column and head.
         network: the numbers of the whole network.
         half: whether its first product came out in float16.
         losses: by step, since the reading before.
@@ -109,6 +133,7 @@ class Sheet:
     """
 
     layers: defaultdict[int, Row] = field(default_factory=lambda: defaultdict(dict))
+    heads: defaultdict[int, dict[tuple[str, int], float]] = field(default_factory=lambda: defaultdict(dict))
     network: Row = field(default_factory=dict)
     half: bool = False
     losses: dict[int, float] = field(default_factory=dict)
@@ -214,9 +239,12 @@ def recorded_event(device: torch.device) -> Any:
     return event
 
 
-def header_table(table: Mapping[Key, tuple[str, str]]) -> dict[Key, Any]:
+def header_table(table: Mapping[Any, tuple[str, str]]) -> dict[str, Any]:
     """A table as the header of a run file has it."""
-    return {name: {"evidence": evidence, "what": what} for name, (evidence, what) in table.items()}
+    return {
+        name: {"evidence": evidence, "what": what, **({"unchanged": UNCHANGED[name]} if name in UNCHANGED else {})}
+        for name, (evidence, what) in table.items()
+    }
 
 
 def product_totals(

@@ -46,17 +46,22 @@ class Vectors:
     Args:
         rows: of the sheet, one for each weight.
         whole: whether they are whole weights, and so have a norm to write down.
+
+    Attributes:
+        steps: the last step of each, where it is known, until the next call of ``keep``.
     """
 
     def __init__(self, rows: Sequence[int], *, whole: bool = True) -> None:
         self.rows = list(rows)
         self._whole = whole
         self._segments = Segments()
+        self.steps: list[Tensor] = []
         self._kept: Tensor | None = None
         self._room: dict[str, Tensor] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Remember the weights as they are, for the update."""
+        self.steps = []
         self._kept = self._joined("kept", weights) if weights else None
 
     def read(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
@@ -72,7 +77,8 @@ class Vectors:
                 sheet.put_column(self.rows, "frobenius", self._sums(joined, joined).sqrt())
         self._slopes(joined if before is None else before, weights, gradients, sheet)
         if before is not None:
-            torch._foreach_sub_(self._views(before, weights), [_wide_as(weight, before) for weight in weights])
+            self.steps = self._views(before, weights)
+            torch._foreach_sub_(self.steps, [_wide_as(weight, before) for weight in weights])
             sheet.put_column(self.rows, "update", self._sums(before, before).sqrt())
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -140,7 +146,7 @@ class Normalizers:
     """
 
     def __init__(self) -> None:
-        self._segments = Segments()
+        self._segments, self._means = Segments(), Segments()
         self.forms: dict[int, Normalizer] = {}
 
     def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
@@ -166,6 +172,7 @@ class Normalizers:
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:
             return {}
+        self._read_means(rows, found, sheet)
         inverses = [_one(heard[row]) for row in rows]
         joined = torch.cat(inverses) if len(inverses) > 1 else inverses[0]
         self._segments.fit(inverses)
@@ -182,6 +189,13 @@ class Normalizers:
             if gamma is not None:
                 sheet.put(sheet.layers[row], "gamma_max", torch.linalg.vector_norm(gamma, math.inf))
         return scales
+
+    def _read_means(self, rows: Sequence[int], found: Mapping[int, ObservedSigma | None], sheet: Sheet) -> None:
+        """Write down the mean square of the means that were taken off."""
+        means = {row: torch.cat(one.means) for row in rows if (one := found[row]) is not None and one.means}
+        if means:
+            self._means.fit(list(means.values()))
+            sheet.put_column(means, "mean_square", self._means.reduce(torch.cat(list(means.values())).square(), "mean"))
 
 
 def running_sigmas(form: Normalizer) -> ObservedSigma | None:

@@ -42,7 +42,7 @@ class Header(TypedDict):
             absent=(),
         ),
     ]
-    columns: Annotated[Mapping[str, Mapping[str, str]], Told("for each its `evidence`, and `what` it is")]
+    columns: Annotated[Mapping[str, Mapping[str, str]], Told("for each its `evidence`, `what` it is, and what leaves it `unchanged`")]
     totals: Annotated[Mapping[str, Mapping[str, str]], Told("likewise")]
     config: Annotated[
         Mapping[str, str | bool | float | None], Told("how the monitor was set; `user`: what you gave", absent=None)
@@ -61,6 +61,10 @@ class StepLine(TypedDict):
     loss_max: Annotated[float | None, Told("likewise")]
     columns: Annotated[
         Mapping[str, tuple[float | None, ...]], Told("as the header describes them, a number for each of its layers")
+    ]
+    heads: Annotated[
+        Mapping[str, Mapping[str, tuple[float, ...]]],
+        Told("gains of the heads of each attention, by the layer that makes their queries", absent=None),
     ]
 
 

@@ -1,0 +1,46 @@
+"""The step of a matrix in the operator norm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import normgauge as ng
+from normgauge.core import store
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+def test_a_step_is_measured_in_the_operator_norm(optimizer, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 5))
+    stepper = optimizer(model.parameters(), lr=1e-2)
+    inputs, ratios = torch.randn(64, 20), []
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        for _ in range(12):
+            before = [layer.weight.detach().clone() for layer in model[::2]]
+            stepper.zero_grad()
+            (model(inputs) - inputs[:, :5]).square().mean().backward()
+            stepper.step()
+            monitor.step()
+            pairs = zip(model[::2], before, strict=True)
+            ratios.append(
+                [torch.linalg.matrix_norm(x.weight - w, 2) / torch.linalg.matrix_norm(x.weight, 2) for x, w in pairs]
+            )
+    found = [line["columns"]["spectral_update"] for line in store.read(monitor.path).steps]
+    for told, true in zip(found[4:], ratios[4:], strict=True):
+        for one, other in zip(told, true, strict=True):
+            assert one == pytest.approx(float(other.detach()), rel=0.1)
+
+
+def test_every_eighth_row_stands_for_a_large_matrix(tmp_path):
+    torch.manual_seed(0)
+    layer = nn.Linear(300, 400, bias=False)
+    with ng.Monitor(layer, tmp_path, every=1) as monitor:
+        for _ in range(4):
+            layer(torch.randn(8, 300)).square().mean().backward()
+            with torch.no_grad():
+                layer.weight.mul_(0.9)
+            monitor.step()
+    found = store.read(monitor.path).series("spectral_update", 0)
+    assert found[-1][1] == pytest.approx(0.1 / 0.9, rel=0.02)
