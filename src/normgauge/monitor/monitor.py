@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -211,7 +210,7 @@ class Monitor:
         return not self._alarming() and not story.wanted
 
     def _hear(self, story: Story) -> None:
-        """Tell the story the loss of this step; those on a device are fetched together, and told when they have come."""
+        """Tell the story the loss of this step; those on a device are told when they have come."""
         loss = self._losses.get(self._number)
         if isinstance(loss, float):
             story.hear(self._number, loss)

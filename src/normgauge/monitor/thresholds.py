@@ -90,6 +90,9 @@ CAPACITY_READINGS = 30
 
 CAPACITY_STEPS = 200  # steps over which growth is looked at
 EFFECTIVE_RATE = 1e3  # factor of η/‖w‖² at the same η against its level at the start
+LOGIT_SATURATED = 60.0  # attention logits between which a softmax leaves nothing to share
+LOGIT_HIGH, LOGIT_GREW = 40.0, 8.0  # the same for logits that grew, and the factor against their start
+STREAM_GREW = 30.0  # factor of the residual stream from the second normalizer to the last, or against its start
 HALF_LIMIT = 65504.0  # largest number of float16
 HALF_ROOM = 16.0  # a σ closer than this factor to the limit: a few σ out, activations overflow
 SKIPPED = 10  # steps in a row that a gradient scaler may skip

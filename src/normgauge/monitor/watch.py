@@ -21,6 +21,7 @@ from normgauge.monitor.signs.settings import (
 )
 from normgauge.monitor.signs.sign import Alarm, Consequence, Place, Seen, Sign
 from normgauge.monitor.signs.story import Story
+from normgauge.monitor.signs.transformers import Attention, Stream
 from normgauge.monitor.signs.weights import Capacity, Gradients, WeightScale
 from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
@@ -28,8 +29,8 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 SIGNS: tuple[type[Sign], ...] = (
     BrokenSample, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum, RateFaded,
     UpdateLost,
-    MissingNormalizer, WeightScale, Epsilon, DeadUnits, Vanishing, LearningRate, BrokenNumbers, Gains, StaleStatistics,
-    NoGradient, TooSmall, LabelNoise,
+    MissingNormalizer, WeightScale, Epsilon, DeadUnits, Attention, Stream, Vanishing, LearningRate, BrokenNumbers,
+    Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
 )  # fmt: skip
 

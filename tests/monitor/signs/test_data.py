@@ -35,8 +35,9 @@ def test_a_long_step_before_the_jump_clears_the_labels_and_one_after_it_does_not
     long = {row: {"update": 0.4} for row in (0, 2, 4, 6)}
     watch = watched()
     watch.observe(reading(31, changed=long))
-    assert after(watch, 8, first=32, loss=2.5, facts=CLASSES) == []
-    assert said(after(watched(), 6, loss=2.5, changed=long, facts=CLASSES)) == [("label_noise", "")]
+    assert said(after(watch, 8, first=32, loss=2.5, facts=CLASSES)) == [("learning_rate", "")]
+    longer = {row: {"update": 0.1} for row in (0, 2, 4, 6)}  # as noisy labels make them
+    assert said(after(watched(), 6, loss=2.5, changed=longer, facts=CLASSES)) == [("label_noise", "")]
 
 
 def test_one_high_loss_is_no_label_noise():

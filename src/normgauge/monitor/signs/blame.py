@@ -62,28 +62,25 @@ def _cold(case: Case) -> bool:
     return bool(facts.adaptive) and facts.attends and early and not story.warmed and case.early < TURN_GROSS
 
 
+def _since(case: Case) -> str:
+    at, before, after = case.seen.story.jump or (0, 0.0, 0.0)
+    return f"the learning rate is too high: it went from {before:.3g} to {after:.3g} at step {at}"
+
+
 RULES: tuple[Rule, ...] = (
-    (
-        "learning_rate",
-        _jumped,
-        lambda case: (
-            f"The learning rate went from {(case.seen.story.jump or (0, 0.0, 0.0))[1]:.3g} to "
-            f"{(case.seen.story.jump or (0, 0.0, 0.0))[2]:.3g} at step {(case.seen.story.jump or (0, 0.0, 0.0))[0]}."
-        ),
-        "Check the schedule: the learning rate is too high.",
-    ),
+    ("learning_rate", _jumped, _since, "Check the schedule."),
     (
         "loss_reduction",
         _summed,
-        lambda case: "The loss is a sum over the batch, so that its gradient is longer by the number of summands.",
+        lambda case: "the loss is a sum over the batch, and its gradient too long by the number of summands",
         'Use the mean (reduction="mean"), or divide the learning rate by the batch size.',
     ),
     (
         "data_scale",
         _unscaled,
         lambda case: (
-            f"The loss began at {case.seen.story.start:.3g}: the targets are far larger than what a network "
-            "puts out at first."
+            f"the data are not normalized: the loss began at {case.seen.story.start:.3g}, for targets far "
+            "larger than what a network puts out at first"
         ),
         "Scale the targets (subtract their mean, divide by their standard deviation).",
     ),
@@ -91,23 +88,25 @@ RULES: tuple[Rule, ...] = (
         "no_warmup",
         _cold,
         lambda case: (
-            "The learning rate is full from the first step on, where Adam's averages are of a few gradients "
-            "and attention has not settled."
+            "there is no warm-up: the learning rate is full from the first step on, and too high for the "
+            "first ones of Adam and attention"
         ),
         "Let the learning rate rise over the first hundreds of steps, or lower it.",
     ),
     (
         "no_normalizer",
         lambda case: case.bare and case.deep >= DEEP and case.early < TURN_GROSS,
-        lambda case: f"None of the {case.deep} layers has a normalizer, so that nothing evens out what each step adds.",
+        lambda case: (
+            f"there is no normalizer anywhere in {case.deep} layers, and nothing evens out what each step adds"
+        ),
         "Add normalizers, or lower the learning rate and scale the residual branches.",
     ),
     (
         "learning_rate",
         lambda case: True,
         lambda case: (
-            "What was learnt is overwritten as fast as it comes: the learning rate is too high"
-            + (", and no normalizer holds the activations." if case.bare and case.deep >= DEEP else ".")
+            "the learning rate is too high: what was learnt is overwritten as fast as it comes"
+            + (", and no normalizer holds the activations" if case.bare and case.deep >= DEEP else "")
         ),
         "Try a tenth of it.",
     ),
@@ -120,4 +119,4 @@ def blame(case: Case) -> Alarm:
     story = case.seen.story
     began = story.jump[0] if _jumped(case) and story.jump else 1 if case.early > TURN_GROSS or story.stuck else None
     value = case.turn if math.isfinite(case.turn) else 0.0
-    return Alarm(case.seen.step, kind, "", f"{case.why}. {means(case)}", value, TURN, advice, began)
+    return Alarm(case.seen.step, kind, "", f"{means(case)}; {case.why}.", value, TURN, advice, began)

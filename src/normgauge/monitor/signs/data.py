@@ -26,7 +26,7 @@ from normgauge.monitor.thresholds import (
 
 
 class DataScale(Sign):
-    """Data far from the size networks are initialized for as the first layers take them, or of another size than before."""
+    """Data far from the size networks are initialized for, as the first layers take them, or of another than before."""
 
     rank = "setting"
 
@@ -39,15 +39,18 @@ class DataScale(Sign):
         factor = level.factor(size)
         if factor > DATA_JUMP or factor < 1 / DATA_JUMP:
             sentence = (
-                f"the input's root mean square is {size:.3g} at step {seen.step}; it was {level.value:.3g} "
-                "before. The data changed scale."
+                f"the data changed scale: the input's root mean square is {size:.3g} at step {seen.step}; it was "
+                f"{level.value:.3g} before, and is not normalized as then."
             )
             advice = "Look at how this batch is loaded and normalized (a missing division by 255?)."
             yield Alarm(seen.step, "data_scale", "", sentence, factor, DATA_JUMP, advice)
             return
         level.see(size)
         if size > DATA_LARGE or 0.0 < size < DATA_SMALL:
-            sentence = f"the first layer takes data of root mean square {size:.3g}; networks are initialized for inputs near 1."
+            sentence = (
+                f"the data are not normalized: the first layer takes an input of root mean square {size:.3g}, and "
+                "networks are initialized for 1."
+            )
             advice = "Scale the data (divide images by 255, or subtract the mean and divide by the standard deviation)."
             limit = DATA_LARGE if size > 1 else DATA_SMALL
             yield Alarm(seen.step, "data_scale", "", sentence, size, limit, advice, 1)

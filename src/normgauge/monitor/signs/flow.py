@@ -35,8 +35,8 @@ class DeadUnits(Sign):
         if starved is not None and count >= START_READINGS and seen.step > START_READINGS:
             name, behind = (self._places[rows[k]].name for k in (starved - 1, starved))
             sentence = (
-                f"{name}: nothing comes out of it. The weight of {behind} gets a gradient of exactly 0 and its bias "
-                "does not, so every unit between them is 0 for the whole batch (dead ReLUs), and nothing in front learns."
+                f"{name}: all its units are dead. The weight of {behind} gets a gradient of exactly 0 and its bias "
+                "does not, so that everything between them is 0 for the whole batch, and nothing in front learns."
             )
             advice = (
                 "Lower the learning rate, or initialize the biases at 0 and the weights for ReLU; or use leaky ones."
@@ -62,6 +62,8 @@ class NoGradient(Sign):
             count, began = self._bare.see(bare, seen.step, row)
             still = slopes[row] > 0.0 and seen.rows[row].get("update", 1.0) == 0.0
             held, since = self._still.see(still and moving, seen.step, row)
+            if max(count, held) == BARE_READINGS - 1:
+                seen.story.ask(min(began, since) + BARE_STEPS)
             if not told and count >= BARE_READINGS and seen.step - began >= BARE_STEPS:
                 told = True
                 yield self._without(seen, row, began)
@@ -80,10 +82,10 @@ class NoGradient(Sign):
 
     def _without(self, seen: Seen, row: int, began: int) -> Alarm:
         name = self._places[row].name
-        how = "exactly 0" if seen.facts.of(row).slope else "missing"
+        how = "it is exactly 0" if seen.facts.of(row).slope else "there is none"
         sentence = (
-            f"{name}: its gradient is {how} since step {began}, while other layers have one. The optimizer holds it, but "
-            "the loss does not depend on it."
+            f"{name}: it gets no gradient since step {began} ({how}), while other layers do. The optimizer holds it, "
+            "but the loss does not depend on it."
         )
         advice = (
             "Look for detach(), no_grad(), .data or .item() on the way to the loss, and for a branch that is not used."
@@ -93,7 +95,7 @@ class NoGradient(Sign):
     def _unmoved(self, seen: Seen, row: int, began: int) -> Alarm:
         name = self._places[row].name
         sentence = (
-            f"{name}: it has a gradient and a learning rate, and has not moved since step {began} while others have."
+            f"{name}: it gets no update. It has a gradient, and has not moved since step {began} while others have."
         )
         advice = "Is the parameter the optimizer holds still the one of the layer, and can its precision take the step?"
         return Alarm(seen.step, "no_update", name, sentence, 0.0, 0.0, advice, began)
@@ -107,7 +109,7 @@ class NoGradient(Sign):
         still = bool(able) and seen.rate != 0.0 and all(row["update"] == 0.0 for row in able)
         count, began = self._all.see(still, seen.step)
         if count >= STILL_READINGS:
-            sentence = f"no weight moved in the last {count} readings although there are gradients."
+            sentence = f"there is no update: no weight moved in {count} readings, although there are gradients."
             advice = "Is optimizer.step() called, before monitor.step(), and does the optimizer hold these parameters?"
             yield Alarm(seen.step, "no_update", "", sentence, float(count), float(STILL_READINGS), advice, began)
 
@@ -149,14 +151,12 @@ class Vanishing(Sign):
         first, last = self._places[rows[0]].name, self._places[rows[-1]].name
         grows = "grow" if share > 1 else "shrink"
         if kind == "vanishing_gradient":
-            why = f"Each of {squashed} sigmoids or tanh takes a part of the gradient, and none is left in front."
+            what = f"the gradient vanishes through {squashed} sigmoids or tanh"
             advice = "Use ReLU or GELU, normalizers or skip connections."
         else:
-            why = (
-                f"None of the {len(rows)} layers has a normalizer, and each multiplies what passes by the same factor."
-            )
+            what = f"there is no normalizer anywhere, and each of {len(rows)} layers multiplies what passes"
             advice = "Add normalizers or skip connections, or initialize for the activation (He or Xavier)."
-        sentence = f"{first}: gradients {grows} {max(share, 1 / share):.1e} times from {last} to it. {why}"
+        sentence = f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from {last} to {first}."
         return Alarm(seen.step, kind, first, sentence, share, VANISHED, advice, began)
 
 

@@ -42,8 +42,8 @@ class NotInOptimizer(Setting):
         if count >= START_READINGS:
             names = [self._places[row].name for row in rows]
             sentence = (
-                f"{shortened_names(names, SHOWN)}: {len(rows)} of {len(self._places)} layers get gradients, but no "
-                "optimizer holds their parameters: they stay as they were initialized."
+                f"{shortened_names(names, SHOWN)}: parameters are not in the optimizer. {len(rows)} of "
+                f"{len(self._places)} layers get gradients that nobody uses, and stay as they were initialized."
             )
             advice = "Make the optimizer from model.parameters() after all layers exist; freeze what is meant to stay."
             yield Alarm(seen.step, "not_in_optimizer", names[0], sentence, len(rows), 0.0, advice, began)
@@ -67,7 +67,7 @@ class SteppedTwice(Setting):
         if names:
             sentence = (
                 f"{shortened_names(names, SHOWN)}: the optimizers hold this weight twice, so each step moves it twice "
-                "(tied weights that were listed under both names, or two optimizers)."
+                "(tied weights listed under both names, or two optimizers)."
             )
             advice = "List each parameter once: model.parameters() does, also where weights are tied."
             yield Alarm(seen.step, "stepped_twice", names[0], sentence, 2.0, 1.0, advice, 1)
@@ -82,8 +82,8 @@ class EvalMode(Setting):
         if since is not None and seen.story.step - since >= MODE_STEPS - 1 and seen.facts.moody:
             count = seen.story.step - since + 1
             sentence = (
-                f"the model trains in eval mode since step {since}: dropout is off, and batch normalization uses "
-                "running statistics that no longer follow."
+                f"the model trains in eval mode since step {since} (eval() was left on): dropout is off, and batch "
+                "normalization uses running statistics that no longer follow."
             )
             advice = "Call model.train() after each evaluation, before the next step."
             yield Alarm(seen.step, "eval_mode", "", sentence, float(count), float(MODE_STEPS), advice, since)
@@ -103,8 +103,8 @@ class StatisticsMomentum(Setting):
             name, momentum = next(iter(odd.items()))
             how = "never move" if momentum == 0.0 else "are those of the last batch alone"
             sentence = (
-                f"{shortened_names(list(odd), SHOWN)}: momentum {momentum:g}, so the running statistics {how}, and "
-                "evaluation will use them."
+                f"{shortened_names(list(odd), SHOWN)}: its momentum is {momentum:g}, so the running statistics {how}, "
+                "and evaluation will use them."
             )
             advice = (
                 "Set the momentum of batch normalization to about 0.1 (torch counts what is new, not what is kept)."
@@ -149,8 +149,8 @@ class UpdateLost(Setting):
             return
         dtype = next(str(f.dtype) for f in seen.facts.layers if f.dtype in LAST_PLACE).removeprefix("torch.")
         sentence = (
-            f"the weights are {dtype}, and the middle layer's step is {share:.1%} of what its last digit can take up: "
-            "most weights stay exactly where they are."
+            f"updates are too small for {dtype}: the middle layer's step is {share:.1%} of what the last digit of its "
+            "weights can take up, so that most are rounded away."
         )
         advice = "Keep float32 weights for the optimizer (autocast instead of .to(bfloat16)), or raise the rate."
         yield Alarm(seen.step, "update_lost", "", sentence, share, ROUNDED, advice, 1)
@@ -178,8 +178,8 @@ class RateFaded(Setting):
         story = seen.story
         if story.faded and story.rate is not None and story.low_since is not None:
             sentence = (
-                f"the learning rate fell from {story.largest:.3g} to {story.rate:.2g} and has been below a thousandth "
-                f"since step {story.low_since}; the loss stands at {story.mean:.3g} and the weights at what they were."
+                f"the learning rate decayed to nothing: from {story.largest:.3g} to {story.rate:.2g}, below a "
+                f"thousandth since step {story.low_since}, while the loss stands at {story.mean:.3g}."
             )
             advice = "Look at the schedule: one made for epochs may be stepped for each batch."
             share = story.rate / story.largest

@@ -52,12 +52,16 @@ class Story:
         self.eval_since: int | None = None
         self.low_since: int | None = None
         self.wanted = self.urgent = self._risen = False
+        self._asked: set[int] = set()
         self._recent: deque[float] = deque(maxlen=LOSS_WINDOW)
         self._next_look, self._next_urgent, self._gap, self._stuck_look = 0, 0, 1, STUCK_STEPS
 
     def note(self, step: int, rate: float | None, training: bool | None = None) -> None:
         """Take in the settings of a step."""
         self.step = step
+        if step + 1 in self._asked:
+            self._asked.discard(step + 1)
+            self.wanted = True
         if training is not None:
             self.eval_since = None if training else self.eval_since or step
             self.wanted |= not training and step - (self.eval_since or step) == MODE_STEPS - 1
@@ -72,6 +76,10 @@ class Story:
         low = rate < RATE_GONE * self.largest
         self.low_since = (self.low_since or step) if low else None
         self.wanted |= low and step - (self.low_since or step) == RATE_GONE_STEPS
+
+    def ask(self, step: int) -> None:
+        """Ask for a reading at this step: a sign needs one more to be sure."""
+        self._asked.add(max(step, self.step + 1))
 
     def hear(self, step: int, loss: float) -> None:
         """Take in the loss of a step; each step counts once."""
