@@ -18,7 +18,7 @@ from normgauge.core.ratios import Law, LayerRatio, Ratios
 from normgauge.core.reading import Finding, InverseSigma, LayerRecord, Published, Reading, Sample, Sigma, Witness
 from normgauge.core.store.lines import Header, StepLine
 from normgauge.core.symmetry import Symmetries, Symmetry
-from normgauge.monitor.signs.sign import Alarm
+from normgauge.monitor.signs.sign import Alarm, Consequence
 
 PAGES = [Path(__file__).parent / name for name in ("json.md", "runs.md")]
 ALL = (
@@ -40,7 +40,7 @@ ALL = (
         Symmetry,
     ),
     *(CertifiedRadii, SampleRadius, Multipliers),
-    *(Curvature, Eigenvalue, TraceEstimate, LayerCurvature, Density, Condition, Header, StepLine, Alarm),
+    *(Curvature, Eigenvalue, TraceEstimate, LayerCurvature, Density, Condition, Header, StepLine, Alarm, Consequence),
 )
 RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from normgauge.monitor import thresholds
+from normgauge.monitor.signs.sign import Alarm, Consequence
 from normgauge.monitor.watch import AlarmWatch
 from tests.monitor.readings import MAP, NORM, PLACES, after, reading, said, watched
 
@@ -27,8 +28,8 @@ def test_an_alarm_comes_once_and_again_only_after_recovery():
     watch = watched()
     assert said(after(watch, 10, given=255.0)) == [("data_scale", "")]
     assert after(watch, 10, first=41, given=255.0) == []
-    assert after(watch, thresholds.QUIET + 1, first=51) == []
-    assert said(after(watch, 5, first=80, given=255.0)) == [("data_scale", "")]
+    assert after(watch, thresholds.FOLDED_STEPS + 1, first=51) == []
+    assert said(after(watch, 5, first=52 + thresholds.FOLDED_STEPS, given=255.0)) == [("data_scale", "")]
 
 
 def test_a_short_pause_is_no_recovery():
@@ -38,10 +39,32 @@ def test_a_short_pause_is_no_recovery():
     assert after(watch, 3, first=50, given=255.0) == []
 
 
-def test_symptoms_are_left_unsaid_while_a_cause_is_known():
-    exploded = {MAP: {"scale_free_gradient": 1e6}}
-    assert said(after(watched(), 5, changed=exploded)) == [("gradient_explosion", "b.1.map")]
-    assert said(after(watched(), 5, changed=exploded, given=255.0)) == [("data_scale", "")]
+EXPLODED = {MAP: {"scale_free_gradient": 1e6}}
+
+
+def test_a_symptom_is_a_consequence_while_a_cause_is_known():
+    assert said(after(watched(), 8, loss=1.0, changed=EXPLODED)) == [("gradient_explosion", "b.1.map")]
+    cause, consequence = after(watched(), 8, loss=1.0, changed=EXPLODED, given=255.0)
+    assert (cause.alarm, consequence.alarm) == ("data_scale", "gradient_explosion")
+    assert isinstance(consequence, Consequence)
+    assert (consequence.cause, consequence.cause_step) == ("data_scale", cause.step)
+
+
+def test_what_shows_long_after_an_incident_is_one_of_its_own():
+    watch = watched()
+    after(watch, 2, given=255.0)
+    after(watch, thresholds.FOLDED_STEPS, first=33)
+    (alarm,) = after(watch, 8, first=34 + thresholds.FOLDED_STEPS, loss=1.0, changed=EXPLODED)
+    assert isinstance(alarm, Alarm)
+
+
+def test_a_symptom_beside_a_loss_at_its_best_is_none():
+    assert after(watched(), 8, changed=EXPLODED) == []
+
+
+def test_settings_that_are_wrong_by_themselves_are_incidents_of_their_own():
+    both = after(watched(), 3, given=255.0, changed={MAP: {"momentum": 0.999}})
+    assert said(both) == [("data_scale", ""), ("momentum", "")] and all(isinstance(x, Alarm) for x in both)
 
 
 def test_what_is_wrong_at_the_start_is_said_at_the_first_reading():
@@ -62,8 +85,8 @@ SYMPTOMS = {
 @pytest.mark.parametrize("case", SYMPTOMS)
 def test_a_symptom_is_named(case):
     kind, layer, changes, readings = SYMPTOMS[case]
-    alarms = after(watched(60), readings, first=61, **changes)
-    assert said(alarms) == [(kind, layer)]
+    alarms = after(watched(60), readings + 6, first=61, loss=1.0, **changes)
+    assert said(alarms[:1]) == [(kind, layer)] and all(isinstance(x, Consequence) for x in alarms[1:])
     assert layer in alarms[0].sentence and alarms[0].sentence.endswith(".")
 
 

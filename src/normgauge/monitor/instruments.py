@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgauge.monitor.facts import Passes
 from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
@@ -30,6 +31,12 @@ SMALL = 8192  # entries up to which weights that no enclosure follows are measur
 PLAIN: tuple[Column, ...] = (
     "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
     "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max",
+)  # fmt: skip
+
+# Where the samples of the input, the output and the target that are not finite are written down
+BATCHES: tuple[tuple[Column, Column, Column], ...] = (
+    ("input_at", "input_bad", "input_of"), ("output_at", "output_bad", "output_of"),
+    ("target_at", "target_bad", "target_of"),
 )  # fmt: skip
 
 Weights = list[tuple[int, Tensor]]
@@ -105,6 +112,11 @@ class Instruments:
         """Where the first weight lives."""
         owned = (p.device for layer in self.layers for p in layer.module.parameters(recurse=False))
         return next(owned, torch.device("cpu"))
+
+    @property
+    def passes(self) -> Passes:
+        """What the passes tell at no cost."""
+        return self._listener.passes
 
     @property
     def hook_seconds(self) -> float:
@@ -321,10 +333,19 @@ class Instruments:
     def _read_network(self, sheet: Sheet) -> None:
         """Write down the size of the network's input and whether it runs in float16."""
         sheet.half = self._listener.half
-        given = self._listener.given
+        given, passes = self._listener.given, self._listener.passes
         if given is not None and given.numel():
             size = torch.linalg.vector_norm(_wide(given)) / math.sqrt(given.numel())
             sheet.put(sheet.network, "input", size)
+        if self._listener.taken:
+            sheet.put(sheet.network, "taken", torch.stack(self._listener.taken).amax())
+        for name, batch in zip(BATCHES, (given, passes.made, passes.target), strict=True):
+            if batch is not None and batch.numel() and batch.ndim > 0 and batch.is_floating_point():
+                at, bad, of = name
+                broken = ~torch.isfinite(_wide(batch).reshape(batch.shape[0], -1).sum(1))
+                sheet.put(sheet.network, at, broken.int().argmax())
+                sheet.put(sheet.network, bad, broken.sum())
+                sheet.put(sheet.network, of, len(batch))
 
     def _read_steps(self, large: Weights, sheet: Sheet) -> None:
         """Write down how far the last step moved each matrix, in the operator norm."""

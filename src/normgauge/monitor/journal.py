@@ -15,7 +15,7 @@ from normgauge.core import store
 from normgauge.core.version import __version__
 from normgauge.monitor.layers import WatchedLayer, class_name, count_numbers
 from normgauge.monitor.sheet import ALWAYS, COLUMNS, OPTIONAL, TOTALS, Column, Row, header_table
-from normgauge.monitor.signs.sign import Alarm
+from normgauge.monitor.signs.sign import Alarm, Consequence
 from normgauge.render.markup import clean
 
 log = logging.getLogger("normgauge")
@@ -38,7 +38,7 @@ class Journal:
     Args:
         writer: the open run file.
         sinks: called with each record, the header first.
-        on_alarm: called with each alarm.
+        on_alarm: called with the alarm of each incident.
         sparse: whether lines become rarer as the run grows.
     """
 
@@ -85,15 +85,18 @@ class Journal:
         columns |= {name: cells for name, cells in optional.items() if cells.count(None) < len(cells)}
         self.append({"kind": "step", **record, **of_losses, "columns": columns})
 
-    def alarm(self, alarm: Alarm) -> None:
-        """Write an alarm to the file and the log, and pass it to ``on_alarm``."""
-        self.append({"kind": "alarm", **asdict(alarm)})
-        log.warning("step %d: %s", alarm.step, clean(alarm.sentence))
+    def say(self, said: Alarm | Consequence) -> None:
+        """Write an alarm to the file and the log, and pass it to ``on_alarm``; a consequence goes to the file alone."""
+        if isinstance(said, Consequence):
+            self.append({"kind": "consequence", **asdict(said)})
+            return
+        self.append({"kind": "alarm", **asdict(said)})
+        log.warning("step %d: %s", said.step, clean(f"{said.sentence} {said.advice}".strip()))
         if self._on_alarm is not None:
             try:
-                self._on_alarm(alarm)
+                self._on_alarm(said)
             except Exception as error:  # theirs, not ours: the line is still to be written
-                self.note(alarm.step, f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
+                self.note(said.step, f"on_alarm raised {type(error).__name__}: {error}", "on_alarm")
 
     def note(self, step: int, sentence: str, key: str) -> None:
         """Write a sentence to the file and the log, once for each key."""

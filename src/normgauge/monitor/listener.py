@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from normgauge.monitor.attention import (
     saving_is_plain,
     told_apart,
 )
+from normgauge.monitor.facts import Loss, Passes
 from normgauge.monitor.layers import WatchedLayer, by_channel
 from normgauge.monitor.replay import Replay, compiled_part
 
@@ -37,6 +39,8 @@ PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy
 LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
 
 MOST_HOPS = 6
+
+MOST_TAKEN = 4  # layers fed by data that are looked at in one step
 
 
 @dataclass(slots=True)
@@ -73,6 +77,8 @@ class Listener:
         fed_by: for each module with a weight, the normalizer whose output is its input as it is.
         given: the network's last input, where it is a tensor of floats.
         half: whether the first product came out in float16.
+        passes: what every pass tells at no cost.
+        taken: root mean square of what each layer took that is fed by data, and not by other layers.
         attentions: what was found in front of each layer that has an attention there; None where it cannot be told.
         logits: largest attention logit in front of each of these layers in this step.
         rich: whether the coming passes are asked for these.
@@ -87,6 +93,8 @@ class Listener:
         self.fed_by: dict[nn.Module, nn.Module] = {}
         self.given: Tensor | None = None
         self.half = False
+        self.passes = Passes()
+        self.taken: list[Tensor] = []
         self.attentions: dict[nn.Module, Attention | None] = {}
         self.logits: dict[nn.Module, Tensor] = {}
         self.rich = True
@@ -132,8 +140,8 @@ class Listener:
                 parts += [self._fed, self._attended]
             if layer.role == "conv" and self._convolved not in parts:
                 parts.append(self._convolved)
-            if layer.role in ("matrix", "conv") and self._first is None:
-                self._first = layer.module
+            if layer.role in ("matrix", "conv") and self._multiplied not in parts:
+                self._first = self._first or layer.module
                 parts.append(self._multiplied)
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
@@ -170,6 +178,7 @@ class Listener:
         self.spreads.clear()
         self.frozen.clear()
         self._made.clear()
+        self.taken.clear()
         self.logits.clear()
         self._outputs.clear()
         self.given = None
@@ -181,7 +190,9 @@ class Listener:
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
         if module is self._model:
-            self._enter(args, kwargs)
+            self._enter(args, kwargs, output)
+        elif isinstance(module, Loss) and torch.is_grad_enabled():
+            self.passes.judge(module, args)
         parts = self._parts.get(module) if self.awake else None
         if parts is None or not torch.is_grad_enabled():
             return
@@ -198,16 +209,22 @@ class Listener:
             self._on_error(error)
         self.seconds += time.perf_counter() - began
 
-    def _enter(self, args: Any, kwargs: Any) -> None:
+    def _enter(self, args: Any, kwargs: Any, output: Any) -> None:
         """Keep the input, of every step."""
         if torch.is_grad_enabled():
+            self.passes.leave(self._model, output)
             tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
             given = next(tensors, None)
             self.given = None if given is None or _is_vectorized(given) else given.detach()
 
     def _multiplied(self, module: nn.Module, given: Tensor, output: Any) -> None:
-        if isinstance(output, Tensor):
+        if isinstance(output, Tensor) and module is self._first:
             self.half = output.dtype == torch.float16
+        # Data reach a layer without a graph, whatever the model did to them; behind a frozen layer so do activations.
+        trains = any(p.requires_grad for p in module.parameters(recurse=False))
+        by_data = given.grad_fn is None and (trains or not self.taken)
+        if by_data and given.is_floating_point() and given.numel() and len(self.taken) < MOST_TAKEN:
+            self.taken.append(torch.linalg.vector_norm(given.float()) / math.sqrt(given.numel()))
 
     def _convolved(self, module: Any, given: Tensor, output: Any) -> None:
         size = tuple(given.shape[2 - module.weight.ndim :])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge.core import store
 from normgauge.core.errors import InputError
 from normgauge.monitor.distributed import Team
+from normgauge.monitor.facts import facts_of
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
 from normgauge.monitor.layers import Inventory, WatchedLayer, find_layers, unheard_sentence, unwatched_sentence
@@ -23,10 +23,12 @@ from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
-from normgauge.monitor.signs.sign import Alarm, Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
+from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
 
 PATIENCE = 3  # failures of the instrument itself after which it stops measuring
+FETCHED = 16  # losses that are fetched from a device together, between readings
 
 
 class Monitor:
@@ -60,7 +62,7 @@ class Monitor:
             where that is not the last one written.
         batch: inputs for full readings, as ``normgauge.gauge`` takes them.
         readings: take a full reading every so many steps; it takes its own time, which ``normgauge.gauge`` shows.
-        on_alarm: called with each ``Alarm``.
+        on_alarm: called with the ``Alarm`` of each incident.
         sinks: called with each record after it is written, the header first; what they raise is said once.
         distributed: whether all processes of torch.distributed train this model together, and one file is written; by
             default where it is wrapped in DistributedDataParallel or sharded by FSDP2.
@@ -96,6 +98,7 @@ class Monitor:
         self._failures = 0
         self._pending: list[Pending] = []
         self._losses: dict[int, Tensor | float] = {}
+        self._heard: Pending | None = None
         self._armed = False
         self._unreadable: dict[str, str] = {}
         self._layers = find_layers(model)
@@ -170,7 +173,7 @@ class Monitor:
             heard, self._armed = self._armed, False
             self._measure(lr, heard)
         self._guarded(self._look_after)
-        if self._due():
+        if self._due() or self._suspicious():
             self._armed = True
             self._guarded(self._arm)
         self._team.release(self._layers)
@@ -190,7 +193,9 @@ class Monitor:
         return self._schedule.rests(self._number)
 
     def _take(self, loss: Tensor | float | None) -> bool:
-        """Note the loss of this step; False if it is known and not finite."""
+        """Note the loss of this step and its settings; False if the step, or the next, is to be read for it."""
+        passes = self._instruments.passes
+        passes.reduce(loss)
         if isinstance(loss, Tensor) and loss.numel() != 1:
             self._note(f"the loss has {loss.numel()} numbers: their mean is written.", "loss")
             loss = loss.detach().float().mean() if loss.numel() else None
@@ -199,7 +204,30 @@ class Monitor:
                 self._losses[self._number] = _at_hand(loss)
             except (TypeError, ValueError) as error:
                 self._note(f"the loss is no number ({error}): lines have none.", "loss")
-        return not self._alarming()
+        story = self._watch.story
+        story.note(self._number, first_rate(self._optimizers), passes.training)
+        self._hear(story)
+        return not self._alarming() and not story.wanted
+
+    def _hear(self, story: Story) -> None:
+        """Tell the story the loss of this step; those on a device are told when they have come."""
+        loss = self._losses.get(self._number)
+        if isinstance(loss, float):
+            story.hear(self._number, loss)
+            return
+        if self._heard is not None and self._heard.ready(False):
+            self._heard.deliver()
+            self._heard = None
+        if self._heard is None and len(self._losses) % FETCHED == 0 and self._team.alone:
+            sheet = Sheet()
+            for at, value in list(self._losses.items())[-FETCHED:]:
+                sheet.put(sheet.losses, at, value)
+            self._heard = fetch_numbers(sheet, lambda sheet, *_: [story.hear(*item) for item in sheet.losses.items()])
+
+    def _suspicious(self) -> bool:
+        """Whether something about this step deserves a reading of the next, whatever the budget says."""
+        wanted, self._watch.story.wanted = self._watch.story.wanted, False
+        return wanted and self._team.alone
 
     def _look_after(self) -> None:
         self._collect()
@@ -214,6 +242,7 @@ class Monitor:
 
     def _measure(self, lr: float | None, heard: bool) -> None:
         """Measure every layer, and start copying the numbers from the device."""
+        self._watch.story.urgent = False
         self._schedule.reads(self._number)
         if not self._team.alone:
             self._guarded(self._collect, True)  # what was agreed at the reading before
@@ -288,14 +317,13 @@ class Monitor:
     def _add(self, fresh: list[WatchedLayer]) -> None:
         """Watch parameters that were added since the last reading."""
         self._instruments.add(self._team.measured(fresh))
-        self._watch = AlarmWatch(_places(self._instruments.layers))
+        self._watch = AlarmWatch(_places(self._instruments.layers), self._watch.story)
         described = [layer.described() for layer in fresh]
         self._journal.append({"kind": "layers", "step": self._number, "layers": described})
 
     def _alarming(self) -> bool:
-        """Whether the loss of this step is known and not finite: such a step is read at once."""
-        loss = self._losses.get(self._number)
-        return isinstance(loss, float) and not math.isfinite(loss)
+        """Whether the loss of this step is known and tells of trouble: such a step is read at once."""
+        return self._watch.story.urgent
 
     def _collect(self, wait: bool = False) -> None:
         """Process the numbers that have arrived from the device; with ``wait``, all of them."""
@@ -310,9 +338,11 @@ class Monitor:
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
         pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
         rate = lr if lr is not None else first_rate(self._optimizers)
-        seen = Seen(step, losses, rows, summary, pairs, rate, sheet.network.get("input"), sheet.half)
-        for alarm in self._watch.observe(seen):
-            self._journal.alarm(alarm)
+        facts = facts_of(self._model, self._instruments.layers, self._told_optimizers, self._instruments.passes)
+        broken, given = broken_sample(sheet.network), data_size(sheet.network)
+        seen = Seen(step, losses, rows, summary, pairs, rate, given, sheet.half, facts, broken=broken)
+        for said in self._watch.observe(seen):
+            self._journal.say(said)
         record: dict[str, Any] = {
             "step": step,
             "time": round(when, 3),
@@ -323,6 +353,11 @@ class Monitor:
         if heads:
             record["heads"] = heads
         self._journal.line(record, [value for _, value in losses], rows)
+
+    @property
+    def _told_optimizers(self) -> tuple[Any, ...]:
+        """The optimizers whose parameters can be told apart; those of sharded weights cannot."""
+        return () if self._team.sharded else self._optimizers
 
     def _due(self) -> bool:
         """Whether the next step is to be read."""

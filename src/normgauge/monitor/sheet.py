@@ -27,7 +27,9 @@ Column = Literal[
     "inverse_max", "inverse_min", "square", "gain", "mean_square",
     "present", "inverse_here",
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
-    "running", "batch", "eps", "rate", "momentum", "weight_decay", "input",
+    "running", "batch", "eps", "rate", "momentum", "weight_decay", "input", "taken",
+    # of the network's input and output and of the loss's target: first sample that is not finite, how many, of how many
+    "input_at", "input_bad", "input_of", "output_at", "output_bad", "output_of", "target_at", "target_bad", "target_of",
 ]  # fmt: skip
 
 COLUMNS: Mapping[Column, tuple[str, str]] = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 SETTLED = 5  # readings before a level counts as known
 MEMORY = 20  # readings over which a level forgets
-QUIET = 20  # readings without a sign after which an alarm may come again
+QUIET = 20  # readings without a sign after which an incident is over
+FOLDED_STEPS = 200  # steps after something new of an incident in which what else shows belongs to it
 DATA_JUMP = 8.0  # factor between the size of a batch and that of the batches before
 DATA_LARGE, DATA_SMALL = 30.0, 1e-3  # root mean square of an input no network is made for, when it comes from the start
 STILL_READINGS = 10  # readings in a row without any movement
@@ -18,6 +19,16 @@ MOMENTUM = 0.995  # momentum, or first beta, that averages over more than two hu
 MOMENTUM_INFERRED = 12.0
 
 RATE_JUMP = 8.0  # factor between the learning rate and the largest one before
+RATE_GONE = 0.9e-3  # share of the largest learning rate that counts as nothing: three drops by ten are usual
+RATE_GONE_STEPS, RATE_GONE_SHARE = 30, 0.25  # steps that this lasts, and share of those before: no schedule's last ones
+TURN_FELT = 0.05  # median ‖Δw‖/‖w‖ of one step above which a loss that rises is the step's doing
+TURN_EARLY = 0.3  # the same, summed over the first three readings, where the loss makes no progress after them
+TURN_GROSS = 0.3  # median ‖Δw‖/‖w‖ that no warm-up and no normalizer makes good
+TURN_LOST = 1e-7  # median ‖Δw‖/‖w‖ with which nothing is learnt in any number of steps
+GROWN = 3.0  # factor of the middle layer's norm against its start, where steps were not seen
+WARM_STEPS = 100  # first steps in which trouble is put down to a missing warm-up
+LOSS_BIG = 1e3  # a first loss this large comes from targets that were not scaled
+DEEP = 8  # layers in a row that need a normalizer, or an initialization made for it
 TURN = 0.65  # median ‖Δw‖/‖w‖ of the layers in one step, with w after it: the step is nearly as long as the weight was
 TURN_PATH = 1.2  # the same ratio, summed over the last three readings
 TURN_JUMP = 5.0  # factor of the median ‖Δw‖/‖w‖ against its level, when the learning rate jumped as well
@@ -35,10 +46,24 @@ GAMMA_SHRUNK = 0.6  # ‖γ‖ against its start, for all normalizers of a netwo
 GAMMA_DECAY = 4e-3  # share of γ that weight decay takes in one step
 GAMMA_TOUCHED = 0.9  # ‖γ‖ against its start, where the optimizer is known to take that share
 STATISTICS = 6.0  # factor between the running σ² and that of the batch
-STATISTICS_STEPS = 40  # steps the running statistics need to arrive
+STATISTICS_STEPS = 4.0  # steps times momentum that the running statistics need to arrive
 STATISTICS_READINGS = 4  # readings in a row that must disagree, while they are on their way
 STATISTICS_FROZEN = 1  # the same for a normalizer that uses them although the network trains
 STATISTICS_STILL = 20  # readings in a row that do not move the running statistics at all
+
+LOSS_EARLY = 40  # first losses: in these, one that rises is taken at its word
+LOSS_WINDOW = 8  # losses in a row that must be high later on: a spike that recovers is none
+LOSS_RISEN = 2.0  # factor against the first loss
+LOSS_RELAPSED = 5.0  # factor against the best mean, where that is at least half the first loss
+LOSS_SUSPECT = 1.5  # factor above which the next step is read
+STUCK_STEPS, LOSS_STUCK = 60, 0.97  # losses after which the mean should be below this share of the first ones
+MODE_STEPS = 3  # steps in a row in eval mode
+START_READINGS = 2  # readings that must show what is wrong with the flow of gradients
+BARE_READINGS, BARE_STEPS = 4, 10  # readings in a row, and steps, in which a layer has no gradient or update
+VANISHED = 1e-3  # gradients of the first layers against the last ones
+STATISTICS_MOMENTUM = 0.97  # momentum of running statistics that keeps next to nothing
+ROUNDED = 0.25  # share of half a unit in the last place, below which four fifths of the weights stay where they are
+HALF_LEAST = 5.9604645e-08  # smallest positive number of float16
 
 # Factor of the mean of some losses in a row against their level, and how many usual spreads above it
 LOSS_JUMP, LOSS_SPREAD = 1.3, 3.5
@@ -65,6 +90,9 @@ CAPACITY_READINGS = 30
 
 CAPACITY_STEPS = 200  # steps over which growth is looked at
 EFFECTIVE_RATE = 1e3  # factor of η/‖w‖² at the same η against its level at the start
+LOGIT_SATURATED = 60.0  # attention logits between which a softmax leaves nothing to share
+LOGIT_HIGH, LOGIT_GREW = 40.0, 8.0  # the same for logits that grew, and the factor against their start
+STREAM_GREW = 30.0  # factor of the residual stream from the second normalizer to the last, or against its start
 HALF_LIMIT = 65504.0  # largest number of float16
 HALF_ROOM = 16.0  # a σ closer than this factor to the limit: a few σ out, activations overflow
 SKIPPED = 10  # steps in a row that a gradient scaler may skip

@@ -1,63 +1,119 @@
-"""Decides which numbers of a run deserve an alarm."""
+"""Decides which numbers of a run deserve an alarm, and which follow from one that is known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from normgauge.monitor.signs.broken import BrokenNumbers
+from normgauge.monitor.signs.broken import BrokenNumbers, BrokenSample
 from normgauge.monitor.signs.data import DataScale, LabelNoise
+from normgauge.monitor.signs.flow import DeadUnits, NoGradient, Vanishing
 from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, SigmaShift, StaleStatistics
-from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, StandsStill
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign
+from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, TooSmall
+from normgauge.monitor.signs.settings import (
+    EpsLost,
+    EvalMode,
+    NotInOptimizer,
+    RateFaded,
+    StatisticsMomentum,
+    SteppedTwice,
+    UpdateLost,
+)
+from normgauge.monitor.signs.sign import Alarm, Consequence, Place, Seen, Sign
+from normgauge.monitor.signs.story import Story
+from normgauge.monitor.signs.transformers import Attention, Stream
 from normgauge.monitor.signs.weights import Capacity, Gradients, WeightScale
-from normgauge.monitor.thresholds import QUIET
+from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
-CAUSES: tuple[type[Sign], ...] = (
-    BrokenNumbers, DataScale, Momentum, LearningRate, MissingNormalizer, WeightScale, Epsilon, Gains, StaleStatistics,
-    StandsStill,
+# In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
+SIGNS: tuple[type[Sign], ...] = (
+    BrokenSample, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum, RateFaded,
+    UpdateLost,
+    MissingNormalizer, WeightScale, Epsilon, DeadUnits, Attention, Stream, Vanishing, LearningRate, BrokenNumbers,
+    Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
+    SigmaShift, EffectiveRate, Gradients, Capacity,
 )  # fmt: skip
 
-LAST_CAUSES: tuple[type[Sign], ...] = (LabelNoise,)  # causes inferred from nothing else having happened
+Said = Alarm | Consequence
 
-SYMPTOMS: tuple[type[Sign], ...] = (SigmaShift, EffectiveRate, Gradients, Capacity)
+
+@dataclass(slots=True)
+class Incident:
+    """A cause, and what followed from it.
+
+    Attributes:
+        alarm: the cause.
+        kinds: of the alarms that were said of it, its own too.
+        reading, shown: number and step of the last reading that showed a sign of it.
+        step: of the last thing that was new.
+    """
+
+    alarm: Alarm
+    kinds: set[str]
+    reading: int
+    shown: int
+    step: int
 
 
 class AlarmWatch:
     """Looks at every reading and remembers what it needs of the past; plain numbers only.
 
-    An alarm comes once for each kind and layer, and again only after its sign was absent for ``QUIET`` readings. While
-    a cause is known, its symptoms are left unsaid.
+    One incident is one alarm, its cause. While it lasts, what may follow from it is its consequence, and each kind is
+    said once. It is over when nothing showed for ``QUIET`` readings and ``FOLDED_STEPS`` steps.
 
     Args:
         places: the layers, in the order of the rows.
+        story: of the steps so far.
+
+    Attributes:
+        story: of every step, to be told of each.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._signs = [[sign(places) for sign in kind] for kind in (CAUSES, LAST_CAUSES, SYMPTOMS)]
-        self._shown: dict[tuple[str, str], int] = {}  # kind and layer to the last reading that showed it
+    def __init__(self, places: Sequence[Place], story: Story | None = None) -> None:
+        self.story = Story() if story is None else story
+        self._signs = [sign(places) for sign in SIGNS]
+        self._incidents: list[Incident] = []
         self._readings = 0
-        self._cause_at = -QUIET
 
-    def observe(self, seen: Seen) -> list[Alarm]:
-        """Take in one reading; returns the alarms that are new."""
+    def observe(self, seen: Seen) -> list[Said]:
+        """Take in one reading; returns what is new: causes of incidents, and consequences of known ones."""
         self._readings += 1
-        causes, last, symptoms = ([alarm for sign in kind for alarm in sign.look(seen)] for kind in self._signs)
-        new = self._new(causes)
-        if new:
-            self._cause_at = self._readings
-        known = self._readings - self._cause_at < QUIET
-        if not known:
-            new += self._new(last)
-        if not known and not last:
-            new += self._new(symptoms)
-        return new
+        for at, loss in seen.losses:
+            self.story.hear(at, loss)
+        if self.story.step < seen.step:
+            self.story.note(seen.step, seen.rate)
+        seen = replace(seen, story=self.story)
+        self._incidents = [x for x in self._incidents if not self._over(x, seen.step)]
+        found: list[Said] = []
+        for sign in self._signs:
+            for alarm in sign.look(seen):
+                found += self._take(sign, alarm)
+        if self.story.risen or self.story.lost:  # the trouble goes on, whatever the signs say of it
+            for incident in self._incidents:
+                incident.reading, incident.shown, incident.step = self._readings, seen.step, seen.step
+        return found
 
-    def _new(self, alarms: Iterable[Alarm]) -> list[Alarm]:
-        """The alarms that were not shown lately; all are noted as shown."""
-        new = []
-        for alarm in alarms:
-            key = (alarm.alarm, alarm.layer)
-            if self._readings - self._shown.get(key, -QUIET) >= QUIET:
-                new.append(alarm)
-            self._shown[key] = self._readings
-        return new
+    def _over(self, incident: Incident, step: int) -> bool:
+        return self._readings - incident.reading > QUIET and step - incident.shown > FOLDED_STEPS
+
+    def _take(self, sign: Sign, alarm: Alarm) -> list[Said]:
+        """What is to be said of a sign that shows."""
+        known = next((x for x in self._incidents if alarm.alarm in x.kinds), None)
+        if known is not None:
+            known.reading, known.shown = self._readings, alarm.step
+            return []
+        if sign.rank == "symptom" and not self.story.worse:
+            return []
+        cause = None if sign.rank == "setting" else self._explaining(alarm)
+        if cause is None:
+            self._incidents.append(Incident(alarm, {alarm.alarm}, self._readings, alarm.step, alarm.step))
+            return [alarm]
+        cause.kinds.add(alarm.alarm)
+        cause.reading, cause.shown, cause.step = self._readings, alarm.step, alarm.step
+        since = cause.alarm
+        return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step)]
+
+    def _explaining(self, alarm: Alarm) -> Incident | None:
+        """The latest incident that this may follow from."""
+        recent = [x for x in self._incidents if alarm.step - x.step <= FOLDED_STEPS]
+        return recent[-1] if recent else None

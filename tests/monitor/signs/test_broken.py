@@ -7,10 +7,11 @@ import math
 import pytest
 
 from normgauge.monitor import thresholds
+from normgauge.monitor.signs.sign import Broken, broken_sample
 from tests.monitor.readings import MAP, NORM, after, named, reading, rows, said, watched
 
 CAUSES = {
-    "nan input": ("nan_input", "", {"given": math.nan, "loss": math.nan}, 1),
+    "nan input": ("nan_input", "", {"given": math.nan}, 1),
     "half overflow": (
         "half_overflow", "b.1.map", {"loss": math.nan, "half": True, "changed": {NORM: {"sigma_rms": math.nan}}}, 1,
     ),
@@ -41,3 +42,26 @@ def test_after_the_weights_are_gone_nothing_more_is_said():
     nothing = {"loss": math.nan, "changed": gone, "totals": {"log10_folded": math.nan}}
     assert after(watch, 50, first=32, **nothing) == []
     assert after(watch, 5, first=82, given=math.nan, half=True, **nothing) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "words"), [("input", "sample 5 of 64"), ("target", "the target of"), ("output", "alone")]
+)
+def test_the_sample_that_broke_is_named_and_the_loss_it_broke_is_its_consequence(what, words):
+    first, second = watched().observe(reading(31, math.nan, broken=Broken(what, 5, 1, 64)))
+    assert (first.alarm, first.began) == ("nan_input", 31) and words in first.sentence
+    assert (second.alarm, second.cause, second.cause_step) == ("nan", "nan_input", 31)
+
+
+def test_which_samples_broke_is_read_from_counts():
+    network = {
+        "input_at": 0.0,
+        "input_bad": 0.0,
+        "input_of": 8.0,
+        "output_at": 3.0,
+        "output_bad": 2.0,
+        "output_of": 8.0,
+    }
+    assert broken_sample(network) == Broken("output", 3, 2, 8)
+    assert broken_sample(network | {"output_bad": 8.0}) is None  # all are broken: the weights are
+    assert broken_sample(network | {"input_bad": 8.0}) == Broken("input", 0, 8, 8)

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from normgauge.monitor.facts import Facts
 from tests.monitor.readings import MAP, NORM, after, named, reading, said, watched
 
+CLASSES = Facts(classes=10)
 CAUSES = {
     "data from the start": ("data_scale", "", {"given": 140.0}, 1),
     "data jump": ("data_scale", "", {"given": 0.01}, 1),
-    "labels": ("label_noise", "", {"loss": 2.5}, 4),
+    "labels": ("label_noise", "", {"loss": 2.5, "facts": CLASSES}, 4),
 }  # fmt: skip
 
 
@@ -25,7 +27,7 @@ def test_a_jump_of_the_loss_is_not_blamed_on_the_labels_when_something_moved():
         {"changed": {NORM: {"sigma_rms": 6.0}}},
         {"changed": {MAP: {"frobenius": 6.0}}},
     ):
-        alarms = after(watched(), 8, loss=2.5, **moved)
+        alarms = after(watched(), 8, loss=2.5, facts=CLASSES, **moved)
         assert "label_noise" not in [alarm.alarm for alarm in alarms], moved
 
 
@@ -33,8 +35,9 @@ def test_a_long_step_before_the_jump_clears_the_labels_and_one_after_it_does_not
     long = {row: {"update": 0.4} for row in (0, 2, 4, 6)}
     watch = watched()
     watch.observe(reading(31, changed=long))
-    assert after(watch, 8, first=32, loss=2.5) == []
-    assert said(after(watched(), 8, loss=2.5, changed=long)) == [("label_noise", "")]
+    assert said(after(watch, 8, first=32, loss=2.5, facts=CLASSES)) == [("learning_rate", "")]
+    longer = {row: {"update": 0.1} for row in (0, 2, 4, 6)}  # as noisy labels make them
+    assert said(after(watched(), 6, loss=2.5, changed=longer, facts=CLASSES)) == [("label_noise", "")]
 
 
 def test_one_high_loss_is_no_label_noise():
@@ -44,16 +47,20 @@ def test_one_high_loss_is_no_label_noise():
 
 
 def test_labels_are_blamed_only_where_the_network_was_seen_all_the_while():
-    far = reading(40)
+    far = reading(40, facts=CLASSES)
     assert watched().observe(replace(far, losses=[(step, 2.5) for step in range(31, 41)])) == []
     watch = watched()
-    pairs = [replace(reading(step), losses=[(step - 1, 2.5), (step, 2.5)]) for step in (32, 34)]
+    pairs = [replace(reading(step, facts=CLASSES), losses=[(step - 1, 2.5), (step, 2.5)]) for step in (32, 34)]
     assert [said(watch.observe(pair)) for pair in pairs] == [[], [("label_noise", "")]]
 
 
 def test_a_level_that_lasts_becomes_the_usual_one():
     watch = watched()
-    assert said(after(watch, 200, loss=2.5)) == [("label_noise", "")]
+    assert said(after(watch, 200, loss=2.5, facts=CLASSES)) == [("label_noise", "")]
+
+
+def test_labels_of_other_losses_are_not_blamed():
+    assert after(watched(), 50, loss=2.5) == []
 
 
 def test_a_loss_near_zero_may_double():

@@ -13,7 +13,7 @@ from tests.monitor.readings import HEAD, MAP, NORM, PAIRS, PLACES, after, named,
 
 CAUSES = {
     "eps": ("eps_dominates", "b.1.norm", {"changed": {NORM: {"eps": 100.0, "sigma_rms": 10.02}}}, 1),
-    "constant input": ("sigma_collapse", "b.1.norm", {"changed": {NORM: {"sigma_rms": 0.0032}}}, 1),
+    "constant input": ("sigma_collapse", "b.1.norm", {"loss": 1.5, "changed": {NORM: {"sigma_rms": 0.0032}}}, 4),
     "dead": ("dead_normalizer", "b.1.norm", {"changed": {NORM: {"frobenius": 0.0}}}, 1),
     "gain replaced": ("gamma_jump", "b.1.norm", {"changed": {NORM: {"update": 4.0}}}, 1),
     "decay known": (

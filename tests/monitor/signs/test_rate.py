@@ -40,6 +40,6 @@ def test_the_effective_rate_drifts_when_scale_free_weights_do(scale, word):
         by = scale ** (step - 30)
         changed = {row: {"frobenius": 2.4 * by, "update": 0.02 * by} for row in (0, 2, 4, 6)}
         changed |= {row: {"sigma_rms": 0.6 * by, "running": 0.36 * by**2} for row in (1, 3, 5)}
-        found += watch.observe(reading(step, changed=changed))
-    assert {("effective_rate", f"b.{k}.map") for k in range(3)} == set(said(found))
+        found += watch.observe(reading(step, loss=0.9, changed=changed))
+    assert said(found) == [("effective_rate", "b.0.map")]  # one incident, whatever the number of layers
     assert word in found[0].sentence

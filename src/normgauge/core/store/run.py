@@ -15,7 +15,7 @@ from normgauge.core.store.places import newest
 
 Series = list[tuple[int, float]]
 ANCHOR = 64  # bytes before the place read last; if they changed, the file is another one
-LISTED = frozenset({"alarm", "note", "reading", "resume"})
+LISTED = frozenset({"alarm", "consequence", "note", "reading", "resume"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,10 @@ class Run:
         path: the file.
         header: its first line.
         steps: the step lines; of steps taken twice, after a resume, only the later.
-        alarms, notes, readings, resumes: the other lines.
+        alarms, notes, readings, resumes: the other lines; each alarm is the cause of an incident.
         end: the last line of a run that was closed.
         problems: sentences about what was left out.
+        consequences: lines of what followed from an alarm; ``cause`` and ``cause_step`` say from which.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class Run:
     resumes: Sequence[Record] = ()
     end: Record | None = None
     problems: Sequence[str] = ()
+    consequences: Sequence[Record] = ()
 
     @property
     def layers(self) -> list[str]:
@@ -162,7 +164,7 @@ class Collector:
         self._lists: dict[str, list[Record]] = {kind: [] for kind in LISTED}
         self._end: Record | None = None
         self._problems: list[str] = []
-        self._before_resume = dict.fromkeys(("alarm", "reading"), 0)
+        self._before_resume = dict.fromkeys(("alarm", "consequence", "reading"), 0)
         self._resumed: int | None = None
         self._strange: dict[str, int] = {}
 
@@ -275,6 +277,7 @@ class Collector:
             lists["resume"],
             self._end,
             (*self._problems, *strange, *torn),
+            lists["consequence"],
         )
 
 

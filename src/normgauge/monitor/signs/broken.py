@@ -7,15 +7,45 @@ from collections.abc import Iterator
 
 from normgauge.monitor.sheet import Column
 from normgauge.monitor.signs.sign import Alarm, Seen, Sign
-from normgauge.monitor.thresholds import (
-    HALF_LIMIT,
-    HALF_ROOM,
-    SKIPPED,
-)
+from normgauge.monitor.thresholds import HALF_LIMIT, HALF_ROOM, SKIPPED
+
+
+class BrokenSample(Sign):
+    """A sample that is not finite: in the input, in the target, or alone in the output."""
+
+    rank = "setting"
+    _gone = False  # once the weights are not finite, every sample is
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Name the sample, where the input or the target holds one, or where a few outputs are not finite alone."""
+        if self._gone:
+            return
+        self._gone = any(not math.isfinite(row.get("frobenius", 0.0)) for row in seen.rows)
+        broken = seen.broken
+        if broken is None:
+            if seen.given is not None and not math.isfinite(seen.given):
+                yield self._say(seen, "the input holds numbers that are not finite")
+        else:
+            more = f" and {broken.count - 1} others" if broken.count > 1 else ""
+            which = f"sample {broken.at} of {broken.of}{more}"
+            said = {
+                "input": f"{which} of the batch holds numbers that are not finite",
+                "target": f"the target of {which} is not finite",
+                "output": f"{which} alone has an output that is not finite, although its input is",
+            }
+            yield self._say(seen, said[broken.what])
+
+    def _say(self, seen: Seen, what: str) -> Alarm:
+        sentence = f"{what} at step {seen.step}: the batch is broken, not the network."
+        advice = (
+            "Check the loader for NaN and division by zero (samples are counted from 0), and go back to a checkpoint "
+            "if a step was taken with it."
+        )
+        return Alarm(seen.step, "nan_input", "", sentence, math.nan, math.inf, advice, seen.step)
 
 
 class BrokenNumbers(Sign):
-    """NaN and overflow: in the input, in half precision, or anywhere else."""
+    """NaN and overflow: in half precision, or anywhere else."""
 
     _skipped = 0
     _suspect = ""  # where the gradient broke first, while the loss was still a number
@@ -30,9 +60,7 @@ class BrokenNumbers(Sign):
         weights = self._first(seen, "frobenius")
         if lost is None:
             self._suspect = "" if gradient is None else self._suspect or self._places[gradient].name
-        if seen.given is not None and not math.isfinite(seen.given):
-            yield self._input(seen)
-        elif lost is not None:
+        if lost is not None:
             yield self._half_forward(seen, lost) if seen.half else self._somewhere(seen, lost)
         elif gradient is not None and weights is not None:
             yield self._gradient(seen, gradient)
@@ -46,44 +74,36 @@ class BrokenNumbers(Sign):
                 yield from self._near(seen)
         self._gone = weights is not None
 
-    def _input(self, seen: Seen) -> Alarm:
-        sentence = (
-            f"the input of step {seen.step} holds numbers that are not finite. The batch is broken, not the network: "
-            "check the loader for NaN and division by zero, and go back to a checkpoint if a step was taken with it."
-        )
-        return Alarm(seen.step, "nan_input", "", sentence, math.nan, math.inf)
-
     def _half_forward(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
         where = f"first seen at {layer}" if layer else "no normalizer saw it first"
         sentence = (
             f"the loss is {lost[1]} at step {lost[0]} in float16, whose numbers end at 65504, while the input is "
-            f"finite: activations overflowed, {where}. Use bfloat16, or keep this layer in float32 or its weights "
-            "smaller."
+            f"finite: activations overflowed, {where}."
         )
-        return Alarm(lost[0], "half_overflow", layer, sentence, lost[1], HALF_LIMIT)
+        advice = "Use bfloat16, or keep this layer in float32 or its weights smaller."
+        return Alarm(seen.step, "half_overflow", layer, sentence, lost[1], HALF_LIMIT, advice, lost[0])
 
     def _somewhere(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
         where = f"; the first normalizer to see it follows {layer}" if layer else ""
         if self._suspect:
             layer, where = self._suspect, f"; before it the gradient of {self._suspect} was not finite"
-        sentence = (
-            f"the loss is {lost[1]} at step {lost[0]}{where}. The input is finite where it was seen. Go back to a "
-            "checkpoint; look at the alarms before this one, the learning rate, and logs or divisions in the loss."
-        )
-        return Alarm(lost[0], "nan", layer, sentence, lost[1], math.inf)
+        sentence = f"the loss is {lost[1]} at step {lost[0]}{where}. The input is finite where it was seen."
+        advice = "Go back to a checkpoint; look for logs, roots and divisions in the loss, and at the learning rate."
+        return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, advice, lost[0])
 
     def _gradient(self, seen: Seen, row: int) -> Alarm:
         what = f"for {self._skipped} steps in a row" if self._skipped else "and the weights took it up"
         if seen.half:
-            kind, layer = "half_overflow", ""
-            why = "The backward pass left the range of float16: lower the loss scale, or let a gradient scaler find it."
+            kind, layer, why = "half_overflow", "", "The backward pass left the range of float16."
+            advice = "Lower the loss scale, or let a gradient scaler find it."
         else:
             kind, layer = "nan", self._places[row].name
-            why = f"It is seen first at {layer}: look for a root, a log or a division whose derivative has no limit."
+            why = f"It is seen first at {layer}."
+            advice = "Look for a root, a log or a division whose derivative has no limit."
         sentence = f"the gradient is not finite at step {seen.step} although the loss is, {what}. {why}"
-        return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf)
+        return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf, advice)
 
     def _near(self, seen: Seen) -> Iterator[Alarm]:
         limit = HALF_LIMIT / HALF_ROOM
@@ -93,10 +113,11 @@ class BrokenNumbers(Sign):
                 layer = self._feeding(seen, row)
                 sentence = (
                     f"activations behind {layer} have σ = {sigma:.3g} in float16, whose numbers end at 65504: a few σ "
-                    "out they overflow. The layer is scale-free if a normalizer follows: shrink its weights, or use "
-                    "bfloat16."
+                    "out they overflow."
                 )
-                yield Alarm(seen.step, "half_overflow", layer, sentence, sigma, limit)
+                advice = "The layer is scale-free if a normalizer follows: shrink its weights, or use bfloat16."
+                yield Alarm(seen.step, "half_overflow", layer, sentence, sigma, limit, advice)
+                return
 
     def _first(self, seen: Seen, column: Column) -> int | None:
         pairs = enumerate(seen.rows[: len(self._places)])

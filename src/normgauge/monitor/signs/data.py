@@ -26,7 +26,9 @@ from normgauge.monitor.thresholds import (
 
 
 class DataScale(Sign):
-    """Inputs far from the size networks are initialized for, or of another size than before."""
+    """Data far from the size networks are initialized for, as the first layers take them, or of another than before."""
+
+    rank = "setting"
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the input with its level and with fixed limits."""
@@ -37,19 +39,21 @@ class DataScale(Sign):
         factor = level.factor(size)
         if factor > DATA_JUMP or factor < 1 / DATA_JUMP:
             sentence = (
-                f"the input's root mean square is {size:.3g} at step {seen.step}; it was {level.value:.3g} "
-                "before. The data changed scale: look at how this batch is loaded and normalized (a missing division "
-                "by 255?)."
+                f"the data changed scale: the input's root mean square is {size:.3g} at step {seen.step}; it was "
+                f"{level.value:.3g} before, and is not normalized as then."
             )
-            yield Alarm(seen.step, "data_scale", "", sentence, factor, DATA_JUMP)
+            advice = "Look at how this batch is loaded and normalized (a missing division by 255?)."
+            yield Alarm(seen.step, "data_scale", "", sentence, factor, DATA_JUMP, advice)
             return
         level.see(size)
         if size > DATA_LARGE or 0.0 < size < DATA_SMALL:
             sentence = (
-                f"the input's root mean square is {size:.3g}; networks are initialized for inputs near 1. Scale the "
-                "data (divide images by 255, or subtract the mean and divide by the standard deviation)."
+                f"the data are not normalized: the first layer takes an input of root mean square {size:.3g}, and "
+                "networks are initialized for 1."
             )
-            yield Alarm(seen.step, "data_scale", "", sentence, size, DATA_LARGE if size > 1 else DATA_SMALL)
+            advice = "Scale the data (divide images by 255, or subtract the mean and divide by the standard deviation)."
+            limit = DATA_LARGE if size > 1 else DATA_SMALL
+            yield Alarm(seen.step, "data_scale", "", sentence, size, limit, advice, 1)
 
 
 Key = tuple[str, int]  # what is compared, and of which layer
@@ -57,7 +61,10 @@ TURN: Key = ("turn", 0)
 
 
 class LabelNoise(Sign):
-    """Losses far above their level while input, σ and steps are as usual: only the labels remain as a cause."""
+    """Losses far above their level while input, σ and steps are as usual: only the labels remain as a cause.
+
+    Only a cross entropy is judged: the targets of other losses may change on purpose, as those of agents do.
+    """
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -82,14 +89,15 @@ class LabelNoise(Sign):
             self._was_steady = self._near(TURN, numbers[TURN])  # this step shows in the loss of the next
             for key, value in numbers.items():
                 self._usual[key].see(value)
-        if jump is None or not self._steady or not near:
+        if jump is None or not self._steady or not near or not seen.facts.classes:
             return
         at, before, loss = jump
         sentence = (
             f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while the input's size, every σ and "
-            "the steps before were as usual. Nothing that was measured changed: look at the labels of these batches."
+            "the steps before were as usual. Nothing that was measured changed."
         )
-        yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP)
+        advice = "Look at the labels of these batches."
+        yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP, advice, at)
 
     def _jump(self) -> tuple[int, float, float] | None:
         """First step, level before and mean of a row of high losses; None where it is too short or not high enough."""

@@ -47,10 +47,11 @@ class MissingNormalizer(Sign):
         for layer, missing, sisters in self._gaps:
             sentence = (
                 f"{layer} has no normalizer where {sisters} sister blocks have one ({missing}); what it does to the "
-                "scale of activations is passed on unchecked. Inferred from the wiring: if it is meant, ignore this; "
-                "else add it."
+                "scale of activations is passed on unchecked. Inferred from the wiring."
             )
-            yield Alarm(seen.step, "missing_normalizer", layer, sentence, 0.0, float(sisters))
+            advice = "Add it; if it is meant, ignore this."
+            yield Alarm(seen.step, "missing_normalizer", layer, sentence, 0.0, float(sisters), advice, 1)
+            return
 
     def _odd_layers(self, seen: Seen) -> Iterator[Gap]:
         """The only layer of its role without a normalizer, if it lies between layers that have one."""
@@ -100,17 +101,14 @@ class Epsilon(Sign):
                 continue
             share, rest = eps / sigma**2, max(sigma**2 - eps, 0.0)
             if eps > EPS_USUAL:
-                why, kind = (
-                    "ε is far larger than usual (1e-5), and the layer hardly normalizes: lower ε",
-                    "eps_dominates",
-                )
+                kind, advice = "eps_dominates", "Lower ε."
+                why = "ε is far larger than usual (1e-5), and the layer hardly normalizes"
             else:
-                why, kind = (
-                    "what comes in is nearly constant: look at the layer in front, dead or too small",
-                    "sigma_collapse",
-                )
+                kind, advice = "sigma_collapse", "Look at the layer in front, dead or too small."
+                why = "what comes in is nearly constant"
             sentence = f"{place.name}: ε = {eps:.3g} makes {share:.0%} of σ² + ε, σ² itself is {rest:.2g}; {why}."
-            yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE)
+            if kind == "eps_dominates" or seen.story.worse:
+                yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE, advice)
 
 
 class SigmaShift(Sign):
@@ -118,6 +116,8 @@ class SigmaShift(Sign):
 
     Where a weight goes straight into the normalizer, σ/‖w‖ is compared: growing weights alone are a change of gauge.
     """
+
+    rank = "symptom"
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare σ of every normalizer with its level."""
@@ -139,10 +139,11 @@ class SigmaShift(Sign):
             )
             sentence = (
                 f"{place.name}: σ = {seen.rows[row]['sigma_rms']:.3g} is {factor:.2g} times its level (against the "
-                f"norm of the weights in front); it {what}. Look at the layers in front of it and at the input."
+                f"norm of the weights in front); it {what}."
             )
-            kind = "sigma_collapse" if collapse else "sigma_explosion"
-            yield Alarm(seen.step, kind, place.name, sentence, factor, 1 / SIGMA_FACTOR if collapse else SIGMA_FACTOR)
+            kind, limit = ("sigma_collapse", 1 / SIGMA_FACTOR) if collapse else ("sigma_explosion", SIGMA_FACTOR)
+            advice = "Look at the layers in front of it and at the input."
+            yield Alarm(seen.step, kind, place.name, sentence, factor, limit, advice)
 
 
 def _free(rows: Sequence[Row], norm: int, feeding: int | None) -> float | None:
@@ -167,8 +168,8 @@ class Gains(Sign):
             if not place.shape:
                 continue
             size, level = seen.rows[row].get("frobenius"), self._levels[row]
-            if size is None or not math.isfinite(size):
-                continue
+            if size is None or not math.isfinite(size) or not seen.facts.of(row).learns or not place.size:
+                continue  # a copy that is synchronized jumps on purpose; a gain that began at 0 has no level
             if level.factor(size) < GAMMA_DEAD:
                 yield self._dead(seen, place.name, size, level.value)
                 continue
@@ -185,17 +186,18 @@ class Gains(Sign):
     def _dead(self, seen: Seen, name: str, size: float, level: float) -> Alarm:
         sentence = (
             f"{name}: ‖γ‖ fell from {level:.3g} to {size:.3g} at step {seen.step}, so nothing passes this normalizer "
-            "and no gradient reaches what lies before it. Look at what writes to γ (pruning, an optimizer group, a "
-            "loaded state)."
+            "and no gradient reaches what lies before it."
         )
-        return Alarm(seen.step, "dead_normalizer", name, sentence, size / level, GAMMA_DEAD)
+        advice = "Look at what writes to γ (pruning, an optimizer group, a loaded state)."
+        return Alarm(seen.step, "dead_normalizer", name, sentence, size / level, GAMMA_DEAD, advice)
 
     def _jump(self, seen: Seen, name: str, step: float) -> Alarm:
         sentence = (
             f"{name}: γ changed by {step:.0%} of its norm in the step at {seen.step}. It was overwritten, or zeroed "
-            "and driven back by an exploding gradient: look at what writes to γ, and at the σ behind it."
+            "and driven back by an exploding gradient."
         )
-        return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP)
+        advice = "Look at what writes to γ, and at the σ behind it."
+        return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP, advice)
 
     def _decay(self, seen: Seen, left: dict[int, float]) -> Iterator[Alarm]:
         """Alarm about weight decay on γ, known from the optimizer, or inferred where all gains shrink."""
@@ -212,9 +214,10 @@ class Gains(Sign):
         name = self._places[worst].name
         sentence = (
             f"{name}: ‖γ‖ has come down to {left[worst]:.0%} of its start; {how}. The network loses its gains layer by "
-            "layer: put the parameters of normalizers in an optimizer group with weight_decay=0."
+            "layer."
         )
-        yield Alarm(seen.step, "gamma_decay", "", sentence, left[worst], threshold)
+        advice = "Put the parameters of normalizers in an optimizer group with weight_decay=0."
+        yield Alarm(seen.step, "gamma_decay", "", sentence, left[worst], threshold, advice)
 
 
 class StaleStatistics(Sign):
@@ -229,7 +232,7 @@ class StaleStatistics(Sign):
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the running statistics of every normalizer with those of the batch."""
         for row, place in self._rows("norm").items():
-            if "running" in seen.rows[row]:
+            if "running" in seen.rows[row] and seen.facts.of(row).held != 0:
                 yield from self._one(seen, row, place.name, seen.rows[row])
 
     def _one(self, seen: Seen, row: int, name: str, numbers: Row) -> Iterator[Alarm]:
@@ -239,7 +242,8 @@ class StaleStatistics(Sign):
         self._last[row] = running
         self._still[row] = 0 if moved else self._still[row] + 1
         if batch > 0.0:
-            apart = not 1 / STATISTICS < running / batch < STATISTICS and (frozen or seen.step >= STATISTICS_STEPS)
+            arrived = seen.step >= STATISTICS_STEPS / (seen.facts.of(row).momentum or 0.1)
+            apart = not 1 / STATISTICS < running / batch < STATISTICS and (frozen or arrived)
             self._apart[row] = self._apart[row] + 1 if apart else 0
         if self._apart[row] >= (STATISTICS_FROZEN if frozen else STATISTICS_READINGS):
             use = (
@@ -249,12 +253,14 @@ class StaleStatistics(Sign):
             )
             sentence = (
                 f"{name}: the running σ² is {running:.3g}, that of the batch {batch:.3g}; {use}. They belong to other "
-                "data or are not updated: put it in train mode, give momentum about 0.1, or recompute them."
+                "data or are not updated."
             )
-            yield Alarm(seen.step, "stale_statistics", name, sentence, running / batch, STATISTICS)
+            advice = "Put it in train mode, give momentum about 0.1, or recompute them."
+            yield Alarm(seen.step, "stale_statistics", name, sentence, running / batch, STATISTICS, advice)
         elif self._still[row] >= STATISTICS_STILL:
             sentence = (
                 f"{name}: the running statistics have not moved in {self._still[row]} readings although it trains; "
-                f"evaluation will use σ² = {running:.3g} where the batch has {batch:.3g}. Is its momentum 0?"
+                f"evaluation will use σ² = {running:.3g} where the batch has {batch:.3g}."
             )
-            yield Alarm(seen.step, "stale_statistics", name, sentence, float(self._still[row]), float(STATISTICS_STILL))
+            limit, advice = float(STATISTICS_STILL), "Is its momentum 0?"
+            yield Alarm(seen.step, "stale_statistics", name, sentence, float(self._still[row]), limit, advice)

@@ -1,4 +1,4 @@
-"""The optimizer: learning rate, momentum, how far a step turns the weights, and weights that stand still."""
+"""The optimizer: learning rate, momentum, and how far a step turns the weights."""
 
 from __future__ import annotations
 
@@ -6,54 +6,90 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from normgauge.monitor.signs.blame import Case, blame
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
     EFFECTIVE_RATE,
+    GROWN,
+    MEMORY,
     MOMENTUM,
     MOMENTUM_INFERRED,
-    RATE_JUMP,
-    STILL_READINGS,
     TURN,
+    TURN_EARLY,
+    TURN_FELT,
     TURN_JUMP,
+    TURN_LOST,
     TURN_PATH,
+    WARM_STEPS,
 )
 
 
 class LearningRate(Sign):
-    """Steps that replace a large part of every weight, from the start or when the learning rate jumps."""
+    """Steps too long for the weights: by their length, by a loss that rises with them, or by one that goes nowhere."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
         self._level = Level()
-        self._largest = 0.0
         self._turns: deque[float] = deque(maxlen=3)
+        self._early: list[float] = []
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the median ‖Δw‖/‖w‖ of the layers, which does not depend on the gauge of scale-free ones."""
         turn = median(relative_updates(seen, self._places))
-        if turn is None:
-            return
-        rate = seen.rate or 0.0
-        jumped = self._largest > 0.0 and rate > RATE_JUMP * self._largest
-        if jumped and self._level.factor(turn) > TURN_JUMP:
-            sentence = (
-                f"the learning rate went from {self._largest:.3g} to {rate:.3g} and the middle layer's step from "
-                f"{self._level.value:.2g} to {turn:.2g} of its weights. The learning rate is too high: check the "
-                "schedule."
+        if turn is not None:
+            self._turns.append(turn)
+            self._early += [turn] if len(self._early) < 3 and seen.step <= WARM_STEPS else []
+        why = self._why(seen, turn)
+        if why:
+            yield blame(Case(seen, self._places, max(self._turns, default=0.0), max(self._early, default=0.0), why))
+        elif turn is not None:
+            self._level.see(turn)
+
+    def _why(self, seen: Seen, turn: float | None) -> str:
+        """What shows that the steps are too long; empty where nothing does."""
+        story, path = seen.story, sum(self._turns)
+        if turn is not None and (turn > TURN or path > TURN_PATH):
+            return (
+                f"the step at {seen.step} moved the middle layer by {turn:.0%} of its norm (the last read: {path:.0%})"
             )
-            yield Alarm(seen.step, "learning_rate", "", sentence, rate / self._largest, RATE_JUMP)
-            return
-        if not jumped:
-            self._largest = max(self._largest, rate)
-        self._level.see(turn)
-        self._turns.append(turn)
-        if turn > TURN or sum(self._turns) > TURN_PATH:
-            sentence = (
-                f"the step at {seen.step} moved the middle layer by {turn:.0%} of its norm (the last three read: "
-                f"{sum(self._turns):.0%}); what was learnt is overwritten as fast as it comes. The learning rate is "
-                "too high: try a tenth of it."
+        jumped = story.jump is not None and seen.step - story.jump[0] <= MEMORY
+        if jumped and turn is not None and turn > TURN_FELT and self._level.factor(turn) > TURN_JUMP:
+            return f"the middle layer's step went from {self._level.value:.2g} to {turn:.2g} of its norm"
+        broke = story.lost is not None and (story.rose or jumped)
+        if broke or (story.risen and (jumped or self._moved(seen))):
+            now = f"{story.lost[1]}" if story.lost else f"{story.mean:.3g} in the mean"
+            return f"the loss went from {story.start:.3g} at first to {now} at step {seen.step}"
+        if story.stuck and sum(self._early) > TURN_EARLY:
+            return (
+                f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps moved "
+                f"the middle layer by {max(self._early):.0%} of its norm each"
             )
-            yield Alarm(seen.step, "learning_rate", "", sentence, turn, TURN)
+        return ""
+
+    def _moved(self, seen: Seen) -> bool:
+        """Whether the steps seen last, or all since the start, are long enough to blame."""
+        sizes = [
+            seen.rows[row].get("frobenius", 0.0) / place.size
+            for row, place in self._rows("matrix", "conv").items()
+            if place.size > 0.0 and seen.facts.of(row).learns
+        ]
+        return max(self._turns, default=0.0) > TURN_FELT or (median(sizes) or 0.0) > GROWN
+
+
+class TooSmall(Sign):
+    """A loss that goes nowhere with steps that are nothing beside the weights."""
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Look at the steps of a run that makes no progress."""
+        turn = median([turn for turn in relative_updates(seen, self._places) if turn > 0.0])
+        steady = seen.story.low_since is None and (seen.rate or 0.0) > 0.0
+        if turn is not None and turn < TURN_LOST and seen.story.stuck and steady:
+            sentence = (
+                f"the loss makes no progress in {seen.story.count} steps; each moves the middle layer by {turn:.1g} of "
+                "its norm, so that nothing is learnt."
+            )
+            advice = "Raise the learning rate; look at what else divides the loss or the gradient."
+            yield Alarm(seen.step, "rate_small", "", sentence, turn, TURN_LOST, advice, 1)
 
 
 class Momentum(Sign):
@@ -63,6 +99,7 @@ class Momentum(Sign):
     plain SGD from others, and a ratio that later stays far above 1 tells its momentum.
     """
 
+    rank = "setting"
     _plain: bool | None = None
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
@@ -91,13 +128,15 @@ class Momentum(Sign):
     def _say(self, seen: Seen, how: str, span: float, value: float, threshold: float) -> Alarm:
         sentence = (
             f"the optimizer's momentum (first beta) {how}: a step sums the gradients of about {span:.0f} steps, so the "
-            f"weights overshoot for as long, and those of plain SGD are up to {span:.0f} times longer. Usual is 0.9."
+            f"weights overshoot for as long, and those of plain SGD are up to {span:.0f} times longer."
         )
-        return Alarm(seen.step, "momentum", "", sentence, value, threshold)
+        return Alarm(seen.step, "momentum", "", sentence, value, threshold, "Usual is 0.9.", 1)
 
 
 class EffectiveRate(Sign):
     """η/‖w‖² of scale-free weights that drifts away while η stays: weights that shrink or grow without end."""
+
+    rank = "symptom"
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare 1/‖w‖² of every scale-free layer with its start."""
@@ -117,25 +156,7 @@ class EffectiveRate(Sign):
             do = "less weight decay on it" if factor > 1 else "weight decay on it, or a smaller learning rate"
             sentence = (
                 f"{name}: its weights went from norm {start.value:.3g} to {size:.3g}. They are scale-free, so only the "
-                f"effective learning rate η/‖w‖² changed, {factor:.1e} times {way}. Try {do}."
+                f"effective learning rate η/‖w‖² changed, {factor:.1e} times {way}."
             )
             threshold = EFFECTIVE_RATE if factor > 1 else 1 / EFFECTIVE_RATE
-            yield Alarm(seen.step, "effective_rate", name, sentence, factor, threshold)
-
-
-class StandsStill(Sign):
-    """Weights that do not move in several readings, although they have gradients and the rate is not known to be 0."""
-
-    _still = 0
-
-    def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Count the readings in which every weight with a gradient stayed where it was."""
-        moving = [row for row in seen.rows[: len(self._places)] if row.get("gradient", 0.0) > 0.0 and "update" in row]
-        still = bool(moving) and seen.rate != 0.0 and all(row["update"] == 0.0 for row in moving)
-        self._still = self._still + 1 if still else 0
-        if self._still >= STILL_READINGS:
-            sentence = (
-                f"no weight moved in the last {self._still} readings although there are gradients: is optimizer.step() "
-                "called before monitor.step(), and does the optimizer hold these parameters?"
-            )
-            yield Alarm(seen.step, "no_update", "", sentence, float(self._still), float(STILL_READINGS))
+            yield Alarm(seen.step, "effective_rate", name, sentence, factor, threshold, f"Try {do}.")

@@ -6,24 +6,40 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
 from normgauge.core.fields import Told
-from normgauge.monitor.sheet import Row
+from normgauge.monitor.facts import Facts
+from normgauge.monitor.sheet import Column, Row
+from normgauge.monitor.signs.story import Story
 from normgauge.monitor.thresholds import MEMORY, SETTLED
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A warning."""
+    """The cause of an incident, said once."""
 
-    step: Annotated[int, Told("when")]
-    alarm: Annotated[str, Told("which kind")]
+    step: Annotated[int, Told("when it was seen")]
+    alarm: Annotated[str, Told("which cause")]
     layer: Annotated[str, Told("where; empty for the whole network")]
-    sentence: Annotated[str, Told("what was seen, what it means, what to do")]
+    sentence: Annotated[str, Told("what was seen, and what it means")]
     value: Annotated[float, Told("the number that gave it away")]
     threshold: Annotated[float, Told("the number it crossed")]
+    advice: Annotated[str, Told("what to do", absent="")] = ""
+    began: Annotated[int | None, Told("the step at which it began; `null`: when it was seen", absent=None)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What followed from a cause that is known: kept beneath it, and no alarm of its own."""
+
+    step: Annotated[int, Told("when it was seen")]
+    alarm: Annotated[str, Told("what it would have been called by itself")]
+    layer: Annotated[str, Told("where; empty for the whole network")]
+    sentence: Annotated[str, Told("what was seen, and what it means")]
+    cause: Annotated[str, Told("`alarm` of the incident it belongs to")]
+    cause_step: Annotated[int, Told("`step` of that alarm")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,23 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """Samples that are not finite.
+
+    Attributes:
+        what: ``input``, ``output`` of the network, or ``target`` of the loss.
+        at: the first of them, counted from 0.
+        count: how many.
+        of: samples in the batch.
+    """
+
+    what: str
+    at: int
+    count: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """One reading.
 
@@ -54,8 +87,11 @@ class Seen:
         totals: of the reading.
         pairs: layer to the normalizer its output goes straight into.
         rate: the learning rate, where it is known.
-        given: root mean square of the network's input, where it is a tensor of floats.
+        given: root mean square of the data as the first layers take it, where it is made of floats.
         half: whether the first product came out in float16.
+        facts: what is known without measuring.
+        story: of the losses and settings of every step so far; the watch puts in its own.
+        broken: the samples that are not finite, where only some are.
     """
 
     step: int
@@ -66,6 +102,9 @@ class Seen:
     rate: float | None = None
     given: float | None = None
     half: bool = False
+    facts: Facts = field(default_factory=Facts)
+    story: Story = field(default_factory=Story)
+    broken: Broken | None = None
 
 
 class Level:
@@ -100,12 +139,34 @@ class Level:
         return value / self.value
 
 
+class Streak:
+    """How many readings in a row showed something, and since which step, for each of several things."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[int, int]] = {}
+
+    def see(self, shown: bool, step: int, row: int = 0) -> tuple[int, int]:
+        """Take in one reading; returns the readings in a row and the step of the first."""
+        if not shown:
+            self._rows.pop(row, None)
+            return 0, step
+        count, began = self._rows.get(row, (0, step))
+        self._rows[row] = count + 1, began
+        return count + 1, began
+
+
 class Sign:
     """Looks at every reading; yields an alarm at each one that shows the sign, new or not.
 
     Args:
         places: the layers, in the order of the rows.
+
+    Attributes:
+        rank: a ``setting`` is read off data or settings and never follows from anything else; a ``cause`` is inferred
+            and may follow from a known one; a ``symptom`` besides counts only while the loss is off its best.
     """
+
+    rank: ClassVar[Literal["setting", "cause", "symptom"]] = "cause"
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)
@@ -126,9 +187,35 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def relative_updates(seen: Seen, places: Sequence[Place]) -> list[float]:
-    """‖Δw‖/‖w‖ of every matrix and convolution: the angle a step turns scale-free weights by."""
+    """‖Δw‖/‖w‖ of every matrix and convolution that learns: the angle a step turns scale-free weights by.
+
+    Layers that began at exactly 0 are left out: their first steps are as long as they are.
+    """
     found = []
-    for place, row in zip(places, seen.rows, strict=False):
-        if place.role in ("matrix", "conv") and row.get("frobenius") and "update" in row:
+    for k, (place, row) in enumerate(zip(places, seen.rows, strict=False)):
+        learns = seen.facts.of(k).learns and place.size > 0.0
+        if learns and place.role in ("matrix", "conv") and row.get("frobenius") and "update" in row:
             found.append(row["update"] / row["frobenius"])
     return [value for value in found if math.isfinite(value)]
+
+
+def broken_sample(network: Row) -> Broken | None:
+    """The samples that are not finite, of the input, the target or, where only some are, of the output."""
+    for what, at, bad, of in _BATCHES:
+        count, total = round(network.get(bad, 0.0)), round(network.get(of, 0.0))
+        if count and (what != "output" or count <= total // 2):
+            return Broken(what, round(network[at]), count, total)
+    return None
+
+
+def data_size(network: Row) -> float | None:
+    """Root mean square of what the first layers take; of the input, where that is not finite."""
+    given = network.get("input")
+    return given if given is not None and not math.isfinite(given) else network.get("taken")
+
+
+_BATCHES: tuple[tuple[str, Column, Column, Column], ...] = (
+    ("input", "input_at", "input_bad", "input_of"),
+    ("target", "target_at", "target_bad", "target_of"),
+    ("output", "output_at", "output_bad", "output_of"),
+)

@@ -30,7 +30,9 @@ class WeightScale(Sign):
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare root mean square row norms, ‖W‖_F/√rows; at first also those before the first step."""
-        places = {row: place for row, place in self._rows("matrix", "conv").items() if place.shape}
+        # a layer that began at 0 is small on purpose, and a copy of another network is synchronized on purpose
+        kept = ((row, place) for row, place in self._rows("matrix", "conv").items() if place.shape and place.size)
+        places = {row: place for row, place in kept if seen.facts.of(row).held != 0}
         sizes = {row: seen.rows[row].get("frobenius", 0.0) for row in places}
         if self._first:
             self._first = False
@@ -61,10 +63,10 @@ class WeightScale(Sign):
                 name = self._places[row].name
                 sentence = (
                     f"{name}: its weights have norm {norms[row]:.3g}, {factor:.1f} times their level, while those of "
-                    "the other layers stay. Something drives this layer alone: look at its gradient and its optimizer "
-                    "group."
+                    "the other layers stay. Something drives this layer alone."
                 )
-                yield Alarm(seen.step, "weight_scale", name, sentence, factor, SCALE_GREW)
+                advice = "Look at its gradient and its optimizer group."
+                yield Alarm(seen.step, "weight_scale", name, sentence, factor, SCALE_GREW, advice)
             else:
                 self._levels[row].see(norms[row])
 
@@ -76,15 +78,17 @@ class WeightScale(Sign):
         else:
             why = "no normalizer behind it evens that out: outputs and gradients are off by the same factor"
         sentence = (
-            f"{name}: the rows of its weight have norm {size:.3g}, those of the other layers {others:.3g}; {why}. "
-            "Check its initialization, or what was loaded into it."
+            f"{name}: the rows of its weight have norm {size:.3g}, those of the other layers {others:.3g}; {why}."
         )
         threshold = SCALE_LARGE if size > others else SCALE_SMALL
-        return Alarm(seen.step, "weight_scale", name, sentence, size / others, threshold)
+        advice = "Check its initialization, or what was loaded into it."
+        return Alarm(seen.step, "weight_scale", name, sentence, size / others, threshold, advice)
 
 
 class Gradients(Sign):
     """Gradients that explode against their own level, or vanish as a share of all (which fade as a loss falls)."""
+
+    rank = "symptom"
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -114,23 +118,24 @@ class Gradients(Sign):
         if up > GRADIENT_EXPLODED:
             sentence = (
                 f"{name}: ‖w‖‖∇‖ = {sizes[row]:.3g} is {up:.2g} times its level, whatever the scale of the weights. "
-                "The gradient explodes there first; clip it, lower the learning rate, and look at the alarms before "
-                "this one."
+                "The gradient explodes there first."
             )
-            return Alarm(seen.step, "gradient_explosion", name, sentence, up, GRADIENT_EXPLODED)
+            advice = "Clip the gradient, or lower the learning rate."
+            return Alarm(seen.step, "gradient_explosion", name, sentence, up, GRADIENT_EXPLODED, advice)
         share = sizes[row] / largest
         sentence = (
             f"{name}: its share of the network's scale-free gradient fell to {share:.1e}; it was "
-            f"{self._shares[row].value:.1e}. Nothing reaches it any more: look for dead units, a γ of 0 or a saturated "
-            "layer behind it."
+            f"{self._shares[row].value:.1e}. Nothing reaches it any more."
         )
-        return Alarm(
-            seen.step, "gradient_vanishing", name, sentence, share, GRADIENT_VANISHED * self._shares[row].value
-        )
+        advice = "Look for dead units, a γ of 0 or a saturated layer behind it."
+        limit = GRADIENT_VANISHED * self._shares[row].value
+        return Alarm(seen.step, "gradient_vanishing", name, sentence, share, limit, advice)
 
 
 class Capacity(Sign):
     """Fast growth of the product of the folded gains, which does not depend on the scale before normalizers."""
+
+    rank = "symptom"
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -155,10 +160,10 @@ class Capacity(Sign):
         layer, decades = self._fastest(gains, then)
         sentence = (
             f"the folded product grew by {total - before:.1f} decades between steps {since} and {seen.step}, most in "
-            f"{layer or 'no single layer'} ({decades:.1f}). The network becomes steeper far faster than training "
-            "needs: lower the learning rate, or clip the gradient."
+            f"{layer or 'no single layer'} ({decades:.1f}). The network becomes steeper far faster than training needs."
         )
-        yield Alarm(seen.step, "capacity_growth", layer, sentence, total - before, limit)
+        advice = "Lower the learning rate, or clip the gradient."
+        yield Alarm(seen.step, "capacity_growth", layer, sentence, total - before, limit, advice)
 
     def _fastest(self, gains: Sequence[float | None], then: Sequence[float | None]) -> tuple[str, float]:
         growth = [

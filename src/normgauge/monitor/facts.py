@@ -1,0 +1,208 @@
+"""What is known of a training without measuring: who holds which parameter, precisions, modes, the first pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from normgauge.monitor.layers import WatchedLayer, is_norm
+from normgauge.monitor.optimizer import at_hand
+
+MOST_NODES = 4000  # of the graph of a pass that are looked at
+KEPT = 65536  # numbers of an output that are kept from step to step, to tell which sample broke
+REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as autograd numbers them
+HOPS = 4  # from a loss to the node that reduced it
+Loss = torch.nn.modules.loss._Loss
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What is known of one layer.
+
+    Attributes:
+        trains: whether its weight takes gradients.
+        held: how often the optimizers hold the weight; None where none was given.
+        slope: whether the last backward pass left a gradient.
+        dtype: of the weight.
+        momentum: of the running statistics, for a batch normalization that updates them; None for others.
+        foreign: whether it is a normalizer that torch does not compute itself, in wider numbers.
+    """
+
+    trains: bool = True
+    held: int | None = None
+    slope: bool = True
+    dtype: torch.dtype = torch.float32
+    momentum: float | None = None
+    foreign: bool = False
+
+    @property
+    def learns(self) -> bool:
+        """Whether somebody means to change the weight."""
+        return self.trains and self.held != 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the training at a reading.
+
+    Attributes:
+        layers: in the order of the rows.
+        adaptive: whether an optimizer divides gradients by their size, as Adam does; None where none was given.
+        eps: the smallest ε such an optimizer adds.
+        moody: whether a module behaves otherwise in eval mode.
+        nodes: how often each operation was met in the first pass.
+        reduction: of the loss, where it is seen: ``mean``, ``sum`` or ``none``.
+        classes: how many there are, where the loss is a cross entropy.
+    """
+
+    layers: Sequence[LayerFacts] = ()
+    adaptive: bool | None = None
+    eps: float | None = None
+    moody: bool = False
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    reduction: str = ""
+    classes: int = 0
+
+    def of(self, row: int) -> LayerFacts:
+        """The layer of this row; an ordinary one where nothing is known."""
+        return self.layers[row] if row < len(self.layers) else LayerFacts()
+
+    def met(self, *names: str) -> int:
+        """How many operations of these names the first pass had."""
+        return sum(count for node, count in self.nodes.items() if node.startswith(names))
+
+    @property
+    def attends(self) -> bool:
+        """Whether the network has attention."""
+        return self.met("ScaledDotProduct", "Softmax", "SafeSoftmax") > 0
+
+
+class Passes:
+    """What every pass tells at no cost: its mode, its small outputs, and once which operations it has.
+
+    Attributes:
+        training: whether the last pass with gradients ran in train mode.
+        nodes: how often each operation was met, once a pass was seen.
+        made: the last output, where it is small.
+        target: what the loss compared it with, where a module of torch did.
+        reduction: of that module.
+        classes: how many classes a cross entropy was given.
+        shape: of the last output.
+    """
+
+    def __init__(self) -> None:
+        self.training: bool | None = None
+        self.nodes: Mapping[str, int] = {}
+        self.made: Tensor | None = None
+        self.target: Tensor | None = None
+        self.reduction = ""
+        self.classes = 0
+        self.shape: tuple[int, ...] = ()
+
+    def leave(self, module: nn.Module, output: Any) -> None:
+        """Take in one pass of the model."""
+        self.training = module.training
+        made = output if isinstance(output, Tensor) else _first_tensor(output)
+        if made is None:
+            return
+        self.shape = tuple(made.shape)
+        self.made = _small(made)
+        if not self.nodes:
+            self.nodes = operations_of(made.grad_fn)
+
+    def judge(self, module: Any, args: Sequence[Any]) -> None:
+        """Take in one call of a loss of torch."""
+        self.reduction = str(module.reduction)
+        if len(args) > 1 and isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
+            self.target = _small(args[1])
+            if isinstance(module, nn.CrossEntropyLoss | nn.NLLLoss) and args[0].ndim > 1:
+                self.classes = args[0].shape[1]
+
+    def reduce(self, loss: Any) -> None:
+        """See how the loss handed in was reduced, from its graph."""
+        node = loss.grad_fn if isinstance(loss, Tensor) else None
+        for _ in range(HOPS):
+            if node is None:
+                return
+            name = node.name()
+            said = getattr(node, "_saved_reduction", None)
+            if isinstance(said, int):
+                self.reduction = REDUCTIONS.get(said, "")
+                if name.startswith("NllLoss"):
+                    self.classes = self.classes or (self.shape[1] if len(self.shape) > 1 else 0)
+                return
+            if name.startswith(("SumBackward", "MeanBackward")):
+                self.reduction = "sum" if name.startswith("Sum") else "mean"
+                return
+            if name.startswith(("Div", "Mul")):
+                return  # somebody scales it: what it amounts to is theirs
+            node = next((parent for parent, _ in node.next_functions if parent is not None), None)
+
+
+def facts_of(model: nn.Module, layers: Sequence[WatchedLayer], optimizers: Sequence[Any], passes: Passes) -> Facts:
+    """Gather what is known now."""
+    groups = [group for one in optimizers for group in one.param_groups]
+    held = Counter(id(p) for group in groups for p in group["params"]) if groups else None
+    eps = [at_hand(group.get("eps")) for group in groups if "betas" in group]
+    return Facts(
+        [_layer(layer, held) for layer in layers],
+        any("betas" in group or "alpha" in group for group in groups) if groups else None,
+        min((value for value in eps if value is not None), default=None),
+        any(map(_changes, model.modules())),
+        passes.nodes,
+        passes.reduction,
+        passes.classes,
+    )
+
+
+def operations_of(node: Any) -> Mapping[str, int]:
+    """How often each operation occurs in the graph behind a tensor."""
+    found: Counter[str] = Counter()
+    seen, left = {node}, [node]
+    while left and len(seen) < MOST_NODES:
+        now = left.pop()
+        if now is None:
+            continue
+        found[now.name()] += 1
+        fresh = [parent for parent, _ in now.next_functions if parent is not None and parent not in seen]
+        seen.update(fresh)
+        left += fresh
+    return found
+
+
+def _layer(layer: WatchedLayer, held: Mapping[int, int] | None) -> LayerFacts:
+    weight, module = layer.parameter, layer.module
+    momentum = getattr(module, "momentum", None) if layer.role == "norm" and module.training else None
+    tracked = getattr(module, "running_var", None) is not None
+    foreign = layer.role == "norm" and not type(module).__module__.startswith("torch.")
+    if weight is None:
+        return LayerFacts(False, momentum=momentum if tracked else None, foreign=foreign)
+    return LayerFacts(
+        weight.requires_grad,
+        None if held is None else held.get(id(weight), 0),
+        weight.grad is not None,
+        weight.dtype,
+        momentum if tracked else None,
+        foreign,
+    )
+
+
+def _changes(module: nn.Module) -> bool:
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0.0
+    return getattr(module, "running_var", None) is not None and is_norm(module)
+
+
+def _first_tensor(output: Any) -> Tensor | None:
+    values: Iterable[Any] = output.values() if isinstance(output, Mapping) else tree_leaves(output)
+    return next((x for x in values if isinstance(x, Tensor) and x.grad_fn is not None), None)
+
+
+def _small(tensor: Tensor) -> Tensor | None:
+    return tensor.detach() if tensor.numel() <= KEPT else None

@@ -1,0 +1,122 @@
+"""Why steps are too long: the first of a few rules that applies, since a high learning rate is only the last resort."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from normgauge.monitor.signs.sign import Alarm, Place, Seen
+from normgauge.monitor.thresholds import DEEP, LOSS_BIG, MEMORY, TURN, TURN_GROSS, WARM_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Steps that are too long.
+
+    Attributes:
+        seen: the reading that shows it.
+        places: the layers.
+        turn: largest of the last median relative steps.
+        early: largest of the first ones.
+        why: what shows it, in words.
+    """
+
+    seen: Seen
+    places: Sequence[Place]
+    turn: float
+    early: float
+    why: str
+
+    @property
+    def deep(self) -> int:
+        """How many matrices and convolutions there are."""
+        return sum(place.role in ("matrix", "conv") for place in self.places)
+
+    @property
+    def bare(self) -> bool:
+        """Whether no layer is a normalizer."""
+        return not any(place.role == "norm" for place in self.places)
+
+
+Rule = tuple[str, Callable[[Case], bool], Callable[[Case], str], str]  # cause, when, what it means, what to do
+
+
+def _jumped(case: Case) -> bool:
+    jump = case.seen.story.jump
+    return jump is not None and case.seen.step - jump[0] <= MEMORY
+
+
+def _summed(case: Case) -> bool:
+    facts = case.seen.facts
+    return facts.reduction == "sum" and not facts.adaptive
+
+
+def _unscaled(case: Case) -> bool:
+    return case.seen.story.start > LOSS_BIG and not case.seen.facts.adaptive
+
+
+def _cold(case: Case) -> bool:
+    facts, story = case.seen.facts, case.seen.story
+    early = case.seen.step <= WARM_STEPS or story.stuck
+    return bool(facts.adaptive) and facts.attends and early and not story.warmed and case.early < TURN_GROSS
+
+
+def _since(case: Case) -> str:
+    at, before, after = case.seen.story.jump or (0, 0.0, 0.0)
+    return f"the learning rate is too high: it went from {before:.3g} to {after:.3g} at step {at}"
+
+
+RULES: tuple[Rule, ...] = (
+    ("learning_rate", _jumped, _since, "Check the schedule."),
+    (
+        "loss_reduction",
+        _summed,
+        lambda case: "the loss is a sum over the batch, and its gradient too long by the number of summands",
+        'Use the mean (reduction="mean"), or divide the learning rate by the batch size.',
+    ),
+    (
+        "data_scale",
+        _unscaled,
+        lambda case: (
+            f"the data are not normalized: the loss began at {case.seen.story.start:.3g}, for targets far "
+            "larger than what a network puts out at first"
+        ),
+        "Scale the targets (subtract their mean, divide by their standard deviation).",
+    ),
+    (
+        "no_warmup",
+        _cold,
+        lambda case: (
+            "there is no warm-up: the learning rate is full from the first step on, and too high for the "
+            "first ones of Adam and attention"
+        ),
+        "Let the learning rate rise over the first hundreds of steps, or lower it.",
+    ),
+    (
+        "no_normalizer",
+        lambda case: case.bare and case.deep >= DEEP and case.early < TURN_GROSS,
+        lambda case: (
+            f"there is no normalizer anywhere in {case.deep} layers, and nothing evens out what each step adds"
+        ),
+        "Add normalizers, or lower the learning rate and scale the residual branches.",
+    ),
+    (
+        "learning_rate",
+        lambda case: True,
+        lambda case: (
+            "the learning rate is too high: what was learnt is overwritten as fast as it comes"
+            + (", and no normalizer holds the activations" if case.bare and case.deep >= DEEP else "")
+        ),
+        "Try a tenth of it.",
+    ),
+)
+
+
+def blame(case: Case) -> Alarm:
+    """The alarm about steps that are too long, by the first rule that applies."""
+    kind, _, means, advice = next(rule for rule in RULES if rule[1](case))
+    story = case.seen.story
+    began = story.jump[0] if _jumped(case) and story.jump else 1 if case.early > TURN_GROSS or story.stuck else None
+    value = case.turn if math.isfinite(case.turn) else 0.0
+    return Alarm(case.seen.step, kind, "", f"{means(case)}; {case.why}.", value, TURN, advice, began)

@@ -1,0 +1,164 @@
+"""What reaches a layer: gradients that are missing, dead units, gradients and activations that change with depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from normgauge.monitor.sheet import Row
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
+from normgauge.monitor.thresholds import (
+    BARE_READINGS,
+    BARE_STEPS,
+    DEEP,
+    START_READINGS,
+    STILL_READINGS,
+    VANISHED,
+)
+
+SQUASHING = ("Sigmoid", "Tanh")  # operations whose slope falls to 0 on both sides
+
+
+class DeadUnits(Sign):
+    """A layer of which nothing comes out: the weight behind it has no gradient, only its bias has."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._streak = Streak()
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Find a layer whose input is 0, and name the one in front."""
+        rows = list(self._rows("matrix", "conv"))
+        starved = next((k for k, row in enumerate(rows) if k and _starved(seen.rows[row])), None)
+        fed = starved is not None and seen.facts.of(rows[starved]).trains
+        count, began = self._streak.see(fed, seen.step)
+        if starved is not None and count >= START_READINGS and seen.step > START_READINGS:
+            name, behind = (self._places[rows[k]].name for k in (starved - 1, starved))
+            sentence = (
+                f"{name}: all its units are dead. The weight of {behind} gets a gradient of exactly 0 and its bias "
+                "does not, so that everything between them is 0 for the whole batch, and nothing in front learns."
+            )
+            advice = (
+                "Lower the learning rate, or initialize the biases at 0 and the weights for ReLU; or use leaky ones."
+            )
+            yield Alarm(seen.step, "dead_relu", name, sentence, 0.0, 0.0, advice, began)
+
+
+class NoGradient(Sign):
+    """A layer that an optimizer holds and that gets no gradient, or one that has a gradient and does not move."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._bare, self._still, self._all = Streak(), Streak(), Streak()
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare every layer that should learn with the others."""
+        rows = [row for row in range(len(self._places)) if seen.facts.of(row).held and seen.facts.of(row).trains]
+        slopes = {row: self._slope(seen, row) for row in rows}
+        moving = any(seen.rows[row].get("update", 0.0) > 0.0 for row in rows)
+        told = False
+        for row in rows:
+            bare = slopes[row] == 0.0 and max(slopes.values()) > 0.0
+            count, began = self._bare.see(bare, seen.step, row)
+            still = slopes[row] > 0.0 and seen.rows[row].get("update", 1.0) == 0.0
+            held, since = self._still.see(still and moving, seen.step, row)
+            if max(count, held) == BARE_READINGS - 1:
+                seen.story.ask(min(began, since) + BARE_STEPS)
+            if not told and count >= BARE_READINGS and seen.step - began >= BARE_STEPS:
+                told = True
+                yield self._without(seen, row, began)
+            elif not told and held >= BARE_READINGS and seen.step - since >= BARE_STEPS and self._rate(seen, row):
+                told = True
+                yield self._unmoved(seen, row, since)
+        yield from self._nothing(seen)
+
+    def _slope(self, seen: Seen, row: int) -> float:
+        numbers = seen.rows[row]
+        known = numbers.get("gradient", 0.0) + numbers.get("bias_gradient", 0.0)
+        return known if math.isfinite(known) else 1.0
+
+    def _rate(self, seen: Seen, row: int) -> bool:
+        return seen.rows[row].get("rate", 1.0) > 0.0
+
+    def _without(self, seen: Seen, row: int, began: int) -> Alarm:
+        name = self._places[row].name
+        how = "it is exactly 0" if seen.facts.of(row).slope else "there is none"
+        sentence = (
+            f"{name}: it gets no gradient since step {began} ({how}), while other layers do. The optimizer holds it, "
+            "but the loss does not depend on it."
+        )
+        advice = (
+            "Look for detach(), no_grad(), .data or .item() on the way to the loss, and for a branch that is not used."
+        )
+        return Alarm(seen.step, "no_gradient", name, sentence, 0.0, 0.0, advice, began)
+
+    def _unmoved(self, seen: Seen, row: int, began: int) -> Alarm:
+        name = self._places[row].name
+        sentence = (
+            f"{name}: it gets no update. It has a gradient, and has not moved since step {began} while others have."
+        )
+        advice = "Is the parameter the optimizer holds still the one of the layer, and can its precision take the step?"
+        return Alarm(seen.step, "no_update", name, sentence, 0.0, 0.0, advice, began)
+
+    def _nothing(self, seen: Seen) -> Iterator[Alarm]:
+        """Weights none of which moves, although they have gradients and the rate is not known to be 0."""
+        known = zip(range(len(self._places)), seen.rows, strict=False)
+        able = [
+            row for k, row in known if row.get("gradient", 0.0) > 0.0 and "update" in row and seen.facts.of(k).trains
+        ]
+        still = bool(able) and seen.rate != 0.0 and all(row["update"] == 0.0 for row in able)
+        count, began = self._all.see(still, seen.step)
+        if count >= STILL_READINGS:
+            sentence = f"there is no update: no weight moved in {count} readings, although there are gradients."
+            advice = "Is optimizer.step() called, before monitor.step(), and does the optimizer hold these parameters?"
+            yield Alarm(seen.step, "no_update", "", sentence, float(count), float(STILL_READINGS), advice, began)
+
+
+class Vanishing(Sign):
+    """Gradients that shrink from layer to layer: through sigmoids, or for want of normalizers."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._streak = Streak()
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare the gradients of the first layers with those of the last."""
+        rows = [
+            row for row in self._rows("matrix", "conv") if seen.facts.of(row).learns and self._places[row].size > 0.0
+        ]
+        weights = self._ratio([seen.rows[row].get("gradient", 0.0) for row in rows])
+        biases = self._ratio([x for row in rows if (x := seen.rows[row].get("bias_gradient", 0.0))])
+        squashed = seen.facts.met(*SQUASHING)
+        bare = not self._rows("norm") and len(rows) >= DEEP
+        kind, share = "", min(weights, biases)
+        if squashed >= 3 and share < VANISHED:
+            kind = "vanishing_gradient"
+        elif bare and (share < VANISHED or max(weights, biases) > 1 / VANISHED):
+            kind = "no_normalizer"
+        count, began = self._streak.see(bool(kind), seen.step)
+        if count >= START_READINGS:
+            yield self._say(seen, kind, rows, share if share < VANISHED else max(weights, biases), squashed, began)
+
+    def _ratio(self, slopes: Sequence[float]) -> float:
+        """Geometric mean of the first third over that of the last; 1 where there are too few."""
+        known = [math.log(slope) for slope in slopes if 0.0 < slope < math.inf]
+        third = len(known) // 3
+        if len(known) < 4 or len(known) < len(slopes):
+            return 1.0
+        return math.exp(max(-700.0, sum(known[:third]) / third - sum(known[-third:]) / third))
+
+    def _say(self, seen: Seen, kind: str, rows: Sequence[int], share: float, squashed: int, began: int) -> Alarm:
+        first, last = self._places[rows[0]].name, self._places[rows[-1]].name
+        grows = "grow" if share > 1 else "shrink"
+        if kind == "vanishing_gradient":
+            what = f"the gradient vanishes through {squashed} sigmoids or tanh"
+            advice = "Use ReLU or GELU, normalizers or skip connections."
+        else:
+            what = f"there is no normalizer anywhere, and each of {len(rows)} layers multiplies what passes"
+            advice = "Add normalizers or skip connections, or initialize for the activation (He or Xavier)."
+        sentence = f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from {last} to {first}."
+        return Alarm(seen.step, kind, first, sentence, share, VANISHED, advice, began)
+
+
+def _starved(numbers: Row) -> bool:
+    return numbers.get("gradient") == 0.0 and numbers.get("bias_gradient", 0.0) > 0.0

@@ -1,0 +1,158 @@
+"""What is known of every step without measuring: its loss, its learning rate, its mode."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from normgauge.monitor.thresholds import (
+    LOSS_EARLY,
+    LOSS_RELAPSED,
+    LOSS_RISEN,
+    LOSS_STUCK,
+    LOSS_SUSPECT,
+    LOSS_WINDOW,
+    MEMORY,
+    MODE_STEPS,
+    RATE_GONE,
+    RATE_GONE_SHARE,
+    RATE_GONE_STEPS,
+    RATE_JUMP,
+    SETTLED,
+    STUCK_STEPS,
+)
+
+
+class Story:
+    """The losses and settings of a run so far; plain numbers, a few microseconds a step.
+
+    Attributes:
+        step: the last one noted.
+        count: finite losses heard.
+        start: size of the first loss.
+        mean: of the last losses.
+        best: lowest mean so far.
+        lost: step and value of the first loss that is not finite.
+        first_rate, rate, largest: learning rate at first, now, and at most.
+        jump: step, rate before and rate after, where it jumped above all before.
+        eval_since: first of the steps in a row that ran in eval mode.
+        low_since: first of the steps in a row whose rate is nothing beside the largest.
+        wanted: whether something looks odd, so that the next step deserves a reading.
+        urgent: whether the loss has just been lost, or has just left for good, so that this step is read at once.
+    """
+
+    def __init__(self) -> None:
+        self.step = self.count = self._heard = self._rose = 0
+        self.start, self.mean, self.best, self._early = 0.0, 0.0, math.inf, 0.0
+        self.lost: tuple[int, float] | None = None
+        self.first_rate: float | None = None
+        self.rate: float | None = None
+        self.largest = 0.0
+        self.jump: tuple[int, float, float] | None = None
+        self.eval_since: int | None = None
+        self.low_since: int | None = None
+        self.wanted = self.urgent = self._risen = False
+        self._asked: set[int] = set()
+        self._recent: deque[float] = deque(maxlen=LOSS_WINDOW)
+        self._next_look, self._next_urgent, self._gap, self._stuck_look = 0, 0, 1, STUCK_STEPS
+
+    def note(self, step: int, rate: float | None, training: bool | None = None) -> None:
+        """Take in the settings of a step."""
+        self.step = step
+        if step + 1 in self._asked:
+            self._asked.discard(step + 1)
+            self.wanted = True
+        if training is not None:
+            self.eval_since = None if training else self.eval_since or step
+            self.wanted |= not training and step - (self.eval_since or step) == MODE_STEPS - 1
+        if rate is None:
+            return
+        self.first_rate = rate if self.first_rate is None else self.first_rate
+        self.rate = rate
+        if rate > RATE_JUMP * self.largest > 0.0 and step > self._rose + SETTLED:
+            self.jump, self.wanted = (step, self.largest, rate), True
+        if rate > self.largest:
+            self.largest, self._rose = rate, step
+        low = rate < RATE_GONE * self.largest
+        self.low_since = (self.low_since or step) if low else None
+        self.wanted |= low and step - (self.low_since or step) == RATE_GONE_STEPS
+
+    def ask(self, step: int) -> None:
+        """Ask for a reading at this step: a sign needs one more to be sure."""
+        self._asked.add(max(step, self.step + 1))
+
+    def hear(self, step: int, loss: float) -> None:
+        """Take in the loss of a step; each step counts once."""
+        if step <= self._heard:
+            return
+        self._heard = step
+        if not math.isfinite(loss):
+            self.urgent |= self.lost is None
+            self.lost = self.lost or (step, loss)
+            return
+        self.lost = None
+        self.count += 1
+        if self.count == 1:
+            self.start = self.mean = abs(loss)
+        suspect = loss > LOSS_SUSPECT * max(self.start if self.count <= MEMORY else self.mean, 1e-9)
+        self._recent.append(loss)
+        self.mean += (loss - self.mean) / min(self.count, MEMORY)
+        if self.count <= LOSS_EARLY:
+            self._early = self.mean
+        if self.count >= SETTLED:
+            self.best = min(self.best, self.mean)
+        if suspect and step >= self._next_look:
+            self.wanted, self._gap = True, min(2 * self._gap, 10 * MEMORY)
+            self._next_look = step + self._gap
+        risen, self._risen = self._risen, self.risen
+        if self._risen and not risen and step >= self._next_urgent:
+            self.wanted = self.urgent = True
+            self._next_urgent = step + MEMORY
+        if self.count >= self._stuck_look and self.stuck:
+            self.wanted, self._stuck_look = True, 2 * self._stuck_look
+
+    @property
+    def risen(self) -> bool:
+        """Whether the loss has left where it was and does not come back; a spike that recovers is none."""
+        recent = list(self._recent)
+        if len(recent) < 3:
+            return False
+        last = recent[-3:]
+        if self.count <= LOSS_EARLY and sorted(last)[1] > LOSS_RISEN * self.start:
+            return recent[-1] >= max(recent[-4:-1])
+        floor = min(LOSS_RISEN * self.start, max(LOSS_RELAPSED * self.best, 0.5 * self.start))
+        return len(recent) == LOSS_WINDOW and min(recent) > floor > 0.0 and recent[-1] >= 0.7 * max(recent)
+
+    @property
+    def rose(self) -> bool:
+        """Whether one of the last losses was far above the first, as before a loss that is no number."""
+        return bool(self._recent) and max(self._recent) > LOSS_RISEN * max(self.start, 1e-9)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the loss has made no progress since the first steps."""
+        return self.count >= STUCK_STEPS and self.mean >= LOSS_STUCK * self._early > 0.0
+
+    @property
+    def worse(self) -> bool:
+        """Whether the loss is off its best, or makes no progress, or is not known."""
+        return self.count < SETTLED or self.stuck or self.mean > 1.3 * self.best or self.lost is not None
+
+    @property
+    def warmed(self) -> bool:
+        """Whether the learning rate began well below its largest."""
+        return self.first_rate is not None and self.first_rate < 0.5 * self.largest
+
+    @property
+    def steady_for(self) -> int:
+        """Steps since the learning rate last rose."""
+        return self.step - self._rose
+
+    @property
+    def faded(self) -> bool:
+        """Whether the learning rate has been next to nothing for long, and the loss had still a way to go."""
+        if self.low_since is None or self.step - self.low_since < max(
+            RATE_GONE_STEPS, RATE_GONE_SHARE * self.low_since
+        ):
+            return False
+        return self.count == 0 or self.mean > 0.2 * self.start

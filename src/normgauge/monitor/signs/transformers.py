@@ -1,0 +1,81 @@
+"""Transformers: attention that looks at one place only, and a residual stream that grows with depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
+from normgauge.monitor.thresholds import LOGIT_GREW, LOGIT_HIGH, LOGIT_SATURATED, START_READINGS, STREAM_GREW
+
+
+class Attention(Sign):
+    """Attention logits so large that the softmax puts everything on one key, from the start or by growing."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._starts: dict[int, float] = {}
+        self._streak = Streak()
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare the largest logits of every attention with its start, and with what a softmax resolves."""
+        logits = {row: numbers["logit_max"] for row, numbers in enumerate(seen.rows) if "logit_max" in numbers}
+        logits = {row: abs(logit) for row, logit in logits.items() if math.isfinite(logit)}
+        for row, logit in logits.items():
+            self._starts.setdefault(row, logit)
+        if not logits:
+            return
+        row = max(logits, key=lambda row: logits[row])
+        logit, start = logits[row], self._starts[row]
+        grew = logit > LOGIT_HIGH and logit > LOGIT_GREW * start
+        count, began = self._streak.see(logit > LOGIT_SATURATED or grew, seen.step)
+        if count >= START_READINGS:
+            yield self._say(seen, row, logit, start, grew, began)
+        elif count:
+            seen.story.ask(seen.step + 1)
+
+    def _say(self, seen: Seen, row: int, logit: float, start: float, grew: bool, began: int) -> Alarm:
+        name = self._places[row].name
+        how = f"grew from {start:.3g} to {logit:.3g}" if grew else f"are as large as {logit:.3g}"
+        kind = "attention_growth" if grew else "attention_saturated"
+        sentence = (
+            f"{name}: its attention logits {how}, so that the softmax is saturated: it looks at one key alone, and no "
+            "gradient reaches queries and keys."
+        )
+        advice = "Normalize queries and keys, scale the logits by 1/√d, or initialize and step these weights less."
+        return Alarm(seen.step, kind, name, sentence, logit, LOGIT_SATURATED, advice, began)
+
+
+class Stream(Sign):
+    """A residual stream that grows from block to block, or from step to step."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._starts: dict[int, float] = {}
+        self._streak = Streak()
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare what the last normalizers are given with the first ones, and with their start."""
+        sizes = {row: numbers["input_rms"] for row, numbers in enumerate(seen.rows) if "input_rms" in numbers}
+        sizes = {row: size for row, size in sizes.items() if 0.0 < size < math.inf}
+        for row, size in sizes.items():
+            self._starts.setdefault(row, size)
+        rows = list(sizes)
+        if len(rows) < 4:
+            return
+        near, far = rows[1], rows[-1]  # the first is given an embedding, of any size
+        deep, long = sizes[far] / sizes[near], sizes[far] / self._starts[far]
+        grows = max(deep, long)
+        count, began = self._streak.see(grows > STREAM_GREW, seen.step)
+        if count >= START_READINGS:
+            name = self._places[far].name
+            how = (
+                f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
+                if deep >= long
+                else f"from {self._starts[far]:.3g} at first to {sizes[far]:.3g} at {name}"
+            )
+            sentence = f"the residual stream grows {how}: later blocks add next to nothing to it."
+            advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
+            yield Alarm(seen.step, "residual_growth", name, sentence, grows, STREAM_GREW, advice, began)
+        elif count:
+            seen.story.ask(seen.step + 1)

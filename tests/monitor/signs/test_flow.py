@@ -1,0 +1,67 @@
+"""Gradients that are missing, dead units, gradients that shrink with depth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from normgauge.monitor.facts import Facts, LayerFacts
+from normgauge.monitor.signs.sign import Place
+from normgauge.monitor.thresholds import BARE_READINGS, BARE_STEPS
+from normgauge.monitor.watch import AlarmWatch
+from tests.monitor.readings import HEAD, MAP, PLACES, reading, said
+
+HELD = Facts([LayerFacts(held=1) for _ in PLACES])
+BARE = {"gradient": 0.0, "scale_free_gradient": 0.0, "update": 0.0}
+
+
+def looked(steps, watch: AlarmWatch | None = None, **changes) -> list[tuple[str, str]]:
+    watch = watch or AlarmWatch(PLACES)
+    return said([x for step in steps for x in watch.observe(reading(step, **{"facts": HELD, **changes}))])
+
+
+def test_a_layer_without_a_gradient_is_named_and_a_reading_asked_for_where_few_come():
+    watch = AlarmWatch(PLACES)
+    assert looked(range(1, BARE_READINGS), watch, changed={MAP: BARE}) == []
+    watch.story.note(BARE_STEPS, 0.1)
+    assert watch.story.wanted
+    assert looked([BARE_STEPS + 1], watch, changed={MAP: BARE}) == [("no_gradient", "b.1.map")]
+
+
+def test_what_begins_at_zero_and_wakes_up_is_healthy_and_so_is_what_is_frozen():
+    watch = AlarmWatch(PLACES)
+    assert looked(range(1, 4), watch, changed={MAP: BARE}) + looked(range(4, 60), watch) == []
+    frozen = Facts([LayerFacts(trains=row != MAP, held=1) for row, _ in enumerate(PLACES)])
+    assert looked(range(1, 60), changed={MAP: BARE}, facts=frozen) == []
+
+
+def test_a_layer_with_a_gradient_that_does_not_move_is_named():
+    assert looked(range(1, 30), changed={MAP: {"update": 0.0}}) == [("no_update", "b.1.map")]
+    assert looked(range(1, 30), changed={MAP: {"update": 0.0, "rate": 0.0}}) == []
+
+
+def test_a_layer_behind_which_only_biases_learn_is_dead():
+    starved = {HEAD: {"gradient": 0.0, "bias_gradient": 0.1}}
+    assert looked(range(1, 4), changed=starved)[:1] == [("dead_relu", "b.2.map")]
+    assert looked(range(1, 30), changed={HEAD: {"bias_gradient": 0.1}}) == []
+
+
+PLAIN = [Place(f"l.{k}", "matrix", (16, 16), 2.4) for k in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("factor", "nodes", "kind"),
+    [
+        (0.1, {"SigmoidBackward0": 8}, "vanishing_gradient"),
+        (0.1, {"ReluBackward0": 8}, "no_normalizer"),
+        (10.0, {"ReluBackward0": 8}, "no_normalizer"),
+        (0.8, {"SigmoidBackward0": 8}, ""),
+    ],
+)
+def test_gradients_that_change_with_depth(factor, nodes, kind):
+    rows = [{"frobenius": 2.4, "update": 0.02, "gradient": 0.1 * factor ** (8 - k)} for k in range(9)]
+    known = Facts([LayerFacts(held=1) for _ in PLAIN], nodes=nodes)
+    watch = AlarmWatch(PLAIN)
+    seen = [replace(reading(step), rows=rows, pairs={}, facts=known) for step in (1, 2)]
+    assert said([x for one in seen for x in watch.observe(one)]) == ([(kind, "l.0")] if kind else [])

@@ -1,0 +1,69 @@
+"""What is known of a training without measuring it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from normgauge.monitor.facts import Passes, facts_of
+from normgauge.monitor.layers import find_layers
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, momentum=0.3), nn.Sigmoid(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("loss", "reduction", "classes"),
+    [
+        (lambda out, y: functional.cross_entropy(out, y, reduction="sum"), "sum", 3),
+        (lambda out, y: functional.cross_entropy(out, y), "mean", 3),
+        (lambda out, y: functional.mse_loss(out, out.detach() + 1, reduction="sum"), "sum", 0),
+        (lambda out, y: (out - 1).square().sum(), "sum", 0),
+        (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / 64, "", 0),
+    ],
+)
+def test_the_reduction_is_read_from_the_graph_of_the_loss(loss, reduction, classes):
+    model, passes = network(), Passes()
+    out = model(torch.randn(64, 4))
+    passes.leave(model, out)
+    made = loss(out, torch.randint(3, (64,)))
+    made.backward()
+    passes.reduce(made)
+    assert (passes.reduction, passes.classes) == (reduction, classes)
+    passes.reduce(0.5)  # a float has no graph, and nothing changes
+
+
+def test_a_module_for_the_loss_tells_reduction_classes_and_target():
+    passes, target = Passes(), torch.tensor([0.0, float("nan")])
+    passes.judge(nn.MSELoss(reduction="sum"), (torch.zeros(2), target))
+    assert passes.reduction == "sum" and passes.target is not None and passes.target.isnan().tolist() == [False, True]
+    passes.judge(nn.CrossEntropyLoss(), (torch.zeros(2, 7), torch.tensor([1, 2])))
+    assert (passes.reduction, passes.classes) == ("mean", 7)
+
+
+def test_the_first_pass_tells_its_operations_and_large_outputs_are_not_kept():
+    model, passes = network(), Passes()
+    passes.leave(model, {"logits": model(torch.randn(64, 4))})
+    assert passes.nodes["SigmoidBackward0"] == 1 and passes.training and passes.made is not None
+    assert passes.made.grad_fn is None
+    passes.leave(model.eval(), model(torch.randn(40_000, 4)))
+    assert passes.training is False and passes.made is None
+
+
+def test_who_holds_which_weight_is_counted():
+    model = network()
+    model[1].weight.requires_grad_(False)
+    optimizers = [torch.optim.Adam(model[0].parameters(), eps=1e-7), torch.optim.SGD(model[0].parameters(), 0.1)]
+    known = facts_of(model, find_layers(model), optimizers, Passes())
+    assert [layer.held for layer in known.layers] == [2, 0, 0]
+    assert [layer.learns for layer in known.layers] == [True, False, False]
+    assert (known.adaptive, known.eps, known.moody) == (True, 1e-7, True)
+    assert (
+        known.layers[1].momentum == 0.3
+        and facts_of(model.eval(), find_layers(model), [], Passes()).layers[1].momentum is None
+    )
+    unknown = facts_of(model, find_layers(model), [], Passes())
+    assert unknown.adaptive is None and unknown.layers[0].held is None and unknown.layers[0].learns
