@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from normgauge.core import store
-from normgauge.core.store.steps import packed_step
 from normgauge.core.errors import InputError
+from normgauge.core.store.steps import packed_step
 from normgauge.render.document import write_file
 from normgauge.render.runs import page_sections, runs_html
 from normgauge.render.runs_data import healthy, labelled_runs, run_sentences

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from normgauge.core.store import Run
-from normgauge.core.store.steps import StepRecord
 from normgauge.core.store.numbers import read_number
+from normgauge.core.store.steps import StepRecord
 from normgauge.render.numbers import log_enclosure, plural
 
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last

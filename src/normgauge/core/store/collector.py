@@ -63,7 +63,7 @@ class Collector:
         if verdict is not Verdict.LEAVE and line.record is not None:
             self._sealed = self._sealed or line.seal is not None
             self._take(line.record, line)
-        if not self.begun and self._lines >= TRIED:
+        if self._lines == TRIED:
             self.check()
 
     def check(self) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from normgauge.core.errors import StoreError
 from normgauge.core.store.lines import Record, parse_record
@@ -18,8 +17,7 @@ PIECE = 1 << 20  # bytes read at once
 MARK = b"\xef\xbb\xbf"  # which some editors put in front of a text
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of the file.
 
     Attributes:

@@ -22,7 +22,7 @@ Record = dict[str, Any]
 _dump = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=str).encode
 _quoted = lru_cache(maxsize=64)(_dump)
 # literals that are no JSON, as they may stand in a line of another writer, read as ours are spelled
-_decode = json.JSONDecoder(parse_constant={"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get).decode
+_decoder = json.JSONDecoder(parse_constant={"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get)
 
 
 class Header(TypedDict):
@@ -87,7 +87,7 @@ def dump_json(value: Any) -> str:
 def parse_json(text: bytes) -> Any:
     """What a text says; None where it is no JSON, or nested or long beyond reason."""
     try:
-        return _decode(text.decode())
+        return _decoder.decode(text.decode())
     except (ValueError, RecursionError):
         return None
 

@@ -43,20 +43,24 @@ class Losses:
 
     def judge(self, line: Line) -> Verdict:
         """Whether a line is taken."""
-        if line.record is None or (line.seal is None and self._run is not None):
+        seal = line.seal
+        if line.record is not None and seal == (self._run, self._next) and line.number > 1 and not self._bad:
+            self._next += 1  # nearly all of them
+            return Verdict.TAKE
+        if line.record is None or (seal is None and self._run is not None):
             self._bad.append(line)
             self.changed += line.changed
             return Verdict.LEAVE
         if line.number == 1 and _is_header(line):
             self._begin()  # the file was begun anew
-        if line.seal is None:
+        if seal is None:
             return self._judge_bare(line)
-        if self._run not in (None, line.seal.run):
+        if self._run not in (None, seal.run):
             if not _is_header(line):
                 self._foreign += 1
                 return Verdict.LEAVE
             return self._another(line)
-        return self._judge_sealed(line, line.seal.number, line.seal.run)
+        return self._judge_sealed(line, seal.number, seal.run)
 
     def _judge_bare(self, line: Line) -> Verdict:
         self._flush()

@@ -7,15 +7,14 @@ another run has another first part, and lost lines leave a gap in the numbers. A
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 LONGEST = 64  # bytes that the check of a line can take
 _SEAL = re.compile(rb',"check":"([0-9a-f]{8}):([0-9]{1,12}):([0-9a-f]{8})"\}\Z')
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(NamedTuple):
     """What the check of a line says.
 
     Attributes:

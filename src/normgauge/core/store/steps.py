@@ -29,11 +29,10 @@ class StepRecord(Mapping[str, Any]):
     def __init__(self, record: Record, columns: bytes) -> None:
         totals = record.pop("totals")
         self.step: int = record["step"]
-        record["kind"] = "step"  # one text for all lines
         self._names: Names = _shared(tuple(record))
-        self._values = tuple(record.values())
+        self._values = (*record.values(),)
         self._total_names: Names = _shared(tuple(totals))
-        self._totals = tuple(totals.values())
+        self._totals = (*totals.values(),)
         self._columns = columns
 
     def __getitem__(self, key: str) -> Any:
