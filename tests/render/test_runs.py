@@ -12,6 +12,7 @@ import pytest
 
 from normgauge.core import store
 from normgauge.core.errors import InputError
+from normgauge.core.store.steps import packed_step
 from normgauge.render.document import write_file
 from normgauge.render.runs import page_sections, runs_html
 from normgauge.render.runs_data import healthy, labelled_runs, run_sentences
@@ -216,7 +217,8 @@ def test_notes_and_problems_are_listed(tmp_path):
 def test_five_long_runs_are_a_small_page(tmp_path):
     """Five runs of 5000 lines are 5 MB at most; the lines are not parsed from a file to spare the time."""
     steps = [step(number, 41) for number in range(1, 5001, 50)]
-    many = tuple({**steps[i // 50], "step": i + 1, "loss": 1 + (i * 7919 % 1000) / 1000} for i in range(5000))
+    losses = [{"step": i + 1, "loss": 1 + (i * 7919 % 1000) / 1000} for i in range(5000)]
+    many = tuple(packed_step({**steps[i // 50], **loss}) for i, loss in enumerate(losses))
     top = {**header(20), "format": "normgauge-run"}
     five = [store.Run(tmp_path / name / "run.jsonl", top, many, (alarm(9),)) for name in "abcde"]
     page = runs_html(labelled_runs(five), "runs")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normgauge.core import store
+from normgauge.core.store.steps import packed_step
 from normgauge.render.runs_data import (
     both_ends,
     column_evidence,
@@ -123,12 +124,16 @@ def test_alarms_of_one_kind_at_one_layer_are_put_together():
 
 
 def test_the_mean_loss_is_preferred():
-    run = store.Run(Path("a"), {"layers": []}, ({"step": 1, "loss": 1.0, "loss_mean": 2.0, "totals": {}},))
+    run = store.Run(
+        Path("a"),
+        {"layers": []},
+        (packed_step({"step": 1, "loss": 1.0, "loss_mean": 2.0, "totals": {}, "columns": {}}),),
+    )
     assert loss_series(run) == [(1, 2.0)]
     assert step_span(labelled_runs([run])) == (1, 2)
 
 
 @pytest.mark.parametrize("told", [{"step": {}}, {"step": "5"}, {}], ids=["an object", "a text", "nothing"])
 def test_an_end_without_its_step_is_that_of_the_last_line(told):
-    run = store.Run(Path("a"), {"layers": []}, ({"step": 1234, "totals": {}},), end=told)
+    run = store.Run(Path("a"), {"layers": []}, (packed_step({"step": 1234, "totals": {}, "columns": {}}),), end=told)
     assert run_sentences(labelled_runs([run])[0])[-1] == "The run ended at step 1,234."

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from normgauge.core.store import Run
-from normgauge.core.store.lines import Record
 from normgauge.core.store.numbers import read_number
+from normgauge.core.store.steps import StepRecord
 from normgauge.render.numbers import log_enclosure, plural
 
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
@@ -146,7 +146,7 @@ def _buckets(points: Sequence[Point], most: int) -> list[list[Point]]:
     return [bucket for bucket in cut if bucket]
 
 
-def layer_cells(record: Record, column: str, count: int) -> list[float | None]:
+def layer_cells(record: StepRecord, column: str, count: int) -> list[float | None]:
     """One quantity of every layer at one step line; ``update_ratio`` is the update over the weight's norm."""
     if column == "update_ratio":
         pairs = zip(layer_cells(record, "update", count), layer_cells(record, "frobenius", count), strict=True)
@@ -155,10 +155,10 @@ def layer_cells(record: Record, column: str, count: int) -> list[float | None]:
     return found + [None] * (count - len(found))
 
 
-def sampled_steps(steps: Sequence[Record], first: int, last: int, most: int) -> list[Record | None]:
+def sampled_steps(steps: Sequence[StepRecord], first: int, last: int, most: int) -> list[StepRecord | None]:
     """For each of ``most`` equal parts of the range of steps the last line up to its end; None outside the run."""
     width = max(last - first, 1)
-    picked: list[Record | None] = [None] * most
+    picked: list[StepRecord | None] = [None] * most
     for record in steps:
         picked[min((record["step"] - first) * most // width, most - 1)] = record
     filled = [i for i, line in enumerate(picked) if line is not None]

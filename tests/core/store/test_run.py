@@ -201,7 +201,9 @@ def test_following_reads_only_what_is_new(tmp_path, whole, monkeypatch):
     with path.open("ab") as file:
         file.write(b'{"kind":"note"}\n')
     parsed = []
-    monkeypatch.setattr("normgauge.core.store.run.parse_record", lambda text: parsed.append(text) or {"kind": "note"})
+    monkeypatch.setattr(
+        "normgauge.core.store.follower.parse_record", lambda text: parsed.append(text) or {"kind": "note"}
+    )
     follower.poll()
     assert parsed == [b'{"kind":"note"}']
 

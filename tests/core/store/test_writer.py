@@ -218,7 +218,10 @@ def test_a_full_disk_is_said_once_and_noted_when_there_is_room_again(tmp_path):
     assert [note["sentence"] for note in run.notes] == [
         f"{10 - kept} lines before this note could not be written; nothing else is missing"
     ]
-    assert len(run.problems) == 1 and "is torn" in run.problems[0]
+    torn, missing = run.problems
+    assert "is torn" in torn and missing.startswith(
+        f"{10 - kept} lines of the run, numbers {kept + 2} to 11, are missing"
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -265,7 +268,30 @@ def test_a_deleted_folder_is_said_and_the_file_comes_back_with_it(tmp_path):
     writer.append(step(4))
     writer.append(step(5))
     writer.close()
-    assert kinds(writer.path) == ["header", "note", "step", "step"]
+    assert kinds(writer.path) == ["header", "note", "note", "step", "step"]
+    run = store.read(writer.path)
+    assert [note["sentence"] for note in run.notes] == [
+        "the file was deleted or cut while it was written: it had 2 lines before this note",
+        "2 lines before this note could not be written; nothing else is missing",
+    ]
+    assert run.problems == ("4 lines of the run, numbers 1 to 4, are missing before line 1 of the file",)
+
+
+@pytest.mark.parametrize("left", [0, 2], ids=["emptied", "cut"])
+def test_a_file_that_was_cut_under_the_writer_has_its_header_again_and_says_what_is_missing(tmp_path, left):
+    writer = store.create(tmp_path / "a", header())
+    for number in range(1, 11):
+        writer.append(step(number))
+    kept = writer.path.read_bytes().split(b"\n")[:left]
+    os.truncate(writer.path, len(b"\n".join(kept)))  # without the newline of the last line that stays
+    writer.append(step(11))
+    writer.close()
+    run = store.read(writer.path)
+    assert [s["step"] for s in run.steps] == ([11] if left == 0 else [1, 11]) and run.layers[0] == "blocks.0.linear"
+    assert run.problems == (
+        f"{11 - left} lines of the run, numbers {left + 1} to 11, are missing before line {left + 1} of the file",
+    )
+    assert "it had 11 lines" in run.notes[0]["sentence"]
 
 
 def test_the_folder_may_be_relative_and_the_training_may_leave_it(tmp_path, monkeypatch):
@@ -306,7 +332,7 @@ def test_a_name_that_was_snatched_is_left_and_no_name_is_said(tmp_path, monkeypa
     from normgauge.core.store import writer as module
 
     answers = [False, True]
-    monkeypatch.setattr(module, "_lock", lambda _: answers.pop(0))
+    monkeypatch.setattr(module, "lock_file", lambda _: answers.pop(0))
     writer = store.create(tmp_path / "a", header())
     assert writer.path.name == "run-2.jsonl"
     writer.close()

@@ -21,6 +21,8 @@ Record = dict[str, Any]
 # made once: json.dumps with options makes an encoder for every call
 _dump = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=str).encode
 _quoted = lru_cache(maxsize=64)(_dump)
+# literals that are no JSON, as they may stand in a line of another writer, read as ours are spelled
+_decoder = json.JSONDecoder(parse_constant={"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get)
 
 
 class Header(TypedDict):
@@ -83,12 +85,22 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
         return (json.dumps(json.loads(text), allow_nan=False, separators=(",", ":")) + "\n").encode()
 
 
-def parse_record(line: bytes) -> Record | None:
-    """The record of a line; None where the line is torn or was never one."""
+def dump_json(value: Any) -> str:
+    """What was parsed from JSON as JSON again."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def parse_json(text: bytes) -> Any:
+    """What a text says; None where it is no JSON, or nested or long beyond reason."""
     try:
-        record = json.loads(line)
+        return _decoder.decode(text.decode())
     except (ValueError, RecursionError):
         return None
+
+
+def parse_record(line: bytes) -> Record | None:
+    """The record of a line; None where the line is torn or was never one."""
+    record = parse_json(line)
     return record if isinstance(record, dict) and isinstance(record.get("kind"), str) else None
 
 

@@ -45,6 +45,7 @@ class Scene:
             for line in follower.lines():
                 collector.add(line)
                 self.version += 1
+            collector.check()
             if not follower.there:  # deleted while it was watched
                 del self._open[path]
                 self.version += 1
