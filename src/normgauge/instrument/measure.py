@@ -26,7 +26,7 @@ def gauge(
     model: nn.Module,
     batch: Any,
     *,
-    scope: str | Scope = "global",
+    scope: str | Scope = "point",
     mode: str = "eval",
     strict: bool = False,
     balance: bool = True,
@@ -46,7 +46,7 @@ def gauge(
     Args:
         model: any network; compiled and distributed wrappers are taken off.
         batch: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-        scope: ``global``, ``point`` or ``ball:RADIUS``.
+        scope: ``point``, the samples themselves; ``ball:RADIUS`` around each of them; ``global``, all inputs.
         mode: ``eval``, or ``train``, which measures the map of the whole batch.
         strict: raise `UnknownOpError` when an operation has no rule.
         balance: minimise the bound over the gauges; False stops at the folded bound.

@@ -36,7 +36,7 @@ def what_if(
     model: nn.Module,
     batch: Any,
     *,
-    scope: str | Scope = "global",
+    scope: str | Scope = "point",
     mode: str = "eval",
     balance: bool = True,
     search: bool = True,
@@ -49,7 +49,7 @@ def what_if(
 ) -> WhatIf:
     """Measure a network, and be ready to measure it with other normalizers, all weights as they are.
 
-    ``what_if(model, batch, scope="point").without("norm").reading`` is the reading without one; all options are those
+    ``what_if(model, batch).without("norm").reading`` is the reading without one; all options are those
     of `gauge`. The model and the batch must stay as they are between the questions, and are untouched by them.
     """
     options = Options(mode, False, balance, search, width, input, output, rules, progress, pictures)
