@@ -472,6 +472,11 @@ class Reading(Stored):
         return self.log_upper / LN10
 
     @property
+    def log10_balanced(self) -> float:
+        """The balanced bound in decades: the capacity that does not depend on the gauge."""
+        return self.log_capacity / LN10
+
+    @property
     def log10_folded(self) -> float:
         """The bound before balancing, in decades."""
         return self.log_folded / LN10
