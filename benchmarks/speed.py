@@ -47,8 +47,8 @@ Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results" / "speed.json"
 KINDS: dict[str, dict[str, Any]] = {
     "point": {"scope": "point", "search": False, "balance": False, "effort": "quick"},
-    "quick": {"effort": "quick"},
-    "default": {},
+    "quick": {"scope": "global", "effort": "quick"},
+    "default": {"scope": "global"},
 }
 PARTS = ("trace", "rules", "balance", "lower", "rest")  # rest: following the steepest direction, records, digests
 SLOWER, TICK = 1.3, 0.02  # times as long, and seconds that the clock may be off on the smallest rows

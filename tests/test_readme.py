@@ -60,3 +60,14 @@ def test_links_and_pictures_lead_somewhere():
 
 def test_the_readme_shows_both():
     assert PYTHON and len(COMMANDS) >= 4
+    assert "make demo " in SHELL and "make test " in SHELL
+
+
+def test_the_readme_is_short_and_its_first_screen_is_whole():
+    """Sentence, install, six lines of code, a picture, why not to multiply norms, what is proved and what observed."""
+    assert len(README.split()) <= 700
+    screen = "\n".join(README.splitlines()[:30])
+    code = screen.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line]) == 6
+    for words in ("pip install", "![", "multiply norms", "| as trained |", "**Proved**", "**Observed**"):
+        assert words in screen

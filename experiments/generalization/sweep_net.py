@@ -139,7 +139,7 @@ def run(net: Net, shown: Images | None = None, *, steps: int = STEPS) -> Record:
 
 def scored(model: nn.Module, here: Images, start: Mapping[str, Tensor]) -> dict[str, float]:
     """Every score that fits the network, by key."""
-    reading = ng.gauge(model, here.train[:READ_GLOBAL], search=False, pictures=False, width=1e-2)
+    reading = ng.gauge(model, here.train[:READ_GLOBAL], scope="global", search=False, pictures=False, width=1e-2)
     local = ng.gauge(model, here.train[:READ_POINT], scope="point", search=False, pictures=False, width=1e-2)
     pair = (here.train, here.labels)
     return score_values(

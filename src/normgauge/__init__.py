@@ -30,6 +30,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from normgauge.core import moved
+from normgauge.core.answers import unknown_name
 from normgauge.core.version import __version__
 
 if TYPE_CHECKING:
@@ -75,6 +76,15 @@ _HOME = {
     "NormgaugeError": "normgauge.core.errors",
 }
 
+_ASKED = {
+    "lipschitz": "ng.gauge(model, batch).upper is a bound and .lower a slope that was found",
+    "load": "ng.Reading.load(path) reads what reading.save(path) wrote",
+    "watch": "ng.Monitor(model, 'runs/a') writes a run down; `normgauge watch runs/a` in a terminal shows it",
+    "ratios": "`normgauge ratios net.py:build --batch net.py:batch` in a terminal; in Python, ng.what_if(model, batch)",
+    "check_rule": "ng.testing.check_rule attacks a rule",
+    "diff": "`normgauge diff a.json b.json` in a terminal; reading.save(path) writes such files",
+}  # names people try first, and where they are
+
 __all__ = [
     "REGISTRY",
     "Evidence",
@@ -108,7 +118,7 @@ def __getattr__(name: str) -> Any:
         return value
     if name in moved.MOVED:
         return importlib.import_module(f"normgauge.{name}")
-    raise AttributeError(f"module 'normgauge' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    raise AttributeError(unknown_name("module 'normgauge'", name, __all__, _ASKED))
 
 
 def __dir__() -> list[str]:

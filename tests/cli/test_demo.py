@@ -19,7 +19,7 @@ def test_the_demo_tells_its_story(tmp_path, capsys, monkeypatch):
     assert list(data["accuracy"]) == ["no norm", "BatchNorm", "LayerNorm", "GroupNorm", "RMSNorm"]
     twins = data["readings"][-3:]
     p_w = [r["published"]["log10_P_w"] for r in twins]
-    balanced = [r["log10_upper"] for r in twins]
+    balanced = [r["log10_balanced"] for r in twins]
     assert max(p_w) - min(p_w) > 6
     assert max(balanced) - min(balanced) < 1e-3
     assert max(data["output_change"].values()) < 1e-9

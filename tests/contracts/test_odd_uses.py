@@ -87,7 +87,7 @@ def test_what_is_not_covered_is_infinite(function):
 def test_a_forward_patched_on_the_instance_is_followed():
     layer = nn.Linear(4, 3)
     layer.forward = types.MethodType(lambda self, x: 10 * F.linear(x, self.weight), layer)  # type: ignore[method-assign]
-    reading = gauge(nn.Sequential(layer), torch.randn(2, 4), search=False)
+    reading = gauge(nn.Sequential(layer), torch.randn(2, 4), scope="global", search=False)
     true = 10 * float(torch.linalg.matrix_norm(layer.weight.detach().double(), 2))
     assert math.exp(reading.log_upper) == pytest.approx(true, rel=1e-6)
 
@@ -114,7 +114,7 @@ def test_samples_that_meet_in_eval_mode_share_one_lower_bound():
         def forward(self, x: Tensor) -> Tensor:
             return F.batch_norm(x, None, None, training=True)
 
-    reading = gauge(Meeting(), torch.randn(5, 3))
+    reading = gauge(Meeting(), torch.randn(5, 3), scope="global")
     assert reading.log_lower <= reading.log_upper + 1e-9
 
 
@@ -135,7 +135,9 @@ def test_spectral_normalization_is_held_still_in_train_mode():
     torch.manual_seed(0)
     layer = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 5))
     model = nn.Sequential(layer, nn.ReLU()).train()
-    first, second = (gauge(model, torch.ones(2, 5), mode="train", search=False).log_upper for _ in range(2))
+    first, second = (
+        gauge(model, torch.ones(2, 5), scope="global", mode="train", search=False).log_upper for _ in range(2)
+    )
     assert first == second
 
 
@@ -295,6 +297,6 @@ def test_a_number_beside_a_tensor_is_not_rounded_to_single_precision(number):
             return h / number
 
     x = torch.full((1, 3), 2.0, dtype=torch.float64)
-    assert gauge(Scaled(), x, search=False).log_upper >= math.log(number)
-    assert gauge(Divided(), x, search=False).log_upper >= -math.log(number)
+    assert gauge(Scaled(), x, scope="global", search=False).log_upper >= math.log(number)
+    assert gauge(Divided(), x, scope="global", search=False).log_upper >= -math.log(number)
     check_rule(lambda h: (h - number).square().sum(-1), (2, 3), scopes=("ball:0.1", "point"))

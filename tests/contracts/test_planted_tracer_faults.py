@@ -214,7 +214,7 @@ def test_the_second_run_notices(fault, batch, monkeypatch):
     net = Net(fault.function).double()
     assert steepest(net, batch) >= fault.slope
     fault.plant(monkeypatch)
-    reading = ng.gauge(net, batch, search=False)
+    reading = ng.gauge(net, batch, scope="global", search=False)
     assert reading.evidence == "unknown" and reading.log_upper == math.inf
     assert reading.unknown and reading.unknown[-1].why
 
@@ -232,5 +232,5 @@ def test_without_it_the_bound_would_be_false(fault, batch, monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_without_the_fault_it_is_no_smaller_than_the_slope(fault, batch):
     net = Net(fault.function).double()
-    reading = ng.gauge(net, batch, search=False)
+    reading = ng.gauge(net, batch, scope="global", search=False)
     assert math.exp(min(reading.log_upper, 700.0)) >= fault.slope or reading.evidence == "unknown"

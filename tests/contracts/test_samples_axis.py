@@ -143,5 +143,5 @@ def test_the_slope_found_for_one_vector_is_one_it_has():
 
 def test_a_loss_of_one_vector_counts_all_its_outputs():
     model = nn.Linear(3, 5).double()
-    one, batch = (ng.gauge(model, x.double(), search=False) for x in (torch.ones(3), torch.ones(1, 3)))
+    one, batch = (ng.gauge(model, x.double(), scope="global", search=False) for x in (torch.ones(3), torch.ones(1, 3)))
     assert one.loss["l1_sum"] == pytest.approx(batch.loss["l1_sum"])

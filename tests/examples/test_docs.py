@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import normgauge as ng
 from normgauge.advice.whatif import what_if
-from normgauge.cli import build_parser
+from normgauge.cli import COMMANDS, build_parser
 from normgauge.cli.gauge import gauge_json
 from normgauge.cli.rules import list_rules, rules_markdown
 from normgauge.instrument.measure import readings
@@ -94,6 +95,19 @@ def test_the_commands_of_the_pages_are_understood():
     assert len(commands) >= 5
     for command in commands:
         build_parser().parse_args(command.split())
+
+
+def test_the_table_of_verbs_is_true():
+    """Every command is there and understood, every public verb and every name of a reading exists."""
+    rows = re.findall(r"^\| (?!it answers|---)[^|]+\|([^|]*)\|([^|]*)\|$", page("commands.md"), re.MULTILINE)
+    commands = [command.strip(" `").removeprefix("normgauge ").split() for _, command in rows if command.strip()]
+    for command in commands:
+        build_parser().parse_args(command)
+    assert {command[0] for command in commands} == set(COMMANDS)
+    verbs = re.findall(r"`ng\.(\w+)", " ".join(python for python, _ in rows))
+    assert {"gauge", "readings", "Monitor", "certify"} <= set(verbs) <= set(ng.__all__)
+    for name in re.findall(r"`reading\.(\w+)", " ".join(python for python, _ in rows)):
+        assert callable(getattr(ng.Reading, name))
 
 
 def test_the_worked_example_is_the_script():

@@ -90,7 +90,7 @@ def test_a_path_that_depends_on_the_data_is_a_field():
     assert everywhere.path_dependent and everywhere.evidence is ng.Evidence.UNKNOWN
     assert everywhere.log_upper == math.inf and everywhere.unknown == () and len(everywhere.no_bound) == 1
     assert any("along the path the data took the bound is 10^" in note for note in everywhere.notes)
-    assert not ng.gauge(nn.Linear(3, 2), x).path_dependent
+    assert not ng.gauge(nn.Linear(3, 2), x, scope="global").path_dependent
 
 
 def test_a_bound_on_one_path_makes_no_certain_comparison():
@@ -116,7 +116,7 @@ def test_a_trace_that_is_not_the_model_leaves_no_number():
         assert reading.unknown and not reading.unbounded and reading.log_refuted is None
         assert all(row["log10_upper"] in (None, math.inf) for row in reading.samples)
     with pytest.raises(UnknownOpError):
-        ng.gauge(Elsewhere(), torch.randn(4, 3), strict=True)
+        ng.gauge(Elsewhere(), torch.randn(4, 3), scope="global", strict=True)
 
 
 # the command

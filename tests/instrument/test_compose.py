@@ -44,11 +44,11 @@ def test_unknown_ops_user_rules_and_strict() -> None:
 
     model = nn.Sequential(nn.Linear(3, 3), Odd())
     x = torch.rand(2, 3)
-    reading = gauge(model, x, search=False)
+    reading = gauge(model, x, scope="global", search=False)
     assert reading.log_upper == math.inf and {f.name for f in reading.unknown} == {"1.special_i0e", "1.special_erfcx"}
     with pytest.raises(UnknownOpError, match=r"special_i0e.*special_erfcx"):
-        gauge(model, x, strict=True)
-    known = gauge(model, x, rules=REGISTRY.extended({Odd: double_it}), strict=True, search=False)
+        gauge(model, x, scope="global", strict=True)
+    known = gauge(model, x, scope="global", rules=REGISTRY.extended({Odd: double_it}), strict=True, search=False)
     assert math.isfinite(known.log_upper) and REGISTRY.lookup(Odd) is None
 
 
@@ -64,7 +64,7 @@ def test_products_are_unbounded_globally_and_fine_elsewhere() -> None:
     assert everywhere.unbounded and not everywhere.unknown
     assert math.exp(point.log_upper) == pytest.approx(2 * float(x.abs().max()), rel=1e-6)
     assert ball.log_upper > point.log_upper
-    gauge(model, x, strict=True, search=False)
+    gauge(model, x, scope="global", strict=True, search=False)
 
 
 @pytest.mark.parametrize("scale", [1e25, 1e-30])
@@ -74,7 +74,7 @@ def test_extreme_weights(scale: float) -> None:
     with torch.no_grad():
         for layer in model:
             layer.weight *= scale
-    reading = gauge(model, torch.randn(2, 3), search=False)
+    reading = gauge(model, torch.randn(2, 3), scope="global", search=False)
     assert reading.log_upper / LN10 == pytest.approx(12 * math.log10(scale), abs=12)
 
 
@@ -149,12 +149,12 @@ class Halved(nn.Module):
 def test_a_mistake_in_a_users_rule_is_told_with_its_place(answer, words) -> None:
     rules = REGISTRY.extended({Halved: lambda step, incoming, ctx: answer(ctx)})
     with pytest.raises(RuleError, match=words):
-        gauge(nn.Sequential(Halved()), batch(), rules=rules, search=False)
+        gauge(nn.Sequential(Halved()), batch(), scope="global", rules=rules, search=False)
 
 
 def test_a_rule_that_gives_no_number_is_unknown() -> None:
     rules = REGISTRY.extended({Halved: lambda step, incoming, ctx: Transfer((Gain(ctx.full(math.nan)),))})
-    reading = gauge(Halved(), batch(), rules=rules, search=False)
+    reading = gauge(Halved(), batch(), scope="global", rules=rules, search=False)
     assert reading.log_upper == math.inf and "gave no number here" in reading.unknown[0].why
 
 

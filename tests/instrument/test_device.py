@@ -47,7 +47,7 @@ def no_memory(*_, **__):
 
 def test_a_step_without_memory_is_named_and_the_others_are_measured(monkeypatch):
     monkeypatch.setattr(affine, "dense_norm", no_memory)
-    reading = gauge(*net("mlp"), search=False)
+    reading = gauge(*net("mlp"), scope="global", search=False)
     assert [(found.name, found.why) for found in reading.unknown] == [
         (name, "the rule affine.linear needs more memory here than is free") for name in ("0", "3")
     ]
@@ -57,7 +57,7 @@ def test_a_step_without_memory_is_named_and_the_others_are_measured(monkeypatch)
 def test_a_trace_without_memory_says_so(monkeypatch):
     monkeypatch.setattr(session, "start", no_memory)
     with pytest.raises(InputError, match="cpu has too little memory left"):
-        gauge(*net("mlp"))
+        gauge(*net("mlp"), scope="global")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_the_digest_of_the_weights_sees_every_bit_name_and_type():
     model = net()
     first = weights_digest(model)
     assert first.startswith("sha256:") and len(first) == 71 and weights_digest(copy.deepcopy(model)) == first
-    assert ng.gauge(model, torch.randn(3, 4)).weights == first == weights_digest(model)
+    assert ng.gauge(model, torch.randn(3, 4), scope="global").weights == first == weights_digest(model)
     assert weights_digest(copy.deepcopy(model).train()) == first  # a mode is no weight
     others = [copy.deepcopy(model) for _ in range(4)]
     others[0][3].bias.data[1] = torch.nextafter(others[0][3].bias.data[1], torch.tensor(9.0))
@@ -55,7 +55,7 @@ def test_the_digest_takes_tensors_of_any_type_and_says_where_there_are_no_bytes(
 
 
 def test_an_edited_file_is_known_as_edited_and_stays_so(tmp_path):
-    reading = ng.gauge(net(), torch.randn(3, 4))
+    reading = ng.gauge(net(), torch.randn(3, 4), scope="global")
     reading.save(tmp_path / "a.json")
     assert not ng.Reading.load(tmp_path / "a.json").edited
     data = json.loads((tmp_path / "a.json").read_text())

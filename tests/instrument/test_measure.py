@@ -32,6 +32,14 @@ def layer_norm_mlp() -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def test_without_a_scope_the_samples_are_read() -> None:
+    model, x = layer_norm_mlp(), torch.randn(2, 32)
+    reading = gauge(model, x, search=False)
+    assert str(reading.scope) == "point"
+    assert reading.log_upper == pytest.approx(gauge(model, x, scope="point", search=False).log_upper, abs=1e-9)
+    assert str(ng.what_if(model, x, search=False).reading.scope) == "point"
+
+
 def test_scopes_of_a_deep_layer_norm_net() -> None:
     model = layer_norm_mlp()
     point, ball, everywhere = readings(model, torch.randn(2, 32), ("point", "ball:0.0001", "global"), search=False)
@@ -54,7 +62,7 @@ def test_identity_weights_under_batch_norm() -> None:
             layers += [linear, nn.BatchNorm1d(16, eps=1e-14, momentum=None), nn.ReLU()]
         model = nn.Sequential(*layers).double()
         model(torch.randn(512, 16, dtype=torch.float64))
-        reading = gauge(model, torch.randn(4, 16, dtype=torch.float64), search=False)
+        reading = gauge(model, torch.randn(4, 16, dtype=torch.float64), scope="global", search=False)
         assert reading.published["log10_P_w"] == pytest.approx(3 * math.log10(a), abs=1e-6)
         bounds.append(reading.log_upper)
     assert max(bounds) - min(bounds) < 1e-6
@@ -88,19 +96,19 @@ def test_sigma_zero_is_said_in_words() -> None:
 
 
 BAD = [
-    (lambda: gauge(nn.Linear(2, 2), torch.full((1, 2), math.nan)), "input holds NaN"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(0, 2)), "at least one sample"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2, dtype=torch.float64)), "expected torch.float32"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2, dtype=torch.long)), "expected|raised"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2, device="meta")), "expected a tensor on cpu"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 3)), "forward raised RuntimeError"),
-    (lambda: gauge(nn.Linear(2, 2), "batch"), "got str"),
-    (lambda: gauge(nn.Linear(2, 2), {"input": 3}), "at least one tensor"),
-    (lambda: gauge(lambda x: x, torch.zeros(1, 2)), "torch.nn.Module"),
+    (lambda: gauge(nn.Linear(2, 2), torch.full((1, 2), math.nan), scope="global"), "input holds NaN"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(0, 2), scope="global"), "at least one sample"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2, dtype=torch.float64), scope="global"), "expected torch.float32"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2, dtype=torch.long), scope="global"), "expected|raised"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2, device="meta"), scope="global"), "expected a tensor on cpu"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 3), scope="global"), "forward raised RuntimeError"),
+    (lambda: gauge(nn.Linear(2, 2), "batch", scope="global"), "got str"),
+    (lambda: gauge(nn.Linear(2, 2), {"input": 3}, scope="global"), "at least one tensor"),
+    (lambda: gauge(lambda x: x, torch.zeros(1, 2), scope="global"), "torch.nn.Module"),
     (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="sphere"), "scope"),
     (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="ball:-1"), "scope"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), mode="test"), "mode"),
-    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), input="y"), "expected one of"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="global", mode="test"), "mode"),
+    (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="global", input="y"), "expected one of"),
 ]
 
 
@@ -112,14 +120,14 @@ def test_bad_input(call: object, message: str) -> None:
 
 def test_an_unknown_option_is_a_type_error_that_names_it():
     with pytest.raises(TypeError, match="colour"):
-        gauge(nn.Linear(2, 2), torch.zeros(1, 2), colour="red")
+        gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="global", colour="red")
 
 
 def test_nan_weights_are_named() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight.data[0, 0] = math.inf
     with pytest.raises(InputError, match=r"weight 1\.weight holds an infinite value"):
-        gauge(model, torch.zeros(1, 2))
+        gauge(model, torch.zeros(1, 2), scope="global")
 
 
 def test_masks_kept_as_buffers_are_fine() -> None:
@@ -149,7 +157,7 @@ def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
     monkeypatch.setattr(measure, "largest_slope", blind)
     monkeypatch.setattr(stretch, "reached", lambda here, there: {})
     rules, x = claimed(triple=rule_of(2.0)), torch.ones(1, 2)
-    assert ng.gauge(Triple(), x, rules=rules).evidence is ng.Evidence.PROVED
+    assert ng.gauge(Triple(), x, scope="global", rules=rules).evidence is ng.Evidence.PROVED
     everywhere = ng.readings(Triple(), x, ("global", "point"), rules=rules)[0]
     assert everywhere.evidence is ng.Evidence.REFUTED and everywhere.log_upper == math.inf
     assert everywhere.log_refuted == pytest.approx(LOG2) and everywhere.log_lower == pytest.approx(LOG3)

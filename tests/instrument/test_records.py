@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("brief_search")
 @pytest.mark.parametrize("strict", [False, True])
 def test_no_bound_found_is_neither_unknown_nor_a_proof(strict):
     rules = claimed(triple=rule_of(math.inf, no_bound="nobody found one"))
-    reading = ng.gauge(nn.Sequential(Triple(), nn.Linear(4, 2)), torch.randn(3, 4), rules=rules, strict=strict)
+    reading = ng.gauge(
+        nn.Sequential(Triple(), nn.Linear(4, 2)), torch.randn(3, 4), scope="global", rules=rules, strict=strict
+    )
     assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == math.inf
     assert [(f.name, f.why) for f in reading.no_bound] == [("0", "nobody found one")]
     assert reading.unknown == () and reading.unbounded == ()
@@ -38,16 +40,18 @@ def test_behind_a_part_without_a_bound_nothing_is_proved_infinite():
             return h * h
 
     rules = claimed(triple=rule_of(math.inf, no_bound="nobody found one"))
-    behind = ng.gauge(nn.Sequential(Triple(), Square()), torch.randn(3, 4), rules=rules)
-    before = ng.gauge(nn.Sequential(Square(), Triple()), torch.randn(3, 4), rules=rules)
+    behind = ng.gauge(nn.Sequential(Triple(), Square()), torch.randn(3, 4), scope="global", rules=rules)
+    before = ng.gauge(nn.Sequential(Square(), Triple()), torch.randn(3, 4), scope="global", rules=rules)
     assert behind.unbounded == () and [f.name for f in behind.no_bound] == ["0"]
     assert [f.name for f in before.unbounded] == ["0.mul"] and before.evidence is ng.Evidence.UNKNOWN
 
 
 def test_an_infinite_gain_without_a_word_is_not_called_proved():
-    reading = ng.gauge(Triple(), torch.randn(3, 4), rules=claimed(triple=rule_of(math.inf)))
+    reading = ng.gauge(Triple(), torch.randn(3, 4), scope="global", rules=claimed(triple=rule_of(math.inf)))
     assert reading.evidence is ng.Evidence.UNKNOWN and len(reading.no_bound) == 1 and reading.unbounded == ()
-    proved = ng.gauge(Triple(), torch.randn(3, 4), rules=claimed(triple=rule_of(math.inf, unbounded="a proof")))
+    proved = ng.gauge(
+        Triple(), torch.randn(3, 4), scope="global", rules=claimed(triple=rule_of(math.inf, unbounded="a proof"))
+    )
     assert proved.evidence is ng.Evidence.PROVED and proved.no_bound == () and proved.unbounded[0].why == "a proof"
 
 
@@ -66,7 +70,7 @@ def test_weight_constants_bound_the_effect_of_weights() -> None:
 
 
 def test_loss_constants() -> None:
-    reading = gauge(nn.Linear(4, 9).double(), torch.randn(2, 4, dtype=torch.float64), search=False)
+    reading = gauge(nn.Linear(4, 9).double(), torch.randn(2, 4, dtype=torch.float64), scope="global", search=False)
     base = reading.log_upper / LN10
     assert reading.loss["cross_entropy"] == pytest.approx(base + math.log10(math.sqrt(2)))
     assert reading.loss["l1_sum"] == pytest.approx(base + math.log10(3))

@@ -95,10 +95,10 @@ def test_a_slope_above_the_bound_is_cut_only_within_rounding() -> None:
         return Transfer((Gain(ctx.log(3.0 * (1 - 1e-6))),))
 
     x = torch.randn(3, 4)
-    loud = gauge(Steep(), x, rules=REGISTRY.extended({Steep: wrong}))
+    loud = gauge(Steep(), x, scope="global", rules=REGISTRY.extended({Steep: wrong}))
     assert str(loud.evidence) == "refuted" and loud.log_upper == math.inf
     assert loud.log_refuted == pytest.approx(math.log(2)) and loud.log_lower == pytest.approx(math.log(3))
-    quiet = gauge(Steep(), x, rules=REGISTRY.extended({Steep: nearly}))
+    quiet = gauge(Steep(), x, scope="global", rules=REGISTRY.extended({Steep: nearly}))
     assert quiet.log_lower == quiet.log_upper and any("by rounding" in note for note in quiet.notes)
 
 

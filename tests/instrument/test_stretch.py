@@ -175,5 +175,5 @@ def test_a_step_claimed_to_be_constant_is_refuted_all_the_same() -> None:
     """What a step makes of the last digits of its input is no excuse for what it makes of the input."""
     model = nn.Sequential(Triple(), Tenth())
     rules = claimed(triple=rule_of(1e-6), tenth=rule_of(1e6))
-    reading = ng.gauge(model, torch.randn(3, 4), rules=rules)
+    reading = ng.gauge(model, torch.randn(3, 4), scope="global", rules=rules)
     assert reading.evidence is ng.Evidence.REFUTED

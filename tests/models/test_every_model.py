@@ -302,7 +302,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(name):
 def test_the_other_verbs_refuse_lazy_modules_too():
     model = nn.Sequential(nn.LazyLinear(3))
     for verb in (
-        lambda: ng.symmetries(model, X),
+        lambda: ng.symmetries(model, X, mode="train"),
         lambda: ng.curvature(model, F.cross_entropy, [(X, torch.tensor([0, 1, 2]))]),
         lambda: ng.advise(model, X),
     ):

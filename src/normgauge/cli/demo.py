@@ -84,7 +84,7 @@ def demo_verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str
     low, high = min(n.accuracy for n in networks), max(n.accuracy for n in networks)
     p_w = [t.reading.products["P_w"] for t in twins]
     inverse = [t.reading.products["prod_inv_sigma, rms"] for t in twins]
-    bounds = [t.reading.log_upper / LN10 for t in twins]
+    bounds = [t.reading.log_capacity / LN10 for t in twins]
     return [
         f"The {len(networks)} networks read the digits right {low:.1%} to {high:.1%} of the time.",
         f"At the samples the steepest slope found is {format_factor(wild.point.log_lower)} with {wild.name} and "
@@ -117,7 +117,7 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
             f"{t.reading.products['P_w']:.2f}",
             f"{t.reading.products['prod_inv_sigma, rms']:.2f}",
             format_decades(t.reading.log_folded),
-            format_decades(t.reading.log_upper, 4),
+            format_decades(t.reading.log_capacity, 4),
         )
         for t in twins
     )

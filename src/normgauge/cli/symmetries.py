@@ -22,8 +22,8 @@ HELP = "find the invariances of a network"
 EXAMPLES = """\
 examples:
   normgauge symmetries net.py:build --batch net.py:batch
-  normgauge symmetries net.py:build --batch net.py:batch --mode eval --json -
-      running statistics count as weights: they are constants of the deployed function
+  normgauge symmetries net.py:build --batch net.py:batch --mode train --json -
+      with the statistics of the batch; without --mode, running statistics count as weights
   normgauge symmetries net.py:build --batch net.py:batch --canonical net.safetensors
       the same function with its free scales fixed, as a file of weights
 """
@@ -33,7 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
     parser.add_argument("--batch", metavar="B", help=BATCH_FORMS)
-    parser.add_argument("--mode", choices=("train", "eval"), default="train", help="train: statistics of the batch")
+    parser.add_argument("--mode", choices=("eval", "train"), default="eval", help="train: statistics of the batch")
+    parser.add_argument("--input", metavar="NAME", help="which input is the sample, where the model takes several")
     parser.add_argument("--output", metavar="NAME", help="which output to look at, where the model returns several")
     parser.add_argument("--json", metavar="FILE", help="write the families as JSON; - for standard output and no more")
     parser.add_argument("--canonical", metavar="FILE", help="write the weights in canonical scales (.safetensors)")
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     with open_network(args) as (model, batch, progress):
         from normgauge.geometry.symmetry import canonical, symmetries
 
-        found = symmetries(model, batch, mode=args.mode, output=args.output, progress=progress)
+        found = symmetries(model, batch, mode=args.mode, input=args.input, output=args.output, progress=progress)
         twin = canonical(model, batch, output=args.output) if args.canonical else None
     if twin is not None:
         from safetensors.torch import save_model

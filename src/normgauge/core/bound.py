@@ -38,7 +38,7 @@ class Scope:
 
     @classmethod
     def parse(cls, text: str | Scope) -> Scope:
-        """Read ``global``, ``point`` or ``ball:RADIUS``.
+        """Read ``point``, ``ball:RADIUS`` or ``global``.
 
         Raises:
             InputError: for anything else.
@@ -49,14 +49,16 @@ class Scope:
             return cls("global", math.inf)
         if text == "point":
             return cls("point", 0.0)
-        if text.startswith("ball:"):
+        if isinstance(text, str) and text.startswith("ball:"):
             try:
                 radius = float(text[5:])
             except ValueError:
                 radius = math.nan
             if radius > 0 and math.isfinite(radius):
                 return cls("ball", radius)
-        raise InputError(f"scope: expected global, point or ball:RADIUS with a positive radius, got {text!r}")
+        raise InputError(
+            f"scope: expected point (the samples), ball:RADIUS such as ball:0.1 (around them) or global, got {text!r}"
+        )
 
     def __str__(self) -> str:
         if self.kind != "ball":

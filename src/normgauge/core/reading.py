@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypedDict
 
+from normgauge.core.answers import unknown_name
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.checker import SCHEMA, digest, graph
 from normgauge.core.errors import ReadingError
@@ -17,11 +18,18 @@ from normgauge.core.interval import LogInterval
 from normgauge.core.multipliers import Multipliers
 from normgauge.core.proof import Proof
 from normgauge.core.refute import judged_reading
+from normgauge.core.rounding import power_down, power_up
 from normgauge.core.spelled import LN10
 from normgauge.core.stored import read_items
 from normgauge.core.version import __version__
 
 THAN = "Than 2025"
+ASKED = {
+    "lipschitz": "the constant lies between lower, which was found, and upper; evidence says how that is known",
+    "to_dict": "to_json() gives it as a dict",
+    "bound": "upper is the bound, log10_upper its decades",
+    "log10_gain": "a reading has layers; layer(NAME).log10_gain is the gain of one",
+}  # names people try first
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +198,11 @@ class LayerRecord(Stored):
             varies=True,
         ),
     ] = ""
+
+    @property
+    def log10_gain(self) -> tuple[float, float]:
+        """The two ends of the layer's gain, in decades."""
+        return self.gain.lo / LN10, self.gain.hi / LN10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,9 +454,28 @@ class Reading(Stored):
         return self.log_upper if self.log_balanced is None else self.log_balanced
 
     @property
+    def upper(self) -> float:
+        """No slope in the scope is larger, if ``evidence`` is proved; infinite without a bound, or beyond float64."""
+        return power_up(self.log_upper)
+
+    @property
+    def lower(self) -> float:
+        """The largest slope found: the network has it, and may have larger ones. 0 where none was found."""
+        return power_down(self.log_lower)
+
+    def __float__(self) -> float:
+        """The number to quote: `upper`."""
+        return self.upper
+
+    @property
     def log10_upper(self) -> float:
         """The upper bound in decades."""
         return self.log_upper / LN10
+
+    @property
+    def log10_balanced(self) -> float:
+        """The balanced bound in decades: the capacity that does not depend on the gauge."""
+        return self.log_capacity / LN10
 
     @property
     def log10_folded(self) -> float:
@@ -487,6 +519,18 @@ class Reading(Stored):
                 return record
         known = ", ".join(r.name for r in self.layers[:8])
         raise ReadingError(f"no layer {name!r} in this reading; it has {len(self.layers)}: {known}, ...")
+
+    def __getitem__(self, name: str) -> LayerRecord:
+        """The record of the layer called ``name``, as `layer` gives it."""
+        return self.layer(name)
+
+    __iter__ = None  # layers are in `layers`; without this Python would ask for the layer 0
+
+    if not TYPE_CHECKING:  # a checker knows which names there are
+
+        def __getattr__(self, name: str) -> NoReturn:
+            names = [key for key in dir(type(self)) if not key.startswith("_")]
+            raise AttributeError(unknown_name("a reading", name, names, ASKED))
 
     def gap_owner(self) -> LayerRecord | None:
         """The layer whose gain reaches furthest beyond what it did along the worst direction found."""

@@ -15,6 +15,7 @@ logarithms by an amount. Each function takes floats and tensors.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Protocol, Self, TypeVar
 
 INF = math.inf
@@ -144,6 +145,28 @@ def log_up(value: float) -> float:
 def log_down(value: float) -> float:
     """Natural log of ``value`` rounded down; log 0 = −inf."""
     return -INF if value == 0 else step_down(step_down(math.log(value)))
+
+
+def power_up(log: float) -> float:
+    """exp of a log, from above: `math.exp` is right to a few u; infinite where float64 has no such number.
+
+    >>> power_up(0.0) > 1, power_up(800.0), power_up(-INF)
+    (True, inf, 0.0)
+    """
+    try:
+        return 0.0 if log == -INF else step_up(size_up(math.exp(log)))
+    except OverflowError:
+        return INF
+
+
+def power_down(log: float) -> float:
+    """exp of a log, from below; the largest number of float64 where it is larger than that."""
+    if log == INF:
+        return INF
+    try:
+        return max(0.0, step_down(size_down(math.exp(log))))
+    except OverflowError:
+        return sys.float_info.max
 
 
 def dot_error(terms: int) -> float:

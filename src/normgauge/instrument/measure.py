@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from normgauge.core.answers import MEASURE, answered
 from normgauge.core.bound import Scope
 from normgauge.core.errors import UnknownOpError
 from normgauge.core.reading import Reading
@@ -22,11 +23,12 @@ from normgauge.instrument.stretch import follow_steepest
 from normgauge.instrument.trace import unwrap
 
 
+@answered(MEASURE)
 def gauge(
     model: nn.Module,
     batch: Any,
+    scope: str | Scope = "point",
     *,
-    scope: str | Scope = "global",
     mode: str = "eval",
     strict: bool = False,
     balance: bool = True,
@@ -46,7 +48,7 @@ def gauge(
     Args:
         model: any network; compiled and distributed wrappers are taken off.
         batch: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-        scope: ``global``, ``point`` or ``ball:RADIUS``.
+        scope: ``point``, the samples themselves; ``ball:RADIUS`` around each of them; ``global``, all inputs.
         mode: ``eval``, or ``train``, which measures the map of the whole batch.
         strict: raise `UnknownOpError` when an operation has no rule.
         balance: minimise the bound over the gauges; False stops at the folded bound.
@@ -60,12 +62,13 @@ def gauge(
         effort: ``quick``, ``default`` or ``long``: how much work goes into a bound below the balanced one.
 
     Returns:
-        One reading in the scope asked for.
+        One reading in the scope asked for: ``upper`` is at most its slope, ``lower`` was found, ``print`` shows all.
     """
     options = Options(mode, strict, balance, search, width, input, output, rules, progress, pictures, effort)
     return measured(model, batch, (scope,), options)[0]
 
 
+@answered(MEASURE)
 def readings(
     model: nn.Module,
     batch: Any,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from normgauge.core import store
+from normgauge.core.answers import answered
 from normgauge.core.errors import InputError
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.facts import facts_of
@@ -73,6 +74,7 @@ class Monitor:
         StoreError: if the file cannot be written.
     """
 
+    @answered({"path": 'say where the run is written, such as Monitor(model, "runs/a")'})
     def __init__(
         self,
         model: nn.Module,

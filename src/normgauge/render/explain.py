@@ -46,9 +46,11 @@ def find_layer(reading: Reading, name: str) -> LayerRecord:
     """Return the record of the layer called ``name``.
 
     Raises:
-        ReadingError: when there is none, with the names that come nearest.
+        ReadingError: when there is none, with the names that come nearest, and for what is no name.
     """
     names = [record.name for record in reading.layers]
+    if not isinstance(name, str):
+        raise ReadingError(f"expected the name of a layer as text, such as {str(name)!r}, got {name!r}")
     if name in names:
         return reading.layers[names.index(name)]
     inside = [other for other in names if other.startswith(f"{name}.")]

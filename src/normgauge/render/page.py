@@ -124,6 +124,8 @@ def report(
         ReadingError: when there is nothing to show, or labels and readings differ in number.
         InputError: when the file cannot be written.
     """
+    if isinstance(readings, str | Path):
+        raise ReadingError(f"report: expected readings first and the file second, got {readings!r} first")
     items = [readings] if isinstance(readings, Reading) else list(readings)
     if not items:
         raise ReadingError("a report needs at least one reading, got none")

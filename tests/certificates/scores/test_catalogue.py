@@ -103,7 +103,7 @@ def test_capacity_over_margin_is_the_reading_over_the_margin():
     with torch.no_grad():
         net.weight.copy_(torch.tensor([[5.0, 0.0], [0.0, 5.0]]))
     kept = data.part((data.inputs[:, 0] - data.inputs[:, 1]).abs() > 0.1)
-    reading = ng.gauge(net, kept.inputs[:2], search=False)
+    reading = ng.gauge(net, kept.inputs[:2], scope="global", search=False)
     local = ng.gauge(net, kept.inputs[:2], scope="point", search=False)
     rows = scored(net, kept, reading=reading, local=local)
     gamma = score_margin(net(kept.inputs).detach(), kept.labels)

@@ -42,7 +42,13 @@ def across_relu():
     twin = rescaled(net, torch.tensor([8.0, 0.125, 64.0, 1.0, 0.5, 2.0]))  # powers of two: the function to the bit
     more = {"unlabeled": sample(FRESH, seed=5)}
     return tuple(
-        scored(m, data, more=more, reading=ng.gauge(m, data.inputs[:4], search=False), initial=net.state_dict())
+        scored(
+            m,
+            data,
+            more=more,
+            reading=ng.gauge(m, data.inputs[:4], scope="global", search=False),
+            initial=net.state_dict(),
+        )
         for m in (net, twin)
     )
 
@@ -73,7 +79,9 @@ def under_batch_norm():
             conv.bias.mul_(scale)
             norm.running_mean.mul_(scale)
             norm.running_var.add_(norm.eps).mul_(scale**2).sub_(norm.eps)
-    return tuple(scored(m, data, reading=ng.gauge(m, data.inputs[:4], search=False)) for m in (net, twin))
+    return tuple(
+        scored(m, data, reading=ng.gauge(m, data.inputs[:4], scope="global", search=False)) for m in (net, twin)
+    )
 
 
 @pytest.mark.parametrize(

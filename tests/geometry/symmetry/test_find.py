@@ -25,7 +25,7 @@ def test_the_model_comes_back_bit_for_bit():
     before = copy.deepcopy(model.state_dict())
     grads = [p.grad.clone() for p in model.parameters()]
     state, modes = torch.get_rng_state(), [m.training for m in model.modules()]
-    ng.symmetries(model, X)
+    ng.symmetries(model, X, mode="train")
     with pytest.raises(InputError, match="would change what Sequential computes in eval mode"):
         ng.canonical(model, X)
     assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
@@ -37,7 +37,7 @@ def test_the_model_comes_back_after_an_error():
     model = bn_net().train()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(InputError, match="does not run on this batch"):
-        ng.symmetries(model, torch.randn(4, 5))
+        ng.symmetries(model, torch.randn(4, 5), mode="train")
     assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
     assert all(p.dtype == torch.float32 for p in model.parameters()) and model.training
 
@@ -49,9 +49,9 @@ def test_a_mode_that_is_none():
 
 def test_without_normalizers_it_says_so_and_what_was_looked_at():
     model = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 2))
-    found = ng.symmetries(model, X)
+    found = ng.symmetries(model, X, mode="train")
     assert not found.groups and "no symmetry found; looked at" in found.summary() and "addmm" in found.summary()
-    pairs = ng.symmetries(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), X)
+    pairs = ng.symmetries(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), X, mode="train")
     assert "no scale symmetry found" in pairs.summary() and pairs.of("pair")
 
 
@@ -67,7 +67,7 @@ class Odd(nn.Module):
 
 
 def test_an_unknown_operation_is_named_and_nothing_wrong_is_found_beside_it():
-    found = ng.symmetries(Odd(), X)
+    found = ng.symmetries(Odd(), X, mode="train")
     assert any("bessel" in name for name in found.unknown)
     assert {g.parameters for g in found.of("scale")} == {("a.weight", "a.bias")}
     assert not found.rejected and found.groups and all(g.exact < 1e-9 for g in found.groups)
@@ -75,7 +75,7 @@ def test_an_unknown_operation_is_named_and_nothing_wrong_is_found_beside_it():
 
 
 def test_train_and_eval_mode_differ_where_running_statistics_stay():
-    found = ng.symmetries(bn_net().train(), X)
+    found = ng.symmetries(bn_net().train(), X, mode="train")
     (scale, *_) = [g for g in found.of("scale") if g.parameters[0] == "0.weight"]
     assert scale.count == 7 and scale.rows == (7, 0)
     assert scale.eval_defect is not None and scale.eval_defect < 1e-12
@@ -84,7 +84,7 @@ def test_train_and_eval_mode_differ_where_running_statistics_stay():
 
 
 def test_json_and_text():
-    found = ng.symmetries(bn_net(), X)
+    found = ng.symmetries(bn_net(), X, mode="train")
     data = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert {"parameters", "kind", "count", "defect"} <= set(data["groups"][0])
     assert {g["kind"] for g in data["groups"]} <= {"scale", "shift", "pair"}
@@ -113,9 +113,9 @@ class Returned(nn.Module):
 
 def test_the_output_looked_at_is_said():
     model = draw(Returned())
-    both = symmetries(model, BATCHES[0])
+    both = symmetries(model, BATCHES[0], mode="train")
     assert sum(g.count for g in both.groups) == 5 and any("logits" in note and "hidden" in note for note in both.notes)
-    assert not symmetries(model, BATCHES[0], output="hidden").groups
+    assert not symmetries(model, BATCHES[0], mode="train", output="hidden").groups
 
 
 def test_dropout_given_as_a_function_is_off():
@@ -129,7 +129,7 @@ def test_dropout_given_as_a_function_is_off():
             mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.4 if self.training else 0.0)
             return self.o(F.dropout(mixed, 0.5, self.training))
 
-    said = symmetries(draw(Net()), torch.randn(6, 4, 6))
+    said = symmetries(draw(Net()), torch.randn(6, 4, 6), mode="train")
     (shift,) = [g for g in said.groups if g.what == "shift that another bias takes back"]
     assert shift.parameters == ("q.bias", "o.bias")
 
@@ -149,13 +149,13 @@ class Refusing(nn.Module):
 
 def test_a_model_that_does_not_run_in_double_is_refused_in_its_own_words():
     with pytest.raises(InputError, match="in float64: only single precision"):
-        symmetries(Refusing(), BATCHES[0])
+        symmetries(Refusing(), BATCHES[0], mode="train")
 
 
 def test_one_sample_under_batch_norm_is_refused():
     model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     with pytest.raises(InputError, match="more than 1 value per channel"):
-        symmetries(model, BATCHES[0][:1])
+        symmetries(model, BATCHES[0][:1], mode="train")
 
 
 def test_a_model_of_whole_numbers_has_no_output_to_look_at():
@@ -164,11 +164,11 @@ def test_a_model_of_whole_numbers_has_no_output_to_look_at():
             return x + 1
 
     with pytest.raises(InputError, match="expected a floating tensor"):
-        symmetries(Counting(), torch.arange(6))
+        symmetries(Counting(), torch.arange(6), mode="train")
 
 
 def test_weights_that_share_memory_are_refused():
     model = nn.Sequential(nn.Linear(6, 6), nn.LeakyReLU(), nn.Linear(6, 6))
     model[2].weight = nn.Parameter(model[0].weight.detach().T)
     with pytest.raises(InputError, match=r"0\.weight and 2\.weight share memory"):
-        symmetries(model, BATCHES[0])
+        symmetries(model, BATCHES[0], mode="train")

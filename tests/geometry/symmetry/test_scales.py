@@ -106,7 +106,7 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_what_is_not_understood_is_named(name):
     does, norm, _ = FOUND[name]
-    said = symmetries(draw(Between(does, norm)), BATCHES[0])
+    said = symmetries(draw(Between(does, norm)), BATCHES[0], mode="train")
     assert NAMED[name] in said.unknown
     assert NAMED[name] in str(said)
 
@@ -127,7 +127,7 @@ class Words(nn.Module):
 def test_a_table_looked_up_by_hand_has_one_scale_for_words_the_batch_lacks_too():
     model = draw(Words())
     ids = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
-    said = symmetries(model, ids)
+    said = symmetries(model, ids, mode="train")
     (scale,) = said.of("scale")
     assert set(scale.parameters) == {"table", "places"} and scale.count == 1
     longer = torch.randint(0, 9, (4, 20), generator=torch.Generator().manual_seed(0))

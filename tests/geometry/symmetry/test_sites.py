@@ -44,9 +44,9 @@ def test_what_is_not_looked_for_is_named():
 
 def test_nothing_is_named_where_every_weight_is_used_once():
     plain = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.LeakyReLU(), nn.Linear(5, 3))
-    assert ng.symmetries(draw(plain), VECTORS[0]).not_looked_for == ()
+    assert ng.symmetries(draw(plain), VECTORS[0], mode="train").not_looked_for == ()
     attention = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
-    assert ng.symmetries(attention, torch.randn(3, 5, 4)).not_looked_for == ()
+    assert ng.symmetries(attention, torch.randn(3, 5, 4), mode="train").not_looked_for == ()
 
 
 class Reader(nn.Module):

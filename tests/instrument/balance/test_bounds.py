@@ -56,7 +56,7 @@ def same_function(a: nn.Module, b: nn.Module, x: Tensor) -> float:
 def compare(a: nn.Module, b: nn.Module, x: Tensor) -> tuple[float, float, float]:
     """Changes in decades of the balanced bound, the folded bound and P_w; the function must be the same to 1e-9."""
     assert same_function(a, b, x) < 1e-9
-    one, two = (gauge(m, x, search=False) for m in (a, b))
+    one, two = (gauge(m, x, scope="global", search=False) for m in (a, b))
     return (
         abs(one.log_capacity - two.log_capacity) / LN10,
         abs(one.log_folded - two.log_folded) / LN10,
@@ -193,7 +193,7 @@ def test_one_large_gain_is_cheap_once_folded_forward() -> None:
 def test_zero_weights_give_a_zero_bound() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     nn.init.zeros_(model[2].weight)
-    assert gauge(model, torch.randn(3, 4)).log_upper == -math.inf
+    assert gauge(model, torch.randn(3, 4), scope="global").log_upper == -math.inf
 
 
 class Twice(nn.Module):
@@ -289,7 +289,7 @@ def test_the_fold_behind_fixed_scales_is_one_linear_map() -> None:
         tensor.uniform_(0.1, 3.0)
     scale = model[1].weight.detach() / (model[1].running_var + model[1].eps).sqrt()
     whole = torch.linalg.matrix_norm(scale[:, None] * model[0].weight.detach(), 2)
-    reading = gauge(model, torch.randn(3, 4, dtype=torch.float64), search=False)
+    reading = gauge(model, torch.randn(3, 4, dtype=torch.float64), scope="global", search=False)
     assert reading.log_folded == pytest.approx(math.log(float(whole)), abs=1e-6)
     assert reading.log_upper == pytest.approx(reading.log_folded, abs=1e-9)
 
@@ -317,7 +317,7 @@ def wide_net(activation: nn.Module) -> tuple[nn.Module, Tensor]:
 def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool, limit: str) -> None:
     monkeypatch.setattr(bounds, "is_worth_proving", lambda *_: worth)
     model, x = wide_net(nn.ReLU())
-    fine = gauge(model, x, search=False)
+    fine = gauge(model, x, scope="global", search=False)
     monkeypatch.setattr(circulant, limit, 0.0)
     with opened(model, x) as session:
         parts = session.composed(Scope.parse("global"))
@@ -331,8 +331,8 @@ def test_what_is_rough_never_enters_the_headline(monkeypatch, worth: bool, limit
 @pytest.mark.parametrize("limit", ["LARGE", "LARGE_IMAGE"])
 def test_a_rough_norm_is_proved_again_where_no_weights_move(monkeypatch, limit: str) -> None:
     model, x = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Sigmoid()).double(), torch.randn(1, 2, 900).double()
-    fine = gauge(model, x, search=False)
+    fine = gauge(model, x, scope="global", search=False)
     monkeypatch.setattr(circulant, limit, 0.0)
-    found = gauge(model, x, search=False)
+    found = gauge(model, x, scope="global", search=False)
     assert found.layers[0].gain.hi > fine.layers[0].gain.hi + 1e-3
     assert found.log_upper == pytest.approx(fine.log_upper, abs=2e-3)

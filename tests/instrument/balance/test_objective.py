@@ -87,13 +87,13 @@ def test_where_the_descent_ends_does_not_depend_on_the_gauge_it_began_in() -> No
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
     x = torch.randn(5, 4, dtype=torch.float64)
-    plain = gauge(model, x, search=False)
+    plain = gauge(model, x, scope="global", search=False)
     factors = torch.logspace(-2, 2, 8, dtype=torch.float64)
     with torch.no_grad():  # across the ReLU: nothing the network computes changes
         model[2].weight.mul_(factors[:, None])
         model[2].bias.mul_(factors)
         model[4].weight.div_(factors)
-    turned = gauge(model, x, search=False)
+    turned = gauge(model, x, scope="global", search=False)
     assert turned.log_folded > plain.log_folded + 1.0
     assert turned.log_upper == pytest.approx(plain.log_upper, abs=0.01)
 
@@ -101,7 +101,7 @@ def test_where_the_descent_ends_does_not_depend_on_the_gauge_it_began_in() -> No
 def test_a_branch_that_carries_nothing_has_no_share_and_no_warning() -> None:
     torch.manual_seed(0)
     model = Around(lambda m, x: m.a(x) + (0.0 * m.b(x).relu() + 0.0 * m.b(x).tanh()))
-    reading = gauge(model, torch.randn(3, 4), search=False)  # a warning of numpy would be an error here
+    reading = gauge(model, torch.randn(3, 4), scope="global", search=False)  # a warning of numpy would be an error here
     gain = float(torch.linalg.matrix_norm(model.a.weight.detach().double(), 2).log())
     assert gain <= reading.log_upper <= gain + 2e-3
     assert _share_of_arm(np.full(2, -np.inf), np.array([-np.inf, 0.0]), disjoint=False).tolist() == [0.0, 0.0]

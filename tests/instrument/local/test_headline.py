@@ -51,7 +51,7 @@ def test_the_same_call_gives_the_same_numbers() -> None:
 
 def test_effort_is_a_word_and_quick_is_the_balanced_bound_in_a_ball() -> None:
     with pytest.raises(InputError, match="effort: expected quick, default, long, got 'much'"):
-        ng.gauge(relu_net(), torch.randn(2, 8), effort="much")
+        ng.gauge(relu_net(), torch.randn(2, 8), scope="global", effort="much")
     quick = ng.gauge(relu_net(), torch.randn(2, 8), scope="ball:0.1", effort="quick")
     assert quick.method == "balanced" and quick.log_upper == quick.log_balanced
 
@@ -91,7 +91,7 @@ def test_a_large_network_gets_the_loop_bound_over_all_inputs(monkeypatch) -> Non
 
     few = dataclasses.replace(effort.SPENDINGS["default"], units=8)
     monkeypatch.setitem(effort.SPENDINGS, "default", few)
-    reading = ng.gauge(relu_net(), torch.randn(2, 8))
+    reading = ng.gauge(relu_net(), torch.randn(2, 8), scope="global")
     assert reading.method == "loop" and reading.evidence is Evidence.PROVED
     assert reading.log_lower <= reading.log_upper < reading.log_balanced
 

@@ -86,12 +86,12 @@ ATTAINED = {
 def test_the_constants_of_fourier_transforms_are_exact(name):
     function, constant = ATTAINED[name]
     model, x = Does(function), torch.randn(2, 4).double()
-    assert math.exp(ng.gauge(model, x, search=False).log_upper) == pytest.approx(constant, rel=1e-8)
+    assert math.exp(ng.gauge(model, x, scope="global", search=False).log_upper) == pytest.approx(constant, rel=1e-8)
     assert steepest(model, x[:1]) == pytest.approx(constant, rel=1e-9)
 
 
 @pytest.mark.parametrize("function", [lambda x: (x * 1j).tanh().abs(), lambda x: (x * 1j).exp().abs()])
 def test_a_rule_for_real_numbers_is_not_used_for_complex_ones(function):
-    reading = ng.gauge(Does(function), torch.randn(3, 4).double(), search=False)
+    reading = ng.gauge(Does(function), torch.randn(3, 4).double(), scope="global", search=False)
     assert reading.log_upper == math.inf
     assert any("complex" in finding.why for finding in reading.unknown)

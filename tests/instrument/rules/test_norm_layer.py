@@ -33,7 +33,9 @@ def test_without_gains_the_bound_is_the_slope(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_rms_norm_without_eps_takes_that_of_float32(dtype):
-    upper = math.exp(gauge(nn.RMSNorm(4).to(dtype), torch.ones(2, 4, dtype=dtype), search=False).log_upper)
+    upper = math.exp(
+        gauge(nn.RMSNorm(4).to(dtype), torch.ones(2, 4, dtype=dtype), scope="global", search=False).log_upper
+    )
     assert upper == pytest.approx(torch.finfo(torch.float32).eps ** -0.5, rel=1e-6)
 
 

@@ -58,4 +58,4 @@ def test_gains_inside_the_mean_are_not_taken_for_one():
             g = torch.norm(x, p=2, dim=(1, 2), keepdim=True)
             return x * (g / ((g * torch.tensor([1.0, 2.0, 3.0])).mean(-1, keepdim=True) + 1e-2))
 
-    assert "response.response" not in [row.rule for row in gauge(Other(), data(), search=False).layers]
+    assert "response.response" not in [row.rule for row in gauge(Other(), data(), scope="global", search=False).layers]

@@ -97,13 +97,13 @@ OPEN = {  # finite constants, or none known, that nothing here proves or disprov
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_unbounded_is_said_where_it_is_reached(name):
-    reading = ng.gauge(Does(ENDLESS[name]), torch.rand(3, 4).double() + 0.1, search=False)
+    reading = ng.gauge(Does(ENDLESS[name]), torch.rand(3, 4).double() + 0.1, scope="global", search=False)
     assert reading.log_upper == math.inf and reading.unbounded and not reading.unknown
 
 
 @pytest.mark.parametrize("name", OPEN)
 def test_unbounded_is_not_said_without_a_proof(name):
-    reading = ng.gauge(Does(OPEN[name]), torch.rand(3, 4).double() + 0.1, search=False)
+    reading = ng.gauge(Does(OPEN[name]), torch.rand(3, 4).double() + 0.1, scope="global", search=False)
     assert not reading.unbounded
 
 

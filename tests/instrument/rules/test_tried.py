@@ -215,7 +215,7 @@ def test_stored_statistics_of_a_single_channel_are_told_apart():
         def forward(self, x):
             return F.batch_norm(x, self.m, self.v)
 
-    reading = ng.gauge(Own().eval(), torch.randn(4, 1, 3), search=False)
+    reading = ng.gauge(Own().eval(), torch.randn(4, 1, 3), scope="global", search=False)
     assert 10**reading.log10_upper == pytest.approx((0.16 + 1e-5) ** -0.5)
 
 
@@ -244,14 +244,14 @@ FAR = {
 @pytest.mark.parametrize("far", FAR.values(), ids=FAR)
 def test_statistics_used_by_hand_are_no_excuse_for_what_else_is_computed(far):
     net, x = Stored(far), torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
-    reading = ng.gauge(net, x, search=False)
+    reading = ng.gauge(net, x, scope="global", search=False)
     high = torch.full((5, 6), 40.0)
     slope = float((net(high + 1e-3) - net(high - 1e-3)).norm() / (2e-3 * high.norm() / 40.0))
     assert reading.log_upper == math.inf or reading.log_upper >= math.log(slope) - 1e-3
 
 
 def test_statistics_used_by_hand_are_one_step():
-    reading = ng.gauge(Stored(lambda x, y: y), torch.randn(5, 6), search=False)
+    reading = ng.gauge(Stored(lambda x, y: y), torch.randn(5, 6), scope="global", search=False)
     assert [layer.rule for layer in reading.layers] == ["norm_batch.batch_norm"] and reading.layers[0].sigma
 
 

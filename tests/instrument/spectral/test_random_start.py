@@ -115,7 +115,7 @@ def test_a_reading_adds_up_the_chances_of_its_norms(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(dense, "EIGENVALUE_LIMIT", 90)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(120, 130), torch.nn.ReLU(), torch.nn.Linear(130, 110))
-    reading = ng.gauge(model, torch.randn(2, 120), search=False, balance=False)
+    reading = ng.gauge(model, torch.randn(2, 120), scope="global", search=False, balance=False)
     assert reading.failure_probability == pytest.approx(2e-8)
     assert reading.evidence is ng.Evidence.PROVED
     assert "fails with p ≤ 2e-08" in str(reading)

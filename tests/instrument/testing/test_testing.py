@@ -116,7 +116,9 @@ def test_a_slip_in_a_rule_raises_its_own_error(run, rule, kind):
 
 
 def gauged(rules):
-    return ng.gauge(nn.Sequential(nn.Linear(3, 3), Squash()), torch.ones(2, 3), rules=rules, search=False)
+    return ng.gauge(
+        nn.Sequential(nn.Linear(3, 3), Squash()), torch.ones(2, 3), scope="global", rules=rules, search=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class Counting(nn.Module):
 
 
 def test_a_model_that_changes_from_call_to_call_is_unknown() -> None:
-    reading = ng.gauge(Counting(), batch(), search=False)
+    reading = ng.gauge(Counting(), batch(), scope="global", search=False)
     assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
     assert "from call to call" in reading.unknown[0].why
 
@@ -189,7 +189,7 @@ def test_a_model_is_run_as_its_user_runs_it(name: str) -> None:
 def test_buffers_of_any_kind_do_not_stop_a_measurement(make: Callable[[Tensor], Tensor]) -> None:
     model, buffer = Net(lambda x: 3 * x), make(torch.eye(4))
     model.register_buffer("odd", buffer)
-    assert ng.gauge(model, batch().float(), search=False).log_upper == pytest.approx(math.log(3))
+    assert ng.gauge(model, batch().float(), scope="global", search=False).log_upper == pytest.approx(math.log(3))
 
 
 @pytest.mark.parametrize(

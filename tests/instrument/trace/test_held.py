@@ -44,7 +44,7 @@ def through_numpy(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", [data, set_, swapped, through_numpy], ids=lambda f: f.__name__)
 def test_exchanged_tensors_are_not_what_they_were(function: Callable[[Tensor], Tensor]) -> None:
     model, x = Net(function), batch()
-    reading = ng.gauge(model, x, search=False)
+    reading = ng.gauge(model, x, scope="global", search=False)
     assert sound(reading, slope(model, x, x))
 
 
@@ -70,7 +70,7 @@ def weight_overwritten(x: Tensor, layer: Any) -> Tensor:
 def test_each_step_has_the_weights_it_ran_with(function: Callable[..., Tensor]) -> None:
     torch.manual_seed(0)
     layer = nn.Linear(4, 4, bias=False).double()
-    reading = ng.gauge(Net(function, layer), batch(), balance=False, search=False)
+    reading = ng.gauge(Net(function, layer), batch(), scope="global", balance=False, search=False)
     norm = float(torch.linalg.matrix_norm(layer.weight.detach(), 2))
     assert reading.log_folded == pytest.approx(math.log(100 * norm**2), abs=1e-2)
 

@@ -58,7 +58,7 @@ MEASURED: dict[str, tuple[Callable[..., Tensor], torch.dtype, float]] = {
 @pytest.mark.parametrize("name", MEASURED)
 def test_casts_copy_where_the_models_own_would(name: str) -> None:
     function, dtype, truth = MEASURED[name]
-    reading = ng.gauge(Net(function), batch(dtype), search=False)
+    reading = ng.gauge(Net(function), batch(dtype), scope="global", search=False)
     assert reading.log_upper == pytest.approx(math.log(truth), abs=1e-6)
 
 

@@ -117,7 +117,7 @@ def test_an_overwritten_view_counts_the_new_contents() -> None:
     """h is scaled by 5 after the view was taken: forgetting that would print a bound five times too small."""
     model, x = Lambda(write_seen_by_an_older_view), batch()
     assert true_norm(model, x) == pytest.approx(5 * float(torch.linalg.matrix_norm(model.a.weight.detach()[1:3], 2)))
-    assert gauge(model, x, search=False).log_upper >= math.log(true_norm(model, x))
+    assert gauge(model, x, scope="global", search=False).log_upper >= math.log(true_norm(model, x))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_overwritten_view_counts_the_new_contents() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_named_and_infinite(function: Callable[..., Any], word: str) -> None:
-    reading = gauge(Lambda(function), batch(), search=False)
+    reading = gauge(Lambda(function), batch(), scope="global", search=False)
     assert reading.log_upper == math.inf
     assert str(reading.evidence) == "unknown"
     assert any(word in f.why or word in f.name for f in reading.unknown)
@@ -155,7 +155,7 @@ def test_weights_exchanged_for_one_call_count_as_they_were() -> None:
 
     model = Lambda(exchange)
     before = model.a.weight.detach().clone()
-    assert gauge(model, batch(), search=False).log_upper == pytest.approx(math.log(100))
+    assert gauge(model, batch(), scope="global", search=False).log_upper == pytest.approx(math.log(100))
     assert torch.equal(model.a.weight, before)
 
 
@@ -163,7 +163,7 @@ def test_scripted_parts_are_not_taken_for_constants() -> None:
     with pytest.warns(DeprecationWarning, match="script"):
         scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()).double())
     model = Lambda(lambda m, x: m.a(x) + scripted(x))
-    reading = gauge(model, batch(), search=False)
+    reading = gauge(model, batch(), scope="global", search=False)
     assert reading.log_upper == math.inf and reading.unknown
 
 
@@ -179,13 +179,13 @@ def test_results_written_into_a_given_tensor() -> None:
         torch.add(y, x, out=y)
         return y
 
-    assert ng.gauge(Net(into), batch(), search=False).log_upper == pytest.approx(math.log(3))
+    assert ng.gauge(Net(into), batch(), scope="global", search=False).log_upper == pytest.approx(math.log(3))
 
 
 def test_a_method_that_a_layers_forward_calls_is_part_of_it() -> None:
     torch.manual_seed(0)
     model, images = Patched(4, 4, 3).double(), torch.rand(2, 4, 9, dtype=torch.float64)
-    reading = ng.gauge(model, images, search=False)
+    reading = ng.gauge(model, images, scope="global", search=False)
     assert math.isfinite(reading.log_upper)
     assert sound(reading, slope(model, -images, torch.autograd.functional.vjp(model, -images, model(-images))[1]))
 
@@ -210,7 +210,7 @@ def hook_on_everything() -> Iterator[None]:
 @pytest.mark.usefixtures("exchanged_class")
 def test_a_patched_class_is_not_what_its_rule_knows() -> None:
     model = nn.Sequential(linear())
-    assert sound(ng.gauge(model, batch(), search=False), slope(model, batch(), batch()))
+    assert sound(ng.gauge(model, batch(), scope="global", search=False), slope(model, batch(), batch()))
 
 
 @pytest.fixture
@@ -224,11 +224,11 @@ def exchanged_function() -> Iterator[None]:
 @pytest.mark.usefixtures("exchanged_function")
 def test_a_patched_function_is_not_what_its_layers_rule_knows() -> None:
     model = nn.Sequential(linear())
-    reading = ng.gauge(model, batch(), search=False)
+    reading = ng.gauge(model, batch(), scope="global", search=False)
     assert math.isfinite(reading.log_upper) and sound(reading, slope(model, batch(), batch()))
 
 
 @pytest.mark.usefixtures("hook_on_everything")
 def test_global_hooks_are_seen() -> None:
     model = nn.Sequential(linear())
-    assert sound(ng.gauge(model, batch(), search=False), slope(model, batch(), batch()))
+    assert sound(ng.gauge(model, batch(), scope="global", search=False), slope(model, batch(), batch()))

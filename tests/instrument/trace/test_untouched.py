@@ -137,7 +137,7 @@ def test_also_when_the_forward_raises(failure):
     model, x = prepared(fail=failure)
     before = snapshot(model)
     with pytest.raises((InputError, ZeroDivisionError, KeyboardInterrupt)):
-        gauge(model, x)
+        gauge(model, x, scope="global")
     assert_untouched(before, model)
 
 
@@ -162,7 +162,7 @@ def test_hooks_of_the_user_stay_and_run():
     model.norm.register_forward_pre_hook(lambda *a: PATCHES.append("pre"))
     before = snapshot(model)
     PATCHES.clear()
-    gauge(model, x, search=False)
+    gauge(model, x, scope="global", search=False)
     assert_untouched(before, model)
     assert {"forward", "pre"} <= set(PATCHES) and not kept  # what a hook closes over is the user's
 
@@ -180,7 +180,7 @@ def test_a_network_that_collects_its_values_keeps_only_its_own():
 
     model, x = Collector(), torch.randn(2, 3)
     before = snapshot(model)
-    gauge(model, x, search=False)
+    gauge(model, x, scope="global", search=False)
     assert_untouched(before, model)
     assert "hidden" not in model.__dict__
 
@@ -243,7 +243,7 @@ def test_what_a_model_hides_in_plain_attributes_is_untouched(mode: str) -> None:
     before = contents(model)
     functions = (nn.Module.__call__, nn.Module._call_impl, torch.rms_norm, F.rms_norm, nn.Linear.forward)
     PATCHES.clear()
-    gauge(model, torch.randn(5, 4), mode=mode)
+    gauge(model, torch.randn(5, 4), scope="global", mode=mode)
     assert contents(model) == before
     assert len(PATCHES) > 3 and all(seen == functions for seen in PATCHES)  # nor was anything of torch's patched
 
@@ -260,7 +260,7 @@ def test_a_hidden_layer_is_measured_as_any_other() -> None:
 
     model = Net()
     norm = float(torch.linalg.matrix_norm(model.hidden["map"].weight.detach().double(), 2))
-    assert gauge(model, torch.randn(3, 4)).log_upper == pytest.approx(math.log(norm), abs=1e-6)
+    assert gauge(model, torch.randn(3, 4), scope="global").log_upper == pytest.approx(math.log(norm), abs=1e-6)
 
 
 def test_wrapped_models_are_unwrapped() -> None:
@@ -268,10 +268,10 @@ def test_wrapped_models_are_unwrapped() -> None:
     compiled = torch.compile(model, backend="eager")
     parallel = nn.DataParallel(model)
     x = torch.randn(3, 4)
-    values = {gauge(m, x, search=False).log_upper for m in (model, compiled, parallel)}
+    values = {gauge(m, x, scope="global", search=False).log_upper for m in (model, compiled, parallel)}
     assert len(values) == 1
     inside = nn.Sequential(torch.compile(model, backend="eager"), nn.Tanh())
-    assert not gauge(inside, x, search=False).unknown
+    assert not gauge(inside, x, scope="global", search=False).unknown
 
 
 def test_copies_share_memory_where_the_originals_did() -> None:

@@ -50,13 +50,13 @@ def test_a_description_of_a_tensor_is_no_reading_of_it() -> None:
         assert x.shape[0] == len(x) == x.size(0) and x.numel() and x.is_floating_point() and x.dtype == torch.float64
         return x * x.shape[1] * (1 if x.is_contiguous() else 2)
 
-    reading = ng.gauge(Net(described), batch(), search=False)
+    reading = ng.gauge(Net(described), batch(), scope="global", search=False)
     assert not reading.path_dependent and reading.log_upper == pytest.approx(math.log(4))
 
 
 def test_a_mask_that_is_a_constant_decides_nothing() -> None:
     mask = torch.tensor([True, False, True, True])
-    reading = ng.gauge(Net(lambda x: 3 * x[:, mask]), batch(), search=False)
+    reading = ng.gauge(Net(lambda x: 3 * x[:, mask]), batch(), scope="global", search=False)
     assert not reading.path_dependent and reading.log_upper == pytest.approx(math.log(3))
 
 
@@ -79,7 +79,7 @@ def test_an_error_that_the_program_may_catch_is_a_path(name: str) -> None:
             return 50 * x
         return x * 1.0
 
-    reading = ng.gauge(Net(tried), batch(), search=False)
+    reading = ng.gauge(Net(tried), batch(), scope="global", search=False)
     assert reading.path_dependent and reading.log_upper == math.inf
 
 
@@ -87,7 +87,7 @@ def test_shapes_that_the_data_decide_are_a_path() -> None:
     split = Net(lambda x: x * len(torch.tensor_split(torch.ones(3), (x > 20).any().long()[None])[0]))
     sparse = Net(lambda x: x * (1 + (x.abs() > 20).to_sparse().values().numel()))
     for model in (split, sparse):
-        assert ng.gauge(model, batch(), search=False).log_upper == math.inf
+        assert ng.gauge(model, batch(), scope="global", search=False).log_upper == math.inf
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_path_that_depends_on_chance_is_said(draw: Callable[[], Any]) -> None:
     model = Net(lambda x: x if draw() < 0.5 else 100 * x)
     for seed in range(4):
         random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
-        reading = ng.gauge(model, batch(), search=False)
+        reading = ng.gauge(model, batch(), scope="global", search=False)
         assert reading.path_dependent and reading.log_upper == math.inf
         point = ng.gauge(model, batch(), scope="point", search=False)
         assert str(point.evidence) == "proved" and any("random numbers" in note for note in point.notes)

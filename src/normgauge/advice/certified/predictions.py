@@ -28,7 +28,7 @@ from normgauge.instrument.trace.inputs import make_call
 
 ROOT2 = size_up(math.sqrt(2.0))
 SMALL = 0.1  # of a margin: the rounding that may be taken off it before it is measured instead of enclosed
-NO_BOUND = "no bound is proved around this sample; ng.gauge(model, batch) names the part without one"
+NO_BOUND = 'no bound is proved around this sample; ng.gauge(model, batch, scope="global") names the part without one'
 TOO_CLOSE = "the margin is not larger than what rounding may hide"
 
 

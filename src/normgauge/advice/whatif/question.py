@@ -19,6 +19,7 @@ from normgauge.advice.whatif.exchange import (
     swapped_modules,
 )
 from normgauge.advice.whatif.fresh import describe_normalizer, fresh_normalizer
+from normgauge.core.answers import MEASURE, answered
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
@@ -32,11 +33,12 @@ from normgauge.instrument.trace.inputs import make_call, named_tensors
 from normgauge.instrument.trace.untouched import cast_tree, compiled_inside, untouched
 
 
+@answered(MEASURE)
 def what_if(
     model: nn.Module,
     batch: Any,
+    scope: str | Scope = "point",
     *,
-    scope: str | Scope = "global",
     mode: str = "eval",
     balance: bool = True,
     search: bool = True,
@@ -49,7 +51,7 @@ def what_if(
 ) -> WhatIf:
     """Measure a network, and be ready to measure it with other normalizers, all weights as they are.
 
-    ``what_if(model, batch, scope="point").without("norm").reading`` is the reading without one; all options are those
+    ``what_if(model, batch).without("norm").reading`` is the reading without one; all options are those
     of `gauge`. The model and the batch must stay as they are between the questions, and are untouched by them.
     """
     options = Options(mode, False, balance, search, width, input, output, rules, progress, pictures)

@@ -57,7 +57,7 @@ def slopes_of(model: nn.Module, probe: Tensor) -> MarginSlopes:
     if unknown:
         return MarginSlopes(gap=f"no slope is proved: there is no rule for {unknown}", reading=whole, point=point)
     if whole.evidence is not Evidence.PROVED:
-        why = "; ".join(whole.notes) or "see ng.gauge(model, batch)"
+        why = "; ".join(whole.notes) or 'see ng.gauge(model, batch, scope="global")'
         return MarginSlopes(gap=f"the slope is {whole.evidence}, not proved: {why}", reading=whole, point=point)
     return MarginSlopes(
         balanced=ROOT2 * exp_up(whole.log_upper),

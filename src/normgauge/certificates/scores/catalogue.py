@@ -17,7 +17,7 @@ from normgauge.core.reading import Reading
 
 LABELS = (Consumed.TRAIN_LABELS,)
 NEYSHABUR = "Neyshabur, Bhojanapalli & Srebro 2018"
-GAUGED = "reading=ng.gauge(model, batch)"
+GAUGED = 'reading=ng.gauge(model, batch, scope="global")'
 GAUGED_LOCALLY = 'local=ng.gauge(model, batch, scope="point") of training samples'
 LN10 = math.log(10)
 

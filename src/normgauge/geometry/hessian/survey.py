@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgauge.core.answers import TOO_MANY, answered
 from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature
 from normgauge.core.errors import InputError
 from normgauge.geometry.hessian.graph import Loss, as_batches, size_of
@@ -34,6 +35,7 @@ Report = Callable[[str, float], None]
 FLOAT32_NOTE = "computed in float32: the network's own rounding is not part of the errors; float64 has less of it"
 
 
+@answered({TOO_MANY: "inputs and targets go together: curvature(model, loss, (inputs, targets))"})
 def curvature(
     model: nn.Module,
     loss: Loss | None = None,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from normgauge.core.answers import MEASURE, answered
 from normgauge.core.errors import InputError
 from normgauge.core.symmetry import Symmetries, Symmetry
 from normgauge.geometry.symmetry import centred, mixing, rescaling, rotating, shifting
@@ -51,8 +52,15 @@ class Analysis:
     left_out: tuple[str, ...] = ()
 
 
+@answered(MEASURE)
 def symmetries(
-    model: nn.Module, batch: Any, *, mode: str = "train", output: str | None = None, progress: Progress | None = None
+    model: nn.Module,
+    batch: Any,
+    *,
+    mode: str = "eval",
+    input: str | None = None,
+    output: str | None = None,
+    progress: Progress | None = None,
 ) -> Symmetries:
     """Find the scale, shift and pair invariances of any model, and try each on it.
 
@@ -63,8 +71,9 @@ def symmetries(
     Args:
         model: the network; it comes back bit for bit as it was.
         batch: as for `gauge`; eight samples of it are used.
-        mode: ``train``, with the statistics of the batch (a normalizer frozen in eval mode inside a model in train
-            mode stays frozen), or ``eval``, where running statistics count as weights.
+        mode: ``eval``, where running statistics count as weights, or ``train``, with the statistics of the batch (a
+            normalizer frozen in eval mode inside a model in train mode stays frozen).
+        input: name of the input that counts as the sample, where there are several; all stay as they are.
         output: name of the output, where there are several.
         progress: called with a stage and the fraction of it done.
 
@@ -74,7 +83,7 @@ def symmetries(
     Raises:
         InputError: for an unknown mode, or a batch the model cannot run on.
     """
-    with analysed(model, batch, mode, output, progress or silent_progress) as found:
+    with analysed(model, batch, mode, output, progress or silent_progress, wanted=input) as found:
         return report_symmetries(found, mode, progress or silent_progress)
 
 
@@ -88,7 +97,7 @@ def scale_free(model: nn.Module, batch: Any) -> list[ScaleFree]:
     Returns:
         One group for every family of whole rows; streams that several layers write to are left out.
     """
-    found = symmetries(model, batch)
+    found = symmetries(model, batch, mode="train")
     return [ScaleFree(g.parameters, *g.rows) for g in found.of("scale") if g.rows is not None]
 
 
@@ -100,6 +109,7 @@ def analysed(
     output: str | None = None,
     progress: Progress = silent_progress,
     strict: bool = False,
+    wanted: str | None = None,
 ) -> Iterator[Analysis]:
     """Run a float64 copy of the weights once and derive all families from the graph; ``strict`` as for `label_graph`.
 
@@ -109,7 +119,7 @@ def analysed(
     if mode not in ("train", "eval"):
         raise InputError(f"mode: expected train or eval, got {mode!r}")
     model = unwrap(model)
-    call = make_call(model, first_samples(batch))
+    call = make_call(model, first_samples(batch), wanted)
     check_finite(model, call)
     check_memory(model)
     frozen = {m for m in model.modules() if model.training and not m.training}

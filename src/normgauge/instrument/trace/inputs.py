@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,9 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         args = (batch,)
     else:
-        raise InputError(f"batch: expected a tensor, a tuple of tensors or a dict of them, got {type(batch).__name__}")
+        wanted_form = "batch: expected a tensor, a tuple of tensors or a dict of them"
+        several = "; give one batch of it, such as next(iter(loader))" if isinstance(batch, Iterable) else ""
+        raise InputError(f"{wanted_form}, got {type(batch).__name__}{several}")
     tensors = dict(named_tensors((args, kwargs)))
     if not tensors:
         raise InputError(f"batch: expected at least one tensor, got {type(batch).__name__} without any")

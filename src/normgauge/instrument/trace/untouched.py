@@ -35,7 +35,9 @@ def unwrap(model: nn.Module) -> nn.Module:
     """
     while True:
         if not isinstance(model, nn.Module):
-            raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+            raise InputError(
+                f"model: expected a torch.nn.Module, got {type(model).__name__}; give the model first, then the batch"
+            )
         hooked = bool(model._forward_hooks or model._forward_pre_hooks)
         if is_compiled(model):
             if hooked:

@@ -294,7 +294,7 @@ def balanced(draw: Draw) -> Found:
     t = 10 ** torch.linspace(-1, 1, len(a), dtype=torch.float64)  # t² spans more than a/b can: never balanced by chance
     first, last = (t * a)[:, None], (b / t)[None]
     net = OneStep(lambda x: F.linear(torch.relu(F.linear(x, first)), last))
-    reading, exact = gauge(net, ones(1, 1), search=False), math.log10(float(a @ b))
+    reading, exact = gauge(net, ones(1, 1), scope="global", search=False), math.log10(float(a @ b))
     yield equals("log10 of the balanced bound, rescaled", reading.log10_upper, predicted=exact, scale=1.0, rel=2e-3)
     yield shown("the folded bound is above it", reading.log10_folded > exact + 1e-3)
     yield equals("slope at a positive input", a @ b, predicted=10**reading.log10_lower, rel=1e-6)
