@@ -35,9 +35,6 @@ class Stepper:
         self._warm = training.every * max(2, -(-4 // training.every))  # whole rounds, at least four steps
         held = [o for o in training.optimizers if o.defaults.get("capturable", False)]
         self._held, self._free = held, [o for o in training.optimizers if o not in held]
-        assert not self._free or training.every == 1 or x.device.type == "cpu", (
-            "gradients lie where one graph puts them"
-        )
 
     def __call__(self, x: Tensor, y: Tensor) -> None:
         """Take one step; the loss is in ``last``."""

@@ -23,14 +23,26 @@ from experiments.control.methods import plain, start
 from normgauge.lab.zoo import gpt, tinyshakespeare
 
 CONTEXT, SIZE, STEPS, DECAY = 128, 64, 1000, 0.1
-RATES = (1e-3, 3e-3, 3e-4, 1e-2, 3e-2)
-GRID: dict[str, tuple[float, ...]] = {  # strengths: two for each way but the first; Muon's is its weight decay
-    "none": (0.0,),
-    "penalty": (0.01, 0.04),
-    "muon": (0.1, 1.0),
-    "decay": (0.5, 2.0),
-    "layers": (0.01, 0.04),
-}
+GRID: tuple[tuple[str, float, float], ...] = (  # way, strength and learning rate; Muon's strength is its weight decay
+    *(("none", 0.0, lr) for lr in (1e-3, 3e-3, 3e-4)),
+    *(("decay", 0.5, lr) for lr in (1e-3, 3e-3)),
+    *(("muon", 0.1, lr) for lr in (1e-3, 3e-3)),
+    *(("layers", 0.01, lr) for lr in (1e-3, 3e-3)),
+    *(("penalty", 0.01, lr) for lr in (1e-3, 3e-3, 3e-4)),
+    ("layers", 0.001, 1e-3),
+    ("muon", 0.1, 3e-4),
+    ("layers", 0.003, 1e-3),
+    ("none", 0.0, 1e-2),
+    ("layers", 0.003, 1e-2),
+    ("decay", 2.0, 1e-3),
+    ("none", 0.0, 3e-2),
+    ("layers", 0.003, 3e-2),
+    ("penalty", 0.001, 1e-3),
+    ("decay", 0.5, 1e-2),
+    ("muon", 0.1, 1e-2),
+    ("decay", 0.5, 3e-2),
+    ("muon", 0.1, 3e-2),
+)
 ALIVE = 2.0  # nats a character: a training that ends above has not survived its rate; a bigram table reaches 2.45
 WORSE = 1.01  # times the loss without control: what a way may give up for a smaller bound
 
@@ -149,11 +161,7 @@ def main() -> None:
         return
     shape = {name: getattr(given, name) for name in ("steps", "width", "depth", "size", "limit")}
     jobs: list[Job] = [
-        {"part": "tune", "method": m, "strength": strength, "lr": lr, "seed": 0} | shape
-        for turn in range(2)
-        for lr in RATES
-        for m, strengths in GRID.items()
-        for strength in strengths[turn : turn + 1]
+        {"part": "tune", "method": m, "strength": strength, "lr": lr, "seed": 0} | shape for m, strength, lr in GRID
     ]
     run_jobs(do_job, jobs, results, given.workers, given.seconds)
 

@@ -21,6 +21,7 @@ METHODS = (
     "unfolded",
     "unfolded_log",
     "muon",
+    "muon_penalty",
     "penalty",
     "layers",
     "cap",
@@ -28,8 +29,8 @@ METHODS = (
     "bounded_penalty",
     "local",
 )
-RIVALS = ("none", "decay", "spectral", "unfolded", "muon")
-OURS = ("penalty", "layers", "cap", "bounded", "bounded_penalty")
+RIVALS = ("none", "decay", "spectral", "unfolded", "unfolded_log", "muon")
+OURS = ("muon_penalty", "penalty", "layers", "cap", "bounded", "bounded_penalty")
 WORDS = {
     "none": "no control",
     "decay": "weight decay",
@@ -37,6 +38,7 @@ WORDS = {
     "unfolded": "penalty on bare norms (σ²)",
     "unfolded_log": "penalty on bare norms (log σ)",
     "muon": "torch.optim.Muon",
+    "muon_penalty": "ng.penalty with Muon",
     "penalty": "ng.penalty, total",
     "layers": "ng.penalty, by layer",
     "cap": "ng.cap",
@@ -87,7 +89,7 @@ class Training:
     def gradients(self, loss: Tensor) -> None:
         """Take gradients of the loss with the term."""
         for optimizer in self.optimizers:
-            optimizer.zero_grad()
+            optimizer.zero_grad(self.every == 1)  # of two captured graphs both must leave gradients in one place
         (loss + self.term()).backward()
 
     def rate(self, share: float) -> None:
@@ -114,8 +116,9 @@ def start(
         for module in maps(model):
             parametrizations.spectral_norm(module)
     training = Training(model, local=strength if method == "local" else 0.0)
-    if method in ("penalty", "layers", "bounded_penalty"):
-        term = ng.penalty(model, batch, by="total" if method == "penalty" else "layer", every=every)
+    if method in ("penalty", "layers", "bounded_penalty", "muon_penalty"):
+        by = "total" if method in ("penalty", "muon_penalty") else "layer"
+        term = ng.penalty(model, batch, by=by, every=every)
         training.term, training.done, training.every = lambda: strength * term(), term.close, every
     elif method.startswith("unfolded"):
         norms = BareNorms(model, batch)
@@ -131,9 +134,9 @@ def start(
 def optimizers(
     model: nn.Module, method: str, strength: float, lr: float, decay: float
 ) -> Iterator[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for hidden matrices and AdamW for the rest; Muon is tuned by its rate."""
+    """AdamW for everything, or Muon for hidden matrices and AdamW for the rest; alone Muon is tuned by its rate."""
     decay = strength if method == "decay" else decay
-    if method != "muon":
+    if not method.startswith("muon"):
         yield adamw(model.parameters(), lr, decay)
         return
     last = list(maps(model))[-1].weight
@@ -146,7 +149,8 @@ def optimizers(
         if p.ndim == 2 and p is not last and "token" not in n and "place" not in n
     ]
     others = [p for p in model.parameters() if not any(p is h for h in hidden)]
-    yield torch.optim.Muon(hidden, lr=strength, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    rate = strength if method == "muon" else lr
+    yield torch.optim.Muon(hidden, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
     yield adamw(others, lr, decay)
 
 

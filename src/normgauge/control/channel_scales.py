@@ -40,6 +40,12 @@ class LiveNormalizer:
         return self.module.gains() if isinstance(self.module, BoundedNorm) else getattr(self.module, "weight", None)
 
     @property
+    def free(self) -> bool:
+        """Whether its gains can be written to: they are a parameter, and not frozen."""
+        weight = self.module._parameters.get("weight")
+        return weight is not None and weight.requires_grad
+
+    @property
     def stored(self) -> bool:
         """Whether in eval mode it divides by statistics that it keeps."""
         return isinstance(self.module, nn.modules.batchnorm._BatchNorm) and self.module.running_var is not None

@@ -23,7 +23,7 @@ ROUNDS, TURNS = 3, 3
 
 def scale_map(term: MapTerm, factor: float) -> None:
     """Multiply what a layer puts out: the gains and shifts of the normalizer behind it, or its own weight and bias."""
-    if term.behind is not None and term.behind.gamma is not None:
+    if term.behind is not None and (term.behind.free or not term.weight.free):
         scale_norm(term.behind, factor)
         return
     bias = term.weight.bias
@@ -49,6 +49,7 @@ def clip_maps(norms: FoldedNorms, levels: dict[int, float]) -> None:
         norms: the maps as they are now.
         levels: by the id of a map's term.
     """
+    moved: set[object] = set()
     for group in norms.groups:
         if not any(id(term) in levels for term in group.terms):
             continue
@@ -58,7 +59,8 @@ def clip_maps(norms: FoldedNorms, levels: dict[int, float]) -> None:
         done = (_clipped if small else _followed)(group, whole, level.to(whole.device))
         back = (done - whole) / factors.clamp_min(float(torch.finfo(torch.float32).tiny))
         for term, change in zip(group.terms, back, strict=True):
-            if id(term) in levels and term.weight.free:
+            if id(term) in levels and term.weight.free and term.weight.key not in moved:
+                moved.add(term.weight.key)  # a weight that is used twice is clipped once
                 term.weight().add_(change)
 
 

@@ -47,13 +47,21 @@ class LiveWeight:
 
     @property
     def free(self) -> bool:
-        """Whether the tensor itself can be written to: it is a parameter and not computed from others."""
-        return self.module._parameters.get(self.name) is not None
+        """Whether the tensor itself can be written to: it is a parameter, not frozen, and not computed from others."""
+        parameter = self.module._parameters.get(self.name)
+        return parameter is not None and parameter.requires_grad
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it is a parameter that asks for no gradient."""
+        parameter = self.module._parameters.get(self.name)
+        return parameter is not None and not parameter.requires_grad
 
     @property
     def key(self) -> tuple[int, str, tuple[int, int]]:
-        """What two uses of the same tensor share."""
-        return id(self.module), self.name, self.block
+        """What two uses of the same tensor share, be it of one module or tied between two."""
+        parameter = self.module._parameters.get(self.name)
+        return (id(self.module), self.name, self.block) if parameter is None else (id(parameter), "", self.block)
 
 
 def live_weight(model: nn.Module, step: Step, weight: Tensor) -> LiveWeight | None:

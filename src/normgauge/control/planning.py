@@ -82,6 +82,8 @@ class _Planner:
         if weight is None:
             self.uncontrolled.append(f"{step.name}: its weight is no parameter of the model")
             return
+        if weight.frozen:
+            self.uncontrolled.append(f"{step.name}: its weight is frozen, and counts as it is")
         self.maps[step.index] = MapTerm(step.name, weight, form.spec if isinstance(form, Kernel) else None)
         self.terms.append(self.maps[step.index])
 
