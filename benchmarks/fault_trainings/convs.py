@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -90,20 +91,22 @@ def residual(
     rate: float = 0.1,
     ragged: bool = False,
 ) -> Outcome:
-    """SGD with linear warm-up; `peek`: the step before which the model is validated, `back`: and set to train again."""
+    """SGD with warm-up and a cosine; `peek`: the step before which the model is validated, `back`: and set to train again."""
     torch.manual_seed(11)
     images, labels = glyphs(1500)
     order = batches(1500, size)
     model = Residual(momentum=momentum, zero=zero)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 20))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / 20) * (0.5 + 0.5 * math.cos(math.pi * step / 160))
+    )
 
     def loss_at(step: int) -> torch.Tensor:
         if step == peek:
             wrong(model)
             if back:
                 model.train()
-        chosen = order[step % 64][: 6 if ragged and step % 20 == 19 else size]  # what is left at the end of an epoch
+        chosen = order[step % 64][: 3 if ragged and step % 20 == 19 else size]  # what is left at the end of an epoch
         return F.cross_entropy(model(images[chosen]), labels[chosen])
 
     losses = descend(factory, model, optimizer, loss_at, 160, scheduler=scheduler)

@@ -5,7 +5,39 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-WORDS = ["the", "a", "small", "large", "red", "old", "river", "house", "stone", "bird", "horse", "sees", "finds", "follows", "carries", "near", "under", "over", "quiet", "morning", "evening", "and", "then", "because", "while", "it", "they", "we", "walk", "sleep", "build"]
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "large",
+    "red",
+    "old",
+    "river",
+    "house",
+    "stone",
+    "bird",
+    "horse",
+    "sees",
+    "finds",
+    "follows",
+    "carries",
+    "near",
+    "under",
+    "over",
+    "quiet",
+    "morning",
+    "evening",
+    "and",
+    "then",
+    "because",
+    "while",
+    "it",
+    "they",
+    "we",
+    "walk",
+    "sleep",
+    "build",
+]
 
 
 def seeded(seed: int) -> torch.Generator:
