@@ -1,4 +1,4 @@
-"""Trainings with and without faults, for `python -m benchmarks.fault_trainings`; written from the list of faults alone."""
+"""Trainings with and without faults for `python -m benchmarks.fault_trainings`, written from the list alone."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 python -m benchmarks.fault_trainings --budget default --jobs 2 --json found.json
 python -m benchmarks.fault_trainings --package another.package --budget every1 --only mlp-adam --json found.json
 
-A package has a table `TRAININGS`. Named right: the first incident comes when or after the fault begins, and its sentence
-has one of the words accepted for the cause.
+A package has a table `TRAININGS`. Named right: the first incident comes when or after the fault begins, and its
+sentence has one of the words accepted for the cause.
 """
 
 from __future__ import annotations
@@ -12,36 +12,38 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import platform
 import statistics
-import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.fault_trainings import child
 from benchmarks.fault_trainings.training import Training, named
 
 LONGEST = 300  # seconds; a busy machine may need many times the ten of a training
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+SERVER = multiprocessing.get_context("forkserver")
 
 
 def observed(package: str, training: Training, budget: str) -> dict[str, Any]:
     """What the child said of one training, or how it failed, and the verdict on it."""
-    command = [sys.executable, "-m", "benchmarks.fault_trainings.child", package, training.name, budget]
     row: dict[str, Any] = {"name": training.name, "fault": training.fault, "begins": training.begins, "alarms": []}
-    try:
-        child = subprocess.run(
-            command, capture_output=True, text=True, timeout=LONGEST, check=True, env={**os.environ, **ONE_THREAD}
-        )
-        row |= json.loads(child.stdout)
-    except subprocess.CalledProcessError as failure:
-        row["failed"] = failure.stderr[-2000:] or f"exit code {failure.returncode}"
-    except subprocess.TimeoutExpired:
-        row["failed"] = f"not done after {LONGEST} s"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "said.json"
+        process = SERVER.Process(target=child.write, args=(package, training.name, budget, path))
+        process.start()
+        process.join(LONGEST)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        row |= json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"failed": f"exit {process.exitcode}"}
+    print(f"{training.name}: {len(row['alarms'])}", file=sys.stderr, flush=True)
     return row | judged(training, row["alarms"])
 
 
@@ -108,6 +110,8 @@ def main() -> None:
     given = parser.parse_args()
     table: tuple[Training, ...] = importlib.import_module(given.package).TRAININGS
     chosen = [row for row in table if not given.only or row.name in given.only.split(",")]
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    SERVER.set_forkserver_preload([child.__name__, given.package])
     with ThreadPoolExecutor(given.jobs) as pool:
         rows = list(pool.map(lambda row: observed(given.package, row, given.budget), chosen))
     found = figures(rows)

@@ -1,4 +1,4 @@
-"""One training in a process of its own: `python -m benchmarks.fault_trainings.child PACKAGE NAME BUDGET`, JSON out."""
+"""One training in a process of its own, forked from one that has imported everything."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import dataclasses
 import importlib
 import json
 import logging
-import sys
 import tempfile
 import time
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-import normgauge as ng
 from benchmarks.fault_trainings.training import Training
+from normgauge import Monitor
 from normgauge.core import store
 
 
 def observe(training: Training, budget: str) -> dict[str, Any]:
     """The alarms of a training as they were called out, and as they stand in the file."""
     said: list[dict[str, Any]] = []
-    monitors: list[ng.Monitor] = []
+    monitors: list[Monitor] = []
     every = {"every": 1} if budget == "every1" else {}
     with tempfile.TemporaryDirectory() as folder:
 
-        def factory(model: nn.Module, optimizer: Any) -> ng.Monitor:
+        def factory(model: nn.Module, optimizer: Any) -> Monitor:
             monitors.append(
-                ng.Monitor(
+                Monitor(
                     model,
                     folder,
                     optimizer=optimizer,
@@ -58,14 +59,14 @@ def observe(training: Training, budget: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    package, name, budget = sys.argv[1:]
+def write(package: str, name: str, budget: str, path: Path) -> None:
+    """Run a training by its name and write what was said of it, or how it failed, as JSON."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.getLogger("normgauge").setLevel(logging.CRITICAL)
     (training,) = (row for row in importlib.import_module(package).TRAININGS if row.name == name)
-    print(json.dumps(observe(training, budget), default=str))
-
-
-if __name__ == "__main__":
-    main()
+    try:
+        found = observe(training, budget)
+    except Exception:
+        found = {"failed": traceback.format_exc()}
+    path.write_text(json.dumps(found, default=str), encoding="utf-8")

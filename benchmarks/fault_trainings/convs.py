@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -91,7 +92,7 @@ def residual(
     rate: float = 0.1,
     ragged: bool = False,
 ) -> Outcome:
-    """SGD with warm-up and a cosine; `peek`: the step before which the model is validated, `back`: and set to train again."""
+    """SGD, warm-up, cosine; `peek`: the step before which the model is validated, `back`: and set to train again."""
     torch.manual_seed(11)
     images, labels = glyphs(1500)
     order = batches(1500, size)
@@ -122,7 +123,7 @@ def deep(factory: Factory, *, norm: bool = True) -> Outcome:
     order = batches(1500, 48)
     widths = (1, *[20] * 14)
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+    for fan_in, fan_out in pairwise(widths):
         layers += [nn.Conv2d(fan_in, fan_out, 3, padding=1), *([nn.BatchNorm2d(fan_out)] if norm else []), nn.ReLU()]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(20, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -159,7 +160,7 @@ class UNet(nn.Module):
 
 
 def segment(factory: Factory, *, rates: str = "equal") -> Outcome:
-    """Masks of where the clean pattern is bright; with `halving` the deeper layers get smaller rates, as for fine-tuning."""
+    """Masks of where the clean pattern is bright; with `by_depth` the first layers learn more slowly."""
     torch.manual_seed(12)
     images, _ = glyphs(600, size=16, noise=0.0)
     masks = (images > 0.3).float()
@@ -212,8 +213,8 @@ def mixer(factory: Factory) -> Outcome:
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=201)
     losses = descend(
         factory, model, optimizer,
-        lambda step: F.cross_entropy(model(images[order[step % 64]]), labels[order[step % 64]], label_smoothing=0.1), 200,
-        scheduler=scheduler,
+        lambda step: F.cross_entropy(model(images[order[step % 64]]), labels[order[step % 64]], label_smoothing=0.1),
+        200, scheduler=scheduler,
     )  # fmt: skip
     return Outcome(losses, wrong(model))
 
@@ -228,12 +229,13 @@ TRAININGS = (
     faulty("cnn-gate-detached", "no gradient", partial(plain, cut=True), plain, layer="attend"),
     faulty("resnet-momentum-zero", "batchnorm momentum", partial(residual, momentum=0.0), residual, layer="stem.1"),
     faulty(
-        "resnet-momentum-one", "batchnorm momentum", partial(residual, momentum=1.0, **RAGGED), partial(residual, **RAGGED), layer="stem.1",
+        "resnet-momentum-one", "batchnorm momentum", partial(residual, momentum=1.0, **RAGGED),
+        partial(residual, **RAGGED), layer="stem.1",
     ),
     faulty(
         "resnet-validated-first", "eval left on", partial(residual, zero=False, peek=0, back=False),
         partial(residual, zero=False, peek=0),
     ),
     faulty("cnn-fourteen-bare", "no normalizer", partial(deep, norm=False), deep),
-    faulty("unet-rates-by-depth", "no update", partial(segment, rates="halving"), segment, layer="down1"),
+    faulty("unet-rates-by-depth", "no update", partial(segment, rates="by_depth"), segment, layer="down1"),
 )  # fmt: skip

@@ -29,7 +29,7 @@ class Autoencoder(nn.Module):
         return self.decoder(mean + torch.randn_like(mean) * (0.5 * logvar).exp()), divergence
 
 
-def compress(factory: Factory, *, weights: str = "") -> Outcome:
+def compress(factory: Factory) -> Outcome:
     torch.manual_seed(40)
     images = glyphs(1500, noise=0.3)[0].flatten(1)
     order = batches(1200, 96)
@@ -42,13 +42,13 @@ def compress(factory: Factory, *, weights: str = "") -> Outcome:
     return Outcome(losses, F.mse_loss(model(images[1200:])[0], images[1200:]).item())
 
 
-def variational(factory: Factory, *, rate: float = 2e-3) -> Outcome:
+def variational(factory: Factory) -> Outcome:
     """Pixels between 0 and 1, BCE summed over pixels and averaged over samples, and the divergence: the usual loss."""
     torch.manual_seed(41)
     images = (glyphs(1500, noise=0.3)[0].flatten(1) > 0).float()
     order = batches(1200, 96)
     model = Autoencoder(8, sampled=True)
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
     def loss_at(step: int) -> torch.Tensor:
         x = images[order[step % 64]]
@@ -105,7 +105,7 @@ class Denoiser(nn.Module):
         return self.out(hidden + self.middle(hidden))
 
 
-def diffuse(factory: Factory, *, outer: float = 1.0) -> Outcome:
+def diffuse(factory: Factory) -> Outcome:
     torch.manual_seed(43)
     images, draw = glyphs(1500, noise=0.1)[0].flatten(1), seeded(44)
     order = batches(1500, 96)

@@ -157,14 +157,17 @@ TRAININGS = (
     Training("gpt-tied", partial(write, tied=True)),
     Training("gpt-spike-recovers", partial(write, junk=range(70, 73))),
     Training("vit-adamw", vit),
-    faulty("gpt-position-filtered-out", "not in optimizer", partial(write, parameters="suffixes"), write, layer="position"),
+    faulty(
+        "gpt-position-filtered-out", "not in optimizer", partial(write, parameters="suffixes"), write, layer="position"
+    ),
     faulty(
         "gpt-tied-twice", "tied twice", partial(write, tied=True, parameters="children", sgd=True, rate=0.25),
         partial(write, tied=True, sgd=True, rate=0.25), layer="embedding",
     ),
     faulty("gpt-post-norm-at-once", "no warm-up", partial(write, warm=0, **POST), partial(write, warm=50, **POST)),
     faulty(
-        "gpt-double-skip", "residual grows", partial(write, depth=8, steps=100, double_skip=True), partial(write, depth=8, steps=100),
+        "gpt-double-skip", "residual grows", partial(write, depth=8, steps=100, double_skip=True),
+        partial(write, depth=8, steps=100),
     ),
     faulty(
         "gpt-no-norms", "no normalizer", partial(write, style="bare", **BARE), partial(write, **BARE),

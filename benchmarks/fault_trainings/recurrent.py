@@ -110,6 +110,8 @@ def remember(factory: Factory, *, rate: float = 0.01, activation: str = "relu") 
 TRAININGS = (
     Training("lstm-text-clipped", spell),
     Training("gru-waves", listen),
+    Training("rnn-identity-start", remember),
+    faulty("rnn-sigmoid-memory", "vanishing", partial(remember, activation="sigmoid"), remember, layer="into"),
     faulty("lstm-rate", "rate too large", partial(spell, rate=1.0, clip=None), spell),
     faulty(
         "gru-missing-value", "nan sample", partial(listen, hole=True), listen, begins=60, accepted=sample_words(BROKEN)

@@ -17,7 +17,7 @@ class Watch(Protocol):
 
 
 class Outcome(NamedTuple):
-    """The loss at every step, and one number of what was learnt: held out, smaller is better."""
+    """The loss at every step, and what was learnt, held out or at the last steps: smaller is better."""
 
     losses: list[float]
     score: float
@@ -54,8 +54,8 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         "optimizer does not know", "no optimizer holds", "no optimizer has",
     ),
     "no gradient": (
-        "no gradient", "without gradient", "without a gradient", "gradient is none", "gradient is zero", "gradient is 0",
-        "detach", "cut off",
+        "no gradient", "without gradient", "without a gradient", "gradient is none", "gradient is zero",
+        "gradient is 0", "detach", "cut off",
     ),
     "no update": (
         "no update", "without update", "not updated", "never updated", "not moved", "does not move", "did not move",
