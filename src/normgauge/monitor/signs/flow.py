@@ -11,6 +11,7 @@ from normgauge.monitor.thresholds import (
     BARE_READINGS,
     BARE_STEPS,
     DEEP,
+    SQUASHED,
     START_READINGS,
     STILL_READINGS,
     VANISHED,
@@ -56,9 +57,11 @@ class NoGradient(Sign):
         rows = [row for row in range(len(self._places)) if seen.facts.of(row).held and seen.facts.of(row).trains]
         slopes = {row: self._slope(seen, row) for row in rows}
         moving = any(seen.rows[row].get("update", 0.0) > 0.0 for row in rows)
+        known = any("update" in seen.rows[row] for row in rows)
         told = False
         for row in rows:
-            bare = slopes[row] == 0.0 and max(slopes.values()) > 0.0
+            # where no layer has a gradient and yet they move, the gradients were cleared before they were read
+            bare = slopes[row] == 0.0 and (max(slopes.values()) > 0.0 or (known and not moving))
             count, began = self._bare.see(bare, seen.step, row)
             still = slopes[row] > 0.0 and seen.rows[row].get("update", 1.0) == 0.0
             held, since = self._still.see(still and moving, seen.step, row)
@@ -67,7 +70,7 @@ class NoGradient(Sign):
             if not told and count >= BARE_READINGS and seen.step - began >= BARE_STEPS:
                 told = True
                 yield self._without(seen, row, began)
-            elif not told and held >= BARE_READINGS and seen.step - since >= BARE_STEPS and self._rate(seen, row):
+            elif not told and held >= BARE_READINGS and seen.step - since >= BARE_STEPS:
                 told = True
                 yield self._unmoved(seen, row, since)
         yield from self._nothing(seen)
@@ -76,9 +79,6 @@ class NoGradient(Sign):
         numbers = seen.rows[row]
         known = numbers.get("gradient", 0.0) + numbers.get("bias_gradient", 0.0)
         return known if math.isfinite(known) else 1.0
-
-    def _rate(self, seen: Seen, row: int) -> bool:
-        return seen.rows[row].get("rate", 1.0) > 0.0
 
     def _without(self, seen: Seen, row: int, began: int) -> Alarm:
         name = self._places[row].name
@@ -93,9 +93,11 @@ class NoGradient(Sign):
         return Alarm(seen.step, "no_gradient", name, sentence, 0.0, 0.0, advice, began)
 
     def _unmoved(self, seen: Seen, row: int, began: int) -> Alarm:
-        name = self._places[row].name
+        name, rate = self._places[row].name, seen.rows[row].get("rate")
+        why = "its learning rate is 0" if rate == 0.0 else "its learning rate is not 0"
         sentence = (
-            f"{name}: it gets no update. It has a gradient, and has not moved since step {began} while others have."
+            f"{name}: it gets no update. It has a gradient ({why}), and has not moved since step {began}, while others "
+            "have."
         )
         advice = "Is the parameter the optimizer holds still the one of the layer, and can its precision take the step?"
         return Alarm(seen.step, "no_update", name, sentence, 0.0, 0.0, advice, began)
@@ -131,6 +133,9 @@ class Vanishing(Sign):
         squashed = seen.facts.met(*SQUASHING)
         bare = not self._rows("norm") and len(rows) >= DEEP
         kind, share = "", min(weights, biases)
+        if squashed >= SQUASHED and seen.story.stuck:
+            yield self._stuck(seen, squashed)
+            return
         if squashed >= 3 and share < VANISHED:
             kind = "vanishing_gradient"
         elif bare and (share < VANISHED or max(weights, biases) > 1 / VANISHED):
@@ -138,6 +143,15 @@ class Vanishing(Sign):
         count, began = self._streak.see(bool(kind), seen.step)
         if count >= START_READINGS:
             yield self._say(seen, kind, rows, share if share < VANISHED else max(weights, biases), squashed, began)
+
+    def _stuck(self, seen: Seen, squashed: int) -> Alarm:
+        sentence = (
+            f"the loss makes no progress in {seen.story.count} steps, and the pass goes through {squashed} sigmoids or "
+            "tanh, each of which takes a part of the gradient: what lies far back vanishes (inferred)."
+        )
+        advice = "Use gates, ReLU or GELU, normalizers or skip connections; or go fewer steps back."
+        first = next(iter(self._rows("matrix", "conv").values())).name
+        return Alarm(seen.step, "vanishing_gradient", first, sentence, float(squashed), float(SQUASHED), advice, 1)
 
     def _ratio(self, slopes: Sequence[float]) -> float:
         """Geometric mean of the first third over that of the last; 1 where there are too few."""

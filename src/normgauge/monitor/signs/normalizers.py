@@ -232,7 +232,8 @@ class StaleStatistics(Sign):
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the running statistics of every normalizer with those of the batch."""
         for row, place in self._rows("norm").items():
-            if "running" in seen.rows[row] and seen.facts.of(row).held != 0:
+            # in eval mode as a whole, that is what is to be said
+            if "running" in seen.rows[row] and seen.facts.of(row).held != 0 and seen.story.eval_since is None:
                 yield from self._one(seen, row, place.name, seen.rows[row])
 
     def _one(self, seen: Seen, row: int, name: str, numbers: Row) -> Iterator[Alarm]:

@@ -15,6 +15,7 @@ from normgauge.monitor.thresholds import (
     MOMENTUM,
     MOMENTUM_INFERRED,
     TURN,
+    TURN_COLD,
     TURN_EARLY,
     TURN_FELT,
     TURN_JUMP,
@@ -59,7 +60,16 @@ class LearningRate(Sign):
         if broke or (story.risen and (jumped or self._moved(seen))):
             now = f"{story.lost[1]}" if story.lost else f"{story.mean:.3g} in the mean"
             return f"the loss went from {story.start:.3g} at first to {now} at step {seen.step}"
-        if story.stuck and sum(self._early) > TURN_EARLY:
+        path = sum(self._early)
+        if (
+            len(self._early) == 3
+            and path > TURN_COLD
+            and seen.facts.attends
+            and seen.facts.adaptive
+            and not story.warmed
+        ):
+            return f"the first three steps read moved the middle layer by {path:.0%} of its norm"
+        if story.stuck and path > TURN_EARLY:
             return (
                 f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps moved "
                 f"the middle layer by {max(self._early):.0%} of its norm each"

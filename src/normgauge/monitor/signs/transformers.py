@@ -25,6 +25,8 @@ class Attention(Sign):
             self._starts.setdefault(row, logit)
         if not logits:
             return
+        growing = any(logit > 3 * self._starts[row] and logit > LOGIT_HIGH / 5 for row, logit in logits.items())
+        seen.story.ask(seen.step + max(1, seen.step // 4 if growing else seen.step))  # it takes many steps, or few
         row = max(logits, key=lambda row: logits[row])
         logit, start = logits[row], self._starts[row]
         grew = logit > LOGIT_HIGH and logit > LOGIT_GREW * start
