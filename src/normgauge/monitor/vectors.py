@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.monitor.layers import WatchedLayer
@@ -174,7 +174,7 @@ class Normalizers:
     def __init__(self) -> None:
         self._segments, self._means = Segments(), Segments()
         self.forms: dict[int, Normalizer] = {}
-        self._asked: dict[int, tuple[nn.Module, Tensor | None, Tensor | None]] = {}
+        self._asked: dict[int, list[float]] = {}
 
     def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
         """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
@@ -216,10 +216,11 @@ class Normalizers:
         return scales
 
     def _form(self, row: int, layer: WatchedLayer) -> Normalizer:
-        """What a normalizer is; asked again where its gains are others or it uses what it keeps."""
+        """What a normalizer is; asked again where its gains or numbers are others, or it uses what it keeps."""
         known = self.forms.get(row)
-        parameters = layer.module._parameters
-        still = (layer.module, parameters.get("weight"), parameters.get("bias"))
+        module = layer.module
+        numbers = [value for value in module.__dict__.values() if type(value) is float]  # ε among them
+        still = [*map(id, (module, *module._parameters.values())), *numbers]
         if known is None or known.kind not in STEADY or self._asked.get(row) != still:
             self._asked[row], known = still, layer.form
         return known
