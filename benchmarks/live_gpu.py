@@ -145,11 +145,12 @@ def told(monitor: ng.Monitor) -> dict[str, Any]:
     """What the run file says of proofs: their widths, how often they came, how old they got."""
     monitor.close()
     run = store.read(monitor.path)
-    widths, ages, proofs, sigmas, folded = [], [], {}, 0, 0
+    widths, ages, proofs, sigmas, folded, heads = [], [], {}, 0, 0, 0
     for line in run.steps:
         columns = line["columns"]
         sigmas += sum(value is not None for value in columns["sigma_rms"])
         folded += sum(value is not None for value in columns["folded"])
+        heads += len(line.get("heads", ()))
         rows = zip(run.layers, columns["norm_lower"], columns["norm_upper"], columns["proof_age"], strict=True)
         for name, lower, upper, age in rows:
             if upper is not None and lower:
@@ -167,6 +168,7 @@ def told(monitor: ng.Monitor) -> dict[str, Any]:
         "oldest_proof_shown": max(ages, default=None),
         "sigmas_a_line": sigmas / max(1, len(run.steps)),
         "folded_a_line": folded / max(1, len(run.steps)),
+        "attentions_a_line": heads / max(1, len(run.steps)),
         "chance": run.steps[-1]["totals"].get("chance") if run.steps else None,
         "share_booked": run.end["share"] if run.end else None,
         "notes": [note["sentence"] for note in run.notes],
@@ -182,6 +184,7 @@ def compared(build: Callable[[], Training], options: dict[str, Any], steps: int,
     watched.model.load_state_dict(copy.deepcopy(plain.model.state_dict()))
     for number in range(3):
         watched.step(number)
+    held = torch.cuda.memory_allocated() if device == "cuda" else 0
     began = time.perf_counter()
     watched.watch(**options)
     made = time.perf_counter() - began
@@ -193,6 +196,9 @@ def compared(build: Callable[[], Training], options: dict[str, Any], steps: int,
                 spent[name] += training.block(first, block)
 
             peaks[name] = max(peaks[name], peak(device, work))
+    # What the monitor keeps is there while the plain training runs too: it counts beside what a reading takes for itself.
+    kept = (torch.cuda.memory_allocated() - held) / 1e6 if device == "cuda" else 0.0
+    more = kept + max(0.0, peaks["watched"] - peaks["plain"])
     counted = {"plain": waits(plain, 60), "watched": waits(watched, 60)}
     assert watched.monitor is not None
     return {
@@ -202,8 +208,9 @@ def compared(build: Callable[[], Training], options: dict[str, Any], steps: int,
         "host_ms_of_monitor": 1e3 * statistics.mean(watched.host),
         "seconds_to_attach": made,
         "megabytes_alone": alone,
-        "megabytes_more": peaks["watched"] - peaks["plain"],
-        "memory_share": (peaks["watched"] - peaks["plain"]) / alone if alone else None,
+        "megabytes_kept": kept,
+        "megabytes_more": more,
+        "memory_share": more / alone if alone else None,
         "waits_in_60_steps": counted,
         **told(watched.monitor),
     }

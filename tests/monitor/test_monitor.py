@@ -377,7 +377,7 @@ def test_the_training_is_the_same_to_the_bit(norm, tmp_path):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(Instruments, "read"), (Instruments, "arm"), (Instruments, "finish"), (listener, "inverse_sigma")],
+    [(Instruments, "read"), (Instruments, "arm"), (Instruments, "finish"), (listener, "weight_before")],
 )
 def test_a_fault_of_the_instrument_never_reaches_the_loop(owner, name, tmp_path, monkeypatch, caplog):
     model = small()

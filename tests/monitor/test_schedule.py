@@ -15,6 +15,7 @@ from normgauge.monitor.schedule import (
     PROVING,
     READING,
     Account,
+    Level,
     Schedule,
 )
 
@@ -36,7 +37,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def run(plan: Schedule, clock: Clock, steps: int, step_seconds: float, reading_seconds: float) -> list[int]:
+Costs = float | dict[Level, float]
+
+
+def run(plan: Schedule, clock: Clock, steps: int, step_seconds: float, reading_seconds: Costs) -> list[int]:
     """Train with steps of one length and readings of another; the steps that were read."""
     read, armed = [], True
     for step in range(1, steps + 1):
@@ -47,10 +51,19 @@ def run(plan: Schedule, clock: Clock, steps: int, step_seconds: float, reading_s
         if armed:
             plan.reads(step)
             read.append(step)
-            clock.now += reading_seconds
+            LEVELS[plan, step] = plan.level
+            clock.now += reading_seconds[plan.level] if isinstance(reading_seconds, dict) else reading_seconds
         plan.settle(began, 0.0)
         armed = plan.due(step + 1)
     return read
+
+
+LEVELS: dict[tuple[Schedule, int], Level] = {}
+
+
+def read_levels(plan: Schedule, read: list[int]) -> list[tuple[int, Level]]:
+    """How much each reading of a run held."""
+    return [(step, LEVELS[plan, step]) for step in read]
 
 
 def test_readings_keep_to_their_part_of_the_budget(clock: Clock) -> None:
@@ -74,11 +87,29 @@ def test_short_steps_get_lines_too(clock: Clock) -> None:
     assert max(b - a for a, b in pairwise(read)) < 1000
 
 
+def test_light_readings_fill_in_where_whole_ones_are_dear(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    read = run(plan, clock, 4000, 0.01, {Level.LIGHT: 0.004, Level.PLAIN: 0.03, Level.RICH: 0.06})
+    levels = dict(read_levels(plan, read))
+    gaps = [b - a for a, b in pairwise(levels)]
+    assert max(gaps[FIRST_READINGS + 1 :]) <= LONGEST_STEPS + LOOK and not plan.late
+    late = [level for step, level in levels.items() if step > 500]
+    assert {Level.LIGHT, Level.PLAIN} <= set(late)
+    assert plan.share <= 0.03
+
+
+def test_everything_is_read_every_ten_steps_where_all_are_read(clock: Clock) -> None:
+    plan = Schedule(0.03, 1, 0)
+    levels = read_levels(plan, run(plan, clock, 25, 0.01, 0.001))
+    assert [step for step, level in levels if level is Level.RICH] == [1, 11, 21]
+    assert all(level is not Level.LIGHT for _, level in levels)
+
+
 def test_a_line_that_is_overdue_takes_what_was_saved_for_proofs(clock: Clock) -> None:
     plan = Schedule(0.03, None, 0)
     read = run(plan, clock, 2000, 0.01, 0.012)  # needs 2.4 per cent for one in 50 steps
     gaps = [b - a for a, b in pairwise(read)]
-    assert max(gaps[FIRST_READINGS:]) <= LONGEST_STEPS + LOOK
+    assert max(gaps[FIRST_READINGS + 2 :]) <= LONGEST_STEPS + LOOK  # the first light ones show what they cost
     costly = Schedule(0.03, None, 0)
     run(costly, clock, 2000, 0.01, 0.1)
     assert costly.late

@@ -187,8 +187,8 @@ def test_normalized_queries_have_no_gain_and_one_note_says_so(tmp_path):
             model(TOKENS).square().mean().backward()
             monitor.step()
     run = store.read(monitor.path)
-    assert "qk_gain" not in run.steps[1]["columns"] and "logit_bound" not in run.steps[1]["columns"]
-    assert max(v for v in run.steps[1]["columns"]["ov_gain"] if v is not None) > 0
+    assert "qk_gain" not in run.steps[0]["columns"] and "logit_bound" not in run.steps[0]["columns"]
+    assert max(v for v in run.steps[0]["columns"]["ov_gain"] if v is not None) > 0
     assert [note["sentence"] for note in run.notes] == [
         "no gains of the heads in front of queries and keys of blocks.0.attend.last, blocks.1.attend.last "
         "(normalized or changed)."

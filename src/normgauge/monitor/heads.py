@@ -8,7 +8,6 @@ values and output. ‖AᵀB‖₂² is the largest eigenvalue of the small matri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,13 +18,14 @@ SQUARINGS = 10  # of the small matrix: the eigenvalue is at most width^(1/1024) 
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
-    """The weights of one attention, in the precision of the products, without γ.
+    """The weights of attentions that are alike in all but their numbers, in the precision of the products, without γ.
 
     Attributes:
-        query, key, value: (heads, width, inputs); keys and values may have fewer heads, each shared by several queries.
-        out: (heads, width, outputs).
-        gammas: γ in front of queries, keys and values, None for ones.
-        offsets: what queries and keys are where the normalized input is 0: (heads, width) each.
+        query, key, value: (attentions, heads, width, inputs); keys and values may have fewer heads, each shared by
+            several queries; queries and keys None where weights alone do not make them.
+        out: (attentions, heads, width, outputs).
+        gammas: (attentions, inputs): γ in front of queries, keys and values, None for ones.
+        offsets: (attentions, heads, width): queries and keys where the normalized input is 0; None for zeros.
         scale: of the logits; None where they are not bounded: not known, or no normalizer in front.
         turned: whether queries and keys are rotated by their positions.
     """
@@ -69,60 +69,46 @@ def product_norm(left: Tensor, right: Tensor) -> Tensor:
     return torch.where(alive, (log / 2).exp(), first.clamp_min(0.0))  # 0, or no number
 
 
-def head_gains(attentions: Sequence[HeadWeights]) -> HeadGains:
-    """Gains of every head of attentions that are alike in all but their numbers, all at once."""
-    first = attentions[0]
-    value = _grams(attentions, lambda x: x.value, 2, first.out.shape[0])
-    out = torch.stack([x.out for x in attentions])
-    ov = product_norm(value, out @ out.mT)
-    if first.query is None or first.key is None:
+def head_gains(given: HeadWeights) -> HeadGains:
+    """Gains of every head, all at once."""
+    heads = given.out.shape[1]
+    ov = product_norm(_grams(given.value, given.gammas[2], heads), given.out @ given.out.mT)
+    if given.query is None or given.key is None:
         return HeadGains(None, ov, None)
-    query = _grams(attentions, lambda x: x.query, 0, first.query.shape[0])
-    key = _grams(attentions, lambda x: x.key, 1, first.query.shape[0])
+    query, key = _grams(given.query, given.gammas[0], heads), _grams(given.key, given.gammas[1], heads)
     qk = product_norm(query, key)
-    return HeadGains(qk, ov, None if first.scale is None else _bound(attentions, query, key, qk))
+    return HeadGains(qk, ov, None if given.scale is None else given.scale * _bound(given, query, key, qk))
 
 
-def _bound(attentions: Sequence[HeadWeights], query: Tensor, key: Tensor, qk: Tensor) -> Tensor:
-    """|logit| ≤ scale·(‖AᵀB‖d + √d(‖Aᵀb‖ + ‖Bᵀa‖) + |a·b|) for queries Ax + a, keys By + b with |x|², |y|² ≤ d.
+def _bound(given: HeadWeights, query: Tensor, key: Tensor, qk: Tensor) -> Tensor:
+    """|q·k| ≤ ‖AᵀB‖d + √d(‖Aᵀb‖ + ‖Bᵀa‖) + |a·b| for queries Ax + a, keys By + b with |x|², |y|² ≤ d.
 
     Rotated by positions, AᵀRB takes the place of AᵀB, and (√d‖A‖ + |a|)(√d‖B‖ + |b|) bounds them for every R.
     """
-    first = attentions[0]
-    assert first.query is not None and first.scale is not None
-    d, heads = first.query.shape[-1], first.query.shape[0]
-    a, b = (_offsets(attentions, side, heads).double() for side in (0, 1))
-    if first.turned:
+    d = given.value.shape[-1]
+    zero = query.new_zeros(query.shape[:3])
+    a, b = (zero if x is None else _repeated(x, query.shape[1]) for x in given.offsets)
+    if given.turned:
         one = torch.eye(query.shape[-1], dtype=torch.float64, device=query.device).expand_as(query)
-        sizes = [math.sqrt(d) * product_norm(gram, one) + torch.linalg.vector_norm(x, dim=-1)
-                 for gram, x in ((query, a), (key, b))]  # fmt: skip
-        return first.scale * sizes[0] * sizes[1]
+        sizes = [
+            math.sqrt(d) * product_norm(gram, one) + torch.linalg.vector_norm(x, dim=-1)
+            for gram, x in ((query, a), (key, b))
+        ]
+        return sizes[0] * sizes[1]
     crossed = _quadratic(query, b) + _quadratic(key, a)
-    return first.scale * (qk * d + math.sqrt(d) * crossed + (a * b).sum(-1).abs())
+    return qk * d + math.sqrt(d) * crossed + (a * b).sum(-1).abs()
 
 
 def _quadratic(gram: Tensor, vector: Tensor) -> Tensor:
     """‖Aᵀv‖ from AAᵀ."""
+    vector = vector.double()
     return (vector[..., None, :] @ gram.double() @ vector[..., None]).flatten(-3).clamp_min(0).sqrt()
 
 
-def _grams(
-    attentions: Sequence[HeadWeights], part: Callable[[HeadWeights], Tensor | None], place: int, heads: int
-) -> Tensor:
+def _grams(rows: Tensor, gamma: Tensor | None, heads: int) -> Tensor:
     """(attentions, heads, width, width): products of the rows of each head, γ folded in."""
-    stacked = torch.stack([w for x in attentions if (w := part(x)) is not None])
-    gammas = [x.gammas[place] for x in attentions]
-    if any(gamma is not None for gamma in gammas):
-        ones = torch.ones(stacked.shape[-1], dtype=stacked.dtype, device=stacked.device)
-        stacked = stacked * torch.stack([ones if g is None else g.to(ones) for g in gammas])[:, None, None]
-    return _repeated(stacked @ stacked.mT, heads)
-
-
-def _offsets(attentions: Sequence[HeadWeights], side: int, heads: int) -> Tensor:
-    first = attentions[0].query if side == 0 else attentions[0].key
-    assert first is not None
-    zero = first.new_zeros(first.shape[:2])
-    return _repeated(torch.stack([zero if x.offsets[side] is None else x.offsets[side] for x in attentions]), heads)  # type: ignore[misc]
+    folded = rows if gamma is None else rows * gamma[:, None, None]
+    return _repeated(folded @ folded.mT, heads)
 
 
 def _repeated(rows: Tensor, heads: int) -> Tensor:

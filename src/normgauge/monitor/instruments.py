@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
 from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
+from normgauge.monitor.schedule import Level
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
 from normgauge.monitor.transformer import Surroundings, Transformers
 from normgauge.monitor.updates import SpectralSteps
@@ -75,6 +76,8 @@ class Instruments:
         self._norms: dict[int, WatchedLayer] = {}
         self._places: dict[int, int] = {}
         self._deaf = False
+        self._shares: dict[int, float] = {}
+        self._level = Level.RICH
         self._attended: set[nn.Module] = set()
         self._optimizers, self._on_unread = optimizers, on_unread
         self._listener = Listener(model, on_error)
@@ -124,19 +127,24 @@ class Instruments:
         seconds, self._listener.seconds = self._listener.seconds, 0.0
         return seconds
 
-    def arm(self, rich: bool = True) -> None:
+    def arm(self, level: Level = Level.RICH) -> None:
         """The coming step will be read: listen, and keep what its update will be compared with.
 
         Args:
-            rich: whether gains of heads, logits and steps in the operator norm are read too.
+            level: a rich one has gains of heads, logits and steps in the operator norm; a light one no norms.
         """
-        self._listener.awake, self._listener.rich = True, rich
-        small, large = self._parted()
+        self._level = level
+        self._listener.awake, self._listener.rich = True, level is Level.RICH
+        small, large = self._parted(self._weights())
         if self._vectors.rows != [row for row, _ in small] or self._samples.rows != [row for row, _ in large]:
             self._vectors = Vectors([row for row, _ in small])
             self._samples = Vectors([row for row, _ in large], whole=False)
+        if level is Level.LIGHT:
+            return
         self._vectors.keep([weight for _, weight in small])
-        self._samples.keep([self._sample(row, weight) for row, weight in large])
+        samples = [self._sample(row, weight) for row, weight in large]
+        self._shares = {row: w.shape[0] / len(x) for (row, w), x in zip(large, samples, strict=True) if w is not x}
+        self._samples.keep(samples)
 
     def read(self, turns: int = 1) -> Sheet:
         """Measure every layer as it is now; directions that were left alone for some steps turn more than once."""
@@ -146,7 +154,11 @@ class Instruments:
         self._read_network(sheet)
         scales = self._normalizers.read(self._norms, self._listener, sheet)
         weights = self._follow()
-        small, large = self._parted()
+        if self._level is Level.LIGHT:
+            self._read_sizes(weights, sheet)
+            self._listener.forget()
+            return sheet
+        small, large = self._parted(weights.items())
         self._slopes(self._vectors, small, sheet)
         self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
         self._read_biases(sheet)
@@ -202,12 +214,13 @@ class Instruments:
             rows[row]["proof_age"] = float(step - at)
 
     def warm_up(self) -> None:
-        """Turn new directions until they are warm; an accelerator loads its kernels before the first step."""
-        weights = self._follow()
-        self.norms.read(weights, lambda row: (None, None), 1, Sheet())
-        if self.device.type == "cuda":
-            self._vectors.keep([])
-            fetch_numbers(self.read(), lambda sheet, reading, proving: None)
+        """Turn new directions until they are warm, and read once: what is loaded then is not loaded in a step."""
+        self.norms.read(self._follow(), lambda row: (None, None), 1, Sheet())
+        self.arm()
+        dry = fetch_numbers(self.read(), lambda sheet, reading, proving: None)
+        if self.device.type == "cpu":
+            dry.deliver()
+            self.finish(dry.sheet, None, 0)
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
@@ -234,8 +247,9 @@ class Instruments:
             line["sigma_rms"] = math.sqrt(raw["square"])
         if "gradient" in raw:
             line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
-            size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
-            line["radial"] = raw["dot"] / size if size and "dot" in raw else 0.0
+            if "dot" in raw:
+                size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
+                line["radial"] = raw["dot"] / size if size else 0.0
         if raw.get("sampled_norm"):
             line["spectral_update"] = raw["step_norm"] / raw["sampled_norm"]
         if "adapter" in raw and raw.get("norm_lower"):
@@ -252,18 +266,15 @@ class Instruments:
 
     def _part(self, row: int) -> float:
         """How many rows of a weight each sampled row stands for."""
-        shape = self.layers[row].shape
-        return shape[0] / -(-shape[0] // STRIDE) if self._is_sampled(row) else 1.0
-
-    def _is_sampled(self, row: int) -> bool:
-        """Whether every eighth row stands for all: not in small heads and embeddings, whose rows differ."""
-        layer = self.layers[row]
-        shape = layer.shape
-        few = MANY if layer.role == "embedding" else FEW
-        return len(shape) > 1 and math.prod(shape) > SAMPLED and shape[0] >= few
+        return self._shares.get(row, 1.0)
 
     def _sample(self, row: int, weight: Tensor) -> Tensor:
-        return weight[::STRIDE] if self._is_sampled(row) else weight
+        """Every eighth row of a large weight: not in small heads and embeddings, whose rows differ."""
+        if weight.numel() <= SAMPLED or weight.ndim < 2:
+            return weight
+        return (
+            weight[::STRIDE] if weight.shape[0] >= (MANY if self.layers[row].role == "embedding" else FEW) else weight
+        )
 
     def _weights(self) -> Iterator[tuple[int, Tensor]]:
         for row, layer in enumerate(self.layers):
@@ -297,11 +308,11 @@ class Instruments:
         assert weight is not None  # what has a proof has a weight
         return weight
 
-    def _parted(self) -> tuple[Weights, Weights]:
+    def _parted(self, weights: Iterable[tuple[int, Tensor]]) -> tuple[Weights, Weights]:
         """The weights measured all at once, and those measured one by one."""
         small: Weights = []
         large: Weights = []
-        for row, weight in self._weights():
+        for row, weight in weights:
             alone = row in self.norms or weight.numel() > SMALL or self.layers[row].role == "conv"
             (large if alone else small).append((row, weight))
         return small, large
@@ -317,6 +328,14 @@ class Instruments:
             front = norms.get(self._listener.fed_by.get(layer.module, layer.module))
             if front is not None and layer.role in ("matrix", "conv") and takes_its_input(layer):
                 self._fronts[layer.name] = front
+
+    def _read_sizes(self, weights: dict[int, Tensor], sheet: Sheet) -> None:
+        """Write down the size of each weight and of its gradient, and no more."""
+        slopes = {row: slope for row in weights if (slope := self.layers[row].gradient) is not None}
+        for column, tensors in (("frobenius", weights), ("gradient", slopes)):
+            if tensors:
+                sheet.put_column(tensors, column, frobenius_norms(list(tensors.values())))  # type: ignore[arg-type]
+        self._read_biases(sheet)
 
     def _slopes(self, vectors: Vectors, weights: Weights, sheet: Sheet) -> None:
         """Write down gradient, radial part and update of all these weights together."""

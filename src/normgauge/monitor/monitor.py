@@ -22,7 +22,7 @@ from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
-from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Schedule
+from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Level, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
@@ -235,8 +235,8 @@ class Monitor:
         self._collect()
         if self._schedule.late:
             self._note(
-                f"a reading takes {self._schedule.cost:.2g} s: the budget has none each {LONGEST_STEPS} steps or "
-                f"{LONGEST_SECONDS:.0f} s. Lines come when their time is earned; a larger budget gives more.",
+                f"a reading without norms takes {self._schedule.cost:.2g} s: the budget has none each {LONGEST_STEPS} "
+                f"steps or {LONGEST_SECONDS:.0f} s. Lines come when their time is earned; a larger budget gives more.",
                 "late",
             )
         if self._readings and self._number % self._readings == 0 and self._team.rank == 0:
@@ -259,7 +259,7 @@ class Monitor:
         told = Sheet() if sheet is None else sheet
         for at, value in losses.items():
             told.put(told.losses, at, value)
-        wish = self._team.wish(self._schedule.cost, *self._schedule.wish(self._number))
+        wish = self._team.wish(self._schedule.dearest, *self._schedule.wish(self._number))
         layers = self._instruments.layers
         before = self._failures
         self._guarded(self._team.exchange, told, layers, losses, self._number, wish, self._failures)
@@ -272,9 +272,10 @@ class Monitor:
             self._add(fresh)
         if self._inventory.exchanged:
             self._instruments.move(self._inventory.exchanged)
-        if heard and not self._team.sharded:
+        whole = heard and self._schedule.level > Level.LIGHT  # a light one runs no samples of a compiled model again
+        if whole and not self._team.sharded:
             self._instruments.listen_again()
-        silent = self._instruments.unheard() if heard else []
+        silent = self._instruments.unheard() if whole else []
         if silent:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
@@ -301,10 +302,10 @@ class Monitor:
 
     def _send(self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part]) -> None:
         """Start copying the numbers from the device; the line is finished when they have arrived."""
-        step, when = self._number, time.monotonic() - self._began
+        step, when, level = self._number, time.monotonic() - self._began, self._schedule.level
 
         def then(sheet: Sheet, reading: float, proving: float) -> None:
-            self._schedule.book_device(reading)
+            self._schedule.book_device(reading, level)
             for part in proved:
                 share = proving / len(proved)
                 self._schedule.proving.spent += max(0.0, share - part.cost)
@@ -370,7 +371,9 @@ class Monitor:
     def _arm(self) -> None:
         self._armed = True
         self._team.hold(self._layers)
-        self._instruments.arm(self._schedule.rich(self._number + 1))
+        if not self._team.alone:
+            self._schedule.level = self._schedule.by_count(self._number + 1)
+        self._instruments.arm(self._schedule.level)
 
     def _full_reading(self) -> None:
         from normgauge.instrument.measure import gauge

@@ -33,6 +33,8 @@ from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, prove
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
 
+TALLEST = 4  # rows for each column of a matrix that a device measures together with those of other heights
+
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
 MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
 
@@ -148,7 +150,8 @@ class Norms:
         together: dict[Hashable, list[int]] = {}
         for row, key in keys.items():
             together.setdefault(key, []).append(row)
-        for key, rows in together.items():
+        for key, unsorted in together.items():
+            rows = sorted(unsorted, key=lambda row: weights[row][1].shape)  # parts are of one shape where they can
             layer = weights[rows[0]][0]
             conv = layer if layer.role == "conv" and not is_pointwise(layer.module) else None
             size = sizes.get(layer.module) if conv is not None else None
@@ -202,6 +205,8 @@ def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module
     """What layers that are measured together have in common; None for one that has no norm to follow."""
     if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
         shape = tuple(weight.flatten(1).shape)
+        if weight.device.type != "cpu" and max(shape) > SMALL_SIDE and shape[0] <= TALLEST * shape[1]:
+            shape = shape[1:]  # one launch for matrices of all heights costs a device less than what it fills up
         return weight.device, weight.dtype, shape if max(shape) > SMALL_SIDE else "small"
     if layer.role == "conv" and layer.module in sizes:
         return row, weight.device, weight.dtype, tuple(weight.shape), sizes[layer.module]

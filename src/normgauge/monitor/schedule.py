@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
+from enum import IntEnum
 
 # Parts of the budget for readings and for proofs; the rest is a reserve
 READING, PROVING = 0.45, 0.5
@@ -18,6 +20,8 @@ LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 
 RICH_STEPS = 10  # what moves slowly, or costs as much as all the rest, is read at most so often
 
+LIGHT_PART = 2 / 3  # of what readings may take goes to light ones at most, so that whole ones come too
+
 PROOF_STEPS = 50  # a proof older than this is renewed where every so many steps are read
 
 RARE_STEPS = 200  # before this age a proof is not renewed where lines come late: they need the time more
@@ -27,7 +31,17 @@ TURNS = 2  # how often directions turn at a reading that is not the step after t
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
 
+REMEMBERED = 3  # readings of a kind from which their cost is taken
+
 LOOK = 5  # after those first steps, the accounts are looked at once in this many steps
+
+
+class Level(IntEnum):
+    """How much a reading holds: σ, weights and gradients; norms and updates too; everything."""
+
+    LIGHT = 0
+    PLAIN = 1
+    RICH = 2
 
 
 @dataclass(slots=True)
@@ -67,7 +81,7 @@ class Schedule:
         first: the step the training goes on from.
 
     Attributes:
-        cost: seconds of the last reading, on the host or on the device, whichever was longer.
+        level: how much the reading that is due holds.
         proving: the account of proofs.
         turns: how often directions turn at the reading that is being taken.
         late: whether a line came later than wanted because nothing was left for it.
@@ -76,13 +90,15 @@ class Schedule:
     def __init__(self, budget: float, every: int | None, first: int) -> None:
         self._every, self._first, self._last = every, first, first
         self._reading = Account(budget * READING, CREDIT)
+        self._light = Account(budget * READING * LIGHT_PART, CREDIT * LIGHT_PART)
         self.proving = Account(budget * PROVING)
-        self.cost = 0.0
+        self.level = self._level_now = Level.RICH
+        self._taken = {level: deque[float](maxlen=REMEMBERED) for level in Level}
         self._spent = self._passed = self._proved = self._last_passed = 0.0
         self._call: float | None = None
         self._read_now = self.late = False
         self._readings = 0
-        self._rich: int | None = None
+        self._whole = self._rich = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
 
     @property
@@ -90,18 +106,35 @@ class Schedule:
         """Seconds spent measuring over seconds passed since the first step."""
         return self._spent / self._passed if self._passed else 0.0
 
+    @property
+    def cost(self) -> float:
+        """Seconds of a reading like the last one."""
+        return self._cost_of(self._level_now)
+
+    @property
+    def dearest(self) -> float:
+        """Seconds of a reading of the level that takes longest."""
+        return max(map(self._cost_of, Level))
+
+    def _cost_of(self, level: Level) -> float:
+        """Seconds of a reading: the middle one of the last few, since any of them may have been interrupted."""
+        taken = sorted(self._taken[level])
+        return taken[(len(taken) - 1) // 2] if taken else 0.0
+
     def reads(self, step: int) -> None:
         """Note that a reading is being taken at this step."""
-        self.turns = 1 if step - self._last <= 1 else TURNS
+        self._level_now = self.level
+        if self.level > Level.LIGHT:
+            self.turns = 1 if step - self._whole <= 1 else TURNS
+            self._whole = step
+        if self.level is Level.RICH:
+            self._rich = step
         self._read_now, self._last, self._last_passed = True, step, self._passed
         self._readings += 1
 
-    def rich(self, step: int) -> bool:
-        """Whether the reading of a step is to have everything."""
-        if self._rich is None or step - self._rich >= RICH_STEPS:
-            self._rich = step
-            return True
-        return False
+    def by_count(self, step: int) -> Level:
+        """How much a reading holds that is due by counted steps."""
+        return Level.RICH if step - self._rich >= RICH_STEPS else Level.PLAIN
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""
@@ -109,16 +142,26 @@ class Schedule:
 
     def due(self, step: int) -> bool:
         """Whether a step that comes next is to be read."""
-        if self._every is not None:
-            return step % self._every == 0
-        if step - self._first > DENSE_STEPS and step - self._last < GAP:
+        whole = self.by_count(step)
+        if self._every is not None or self._readings < FIRST_READINGS:
+            self.level = whole
+            return self._every is None or step % self._every == 0
+        dense = step - self._first <= DENSE_STEPS
+        if not dense and step - self._last < GAP:
             return False
-        if self._reading.affords(self.cost) or self._readings < FIRST_READINGS:
-            return True
-        wanted = step - self._last >= LONGEST_STEPS or self._passed - self._last_passed >= LONGEST_SECONDS
-        if not wanted:
+        for level in (whole, Level.PLAIN):
+            if self._reading.affords(self._cost_of(level)):
+                self.level = level
+                return True
+        overdue = step - self._last >= LONGEST_STEPS or self._passed - self._last_passed >= LONGEST_SECONDS
+        if not (dense or overdue):
             return False
-        enough = self._reading.left + self.proving.left >= self.cost
+        self.level = Level.LIGHT
+        return self._light.affords(self._cost_of(Level.LIGHT)) or (overdue and self._saved())
+
+    def _saved(self) -> bool:
+        """Whether a line that is overdue can take what was saved for proofs."""
+        enough = self._reading.left + self.proving.left >= self._cost_of(Level.LIGHT)
         self.late = self.late or not enough
         return enough
 
@@ -139,13 +182,14 @@ class Schedule:
         """Seconds still to be earned before another reading, and seconds earned by each step."""
         done = step - self._first
         earned = self._reading.share * self._passed / done if done else 0.0
-        return self._reading.spent + self.cost - self._reading.earned, earned
+        return self._reading.spent + self.dearest - self._reading.earned, earned
 
-    def book_device(self, seconds: float) -> None:
-        """Book what the device took for the last reading, where that was longer than the host did."""
-        if seconds > self.cost:
-            self._reading.spent += seconds - self.cost
-            self.cost = seconds
+    def book_device(self, seconds: float, level: Level) -> None:
+        """Book what the device took for the last reading of this level, where that was longer than the host did."""
+        taken = self._taken[level]
+        if taken and seconds > taken[-1]:
+            self._spend(seconds - taken[-1], level)
+            taken[-1] = seconds
 
     def settle(self, began: float, hooks: float) -> None:
         """Book one call of the monitor: what it and its hooks took, and the time since the call before."""
@@ -156,10 +200,17 @@ class Schedule:
         self._spent += mine
         self._passed += passed
         self._reading.earn(passed)
+        self._light.earn(passed)
         self.proving.earn(passed)
         reading = mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
         if self._read_now or reading > IDLE:
-            self._reading.spent += reading
+            self._spend(reading, self._level_now)
         if self._read_now:
-            self._read_now, self.cost = False, reading
+            self._read_now = False
+            self._taken[self._level_now].append(reading)
+
+    def _spend(self, seconds: float, level: Level) -> None:
+        self._reading.spent += seconds
+        if level is Level.LIGHT:
+            self._light.spent += seconds

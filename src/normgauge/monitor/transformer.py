@@ -37,6 +37,19 @@ class Surroundings:
     front: Callable[[int], int | None]
     form: Callable[[int], Normalizer]
 
+    def front_form(self, row: int) -> Normalizer | None:
+        """What the normalizer in front of a row is, or None."""
+        front = self.front(row)
+        return None if front is None else self.form(front)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An attention with the rows of its layers: those of queries, keys, values, and of the layer behind."""
+
+    one: Attention
+    rows: tuple[int, int, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
@@ -56,7 +69,7 @@ class Transformers:
 
     def __init__(self) -> None:
         self.left_out = ""
-        self._found: list[tuple[int, int, int, int, Attention]] = []  # rows of query, key, value and output
+        self._found: list[Placed] = []
         self._adapters: list[Adapter] = []
         self._lookups: list[int] = []
 
@@ -73,28 +86,28 @@ class Transformers:
         missing = [_name_of(module, layers) for module, one in found.items() if one is None]
         for one in filter(None, found.values()):
             rows = [_row_of(source.module, layers) for source in (one.query, one.key, one.value)]
-            rows.append(_row_of(one.out, layers, out=True))
-            known = [row for row in rows if row is not None]
-            if len(known) < 4:
+            query, key, value, out = (*rows, _row_of(one.out, layers, out=True))
+            if query is None or key is None or value is None or out is None:
                 missing.append(_name_of(one.out, layers))
             else:
-                self._found.append((known[0], known[1], known[2], known[3], one))
-        other = [_name_of(one.out, layers) for *_, one in self._found if not one.by_weights]
+                self._found.append(Placed(one, (query, key, value, out)))
+        other = [_name_of(placed.one.out, layers) for placed in self._found if not placed.one.by_weights]
         told = [f"of {shortened_names(missing, SHOWN)} (not made by one watched weight each)"] if missing else []
         told += [f"of queries and keys of {shortened_names(other, SHOWN)} (normalized or changed)"] if other else []
         self.left_out = f"no gains of the heads in front {'; '.join(told)}." if told else ""
 
     def read(self, around: Surroundings, logits: Mapping[nn.Module, Tensor], sheet: Sheet) -> None:
         """Write down gains of heads, largest logits, rows of embeddings, and adapters."""
-        together: dict[Hashable, list[tuple[int, HeadWeights]]] = {}
-        for query, key, value, out, one in self._found:
-            weights = _head_weights(around, (query, key, value, out), one)
-            if weights is not None:
-                together.setdefault(_alike(weights), []).append((query, weights))
-            if one.out in logits:
-                sheet.put(sheet.layers[query], "logit_max", logits[one.out])
+        together: dict[Hashable, list[Placed]] = {}
+        for placed in self._found:
+            alike = _alike(around, placed)
+            if alike is not None:
+                together.setdefault(alike, []).append(placed)
         for group in together.values():
-            _put_gains(group, sheet)
+            _put_gains(around, group, sheet)
+        seen = {placed.rows[0]: logits[placed.one.out] for placed in self._found if placed.one.out in logits}
+        if seen:
+            sheet.put_column(seen, "logit_max", torch.stack(list(seen.values())))
         for row in self._lookups:
             weight = around.weight(row)
             if weight is not None:
@@ -104,71 +117,89 @@ class Transformers:
             sheet.put(sheet.layers[adapter.row], "adapter", _adapter_norm(adapter))
 
 
-def _put_gains(group: Sequence[tuple[int, HeadWeights]], sheet: Sheet) -> None:
-    gains = head_gains([weights for _, weights in group])
-    rows = [row for row, _ in group]
+def _put_gains(around: Surroundings, group: Sequence[Placed], sheet: Sheet) -> None:
+    gains = head_gains(_head_weights(around, group))
+    rows = [placed.rows[0] for placed in group]
     for name, found in (("qk_gain", gains.qk), ("ov_gain", gains.ov)):
         if found is not None:
             sheet.put_column(rows, name, found.amax(1))  # type: ignore[arg-type]
-            for row, numbers in zip(rows, found, strict=True):
-                sheet.put_part(sheet.heads[row], [(name, head) for head in range(len(numbers))], numbers)
+            cells = [(sheet.heads[row], (name, head)) for row in rows for head in range(found.shape[1])]
+            sheet.cells += cells
+            sheet.tensors.append(found.flatten())
     if gains.bound is not None:
         sheet.put_column(rows, "logit_bound", gains.bound.amax(1))
 
 
-def _alike(weights: HeadWeights) -> Hashable:
-    shapes = tuple(None if t is None else tuple(t.shape) for t in (weights.query, weights.key, weights.value))
-    return weights.out.device, weights.out.dtype, shapes, tuple(weights.out.shape), weights.scale, weights.turned
-
-
-def _head_weights(around: Surroundings, rows: tuple[int, int, int, int], one: Attention) -> HeadWeights | None:
-    """The weights of an attention's heads as they are now."""
-    query, key, value, out = (_oriented(around, row) for row in rows)
-    if query is None or key is None or value is None or out is None:
+def _alike(around: Surroundings, placed: Placed) -> Hashable | None:
+    """What attentions have in common that are measured together; None for one whose weights cannot be had."""
+    weights = [around.weight(row) for row in placed.rows]
+    if any(weight is None or weight.ndim != 2 for weight in weights):
         return None
-    fronts = [around.front(row) for row in rows[:3]]
-    forms = [None if front is None else around.form(front) for front in fronts]
-    gammas = [None if form is None or form.gamma is None else form.gamma.detach() for form in forms]
-    sides = [source.heads(w, one.width) for source, w in ((one.query, query), (one.key, key), (one.value, value))]
-    bounded = (
-        one.by_weights
-        and one.scale is not None
-        and all(f is not None and f.kind in ("layer", "rms") for f in forms[:2])
-    )
-    factor = _times(one.query.factor, one.key.factor)
-    pair = zip(rows[:2], (one.query, one.key), forms[:2], (query, key), strict=True)
-    offsets = [_offset(around, row, source, form, w, one.width) if bounded else None for row, source, form, w in pair]
+    one = placed.one
+    sources = [(s.start, s.size, s.spaced, s.kind, s.factor) for s in (one.query, one.key, one.value)]
+    forms = [around.front_form(row) for row in placed.rows[:3]]
+    normed = [None if f is None else (f.kind, f.gamma is None, f.beta is None) for f in forms]
+    layers = [around.layers[row].module for row in placed.rows]
+    turned = [(is_transposed(module), _bias(module) is None) for module in layers]
+    shapes = [(w.shape, w.dtype, w.device) for w in weights if w is not None]
+    same = (len(set(placed.rows[:3])), one.width, one.scale)
+    return same, tuple(sources), tuple(normed), tuple(turned), tuple(shapes)
+
+
+def _head_weights(around: Surroundings, group: Sequence[Placed]) -> HeadWeights:
+    """The weights of attentions that are alike, as they are now."""
+    first = group[0].one
+    stacks: dict[int, Tensor] = {}  # what one weight makes together is copied once
+    sides = [_stacked(around, [placed.rows[place] for placed in group], stacks) for place in range(4)]
+    sources = (first.query, first.key, first.value)
+    heads = [_by_head(source, side, first.width) for source, side in zip(sources, sides, strict=False)]
+    forms = [[around.front_form(placed.rows[place]) for placed in group] for place in range(3)]
+    gammas = [_beside([None if f is None else f.gamma for f in several], sides[0]) for several in forms]
+    kinds = [None if several[0] is None else several[0].kind for several in forms[:2]]
+    scale = _times(first.scale, _times(first.query.factor, first.key.factor))
+    bounded = first.by_weights and all(kind in ("layer", "rms") for kind in kinds)
+    offsets: list[Tensor | None] = [None, None]
+    for place in range(2 if bounded else 0):
+        modules = [around.layers[placed.rows[place]].module for placed in group]
+        parts = [_beside([_bias(module) for module in modules], sides[0])]
+        beta = _beside([None if f is None else f.beta for f in forms[place]], sides[0])
+        parts.append(None if beta is None else (sides[place] @ beta[..., None])[..., 0])
+        known = [part for part in parts if part is not None]
+        offsets[place] = _by_head(sources[place], torch.stack(known).sum(0), first.width) if known else None
     return HeadWeights(
-        sides[0] if one.by_weights else None,
-        sides[1] if one.by_weights else None,
-        sides[2],
-        out.T.unflatten(0, (-1, one.width)),
+        heads[0] if first.by_weights else None,
+        heads[1] if first.by_weights else None,
+        heads[2],
+        sides[3].mT.unflatten(1, (-1, first.width)),
         (gammas[0], gammas[1], gammas[2]),
         (offsets[0], offsets[1]),
-        _times(one.scale, factor) if bounded else None,
-        "turned" in (one.query.kind, one.key.kind),
+        scale if bounded else None,
+        "turned" in (first.query.kind, first.key.kind),
     )
 
 
-def _offset(
-    around: Surroundings, row: int, source: Source, form: Normalizer | None, weight: Tensor, width: int
-) -> Tensor | None:
-    """What a layer gives where the normalized input is 0: Wβ + bias."""
-    module = around.layers[row].module
-    bias = module._parameters.get("in_proj_bias" if isinstance(module, nn.MultiheadAttention) else "bias")
-    beta = None if form is None or form.beta is None else form.beta.detach()
-    parts = [] if bias is None else [bias.detach().to(weight.dtype)]
-    parts += [] if beta is None else [weight @ beta.to(weight.dtype)]
-    return source.heads(torch.stack(parts).sum(0), width) if parts else None
+def _stacked(around: Surroundings, rows: Sequence[int], stacks: dict[int, Tensor]) -> Tensor:
+    """(attentions, outputs, inputs) in the precision of products."""
+    if rows[0] not in stacks:
+        weights = [w for row in rows if (w := around.weight(row)) is not None]
+        wide = torch.stack(weights).to(working(weights[0]))
+        stacks[rows[0]] = wide.mT if is_transposed(around.layers[rows[0]].module) else wide
+    return stacks[rows[0]]
 
 
-def _oriented(around: Surroundings, row: int) -> Tensor | None:
-    """The weight of a row as (outputs, inputs), in the precision of products."""
-    weight = around.weight(row)
-    if weight is None or weight.ndim != 2:
-        return None
-    wide = weight.to(working(weight))
-    return wide.T if is_transposed(around.layers[row].module) else wide
+def _by_head(source: Source, outputs: Tensor, width: int) -> Tensor:
+    """(attentions, heads, width, …) of (attentions, outputs, …)."""
+    return source.heads(outputs.transpose(0, 1), width).movedim(2, 0)
+
+
+def _beside(vectors: Sequence[Tensor | None], like: Tensor) -> Tensor | None:
+    """Vectors of all attentions in one tensor; None where they have none."""
+    known = [vector.detach() for vector in vectors if vector is not None]
+    return torch.stack(known).to(like.dtype) if len(known) == len(vectors) else None
+
+
+def _bias(module: nn.Module) -> Tensor | None:
+    return module._parameters.get("in_proj_bias" if isinstance(module, nn.MultiheadAttention) else "bias")
 
 
 def _times(left: float | None, right: float | None) -> float | None:

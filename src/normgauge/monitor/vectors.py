@@ -15,6 +15,8 @@ from normgauge.monitor.sheet import Sheet
 
 LONG = 4096  # mean length of parts above which each gets a sum of its own
 
+STEADY = ("layer", "rms", "group")  # kinds that depend on nothing but their gains
+
 ALIGNED = 1024  # numbers a device adds up in one go: a segment of millions would be added up by one of its many units
 
 
@@ -172,6 +174,7 @@ class Normalizers:
     def __init__(self) -> None:
         self._segments, self._means = Segments(), Segments()
         self.forms: dict[int, Normalizer] = {}
+        self._asked: dict[int, list[float]] = {}
 
     def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
         """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
@@ -184,7 +187,7 @@ class Normalizers:
         Returns:
             |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
         """
-        forms = self.forms = {row: layer.form for row, layer in layers.items()}
+        forms = self.forms = {row: self._form(row, layer) for row, layer in layers.items()}
         for row, layer in layers.items():
             form = forms[row]
             if form.kind == "batch" and form.running is not None:
@@ -205,15 +208,22 @@ class Normalizers:
         sheet.put_column(rows, "inverse_min", self._segments.reduce(joined, "min"))
         sheet.put_column(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
         gammas = {row: gamma for row in rows if (gamma := layers[row].gain_of(forms[row])) is not None}
-        largest = dict(zip(gammas, _largest(list(gammas.values())), strict=True))
-        scales: dict[int, Tensor] = {}
-        for place, row in enumerate(rows):
-            worst = heard[row].inverse[-1] if forms[row].kind == "batch" else steepest[place]  # type: ignore[union-attr]
-            scales[row] = worst if row not in gammas else _scale(gammas[row], worst)
+        worst = {row: _worst(forms[row], heard[row], steepest[place]) for place, row in enumerate(rows)}
+        scales = worst | scaled_gains(gammas, worst)
         if gammas:
-            sheet.put_column(gammas, "gamma_max", torch.stack(list(largest.values())))
+            sheet.put_column(gammas, "gamma_max", torch.stack(_largest(list(gammas.values()))))
         sheet.put_column(rows, "gain", torch.stack(_largest(list(scales.values()))))
         return scales
+
+    def _form(self, row: int, layer: WatchedLayer) -> Normalizer:
+        """What a normalizer is; asked again where its gains or numbers are others, or it uses what it keeps."""
+        known = self.forms.get(row)
+        module = layer.module
+        numbers = [value for value in module.__dict__.values() if type(value) is float]  # ε among them
+        still = [*map(id, (module, *module._parameters.values())), *numbers]
+        if known is None or known.kind not in STEADY or self._asked.get(row) != still:
+            self._asked[row], known = still, layer.form
+        return known
 
     def _read_means(self, rows: Sequence[int], found: Mapping[int, ObservedSigma | None], sheet: Sheet) -> None:
         """Write down the mean square of the means that were taken off."""
@@ -253,8 +263,26 @@ def _largest(vectors: Sequence[Tensor]) -> list[Tensor]:
     return [found[place] for place in range(len(vectors))]
 
 
-def _scale(gamma: Tensor, worst: Tensor) -> Tensor:
-    return (gamma * worst).abs() if gamma.ndim == 1 else torch.linalg.vector_norm(gamma, math.inf) * worst
+def _worst(form: Normalizer, heard: ObservedSigma | None, steepest: Tensor) -> Tensor:
+    """1/σ by channel for batch normalization, of the worst sample or group for the others."""
+    assert heard is not None  # only those heard come here
+    return heard.inverse[-1] if form.kind == "batch" else steepest
+
+
+def scaled_gains(gammas: Mapping[int, Tensor], worst: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """|γ|/σ of each normalizer; of those of one shape at once."""
+    alike: dict[Hashable, list[int]] = {}
+    for row, gamma in gammas.items():
+        alike.setdefault((gamma.shape, gamma.dtype, gamma.device, worst[row].shape), []).append(row)
+    found: dict[int, Tensor] = {}
+    for rows in alike.values():
+        gamma, inverse = torch.stack([gammas[row] for row in rows]), torch.stack([worst[row] for row in rows])
+        if gamma.ndim == 2:
+            scales = (gamma * (inverse[:, None] if inverse.ndim == 1 else inverse)).abs()
+        else:  # γ of several axes: its largest stands for all
+            scales = torch.linalg.vector_norm(gamma.flatten(1), math.inf, dim=1) * inverse
+        found.update(zip(rows, scales.unbind(), strict=True))
+    return found
 
 
 def _wide_as(tensor: Tensor, like: Tensor) -> Tensor:
