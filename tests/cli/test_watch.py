@@ -38,11 +38,19 @@ def refused(capsys, *arguments: str) -> str:
     return said.err
 
 
+def test_nothing_is_wider_than_eighty_columns(capsys, tmp_path):
+    for name in ("with-a-long-name-of-its-own", "b"):
+        written(tmp_path / name, steps=40, blocks=12, alarms=(9, 11))
+    assert main(["watch", str(tmp_path), "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and sum("update / weight" in line for line in lines) == 1
+
+
 def test_once_prints_alarms_totals_and_layers(capsys, run):
     assert main(["watch", run, "--once"]) == 0
     said = capsys.readouterr().out
     for words in (
-        "[LOOK] a: 1 alarm, the first at step 9 in blocks.1.norm", "log10 folded product", "depends on the gauge",
+        "[LOOK] a: Sigma collapse in blocks.1.norm, since step 9", "log10 folded product", "depends on the gauge",
         "estimated", "proved", "blocks.0.linear", "sigma_collapse", "▁",
     ):  # fmt: skip
         assert words in said

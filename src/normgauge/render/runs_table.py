@@ -9,7 +9,8 @@ from typing import Any
 
 from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import ABSENT, enclosure, format_number, plural
-from normgauge.render.runs_data import LabelledRun, Pairs, column_evidence, layer_cells, run_alarms
+from normgauge.render.runs_data import LabelledRun, Pairs, column_evidence, layer_cells
+from normgauge.render.runs_incidents import run_incidents
 from normgauge.render.svg import Axis
 from normgauge.render.table import Grid, html_table
 
@@ -66,7 +67,7 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
     lines = {name: [(s["step"], layer_cells(s, name, len(names))) for s in sampled] for name in needed}
     now = {name: layer_cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
     proofs = _last_proofs(run.steps, len(names))
-    said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(run_alarms(run))}
+    said = {group.layer: f"{group.alarm} at step {group.began:,}" for group in reversed(run_incidents(run))}
     found = []
     for place, layer in enumerate(run.header["layers"]):
         role = str(layer.get("role", ""))
