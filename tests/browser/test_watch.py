@@ -221,7 +221,7 @@ def test_the_live_page_follows_a_real_training(live):
         assert page.locator("table.sorted th", has_text="kind").get_attribute("aria-sort") == "ascending"
         written(folder / "b", steps=9, alarms=(5,), created="2099-01-01T00:00:00+00:00")
         until(page, lambda: page.locator(".verdict").count() == 2)
-        assert "look here b: 1 alarm" in " ".join(page.locator(".verdict").nth(1).inner_text().split())
+        assert "look here b: Sigma collapse" in " ".join(page.locator(".verdict").nth(1).inner_text().split())
         assert page.locator(".plot").first.locator(".wide polyline").count() >= 2
     finally:
         os.kill(training.pid, signal.SIGKILL)

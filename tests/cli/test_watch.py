@@ -38,11 +38,19 @@ def refused(capsys, *arguments: str) -> str:
     return said.err
 
 
+def test_nothing_is_wider_than_eighty_columns(capsys, tmp_path):
+    for name in ("with-a-long-name-of-its-own", "b"):
+        written(tmp_path / name, steps=40, blocks=12, alarms=(9, 11))
+    assert main(["watch", str(tmp_path), "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and sum("update / weight" in line for line in lines) == 1
+
+
 def test_once_prints_alarms_totals_and_layers(capsys, run):
     assert main(["watch", run, "--once"]) == 0
     said = capsys.readouterr().out
     for words in (
-        "[LOOK] a: 1 alarm, the first at step 9 in blocks.1.norm", "log10 folded product", "depends on the gauge",
+        "[LOOK] a: Sigma collapse in blocks.1.norm, since step 9", "log10 folded product", "depends on the gauge",
         "estimated", "proved", "blocks.0.linear", "sigma_collapse", "▁",
     ):  # fmt: skip
         assert words in said
@@ -216,12 +224,15 @@ def test_a_report_of_runs_and_readings(capsys, tmp_path, run):
     assert capsys.readouterr().out == f"{page}: 1 run, 1 reading\n"
     text = page.read_text(encoding="utf-8")
     assert "Where the truth lies" in text and "Product of folded gains" in text
-    assert refused_both(capsys, page, run)
+    said = refused(capsys, "report", run, "--html", str(page), "--beside", "resnet20")
+    assert "--beside is for readings" in said
 
 
-def refused_both(capsys, page: Path, run: str) -> bool:
-    options = (["--figures", "f"], ["--beside", "resnet20"])
-    return all("are for readings" in refused(capsys, "report", run, "--html", str(page), *o) for o in options)
+def test_a_report_of_runs_writes_their_figures(capsys, run, tmp_path):
+    figures = tmp_path / "figures"
+    assert main(["report", run, "--html", str(tmp_path / "a.html"), "--figures", str(figures)]) == 0
+    assert {"loss.svg", "P_w.svg", "P_w.png", "norm_lower.svg"} <= {path.name for path in figures.iterdir()}
+    assert f"{figures}: " in capsys.readouterr().out
 
 
 def test_the_last_full_reading_of_a_run_is_on_the_page(capsys, tmp_path):

@@ -131,7 +131,7 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width):
     stream = io.StringIO()
     draw_blocks(reading_blocks(scopes()), stream, width)
     shown = stream.getvalue()
-    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "root mean square σ", "0.50"):
+    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "root mean square", "0.50"):
         assert word in shown
 
 

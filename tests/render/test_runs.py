@@ -15,7 +15,8 @@ from normgauge.core.errors import InputError
 from normgauge.core.store.steps import packed_step
 from normgauge.render.document import write_file
 from normgauge.render.runs import page_sections, runs_html
-from normgauge.render.runs_data import healthy, labelled_runs, run_sentences
+from normgauge.render.runs_data import labelled_runs
+from normgauge.render.runs_words import healthy, run_sentences
 from tests.core.store.made import alarm, header, step, written
 
 
@@ -39,7 +40,7 @@ def runs(tmp_path_factory):
 def test_the_first_words_are_alarm_step_and_layer(runs):
     page = shown(runs[0])
     first = re.search(r'<p class="verdict">(.*?)</p>', page)[1]
-    assert first.startswith('<span class="badge bad">look here</span> 3 alarms, the first at step 40 in blocks.1.norm')
+    assert first.startswith('<span class="badge bad">look here</span> Sigma collapse in blocks.1.norm, since step 40: ')
     assert page.index("<p class=") < page.index("<svg")
     row = "<td>blocks.1.norm</td><td>sigma_collapse</td>"
     assert row in page and page.count(row) == 1  # of one kind at one layer, one row
@@ -51,7 +52,7 @@ def test_a_quiet_run_is_said_to_be_quiet(runs):
     assert "No alarm up to step 80." in said and "The loss fell from" in said
     assert "The folded product stays near 10^1.28 (estimated)." in said
     assert "The folded product grew from 10^1.20 to 10^1.33 (estimated)." in told(runs[0])
-    assert "still being written, or it was killed" in said
+    assert said.endswith("The run has no end: it is still being written.")
     assert '<span class="badge good">no alarm</span>' in shown(runs[1])
 
 
@@ -79,7 +80,9 @@ def test_words_for_a_run_without_steps_loss_or_change(tmp_path):
     writer.append(alarm(1, ""))
     for layer in "wxyz":
         writer.append(alarm(1, layer))
-    assert "1: σ of  fell" in told(writer.path) and "Later also w, x, y and others." in told(writer.path)
+    assert "1: σ of  fell" in told(writer.path) and "Later 4 more incidents, in w, x, y and others." in told(
+        writer.path
+    )
     assert "The loss is 0.5." in told(writer.path)
     shown(writer.path)
 
@@ -143,7 +146,9 @@ def test_layers_that_are_numbers_are_called_layers(tmp_path):
     writer.append(step(1, 3))
     writer.append(alarm(1, "1"))
     writer.append(alarm(1, "2"))
-    assert "at step 1 in layer 1: " in told(tmp_path) and "Later also layer 2." in told(tmp_path)
+    assert "Sigma collapse in layer 1, since step 1: " in told(
+        tmp_path
+    ) and "Later 1 more incident, in layer 2." in told(tmp_path)
     assert "<td>layer 1</td><td>sigma_collapse</td>" in shown(tmp_path)
 
 
@@ -209,7 +214,7 @@ def test_notes_and_problems_are_listed(tmp_path):
         "12 earlier notes left out.",
     ):
         assert f"<li>{words}" in drawn["piece-notes"]
-    first = drawn["piece-verdict"].split("</p>")[1]  # after the verdict, the latest
+    first = drawn["piece-verdict"].split("</p>")[2]  # after the verdict, the latest
     assert '<span class="badge note">note</span> step 5: again 69. ' in first and "the last line is torn" in first
     assert '<a href="#piece-notes">70 more below</a>' in first and "conv1" not in first
 

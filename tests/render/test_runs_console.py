@@ -22,11 +22,12 @@ def test_the_terminal_shows_several_runs(tmp_path):
     paths = [written(tmp_path / name, steps=9, alarms=(4,) if name == "a" else ()) for name in "ab"]
     items = labelled_runs([store.read(path) for path in paths])
     told = run_blocks(items)
-    assert told[0].startswith("[LOOK] a: 1 alarm,") and told[1].startswith("[ok] b: No alarm")
+    assert told[0].startswith("[LOOK] a: Sigma collapse in blocks.1.norm, since step 4: ")
+    assert told[1].startswith("[ok] b: No alarm")
     titles = [block.title for block in told[2:]]
-    assert titles == ["Totals", "Layers: those with alarms first, then those that changed most", "Alarms"]
+    assert titles == ["Totals", "Layers: those with alarms first, then those that changed most", "Incidents"]
     assert all(block.rows and {len(row) for row in block.rows} == {len(block.headers)} for block in told[2:])
-    assert headline(items) == "2 runs, up to step 9 after 0 s, 1 alarm"
+    assert headline(items) == "2 runs, up to step 9 after 0 s, 1 incident"
     assert run_snapshot(items[0])["layers"][0]["name"] == "blocks.0.linear" and not run_snapshot(items[0])["healthy"]
 
 

@@ -18,13 +18,13 @@ from normgauge.render.runs_data import (
     labelled_runs,
     layer_cells,
     loss_series,
-    run_alarms,
-    run_sentences,
     sampled_steps,
     step_span,
     thin_band,
     thin_series,
 )
+from normgauge.render.runs_incidents import run_incidents
+from normgauge.render.runs_words import run_sentences
 from tests.core.store.made import alarm, step
 
 
@@ -119,7 +119,7 @@ def test_evidence_is_the_headers_or_a_fallback():
 
 def test_alarms_of_one_kind_at_one_layer_are_put_together():
     run = store.Run(Path("a"), {"layers": []}, alarms=(alarm(9, "x"), alarm(5, "y"), alarm(11, "x"), {"step": "z"}))
-    got = [(w.layer, w.first, w.last, w.times) for w in run_alarms(run)]
+    got = [(w.layer, w.first, w.last, w.times) for w in run_incidents(run)]
     assert got == [("", 0, 0, 1), ("y", 5, 5, 1), ("x", 9, 11, 2)]
 
 

@@ -34,6 +34,7 @@ def test_a_change_is_that_of_the_lower_end(tmp_path):
 
 
 def test_sparks():
-    assert spark([(1, 2.0)]) == "" == spark([(1, math.nan), (2, 1.0)])
+    assert spark([(1, 2.0)]) == "" and "not finite" in spark([(1, math.nan), (2, 1.0)])
+    assert spark([(1, 1.0), (2, math.inf), (3, 2.0), (4, math.nan)]).count('class="alarm"') == 2
     assert 'points="0,17.0 88,1.0"' in spark([(1, 1.0), (2, 10.0)])
     assert spark([(1, -1.0), (2, 1.0)]) and signed_change(-0.2) == "-0.20"

@@ -16,13 +16,14 @@ from normgauge.core.store.places import SUFFIX
 from normgauge.core.stored import items_of, read_json
 from normgauge.monitor.watching.scene import read_runs
 from normgauge.render.document import section
-from normgauge.render.figures import FORMATS, NO_PNG, figure_formats, save
+from normgauge.render.figures import FORMATS, NO_PNG, figure_formats, save, write_drawings
 from normgauge.render.markup import Markup, clean
 from normgauge.render.numbers import plural
 from normgauge.render.page import body, grouped_readings, report
 from normgauge.render.runs import runs_html
 from normgauge.render.runs_console import run_snapshot
 from normgauge.render.runs_data import LabelledRun
+from normgauge.render.runs_figures import run_drawings, run_style
 
 Shown = tuple[str, Reading]
 HELP = "write an HTML page from saved readings and from runs"
@@ -35,7 +36,8 @@ examples:
   normgauge report a.json --beside resnet20 --beside b.json
       a reference that comes with normgauge, and the readings of a file, as further rows of the bracket
   normgauge report a.json --figures figures
-      every figure as SVG besides, and as PNG after `pip install normgauge[plot]`
+      every figure as SVG besides, and as PNG after `pip install normgauge[plot]`; of runs loss, P_w, capacity and
+      every total and column over the steps
 """
 
 
@@ -73,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
     runs, note = read_runs(run_files) if run_files else ([], "")
     found = [item for name in args.files if not _is_run(Path(name)) for item in file_readings(Path(name))]
     labels, readings = [label for label, _ in found], [reading for _, reading in found]
-    if not readings and (args.figures is not None or args.beside):
-        raise InputError("--figures and --beside are for readings, and only runs were given; add a file of readings")
+    if not readings and args.beside:
+        raise InputError("--beside is for readings, and only runs were given; add a file of readings")
     beside = [item for name in args.beside for item in comparison_readings(name)]
     if runs:
         kept = [*found, *(item for run in runs for item in _last_reading(run))]
@@ -84,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
     said = [f"{args.html}: {', '.join(counts)}", *filter(None, [note])]
     if args.figures is not None:
-        said += _figures(args, readings, labels)
+        said += _figures(args, runs, readings, labels)
 
     def data() -> dict[str, Any]:
         everything = {"schema": SCHEMA, "labels": labels, "readings": [reading.to_json() for reading in readings]}
@@ -119,8 +121,12 @@ def _last_reading(item: LabelledRun) -> list[Shown]:
     return []
 
 
-def _figures(args: argparse.Namespace, readings: Sequence[Reading], labels: Sequence[str]) -> list[str]:
-    drawn = save(readings, args.figures, args.figure_format or figure_formats(), labels=labels)
+def _figures(
+    args: argparse.Namespace, runs: Sequence[LabelledRun], readings: Sequence[Reading], labels: Sequence[str]
+) -> list[str]:
+    formats = args.figure_format or figure_formats()
+    drawn = save(readings, args.figures, formats, labels=labels) if readings else []
+    drawn += write_drawings(run_drawings(runs), args.figures, formats, run_style()) if runs else []
     said = [f"{args.figures}: {plural(len(drawn), 'file')}"]
     if not args.figure_format and "png" not in figure_formats():
         said.append(f"SVG only. {NO_PNG}")

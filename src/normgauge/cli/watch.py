@@ -26,6 +26,7 @@ examples:
   normgauge watch runs/a --json -         the same for a script
 """
 PAUSE = 1.0
+WIDTH = 80  # columns where the output is no terminal
 CLEAR = "\x1b[2J\x1b[H"
 
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.once:
         items, note = read_runs(args.runs)
         with standard_output() as stream:
-            draw_blocks([*run_blocks(items), *filter(None, [note])], stream)
+            draw_blocks([*run_blocks(items), *filter(None, [note])], stream, None if stream.isatty() else WIDTH)
     elif args.web:
         _serve(Scene(args.runs), args.port, args.open)
     else:
@@ -116,7 +117,7 @@ def _text(scene: Scene, terminal: bool) -> str:
         return clean(scene.waiting()) + "\n"
     size = shutil.get_terminal_size()
     stream = _Terminal() if terminal else io.StringIO()
-    told = [f"Following {headline(items)}. {scene.note()}".strip(), *run_blocks(items)]
-    draw_blocks(told, stream, size.columns if terminal else None)
+    told = run_blocks(items, f"Following {headline(items)}. {scene.note()}".strip())
+    draw_blocks(told, stream, size.columns if terminal else WIDTH)
     text = stream.getvalue()
     return "\n".join(text.splitlines()[: size.lines - 1]) + "\n" if terminal else text

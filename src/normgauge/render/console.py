@@ -118,9 +118,10 @@ def draw_blocks(parts: Sequence[Block], stream: TextIO, width: int | None = None
             console().print(part)
             continue
         console().print("\n" + part.title, style="bold")
-        # rich crops what does not fit; a line that a narrow terminal wraps is ugly, a number that is not there is wrong
-        size = max(width, sum(_least(part)) + GAP * len(part.headers))
-        console(least=size).print(_rich(part, size))
+        for piece in fitting(part, width):
+            # rich crops what does not fit; a wrapped line is ugly, a number that is not there is wrong
+            size = max(width, sum(_least(piece)) + GAP * (len(piece.headers) - 1))
+            console(least=size).print(_rich(piece, size))
         if part.footer:
             console().print(part.footer, style="dim")
     stream.write(buffer.getvalue())
@@ -136,6 +137,17 @@ def _least(grid: Grid) -> list[int]:
     longest = _longest(grid)
     limits = [NAME_WIDTH if i == 0 else KIND_WIDTH for i in range(len(longest))]
     return [n if i in grid.numeric else min(n, limits[i]) for i, n in enumerate(longest)]
+
+
+def fitting(grid: Grid, width: int) -> list[Grid]:
+    """The table in as many pieces as it takes to fit: each has the first column and some of the others."""
+    least = _least(grid)
+    pieces: list[list[int]] = [[]]
+    for i in range(1, len(least)):
+        if pieces[-1] and least[0] + sum(GAP + least[k] for k in (*pieces[-1], i)) > width:
+            pieces.append([])
+        pieces[-1].append(i)
+    return [grid.only([0, *piece]) for piece in pieces]
 
 
 def _longest(grid: Grid) -> list[int]:

@@ -16,7 +16,7 @@ from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
 from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import LIGHT, figure_css
-from normgauge.render.markup import tag
+from normgauge.render.markup import Markup, tag
 from normgauge.render.numbers import scope_words, told_apart
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
@@ -24,6 +24,7 @@ from normgauge.render.waterfall import waterfall
 
 FORMATS = ("svg", "png")
 NO_PNG = "PNG figures need a converter: pip install normgauge[plot]"
+NO_STYLE = Markup()
 SCALE = 2.0  # pixels of a PNG for each unit of the drawing
 
 
@@ -46,13 +47,32 @@ def save(
         The files written.
 
     Raises:
-        InputError: for another format, PNG without the converter, or a folder that cannot be written.
         ReadingError: for no reading at all, or labels that differ in number.
     """
     items = [readings] if isinstance(readings, Reading) else list(readings)
     names = [scope_words(item.scope) for item in items] if labels is None else list(labels)
     if not items or len(names) != len(items):
         raise ReadingError(f"figures: expected readings and a label for each, got {len(items)} and {len(names)} labels")
+    return write_drawings(_drawings(items, names), folder, formats)
+
+
+def write_drawings(
+    drawings: Sequence[tuple[str, str]], folder: str | Path, formats: Sequence[str] = FORMATS, style: Markup = NO_STYLE
+) -> list[Path]:
+    """Write drawings, each with the stem of its file's name.
+
+    Args:
+        drawings: stems and drawings.
+        folder: where to; made where it does not exist.
+        formats: ``svg``, ``png`` or both.
+        style: rules for marks of their own.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: for another format, PNG without the converter, or a folder that cannot be written.
+    """
     wrong = [name for name in formats if name not in FORMATS]
     if wrong or not formats:
         raise InputError(f"figures: expected the formats svg, png or both, got {', '.join(wrong) or 'none'}")
@@ -62,8 +82,8 @@ def save(
     try:
         target.mkdir(parents=True, exist_ok=True)
         return [
-            _write(target / f"{stem}.{form}", standalone(drawing))
-            for stem, drawing in _drawings(items, names)
+            _write(target / f"{stem}.{form}", standalone(drawing, style))
+            for stem, drawing in drawings
             for form in formats
         ]
     except OSError as error:
@@ -75,13 +95,13 @@ def figure_formats() -> tuple[str, ...]:
     return FORMATS if find_spec("vl_convert") else ("svg",)
 
 
-def standalone(drawing: str) -> str:
+def standalone(drawing: str, style: Markup = NO_STYLE) -> str:
     """A drawing as a file of its own: size, background and colours written in."""
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
     assert found is not None  # every drawing comes from svg.drawing
     head, body = drawing.split(">", 1)
     ground = tag("rect", width="100%", height="100%", fill=LIGHT["bg"])
-    return f'{head} width="{found[1]}" height="{found[2]}">{tag("style", figure_css())}{ground}{body}\n'
+    return f'{head} width="{found[1]}" height="{found[2]}">{tag("style", figure_css(), style)}{ground}{body}\n'
 
 
 def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,17 +11,11 @@ from normgauge.render.document import document, fact_list, listing
 from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
 from normgauge.render.numbers import plural
 from normgauge.render.runs_curves import COLOURS, curves
-from normgauge.render.runs_data import (
-    LabelledRun,
-    healthy,
-    layer_phrase,
-    run_alarms,
-    run_notes,
-    run_sentences,
-    step_span,
-)
+from normgauge.render.runs_data import LabelledRun, run_notes, step_span
 from normgauge.render.runs_heat import heat_maps
+from normgauge.render.runs_incidents import followed_sentence, layer_phrase, run_incidents
 from normgauge.render.runs_table import run_layer_table
+from normgauge.render.runs_words import healthy, run_sentences
 from normgauge.render.table import Grid, html_table
 
 LISTED = 60
@@ -58,7 +52,9 @@ def runs_html(items: Sequence[LabelledRun], title: str, after: Content = None) -
 def live_page(shown: Mapping[str, str], beside: str, version: str, state: str) -> str:
     """The whole page as it is first sent; its script asks the server it came from for more, and nobody else."""
     line = tag("p", state, class_="live", id="live", data_version=version)
-    return document(TITLE, beside, markup(line, _sections(shown)), ("page", "runs", "live"), "'self'")
+    first, *rest = shown  # the cause of an incident comes before everything else
+    parts = (_sections({first: shown[first]}), line, _sections({key: shown[key] for key in rest}))
+    return document(TITLE, beside, markup(parts), ("page", "runs", "live"), "'self'")
 
 
 def _sections(shown: Mapping[str, str]) -> Markup:
@@ -104,9 +100,18 @@ def _verdict(items: Sequence[LabelledRun]) -> Markup:
         name = (_swatch(i), tag("b", item.label), ": ") if several else None
         badge = ("no alarm", "badge good") if healthy(item) else ("look here", "badge bad")
         state = tag("span", badge[0], class_=badge[1])
-        told.append(tag("p", state, " ", name, sentence_markup(" ".join(run_sentences(item))), class_="verdict"))
+        first, *rest = run_sentences(item)
+        told.append(tag("p", state, " ", name, sentence_markup(first), class_="verdict"))
+        told.append(_consequences(item))
+        told.append(tag("p", sentence_markup(" ".join(rest)), class_="rest") if rest else Markup())
         told.append(_noted(item, 1 if several else NOTED))
     return markup(told, _alarms(items))
+
+
+def _consequences(item: LabelledRun) -> Markup:
+    """What followed from the first incident, folded."""
+    found = [words for incident in run_incidents(item.run)[:1] for words in incident.consequences]
+    return tag("details", tag("summary", plural(len(found), "consequence")), listing(found)) if found else Markup()
 
 
 def _noted(item: LabelledRun, most: int) -> Markup:
@@ -120,16 +125,16 @@ def _noted(item: LabelledRun, most: int) -> Markup:
 
 
 def _alarms(items: Sequence[LabelledRun]) -> Markup:
-    found = [(item.label, group) for item in items for group in run_alarms(item.run)]
+    found = [(item.label, group) for item in items for group in run_incidents(item.run)]
     found.sort(key=lambda pair: pair[1].first)
     if not found:
         return Markup()
     rows = tuple(
         (
-            f"{w.first:,}",
+            f"{w.began:,}",
             layer_phrase(w.layer) or "the network",
             w.alarm,
-            w.sentence,
+            " ".join((w.sentence, w.advice, followed_sentence(w))).strip(),
             str(w.times),
             f"{w.last:,}",
             label,
@@ -137,8 +142,8 @@ def _alarms(items: Sequence[LabelledRun]) -> Markup:
         for label, w in found[:LISTED]
     )
     more = f", the first {LISTED} of {len(found)}" if len(found) > LISTED else ""
-    headers = ("step", "layer", "alarm", "what", "times", "last", "run")
-    grid = Grid(f"Alarms{more}", headers, rows, frozenset({4, 5}))
+    headers = ("since step", "layer", "cause", "what", "times", "last", "run")
+    grid = Grid(f"Incidents{more}", headers, rows, frozenset({4, 5}))
     return tag("div", html_table(grid if len(items) > 1 else grid.without("run")), class_="alarms")
 
 

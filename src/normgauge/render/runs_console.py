@@ -9,18 +9,10 @@ from typing import Any
 from normgauge.core.store.numbers import read_number
 from normgauge.render.console import Block
 from normgauge.render.numbers import log_enclosure, plural
-from normgauge.render.runs_data import (
-    LabelledRun,
-    Pairs,
-    healthy,
-    layer_phrase,
-    loss_series,
-    run_alarms,
-    run_notes,
-    run_sentences,
-    total_evidence,
-)
+from normgauge.render.runs_data import LabelledRun, Pairs, loss_series, run_notes, total_evidence
+from normgauge.render.runs_incidents import followed_sentence, layer_phrase, run_incidents
 from normgauge.render.runs_table import COLUMNS, row_cells, run_layer_rows, trend, worst_layers
+from normgauge.render.runs_words import healthy, run_sentences
 from normgauge.render.table import Grid
 
 FLAT = 1e-9
@@ -36,17 +28,30 @@ TOTALS = (
 UPPER = {"log10_P_w_lower": "log10_P_w"}  # the other end of a total
 
 
-def run_blocks(items: Sequence[LabelledRun]) -> list[Block]:
-    """All of it, as what `normgauge.render.console.draw_blocks` draws."""
+def run_blocks(items: Sequence[LabelledRun], state: str = "") -> list[Block]:
+    """All of it, as what `normgauge.render.console.draw_blocks` draws.
+
+    Args:
+        items: the runs.
+        state: what is said below their first lines.
+    """
     several = len(items) > 1
-    told: list[Block] = []
-    for item in items:
-        mark = "ok" if healthy(item) else "LOOK"
-        told.append(f"[{mark}] {item.label}: {' '.join(run_sentences(item))}")
+    told: list[Block] = [_first_lines(item) for item in items]
+    told += [state] if state else []
     told += [line for item in items for line in _notes(item, several, max(NOTES // len(items), 1))]
     grids = [_totals(items), _layers(items)]
     grids = [*(grids if several else [grid.without("run") for grid in grids]), _alarms(items)]
     return [*told, *(grid for grid in grids if grid.rows)]
+
+
+def _first_lines(item: LabelledRun) -> str:
+    """What there is to look at, what followed from it beneath, then the rest; one line where all is well."""
+    first, *rest = run_sentences(item)
+    mark = "ok" if healthy(item) else "LOOK"
+    followed = [followed_sentence(incident) for incident in run_incidents(item.run)[:1]]
+    if mark == "ok":
+        return f"[{mark}] {item.label}: {' '.join((first, *rest))}"
+    return "\n  ".join((f"[{mark}] {item.label}: {first}", *filter(None, followed), *filter(None, [" ".join(rest)])))
 
 
 def _notes(item: LabelledRun, several: bool, most: int) -> list[str]:
@@ -108,12 +113,14 @@ def _layers(items: Sequence[LabelledRun]) -> Grid:
 
 
 def _alarms(items: Sequence[LabelledRun]) -> Grid:
-    found = sorted(((group, item.label) for item in items for group in run_alarms(item.run)), key=lambda p: -p[0].last)
+    found = sorted(
+        ((group, item.label) for item in items for group in run_incidents(item.run)), key=lambda p: -p[0].last
+    )
     lines = tuple(
-        (layer_phrase(w.layer) or "the network", f"{w.first:,}", f"{w.times}", w.sentence, run)
+        (layer_phrase(w.layer) or "the network", f"{w.began:,}", f"{w.times}", f"{w.sentence} {w.advice}".strip(), run)
         for w, run in found[:ALARMS]
     )
-    title = f"Alarms: the latest {ALARMS} of {len(found)}" if len(found) > ALARMS else "Alarms"
+    title = f"Incidents: the latest {ALARMS} of {len(found)}" if len(found) > ALARMS else "Incidents"
     return Grid(title, ("layer", "step", "times", "what", "run"), lines, frozenset({1, 2}))
 
 
@@ -130,15 +137,15 @@ def run_snapshot(item: LabelledRun) -> dict[str, Any]:
         "run": item.label, "path": str(run.path), "model": run.header.get("model"), "step": item.last,
         "time": last.get("time"), "loss": last.get("loss"), "lr": last.get("lr"), "ended": run.end is not None,
         "healthy": healthy(item), "sentences": run_sentences(item), "lines": len(run.steps),
-        "totals": last.get("totals", {}), "alarms": list(run.alarms), "notes": list(run.notes),
-        "problems": list(run.problems), "layers": layers,
+        "totals": last.get("totals", {}), "alarms": list(run.alarms), "consequences": list(run.consequences),
+        "notes": list(run.notes),        "problems": list(run.problems), "layers": layers,
     }  # fmt: skip
 
 
 def headline(items: Sequence[LabelledRun]) -> str:
     """What is being followed, in a few words."""
     steps = [item.last for item in items if item.last is not None]
-    alarms = sum(len(item.run.alarms) for item in items)
+    incidents = sum(len(run_incidents(item.run)) for item in items)
     times = [read_number(item.run.steps[-1].get("time")) or 0.0 for item in items if item.run.steps]
     at = f", up to step {max(steps):,} after {max(times):,.0f} s" if steps else ""
-    return f"{plural(len(items), 'run')}{at}, {plural(alarms, 'alarm')}"
+    return f"{plural(len(items), 'run')}{at}, {plural(incidents, 'incident')}"

@@ -107,7 +107,7 @@ def curves(items: Sequence[LabelledRun]) -> Markup:
             lambda i, item: [RunCurve(f"{item.label} loss", i, thin_series(loss_series(item.run)))],
         ),
         plot(folded, "log10", total("log10_folded")),
-        plot(caption, "log10", _products, kinds),
+        plot(caption, "log10", product_curves, kinds),
         plot(f"Gradient norm ({total_evidence(first, 'gradient')})", "‖∇‖", total("gradient")),
         class_="plots",
     )
@@ -125,8 +125,8 @@ def _named(items: Sequence[LabelledRun]) -> tuple[str, list[tuple[str, str]]]:
     return f"{told}: depend{'s' if len(found) == 1 else ''} on the gauge", [kind[2:] for kind in found]
 
 
-def _products(index: int, item: LabelledRun) -> list[RunCurve]:
-    """The line of P_w is its lower end: the upper one shows the slack between two proofs, not the training."""
+def product_curves(index: int, item: LabelledRun) -> list[RunCurve]:
+    """P_w, whose line is its lower end since the upper one shows the slack between two proofs, and Π1/σ."""
     total = item.run.total
     lower = total(f"{WEIGHTS}_lower")
     ends = both_ends(total(f"{SIGMA}_max"), total(f"{SIGMA}_min"))
@@ -141,7 +141,7 @@ def plot_figure(plot: Plot) -> Markup:
     if not any(curve.pairs or curve.band for curve in plot.curves):
         return Markup()
     told = json.dumps([_told(curve) for curve in plot.curves], separators=(",", ":"), ensure_ascii=False)
-    drawn = (_drawing(plot, shape) for shape in (WIDE, NARROW))
+    drawn = (plot_drawing(plot, shape) for shape in (WIDE, NARROW))
     return svg.captioned_figure(plot.caption, *drawn, class_="plot", data_curves=told)
 
 
@@ -176,7 +176,8 @@ def steps_axis(span: tuple[int, int], shape: Shape) -> tuple[Axis, list[tuple[fl
     return across, [(across.at(value), f"{value:,.0f}") for value in ticks]
 
 
-def _drawing(plot: Plot, shape: Shape) -> Markup:
+def plot_drawing(plot: Plot, shape: Shape) -> Markup:
+    """The figure in one shape."""
     across, ticks = steps_axis(plot.span, shape)
     floor = TOP + shape.height
     gone = [step for curve in plot.curves for step, value in curve.pairs if not math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""What the viewers of runs show: labels, series, cells of layers, alarms put together, and the state in sentences."""
+"""What the viewers of runs show: labels, series, and cells of layers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import TypeVar
 from normgauge.core.store import Run
 from normgauge.core.store.numbers import read_number
 from normgauge.core.store.steps import StepRecord
-from normgauge.render.numbers import log_enclosure, plural
 
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
 EVIDENCE = {
     "norm_lower": "proved", "norm_upper": "proved", "folded": "estimated", "log10_P_w": "proved",
     "log10_P_w_lower": "proved", "log10_folded": "estimated", "update": "estimated",
 }  # fmt: skip
-MOVED = 0.1  # decades below which a total is said to stay where it is
 Pairs = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
 Point = TypeVar("Point", tuple[int, float], tuple[int, float, float])
@@ -34,27 +32,6 @@ class LabelledRun:
     def last(self) -> int | None:
         """The last step that was read; None before the first."""
         return self.run.steps[-1]["step"] if self.run.steps else None
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Alarms of one kind at one layer.
-
-    Attributes:
-        first: the step of the first of them.
-        last: the step of the last.
-        times: how many.
-        alarm: its kind.
-        layer: where; empty for the whole network.
-        sentence: what the first said.
-    """
-
-    first: int
-    last: int
-    times: int
-    alarm: str
-    layer: str
-    sentence: str
 
 
 def labelled_runs(runs: Sequence[Run]) -> list[LabelledRun]:
@@ -85,15 +62,6 @@ def column_evidence(run: Run, name: str, tables: Sequence[str] = ("columns", "to
 def total_evidence(run: Run, name: str) -> str:
     """How a total is known; ``gradient`` is the name of a column, too."""
     return column_evidence(run, name, ("totals", "columns"))
-
-
-def layer_phrase(layer: str) -> str:
-    """A layer in a sentence: one that is only a number, as in ``nn.Sequential``, needs a word in front.
-
-    >>> layer_phrase("3"), layer_phrase("blocks.3")
-    ('layer 3', 'blocks.3')
-    """
-    return f"layer {layer}" if layer.isdecimal() else layer
 
 
 def run_notes(run: Run) -> list[str]:
@@ -167,98 +135,8 @@ def sampled_steps(steps: Sequence[StepRecord], first: int, last: int, most: int)
     return picked
 
 
-def run_alarms(run: Run) -> list[Warned]:
-    """The alarms, those of one kind at one layer together, in the order in which they began."""
-    together: dict[tuple[str, str], Warned] = {}
-    for record in run.alarms:
-        step = record.get("step")
-        step = step if isinstance(step, int) else 0
-        key = (str(record.get("alarm", "alarm")), str(record.get("layer") or ""))
-        old = together.get(key)
-        sentence = str(record.get("sentence", ""))
-        together[key] = (
-            Warned(step, step, 1, *key, sentence)
-            if old is None
-            else Warned(old.first, max(step, old.last), old.times + 1, *key, old.sentence)
-        )
-    return sorted(together.values(), key=lambda w: w.first)
-
-
 def step_span(runs: Sequence[LabelledRun]) -> tuple[int, int]:
     """The first and the last step of all runs; (0, 1) before the first line."""
     ends = [end["step"] for item in runs if item.run.steps for end in (item.run.steps[0], item.run.steps[-1])]
     low, high = min(ends, default=0), max(ends, default=1)
     return (low, high) if high > low else (low, low + 1)
-
-
-def healthy(item: LabelledRun) -> bool:
-    """No alarm, and the last loss is a number."""
-    return not item.run.alarms and all(math.isfinite(value) for _, value in loss_series(item.run)[-1:])
-
-
-def run_sentences(item: LabelledRun) -> list[str]:
-    """The state of a run: alarms first, then loss, then the products, then whether it goes on."""
-    if not item.run.steps:
-        return ["The run has a header and no step yet."]
-    return [
-        sentence for sentence in (_alarms(item), _loss(item), _folded(item), _norms(item), _state(item)) if sentence
-    ]
-
-
-def _alarms(item: LabelledRun) -> str:
-    groups = run_alarms(item.run)
-    if not groups:
-        return f"No alarm up to step {item.last:,}."
-    first = groups[0]
-    where = f" in {layer_phrase(first.layer)}" if first.layer else ""
-    said = f"{plural(len(item.run.alarms), 'alarm')}, the first at step {first.first:,}{where}: {first.sentence}"
-    layers = dict.fromkeys(group.layer for group in groups[1:] if group.layer and group.layer != first.layer)
-    more = (
-        f" Later also {', '.join(map(layer_phrase, list(layers)[:3]))}{' and others' if len(layers) > 3 else ''}."
-        if layers
-        else ""
-    )
-    return said.rstrip(". ") + "." + more
-
-
-def _loss(item: LabelledRun) -> str:
-    series = loss_series(item.run)
-    if not series:
-        return "No loss was given."
-    gone = next((step for step, value in series if not math.isfinite(value)), None)
-    if gone is not None:
-        return f"The loss is not finite at step {gone:,}."
-    (first, start), (_, now) = series[0], series[-1]
-    if start == now:
-        return f"The loss is {now:.3g}."
-    return f"The loss {'fell' if now < start else 'rose'} from {start:.3g} at step {first:,} to {now:.3g}."
-
-
-def _folded(item: LabelledRun) -> str:
-    folded = [(step, value) for step, value in item.run.total("log10_folded") if math.isfinite(value)]
-    if not folded:
-        return ""
-    start, now = folded[0][1], folded[-1][1]
-    known = total_evidence(item.run, "log10_folded")
-    if abs(now - start) < MOVED:
-        return f"The folded product stays near 10^{now:.2f} ({known})."
-    return f"The folded product {'grew' if now > start else 'fell'} from 10^{start:.2f} to 10^{now:.2f} ({known})."
-
-
-def _norms(item: LabelledRun) -> str:
-    """The product of the layers' norms with both its ends: the upper one has slack between two proofs."""
-    last = item.run.steps[-1]["totals"]
-    ends = [read_number(last.get(name)) for name in ("log10_P_w_lower", "log10_P_w")]
-    if not any(end is not None and math.isfinite(end) for end in ends):
-        return ""
-    known = total_evidence(item.run, "log10_P_w")
-    return f"The log10 of P_w is {log_enclosure(*ends)} ({known}; depends on the gauge)."
-
-
-def _state(item: LabelledRun) -> str:
-    end = item.run.end
-    if end is None:
-        return "The run has no end yet: it is still being written, or it was killed."
-    share, step = end.get("share"), end.get("step")
-    spent = f" Measuring took {share:.1%} of its time." if isinstance(share, float) else ""
-    return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"

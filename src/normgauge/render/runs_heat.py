@@ -15,14 +15,8 @@ from normgauge.render import svg
 from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.png import INDEXED, png_address
 from normgauge.render.runs_curves import steps_axis
-from normgauge.render.runs_data import (
-    LabelledRun,
-    column_evidence,
-    layer_cells,
-    layer_phrase,
-    run_alarms,
-    sampled_steps,
-)
+from normgauge.render.runs_data import LabelledRun, column_evidence, layer_cells, sampled_steps
+from normgauge.render.runs_incidents import layer_phrase, run_incidents
 from normgauge.render.svg import Axis, Shape
 
 QUANTITIES = (
@@ -96,7 +90,7 @@ def _figure(
 
     pixels = [bytes(map(level, row)) for _, row in rows]
     place = {name: i for i, name in enumerate(names)}
-    alarms = [(w.first, place.get(w.layer)) for w in run_alarms(item.run)]
+    alarms = [(w.began, place.get(w.layer)) for w in run_incidents(item.run)]
     scale = {"low": round(ends[0], 4), "high": round(ends[1], 4), "first": span[0], "last": span[1]}
     data = {"names": list(map(layer_phrase, names)), "bins": len(pixels[0]), **scale}
     address = heat_picture(pixels)

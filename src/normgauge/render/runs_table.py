@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from normgauge.render import svg
 from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import ABSENT, enclosure, format_number, plural
-from normgauge.render.runs_data import LabelledRun, Pairs, column_evidence, layer_cells, run_alarms
+from normgauge.render.runs_data import LabelledRun, Pairs, column_evidence, layer_cells
+from normgauge.render.runs_incidents import run_incidents
 from normgauge.render.svg import Axis
 from normgauge.render.table import Grid, html_table
 
@@ -66,7 +68,7 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
     lines = {name: [(s["step"], layer_cells(s, name, len(names))) for s in sampled] for name in needed}
     now = {name: layer_cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
     proofs = _last_proofs(run.steps, len(names))
-    said = {group.layer: f"{group.alarm} at step {group.first:,}" for group in reversed(run_alarms(run))}
+    said = {group.layer: f"{group.alarm} at step {group.began:,}" for group in reversed(run_incidents(run))}
     found = []
     for place, layer in enumerate(run.header["layers"]):
         role = str(layer.get("role", ""))
@@ -169,15 +171,18 @@ def trend(row: LayerRow) -> str:
 
 
 def spark(pairs: Pairs) -> Markup:
-    """A small line without axes, on a logarithmic scale where all is positive."""
+    """A small line without axes, on a logarithmic scale where all is positive; marks where it is not finite."""
     fine = [(s, v) for s, v in pairs if math.isfinite(v)]
+    gone = [s for s, v in pairs if not math.isfinite(v)]
     if len(fine) < 2:
-        return Markup()
+        return markup(tag("span", "not finite", class_="alarmed")) if gone else Markup()
     logs = [(s, math.log10(v)) for s, v in fine] if min(v for _, v in fine) > 0 else fine
     low, high = min(v for _, v in logs), max(v for _, v in logs)
     middle, half = (low + high) / 2, max((high - low) / 2, 0.02)  # a flat line looks flat
-    across = Axis(((logs[0][0], 0.0), (max(logs[-1][0], logs[0][0] + 1), SPARK_WIDTH)))
+    first, last = pairs[0][0], pairs[-1][0]
+    across = Axis(((first, 0.0), (max(last, first + 1), SPARK_WIDTH)))
     up = Axis(((middle - half, SPARK_HEIGHT - 1), (middle + half, 1.0)))
     places = " ".join(f"{across.at(s):.0f},{up.at(v):.1f}" for s, v in logs)
     view = f"0 0 {SPARK_WIDTH:g} {SPARK_HEIGHT:g}"
-    return tag("svg", tag("polyline", points=places), class_="spark", viewBox=view, aria_hidden="true")
+    marks = (svg.line(across.at(s), 0, across.at(s), SPARK_HEIGHT, "alarm") for s in gone)
+    return tag("svg", tag("polyline", points=places), marks, class_="spark", viewBox=view, aria_hidden="true")

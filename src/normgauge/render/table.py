@@ -32,7 +32,10 @@ class Grid:
 
     def without(self, *names: str) -> Grid:
         """The grid without the columns of these headers."""
-        kept = [i for i, header in enumerate(self.headers) if header not in names]
+        return self.only([i for i, header in enumerate(self.headers) if header not in names])
+
+    def only(self, kept: Sequence[int]) -> Grid:
+        """The grid with the columns at these places alone."""
         headers, *rows = (tuple(row[i] for i in kept) for row in (self.headers, *self.rows))
         numeric = frozenset(new for new, old in enumerate(kept) if old in self.numeric)
         return replace(self, headers=headers, rows=tuple(rows), numeric=numeric)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ADDRESS = "127.0.0.1"
 NEEDS = "the live page needs starlette and uvicorn: pip install normgauge[web]"
 PATIENCE, SHARE = 10.0, 10  # seconds between two drawings at most; drawing takes a tenth of the time at most
+STALE = 30.0  # seconds after which a drawing is made anew though nothing was written: that, too, is to be seen
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -48,7 +49,7 @@ class Studio:
         self._count = self._cost = 0.0
         self._scene_version = -1
         self._beside = self._state = ""
-        self._next = 0.0
+        self._next = self._stale = 0.0
 
     def page(self) -> str:
         """The whole page."""
@@ -81,8 +82,9 @@ class Studio:
         if begun < self._next:
             return
         self.scene.refresh()
-        if self.scene.version == self._scene_version and self._drawn:
+        if self.scene.version == self._scene_version and self._drawn and begun < self._stale:
             return
+        self._stale = begun + STALE
         items = self.scene.items()
         self._scene_version = self.scene.version
         self._count += 1

@@ -1,0 +1,97 @@
+"""The state of a run in sentences: the first incident, the loss, the products, and whether the run goes on."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+
+from normgauge.core.store.numbers import read_number
+from normgauge.render.numbers import log_enclosure
+from normgauge.render.runs_data import LabelledRun, loss_series, total_evidence
+from normgauge.render.runs_incidents import incident_sentence, run_incidents
+
+MOVED = 0.1  # decades below which a total is said to stay where it is
+PATIENCE, RHYTHM = 60.0, 20.0  # seconds, and usual times between two lines, after which a run is not being written
+LOOKED = 50  # lines from which the usual time is taken
+
+
+def healthy(item: LabelledRun) -> bool:
+    """No alarm, and the last loss is a number."""
+    return not item.run.alarms and all(math.isfinite(value) for _, value in loss_series(item.run)[-1:])
+
+
+def run_sentences(item: LabelledRun) -> list[str]:
+    """The state of a run: the first incident, then loss, then the products, then whether it goes on."""
+    if not item.run.steps:
+        return ["The run has a header and no step yet."]
+    return [
+        sentence for sentence in (_incidents(item), _loss(item), _folded(item), _norms(item), _state(item)) if sentence
+    ]
+
+
+def _incidents(item: LabelledRun) -> str:
+    found = run_incidents(item.run)
+    return incident_sentence(found) if found else f"No alarm up to step {item.last:,}."
+
+
+def _loss(item: LabelledRun) -> str:
+    series = loss_series(item.run)
+    if not series:
+        return "No loss was given."
+    gone = next((step for step, value in series if not math.isfinite(value)), None)
+    if gone is not None:
+        return f"The loss is not finite at step {gone:,}."
+    (first, start), (_, now) = series[0], series[-1]
+    if start == now:
+        return f"The loss is {now:.3g}."
+    return f"The loss {'fell' if now < start else 'rose'} from {start:.3g} at step {first:,} to {now:.3g}."
+
+
+def _folded(item: LabelledRun) -> str:
+    folded = [(step, value) for step, value in item.run.total("log10_folded") if math.isfinite(value)]
+    if not folded:
+        return ""
+    start, now = folded[0][1], folded[-1][1]
+    known = total_evidence(item.run, "log10_folded")
+    if abs(now - start) < MOVED:
+        return f"The folded product stays near 10^{now:.2f} ({known})."
+    return f"The folded product {'grew' if now > start else 'fell'} from 10^{start:.2f} to 10^{now:.2f} ({known})."
+
+
+def _norms(item: LabelledRun) -> str:
+    """The product of the layers' norms with both its ends: the upper one has slack between two proofs."""
+    last = item.run.steps[-1]["totals"]
+    ends = [read_number(last.get(name)) for name in ("log10_P_w_lower", "log10_P_w")]
+    if not any(end is not None and math.isfinite(end) for end in ends):
+        return ""
+    known = total_evidence(item.run, "log10_P_w")
+    return f"The log10 of P_w is {log_enclosure(*ends)} ({known}; depends on the gauge)."
+
+
+def _state(item: LabelledRun) -> str:
+    end = item.run.end
+    if end is None:
+        return "The run has no end: " + _going_on(item)
+    share, step = end.get("share"), end.get("step")
+    spent = f" Measuring took {share:.1%} of its time." if isinstance(share, float) else ""
+    return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"
+
+
+def _going_on(item: LabelledRun) -> str:
+    """Judged by time: whether the last line is younger than the run's lines usually are apart, with patience."""
+    written = item.run.written
+    if written is None:
+        return "it is still being written, or it was killed."
+    times = [t for step in item.run.steps[-LOOKED:] if (t := step.number("time")) is not None]
+    usual = median([b - a for a, b in pairwise(times)]) if len(times) > 1 else 0.0
+    patience = max(PATIENCE, RHYTHM * usual if math.isfinite(usual) else 0.0)
+    if time.time() - written <= patience:
+        return "it is still being written."
+    try:
+        since = datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (OverflowError, OSError, ValueError):  # a file from beyond the calendar
+        since = "long ago"
+    return f"nothing was written since {since}; it was killed, or it stands still."

@@ -1,0 +1,71 @@
+"""Incidents: the cause first, with its layer, its step and what to do; what followed from it beneath."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from normgauge.core import store
+from normgauge.render.runs import live_page, page_sections
+from normgauge.render.runs_console import run_blocks, run_snapshot
+from normgauge.render.runs_data import labelled_runs
+from normgauge.render.runs_incidents import followed_sentence, incident_sentence, run_incidents
+from tests.core.store.made import header, step
+
+CAUSE = {
+    "kind": "alarm", "step": 7, "alarm": "learning_rate", "layer": "", "sentence": "The loss grew by 30 in a step.",
+    "value": 0.8, "threshold": 0.65, "advice": "Lower the rate tenfold.", "began": 5,
+}  # fmt: skip
+
+
+def consequence(number: int, **more: object) -> dict[str, object]:
+    own = {"alarm": "sigma_explosion", "layer": f"blocks.{number}.norm", "sentence": "…", "step": number}
+    return {"kind": "consequence", **own, "cause": "learning_rate", "cause_step": 7, **more}
+
+
+def written_run(path: Path, consequences: int) -> store.Run:
+    writer = store.create(path, header())
+    for number in range(1, 12):
+        writer.append(step(number))
+        if number == 7:
+            writer.append(CAUSE)
+    for number in range(consequences):
+        writer.append(consequence(number + 8))
+    writer.append(consequence(9, cause="nothing"))  # of a cause that is not in the file
+    writer.close()
+    return store.read(path)
+
+
+def test_the_cause_comes_first_and_what_followed_is_folded_beneath(tmp_path):
+    run = written_run(tmp_path, 8)
+    (incident,) = run_incidents(run)
+    assert incident_sentence([incident]) == (
+        "Learning rate, since step 5: The loss grew by 30 in a step. Lower the rate tenfold."
+    )
+    assert followed_sentence(incident).startswith("What followed from it: sigma explosion in blocks.8.norm at step 8; ")
+    assert followed_sentence(incident).endswith("; 2 more.")
+    first, second, *_ = run_blocks(labelled_runs([run]))[0].split("\n")
+    assert first.startswith(f"[LOOK] {tmp_path.name}: Learning rate, since step 5: ")
+    assert second.startswith("  What followed from it: ")
+
+
+def test_every_page_begins_with_the_cause(tmp_path):
+    shown = page_sections(labelled_runs([written_run(tmp_path, 3)]))
+    verdict = shown["piece-verdict"]
+    assert verdict.startswith(
+        '<p class="verdict"><span class="badge bad">look here</span> Learning rate, since step 5: '
+    )
+    assert "<details><summary>3 consequences</summary>" in verdict
+    page = live_page(shown, "", "", "Following 1 run")
+    assert page.index("Learning rate, since") < page.index("Following 1 run") < page.index("piece-curves")
+
+
+def test_a_script_gets_the_consequences_too(tmp_path):
+    (item,) = labelled_runs([written_run(tmp_path, 2)])
+    told = run_snapshot(item)
+    assert len(told["alarms"]) == 1 and [c["step"] for c in told["consequences"]] == [8, 9, 9]
+
+
+def test_strange_steps_and_layers_break_nothing():
+    odd = ({"alarm": None, "layer": 5, "step": "x", "began": []}, {"step": 10**400, "began": -1})
+    run = store.Run(Path("a"), {"layers": []}, alarms=odd, consequences=({"cause": {}, "cause_step": None},))
+    assert [incident.first for incident in run_incidents(run)] == [0, 0]
