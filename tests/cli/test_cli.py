@@ -13,7 +13,6 @@ from normgauge.cli import COMMANDS, main
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required"),
         (["measure"], "invalid choice"),
         (["gauge"], "the following arguments are required: MODEL"),
         (["gauge", "m", "--mode", "test"], "invalid choice"),

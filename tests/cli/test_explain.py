@@ -66,7 +66,7 @@ def test_json(explain, tmp_path):
     [
         (("f.9",), "no layer 'f.9'"),
         (("f.1", "--scope", "ball:2"), "has no reading in scope ball:2; it has point, global"),
-        (("f.1", "--scope", "everywhere"), "expected global, point or ball:RADIUS"),
+        (("f.1", "--scope", "everywhere"), "expected point (the samples), ball:RADIUS"),
         (("f.1", "--json", "/nowhere/at/all.json"), "cannot write"),
     ],
     ids=["layer", "scope", "no scope", "target"],

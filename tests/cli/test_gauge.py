@@ -163,7 +163,7 @@ def test_faster_and_looser(gauge):
     ("model", "options", "batch", "message"),
     [
         ("build", (), None, "a batch is needed: --batch"),
-        ("build", ("--scope", "ball"), "batch", "expected global, point or ball:RADIUS"),
+        ("build", ("--scope", "ball"), "batch", "expected point (the samples), ball:RADIUS"),
         ("build", ("--input", "nothing"), "batch", "nothing"),
         ("nowhere", (), "batch", "has no 'nowhere'"),
         ("build", (), "empty", "at least one sample"),

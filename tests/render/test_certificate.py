@@ -90,8 +90,9 @@ def test_what_is_bounded_is_said_where_it_is_not_the_error():
 
 def test_every_row_and_every_reason_with_all():
     full = certificate_text(FULL, every=True)
-    assert "Littlestone and" in full and all(row.name in full for row in SCORES) and full == FULL.text(every=True)
-    assert "Littlestone and" not in certificate_text(FULL)
+    names = {word for row in SCORES for word in row.name.split()}  # a narrow column wraps
+    assert "Littlestone" in full and all(word in full for word in names) and full == FULL.text(every=True)
+    assert "Littlestone" not in certificate_text(FULL)
 
 
 def test_classes_have_a_table_and_the_worst_a_line():
@@ -211,9 +212,8 @@ def test_with_all_every_condition_is_listed_once_in_full():
 
 
 def test_tries_are_told():
-    assert "delta 0.05 for 7 tries together" in certificate_text(
-        small(CLOPPER, tries=7)
-    ) and "tries" not in certificate_text(small(CLOPPER))
+    told = " ".join(certificate_text(small(CLOPPER, tries=7)).split())
+    assert "delta 0.05 for 7 tries together" in told and "tries" not in certificate_text(small(CLOPPER))
 
 
 def test_scores_are_counted_and_shown_with_all():

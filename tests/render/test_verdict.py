@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Finding
-from normgauge.render.verdict import balance_sentence, reading_verdict
+from normgauge.render.console import reading_text
+from normgauge.render.panel import panel, reading_notebook
+from normgauge.render.verdict import balance_sentence, reading_verdict, verdict_line
 from tests.made import reading
 
 
@@ -14,6 +17,15 @@ def test_a_proved_bound_in_two_sentences():
         "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; head (Linear) "
         "has the most slack, 0.43.",
     ]
+
+
+def test_terminal_page_notebook_and_json_say_the_same():
+    for found in (reading(), reading(log_upper=math.inf), reading(mode="train")):
+        line = verdict_line(found)
+        assert line in " ".join(reading_text(found).split())
+        assert found.to_json()["verdict"] == line
+        for shown in (panel(found, [], "k", 2, opened=True, heading=False), reading_notebook(found)):
+            assert line in re.sub(r"<[^>]+>", "", shown)
 
 
 def test_train_mode_speaks_of_the_whole_batch():

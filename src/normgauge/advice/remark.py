@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from normgauge.core.fields import FieldForm, Stored, Told
 from normgauge.core.spelled import spell_number, unspell_number
-from normgauge.render.markup import clean
+from normgauge.render.console import as_text
 
 
 class Severity(StrEnum):
@@ -81,4 +81,4 @@ class Advice(Stored):
         lines += [f"  {i}. [{r.kind}] {r.sentence}" for i, r in enumerate(self.problems, 1)]
         if self.facts:
             lines += ["facts"] + [f"  - {r.sentence}" for r in self.facts]
-        return clean("\n".join(lines + [f"note: {note}" for note in self.notes]))
+        return as_text([*lines, *(f"note: {note}" for note in self.notes)])

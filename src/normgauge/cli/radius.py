@@ -18,7 +18,7 @@ from normgauge.cli.output import check_targets, write_answer, write_text
 from normgauge.core.user_code import find_object
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, find_labelled, load_model
 
-HELP = "how far each sample may be moved before its prediction could change"
+HELP = "how far a sample may move before its prediction could change"
 EXAMPLES = """\
 examples:
   normgauge radius net.py:build --batch net.py:batch

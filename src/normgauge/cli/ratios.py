@@ -21,7 +21,7 @@ from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.console import draw_blocks
 from normgauge.render.ratios import ratio_blocks
 
-HELP = "with normalizers against without, in what worst-case laws of training use"
+HELP = "what normalizers do to the constants of training"
 EXAMPLES = """\
 examples:
   normgauge ratios net.py:build --batch net.py:batch

@@ -17,7 +17,9 @@ from typing import Any
 from normgauge.cli.output import write_answer
 from normgauge.core.checkout import checkout
 from normgauge.core.errors import InputError
+from normgauge.render.console import draw_blocks
 from normgauge.render.numbers import plural
+from normgauge.render.table import Grid
 
 HELP = "draw a figure of a paper again, or train its networks anew"
 EXAMPLES = """\
@@ -54,14 +56,13 @@ def run(args: argparse.Namespace) -> int:
             for paper in papers(folder)
             for name, words in _told(folder, paper, ["--list"]).items()
         }
-        wide = max(map(len, listed), default=0)
-        lines = [f"{name:{wide}}  {words}\n" for name, words in listed.items()]
-        write_answer(args.json, lambda: {"schema": 1, "figures": listed}, lambda stream: stream.writelines(lines))
+        grid = Grid("Figures that can be had again", ("name", "what it shows"), tuple(listed.items()))
+        write_answer(args.json, lambda: {"schema": 1, "figures": listed}, lambda stream: draw_blocks([grid], stream))
         return 0
     paper, name = _known(folder, args.name)
     told = _told(folder, paper, [name, *_options(args)])
-    said = f"{told['words']}\nWritten: {told['figure']} ({plural(len(told['runs']), 'run')})\n"
-    write_answer(args.json, lambda: {"schema": 1, **told}, lambda stream: stream.write(said))
+    said = [told["words"], f"Written: {told['figure']} ({plural(len(told['runs']), 'run')})"]
+    write_answer(args.json, lambda: {"schema": 1, **told}, lambda stream: draw_blocks(said, stream))
     return 0
 
 

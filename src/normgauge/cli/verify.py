@@ -9,7 +9,7 @@ code that builds them where they are given as Python code.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, TextIO
 
 from normgauge.cli.output import check_targets, write_answer
 from normgauge.cli.remeasure import Network
@@ -17,6 +17,7 @@ from normgauge.core import checker, consistency, reference
 from normgauge.core.errors import InputError
 from normgauge.core.stored import read_json
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS
+from normgauge.render.console import draw_blocks
 from normgauge.render.markup import clean
 from normgauge.render.numbers import plural
 
@@ -81,13 +82,18 @@ def run(args: argparse.Namespace) -> int:
     checked, open_ = CHECKED["file" if network is None else "again" if network.measured else "weights"]
     wrong = any(findings.values())
     told = {"schema": 1, "verified": not wrong, "findings": findings, "checked": checked, "not_checked": open_}
-    lines = [f"{name}: {sentence}" for name in findings for sentence in findings[name]]
-    lines += [
+    lines = [f"{name}: {sentence}" for name in findings for sentence in findings[name]]  # one a line, as compilers do
+    fine = [
         f"verified: {name}: {plural(len(checker.readings_of(data)), 'reading')}: {checked}; not checked, {open_}"
         for name, data in files.items()
         if not findings[name]
     ]
-    write_answer(args.json, lambda: told, lambda stream: stream.writelines(f"{clean(line)}\n" for line in lines))
+
+    def words(stream: TextIO) -> None:
+        stream.writelines(f"{clean(line)}\n" for line in lines)
+        draw_blocks(fine, stream)
+
+    write_answer(args.json, lambda: told, words)
     return int(wrong)
 
 

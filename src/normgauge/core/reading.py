@@ -434,6 +434,17 @@ class Reading(Stored):
             varies=True,
         ),
     ] = False
+    verdict: ClassVar[
+        Annotated[
+            str,
+            Told(
+                "the sentences that terminal and page begin with: what is proved, what was found; made from the "
+                "numbers when the reading is written",
+                absent="",
+                varies=True,
+            ),
+        ]
+    ] = ""
     digest: ClassVar[
         Annotated[
             str,
@@ -559,7 +570,9 @@ class Reading(Stored):
 
     def to_json(self) -> dict[str, Any]:
         """The reading as the JSON contract has it."""
-        data = Stored.to_json(self)
+        from normgauge.render.verdict import verdict_line
+
+        data = {**Stored.to_json(self), "verdict": verdict_line(self)}
         return {**data, "digest": digest(data)}
 
     @classmethod

@@ -22,10 +22,11 @@ from normgauge.render.certificate_words import (
     row_reason,
     row_value,
 )
-from normgauge.render.console import GAP, Block, as_text
+from normgauge.render.console import Block, as_text
 from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.svg import Axis
 from normgauge.render.table import Grid
+from normgauge.render.terminal import GAP
 
 BEST = 3  # rows whose terms are drawn, of different families
 LINE = 80  # letters of a line of the face

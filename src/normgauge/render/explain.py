@@ -13,13 +13,13 @@ from normgauge.render.markup import clean
 from normgauge.render.numbers import format_factor, format_power, scope_words
 from normgauge.render.verdict import refutation_sentence
 
-WIDTH = 96
+WIDTH = 80
 MARGIN = 11  # the column the texts begin in
 LISTED = 8
 
 
 def explain(reading: Reading, name: str) -> str:
-    """Everything the reading knows about one layer, as lines of at most 96 columns.
+    """Everything the reading knows about one layer, as lines of at most 80 columns.
 
     Raises:
         ReadingError: when there is no such layer; the nearest names are suggested.

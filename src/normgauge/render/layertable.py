@@ -26,8 +26,10 @@ SIGMA = "smallest and largest √(variance + ε)"
 SHORT = 4  # columns of them on a terminal
 SUMMED = 3  # columns that add up over the layers of a block
 TOP_ROWS = 30
-MEANING = (  # one line of 120 columns
-    "gain: what the layer alone allows; folded, balanced: its share of those bounds; cumulative: from the input to here"
+MEANING = (
+    "In decades: 1 is a factor of ten, -1 a tenth. gain: what the layer alone allows; folded: its share when linear "
+    "maps are taken together with their normalizers; balanced: when that is minimised over gauges, rescalings that "
+    "leave the function alone; cumulative: from the input to here, gain by gain; σ: what a normalizer divides by"
 )
 LEAST = 4  # fewer rows than this are not worth a fold
 LONGEST = 40  # layers in a repeated stretch of an unstructured network

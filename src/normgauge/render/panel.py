@@ -75,20 +75,15 @@ def _title(reading: Reading, key: str, level: int) -> Markup:
 
 def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
-    told = f"{verdict.upper_sentence(reading)} {verdict.bracket_sentence(reading)}"
-    return (
-        paragraphs(verdict.opening_sentences(reading), "warn"),
-        paragraphs([told], "verdict"),
-        paragraphs(troubles, "warn"),
-    )
+    refuted = "warn" if reading.log_refuted is not None else "verdict"
+    return paragraphs([verdict.verdict_line(reading)], refuted), paragraphs(troubles, "warn")
 
 
 def reading_notebook(reading: Reading) -> Markup:
     """The reading as HTML that may stand among other output: verdict, waterfall and the most active layers."""
-    told = [*verdict.opening_sentences(reading), verdict.upper_sentence(reading), verdict.bracket_sentence(reading)]
     grid = reading_layers(reading)
     table = tag("details", tag("summary", grid.title), bare_table(grid), tag("p", grid.footer))
-    head = f", mode {reading.mode}, scope {reading.scope}. {' '.join(told)}"
+    head = f", mode {reading.mode}, scope {reading.scope}. {verdict.verdict_line(reading)}"
     return fragment(
         tag("p", tag("b", reading.model), head),
         (tag("p", sentence) for sentence in verdict.trouble_sentences(reading)),

@@ -26,6 +26,11 @@ def reading_verdict(reading: Reading) -> list[str]:
     ]
 
 
+def verdict_line(reading: Reading) -> str:
+    """The verdict as it stands in the terminal, on the page and in the JSON form: refuted or not, at most, at least."""
+    return " ".join([*opening_sentences(reading), upper_sentence(reading), bracket_sentence(reading)])
+
+
 def opening_sentences(reading: Reading) -> list[str]:
     """What must be said before anything else: that the bound is refuted, where it is."""
     return [] if reading.log_refuted is None else [refutation_sentence(reading)]
