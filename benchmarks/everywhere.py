@@ -16,10 +16,9 @@ import argparse
 import importlib.util
 import json
 import math
-import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -29,13 +28,13 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
+from benchmarks.real_data import data_folder, real_resnet, trained
 from benchmarks.semidefinite import semidefinite_value
-from normgauge.lab.training import model_accuracy, train
-from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, load_state, mnist
+from normgauge.lab.training import model_accuracy
 
 Row = dict[str, Any]
 SOLVERS = ("cvxpy", "clarabel")
-TRAINED, IMAGES, EPOCHS = 10_000, 100, 2
+IMAGES, EPOCHS = 100, 2
 CHAINS = {"784-64-10": (784, 64, 10), "784-64-64-10": (784, 64, 64, 10)}
 REFERENCES = {"784-64-10": 10, "784-64-64-10": 1}  # seeds with the program's value, which takes long
 DEPTHS = {"ResNet-20": (20, 8.1), "ResNet-56": (56, 18.0)}
@@ -66,15 +65,6 @@ def chain(sizes: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(*sizes[-2:]))
 
 
-def trained(make: Callable[[], nn.Module], folder: Path, seed: int) -> tuple[nn.Module, Tensor, float]:
-    """A network after its two epochs, test images and the accuracy on them."""
-    torch.manual_seed(seed)
-    model = make()
-    train(model, mnist("train", folder=folder, limit=TRAINED), epochs=EPOCHS, seed=seed)
-    held = mnist("test", folder=folder, limit=IMAGES)
-    return model.eval(), held.inputs, model_accuracy(model, held)
-
-
 def bounded(model: nn.Module, x: Tensor, effort: str = "default") -> Row:
     """The reading's numbers."""
     start = time.process_time()
@@ -88,9 +78,9 @@ def chain_rows(name: str, folder: Path, seeds: int, references: bool) -> Iterato
     """Trained chains against the program's value."""
     goal, seconds = GOALS["chain"]
     for seed in range(seeds):
-        model, x, accuracy = trained(lambda: chain(CHAINS[name]), folder, seed)
-        row = {"network": name, "seed": seed, "accuracy": accuracy, "goal": goal, "goal_seconds": seconds}
-        row |= bounded(model, x)
+        model, held = trained(lambda: chain(CHAINS[name]), folder, EPOCHS, IMAGES, seed)
+        row = {"network": name, "seed": seed, "goal": goal, "goal_seconds": seconds}
+        row |= {"accuracy": model_accuracy(model, held), **bounded(model, held.inputs)}
         if references and seed < REFERENCES[name]:
             row |= semidefinite_value(model)
             row["ratio"] = row["upper"] / row["semidefinite"] if row["semidefinite"] else None
@@ -111,11 +101,12 @@ def residual_rows(folder: Path, seeds: int) -> Iterator[Row]:
     """A residual network against the product of its norms, 1 + ‖W₂‖‖W₁‖ a block."""
     goal, seconds = GOALS["residual"]
     for seed in range(seeds):
-        model, x, accuracy = trained(Residual, folder, seed)
+        model, held = trained(Residual, folder, EPOCHS, IMAGES, seed)
         assert isinstance(model, Residual)
         parts = [(1 + norm(block[0]) * norm(block[2])) for block in model.blocks if isinstance(block, nn.Sequential)]
-        row = {"network": NETS[3], "seed": seed, "accuracy": accuracy, "goal": goal, "goal_seconds": seconds}
-        row |= {**bounded(model, x), "product": norm(model.first) * norm(model.last) * math.prod(parts)}
+        row = {"network": NETS[3], "seed": seed, "goal": goal, "goal_seconds": seconds}
+        row |= {"accuracy": model_accuracy(model, held), **bounded(model, held.inputs)}
+        row |= {"product": norm(model.first) * norm(model.last) * math.prod(parts)}
         row["ratio"] = row["upper"] / row["product"]
         yield row
 
@@ -129,9 +120,8 @@ def norm(layer: nn.Module) -> float:
 def resnet_rows(name: str, folder: Path) -> Iterator[Row]:
     """A real ResNet; goal and ratio are decades."""
     depth, goal = DEPTHS[name]
-    model = load_state(cifar_resnet(depth), folder / "weights" / f"resnet{depth}_cifar10.safetensors").eval()
-    images = cifar10("test", folder=folder, limit=IMAGES).normalized(IMAGENET_MEAN, IMAGENET_STD).inputs
-    row = bounded(model, images, "long")
+    model, held = real_resnet(depth, folder, IMAGES)
+    row = bounded(model, held.inputs, "long")
     yield {"network": name, "goal": goal, "effort": "long", **row, "ratio": math.log10(row["upper"])}
 
 
@@ -161,11 +151,9 @@ def main() -> None:
     parser.add_argument("--no-reference", action="store_true", help="leave the semidefinite program's value out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="kept up to date after every row")
     options = parser.parse_args()
-    folder = os.environ.get("NORMGAUGE_DATA")
+    folder = data_folder()
     if folder is None:
-        print("set NORMGAUGE_DATA to the folder with mnist/, weights/ and cifar-10-batches-bin/; nothing was measured")
         return
-    torch.set_num_threads(1)
     versions = {"python": platform.python_version(), "torch": torch.__version__, "normgauge": ng.__version__}
     references = all(importlib.util.find_spec(peer) for peer in SOLVERS) and not options.no_reference
     if references:
@@ -174,7 +162,7 @@ def main() -> None:
         print("cvxpy with clarabel is not installed: the semidefinite program's value is left out")
     rows = []
     for name in options.nets:
-        for row in rows_of(name, Path(folder), options.seeds, references):
+        for row in rows_of(name, folder, options.seeds, references):
             rows.append(row)
             print(words(row), flush=True)
             if options.json:

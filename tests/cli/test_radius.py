@@ -83,6 +83,7 @@ def test_a_contradiction_has_an_exit_code_of_its_own(net, capsys, monkeypatch):
         (["--batch", "{net}:batch", "--labels", "{net}:few"], "labels: expected 6 class numbers"),
         (["--batch", "{net}:batch", "--labels", "{net}:none"], "has no 'none'"),
         (["--batch", "{net}:batch", "--steps", "0"], "expected a whole number, 1 or more"),
+        (["--batch", "{net}:batch", "--effort", "much"], "invalid choice: 'much'"),
         (["--batch", "{net}:batch", "--json", "/none/r.json"], "cannot write"),
     ],
 )

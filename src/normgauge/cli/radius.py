@@ -44,6 +44,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--steps", metavar="N", type=whole_parser(", 1 or more", 1), default=40, help="of each descent (40)"
     )
     parser.add_argument("--seed", metavar="N", type=count, default=0, help="of the attack's random starts (0)")
+    parser.add_argument(
+        "--effort",
+        choices=("quick", "default", "long"),
+        default="default",
+        help="how many radii are tried, and how many units may be open in a ball (default)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the radii as JSON; - for standard output only")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
 
@@ -67,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
             steps=args.steps,
             seed=args.seed,
             progress=progress,
+            effort=args.effort,
         )
     from normgauge.render.certified import radii_blocks, radii_html
     from normgauge.render.console import draw_blocks

@@ -5,16 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-
-class Residual(nn.Module):
-    """x + f(x)."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.inner(x)
+from tests.instrument.local.nets import Residual
 
 
 def settled(model: nn.Module, x: Tensor) -> nn.Module:

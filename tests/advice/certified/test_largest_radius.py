@@ -18,8 +18,11 @@ class Engine:
 
     name = "made"
 
-    def __init__(self, slope, tries=8):
-        self.slope, self.tries, self.asked = slope, tries, []
+    def __init__(self, slope, tries=8, hint=math.inf):
+        self.slope, self.tries, self.asked, self.hinted = slope, tries, [], hint
+
+    def hint(self, sample):
+        return self.hinted
 
     def __call__(self, sample, radius, target):
         self.asked.append(radius)
@@ -92,3 +95,13 @@ def test_the_work_is_counted(tries):
 
 def test_a_bound_that_is_too_good_certifies_more_than_the_attack_allows():
     assert searched(Engine(lambda r: None if math.isinf(r) else 0.9), attacked=1.0) > 1.0
+
+
+def test_a_radius_that_an_engine_hints_at_is_tried_first_then_a_little_more_or_half():
+    easy = Engine(lambda r: None if r > 0.02 else 1.0, 4, hint=0.01)
+    assert searched(easy, certified=1e-6, attacked=1.0) == pytest.approx(0.015)
+    assert easy.asked == pytest.approx([math.inf, 0.01, 0.015, 0.0225])
+    hard = Engine(lambda r: None if r > 0.004 else 1.0, 4, hint=0.01)
+    assert searched(hard, certified=1e-6, attacked=1.0) == 0.0025 and hard.asked[1:] == [0.01, 0.005, 0.0025]
+    low = Engine(lambda r: 1.0, 3, hint=1e-9)  # of no use below what is known
+    assert searched(low, certified=1e-6) == pytest.approx(1.0)

@@ -16,6 +16,7 @@ from normgauge.core.bound import Evidence
 from normgauge.core.certified import ALREADY_WRONG, TIED, CertifiedRadii
 from normgauge.core.errors import InputError
 from tests.advice.certified.nets import NAMES, built
+from tests.instrument.local.nets import Fn
 
 
 @functools.cache
@@ -73,8 +74,10 @@ def test_no_point_inside_a_certified_radius_has_another_class(name):
 
 
 def test_rounding_that_is_not_enclosed_is_said():
-    model, x = built("probabilities")
-    assert {s.evidence for s in ng.radius(model, x, restarts=0).samples} == {Evidence.COMPUTED}
+    model, x = built("linear")
+    grown = nn.Sequential(model, Fn(torch.exp))
+    assert {s.evidence for s in ng.radius(grown, x, restarts=0).samples} == {Evidence.COMPUTED}
+    assert {s.evidence for s in radii("probabilities").samples} == {Evidence.PROVED}
     assert {s.evidence for s in radii("conv").samples} == {Evidence.PROVED}
 
 
@@ -85,6 +88,9 @@ class Boastful:
 
     def __init__(self, session):
         self.inner = ComposedBounds(session)
+
+    def hint(self, sample):
+        return math.inf
 
     def __call__(self, sample, radius, target):
         logs = self.inner(sample, radius, target)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -13,25 +11,16 @@ import torch
 from torch import Tensor
 
 from normgauge.core.bound import Scope
-from normgauge.core.rounding import TINY, dot_error, log_root
+from normgauge.core.rounding import dot_error, log_root
 from normgauge.instrument.assembly import find_missing
 from normgauge.instrument.balance import folded_bound
-from normgauge.instrument.local.headline import LOOP, OPEN_UNITS
-from normgauge.instrument.local.one_sample import FAILURES, one_run, open_entries, swept_sample
-from normgauge.instrument.local.swept import Swept
-from normgauge.instrument.loop import LoopEffort, RowLoops
-from normgauge.instrument.rules.flow import CHANCES, INF, Matrix, chain_gains, log_vector
+from normgauge.instrument.local.effort import spending_of
+from normgauge.instrument.rules.flow import INF, Matrix, chain_gains
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.trace.step import backward_slice
 
 LATTICE = 4  # radii an octave at which a ball is measured, for all samples at once
-TRIES, FEW_TRIES = 8, 5
-GAP, STEPS = 1e-2, 15  # of the multipliers' search
-DEAREST, MOST_OPEN = 30.0, 256  # seconds of counted work of one ball, and units open everywhere
-
-LOOP_STEPS, LOOP_WORK = 200, 5e6  # of one pair of classes: a second; all pairs of ten classes are 45
-ALL_INPUTS = -1  # place of a sweep that holds for all samples
 
 
 class MarginBounds(Protocol):
@@ -47,6 +36,9 @@ class MarginBounds(Protocol):
 
     @property
     def tries(self) -> int: ...  # noqa: D102
+
+    def hint(self, sample: int) -> float:
+        """A radius from which on a ball is likely to be too much for this engine; infinite where there is none."""
 
     def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:
         """log L_i(r) for each class i, (f_target − f_i)(x₀) − (f_target − f_i)(x) ≤ L_i ‖x − x₀‖ on ‖x − x₀‖ ≤ r.
@@ -85,12 +77,20 @@ class ComposedBounds:
 
     session: Session
     name: str = "composition"
-    tries: int = TRIES
     known: dict[float, Slopes | None] = field(default_factory=dict)
     head: Head | None = None
 
     def __post_init__(self) -> None:
         self.head = last_matrix(self.session)
+
+    @property
+    def tries(self) -> int:
+        """As the effort allows."""
+        return spending_of(self.session).margins.tries
+
+    def hint(self, sample: int) -> float:
+        """None: it costs the same everywhere."""
+        return INF
 
     def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:
         """log L_i for each class; None where the composition has no bound."""
@@ -117,13 +117,17 @@ class ComposedBounds:
 
 
 def proved_slope(session: Session, scope: Scope) -> Tensor | None:
-    """log of the bound of a traced map, balanced over all inputs and folded in a ball; None where it is not proved."""
+    """log of the bound of a traced map, balanced over all inputs and folded in a ball; None where it is not proved.
+
+    With the least effort it is folded everywhere.
+    """
     parts = session.composed(scope)
     missing = find_missing(session, parts)
     if missing.unknown or missing.no_bound or session.trace.path_dependent:
         return None
     # balancing anew in every ball took 15 times as long on two small networks: radii 7 % larger in sum, and equal
-    return (session.bounds(parts)[1] if scope.kind == "global" else folded_bound(parts)).log_upper
+    balanced = scope.kind == "global" and session.options.effort != "quick"
+    return (session.bounds(parts)[1] if balanced else folded_bound(parts)).log_upper
 
 
 def last_matrix(session: Session) -> Head | None:
@@ -165,105 +169,3 @@ def lattice_above(radius: float) -> float:
     while 2.0 ** (step / LATTICE) < radius:  # log2 of a radius just above is rounded
         step += 1
     return float(2.0 ** (step / LATTICE))
-
-
-@dataclass(slots=True)
-class OpenUnitBounds:
-    """Margins from the slopes that a ball leaves open (`instrument.local`), each class with its own row of multipliers.
-
-    L_i² = n_i M⁻¹ n_iᵀ with n_i = (e_y − e_i)ᵀ[J R]; the multipliers suit the classes by what each margin allows.
-    """
-
-    session: Session
-    name: str = OPEN_UNITS
-    tries: int = FEW_TRIES
-    known: dict[int, Swept | None] = field(default_factory=dict)
-
-    def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:
-        """log L_i for each class; None where the network is not followed, or that takes too long."""
-        swept = self.swept(sample, radius)
-        outputs = self.session.trace.end.tensor.detach().double().cpu()
-        classes = outputs.shape[1]
-        if swept is None or swept.target.shape[0] != classes:
-            return None
-        others = torch.arange(classes) != target
-        rows = (torch.eye(classes, dtype=torch.float64)[target] - torch.eye(classes, dtype=torch.float64))[others]
-        gaps = (outputs[sample, target] - outputs[sample])[others].clamp_min(TINY)
-        swept = swept.improved(GAP, STEPS, rows / gaps[:, None] * float(gaps.min()))
-        found = swept.row_bounds(rows)
-        if found is None:
-            return None
-        logs = torch.full((classes,), -INF, dtype=torch.float64)
-        logs[others] = log_vector(found)
-        return logs
-
-    def swept(self, sample: int, radius: float) -> Swept | None:
-        """The network over the ball; over all inputs once for all samples."""
-        session = self.session
-        if session.together or session.trace.path_dependent or not session.exact:
-            return None
-        inputs = session.trace.sources[0].tensor[0].numel()
-        if inputs * one_run(session) / session.samples > DEAREST:
-            return None
-        place = ALL_INPUTS if math.isinf(radius) else sample
-        if place >= 0:
-            return self.counted(
-                swept_sample(session, session.composed(Scope.parse("point")), sample, radius, MOST_OPEN)
-            )
-        if place not in self.known:
-            few = open_entries(session) <= MOST_OPEN
-            parts = session.composed(Scope.parse("point"))
-            self.known[place] = self.counted(swept_sample(session, parts, 0, INF, MOST_OPEN)) if few else None
-        return self.known[place]
-
-    def counted(self, swept: Swept | None) -> Swept | None:
-        """What was swept, its chance of being wrong added to the session's."""
-        if swept is not None:
-            self.session.cache.setdefault(CHANCES, []).append(swept.chance)
-        return swept
-
-
-@dataclass(slots=True)
-class LoopBounds:
-    """Margins over all inputs by the loop transformation (`instrument.loop`), each pair with weights of its own.
-
-    Holds:  everywhere; so a pair is bounded once for all samples, and a search needs one try.
-    """
-
-    session: Session
-    name: str = LOOP
-    tries: int = 1
-    loops: RowLoops | None = None
-    known: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        session = self.session
-        if session.together or open_entries(session) <= MOST_OPEN:  # all units with multipliers of their own are better
-            return
-        parts = session.composed(Scope.parse("global"))
-        with contextlib.suppress(*FAILURES):
-            effort = LoopEffort(LOOP_STEPS, most_work=LOOP_WORK)
-            self.loops = RowLoops.of(session, parts, session.bounds(parts)[1], effort)
-
-    def __call__(self, sample: int, radius: float, target: int) -> Tensor | None:
-        """log L_i for each class; None where the network is not followed or too large."""
-        if self.loops is None:
-            return None
-        classes = self.session.trace.end.tensor.shape[1]
-        logs = [-INF if i == target else self.pair(min(i, target), max(i, target)) for i in range(classes)]
-        return torch.tensor(logs, dtype=torch.float64)
-
-    def pair(self, first: int, second: int) -> float:
-        """log of the bound of f_first − f_second."""
-        if (first, second) not in self.known and self.loops is not None:
-            row = torch.zeros(self.session.trace.end.tensor.shape[1], dtype=torch.float64)
-            row[first], row[second] = 1.0, -1.0
-            found = None
-            with contextlib.suppress(*FAILURES):
-                found = self.loops.bound(row)
-            self.known[first, second] = INF if found is None else found.total
-        return self.known[first, second]
-
-
-ENGINES: tuple[Callable[[Session], MarginBounds], ...] = (ComposedBounds, LoopBounds, OpenUnitBounds)
-"""What radii are proved with, one after the other: each begins where those before it ended, so the cheap come first."""

@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from normgauge.advice.certified.attack import Attack, AttackPlan
+from normgauge.advice.certified.engines import ENGINES
 from normgauge.advice.certified.labelled import check_inputs, checked_labels, checked_outputs, split_labels
 from normgauge.advice.certified.largest_radius import largest_radius
-from normgauge.advice.certified.margin_bounds import ENGINES, MarginBounds
+from normgauge.advice.certified.margin_bounds import MarginBounds
 from normgauge.advice.certified.output_rounding import OutputRounding, output_rounding
 from normgauge.core.bound import Evidence
 from normgauge.core.certified import ALREADY_WRONG, TIED, CertifiedRadii, SampleRadius, judged_radius
@@ -44,6 +45,7 @@ def radius(
     output: str | None = None,
     rules: Registry | None = None,
     progress: Progress | None = None,
+    effort: str = "default",
 ) -> CertifiedRadii:
     """Certify how far each sample may be moved, in l2 length, before its prediction could change; and attack it.
 
@@ -63,6 +65,7 @@ def radius(
         output: the measured output.
         rules: a registry.
         progress: called with a stage and the fraction of it done.
+        effort: ``quick``, ``default`` or ``long``: how many radii are tried, and how many units may be open in a ball.
 
     Returns:
         One radius a sample, with the accuracy that is verified and that an attack leaves, at any radius.
@@ -75,7 +78,9 @@ def radius(
     begun = time.process_time()
     batch, labels = split_labels(batch, labels)
     check_inputs(make_call(unwrap(model), batch, input))
-    options = Options(search=False, input=input, output=output, rules=rules, progress=progress, pictures=False)
+    options = Options(
+        search=False, input=input, output=output, rules=rules, progress=progress, pictures=False, effort=effort
+    )
     plan = AttackPlan(restarts, steps, seed)
     with digest_beside(unwrap(model)) as weights:
         with opened(model, batch, options) as session:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from normgauge.core.rounding import TINY, size_up
 from normgauge.instrument.local.pieces import NotCarried
-from normgauge.instrument.rules.activation import activation_of
-from normgauge.instrument.trace.step import Step, Value
+from normgauge.instrument.rules.activation import Turns, activation_of, clamp_limits, slope_range
+from normgauge.instrument.trace.step import Step
 
 INF = math.inf
 DIGITS = 1e-12  # of a slope that autograd gives in float64: a few operations
@@ -41,88 +41,29 @@ class Curve:
         return torch.stack(gaps).amin(0) if gaps else torch.full_like(here, INF)
 
 
-SMOOTH = {
-    "GELU": Curve(-0.128905, 1.128905, bend=0.797885),
-    "GELU tanh": Curve(-0.128994, 1.128994, bend=0.797885),
-    "SiLU": Curve(-0.099840, 1.099840, bend=0.5),
-    "Mish": Curve(-0.112527, 1.088499, bend=0.644205),
-    "Tanh": Curve(0.0, 1.0, bend=0.769801),
-    "Sigmoid": Curve(0.0, 0.25, bend=0.0962251),
-    "Softplus": Curve(0.0, 1.0, bend=0.25),
-    "LogSigmoid": Curve(0.0, 1.0, bend=0.25),
-    "Softsign": Curve(0.0, 1.0, bend=2.0),
-    "Tanhshrink": Curve(0.0, 1.0, bend=0.769801),
-    "sin": Curve(-1.0, 1.0, bend=1.0),
-    "cos": Curve(-1.0, 1.0, bend=1.0),
-    "erf": Curve(0.0, 1.128380, bend=0.967883),
-    "Hardswish": Curve(-0.5, 1.5, (-3.0, 3.0), 1 / 3),
-    "SELU": Curve(0.0, 1.758100, (0.0,), 1.758100),
-}
-"""By the first name torch has for a function; every number is rounded outwards in its last digit."""
-
-
 def curve_of(step: Step, rule: str) -> Curve:
     """The curve of an elementwise step.
 
     Raises:
         NotCarried: for a function that is not in the tables, or options that are not plain numbers.
     """
+    ends = slope_range(step, rule)
+    turns = _turns(step, rule)
+    if ends is None or turns is None:
+        raise NotCarried(f"{step.kind} is not an activation whose slopes are known here")
+    return Curve(*ends, *turns)
+
+
+def _turns(step: Step, rule: str) -> Turns | None:
+    """Where the slope jumps, and how fast it changes elsewhere; None where that is not known."""
     if rule == "activation.modulus":
-        return Curve(-1.0, -1.0) if "neg" in step.kind else Curve(-1.0, 1.0, (0.0,))
+        return () if "neg" in step.kind else (0.0,), 0.0
     if rule == "activation.clamp":
-        return _clamped(step)
-    if rule != "activation.activation":
-        raise NotCarried(f"{step.kind} is not an activation whose slopes are known here")
-    row = activation_of(step)
-    name = row.names.split()[0]
-    if name in ("ReLU", "ReLU6"):
-        return Curve(0.0, 1.0, (0.0,) if name == "ReLU" else (0.0, 6.0))
-    if name == "LeakyReLU":
-        slope = float(step.option(1, "negative_slope", 0.01))
-        return Curve(min(slope, 1.0), max(slope, 1.0), (0.0,))
-    if name == "PReLU":
-        slopes = torch.as_tensor(step.option(1, "weight")).detach().double()
-        return Curve(min(float(slopes.min()), 1.0), max(float(slopes.max()), 1.0), (0.0,))
-    if name == "Softshrink":
-        edge = float(step.option(1, "lambd", 0.5))
-        return Curve(0.0, 1.0, (-edge, edge))
-    if name == "Hardsigmoid":
-        return Curve(0.0, 0.1666666717, (-3.0, 3.0))
-    if name in ("ELU", "CELU"):
-        return _exponential(step, name)
-    if name == "Softplus":
-        beta = float(step.option(1, "beta", 1.0))
-        return Curve(0.0, size_up(1.0), bend=size_up(abs(beta) / 4))
-    name = "GELU tanh" if name == "GELU" and row.text == "tanh form" else name
-    if name not in SMOOTH:
-        raise NotCarried(f"{step.kind} is not an activation whose slopes are known here")
-    return SMOOTH[name]
-
-
-def _exponential(step: Step, name: str) -> Curve:
-    alpha = float(step.option(1, "alpha", 1.0))
-    if name == "CELU":  # exp(x/α) for x < 0
-        return Curve(0.0, 1.0, bend=size_up(1 / alpha)) if alpha > 0 else _refused(step)
-    ends = (0.0, 1.0, alpha)
-    return Curve(min(ends), max(ends), (0.0,), size_up(abs(alpha)))
-
-
-def _refused(step: Step) -> Curve:
-    raise NotCarried(f"{step.kind} with these parameters")
-
-
-def _clamped(step: Step) -> Curve:
-    if step.module is not None:
-        limits = (step.module.min_val, step.module.max_val)
-    elif "clamp_max" in step.kind:
-        limits = (None, step.get(1, "max"))
-    elif "hardtanh" in step.kind:
-        limits = (step.get(1, "min_val", -1.0), step.get(2, "max_val", 1.0))
-    else:
-        limits = (step.get(1, "min"), step.get(2, "max"))
-    if any(isinstance(v, Tensor | Value) for v in limits):
-        raise NotCarried("a clamp whose limits are tensors")
-    return Curve(0.0, 1.0, tuple(float(v) for v in limits if v is not None and math.isfinite(v)))
+        limits = [limit for limit in clamp_limits(step) if limit is not None]
+        plain = [float(limit) for limit in limits if isinstance(limit, int | float)]
+        return (tuple(filter(math.isfinite, plain)), 0.0) if len(plain) == len(limits) else None
+    row = activation_of(step) if rule == "activation.activation" else None
+    return row.turns(step) if row is not None and row.turns is not None and row.holds(step) else None
 
 
 def slopes_around(curve: Curve, here: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,19 +11,24 @@ Holds:  for kinks whose slopes jump by a millionth or more of what is typical in
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from normgauge.core.bound import Scope
+from normgauge.core.rounding import TINY
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.curves import curve_of
 from normgauge.instrument.local.pieces import NotCarried
+from normgauge.instrument.session import Session
 from normgauge.instrument.trace.again import replayed_steps, run_step
 from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Step, Value
 
+INF = math.inf
 NEAR_KINK = 1e-10  # of the largest entry: nearer to a known kink, rounding may decide the side
 WAY = 1e-9  # of a sample's root mean square: how far it moves
 HALVED = 3.0  # second differences of δ over those of δ/2: below 2 on a kink, 4 elsewhere
@@ -63,6 +68,35 @@ def moved_inputs(parts: Composition) -> Iterator[tuple[Step, dict[int, Tensor]]]
         if may_have_kinks(step, names[step.index]):
             yield step, {v.index: _way(v, values[v.index]) for v in step.inputs if v.index in values}
         values.update({o.index: t for o, t in zip(step.outputs, outs, strict=True) if o.index in wanted})
+
+
+def opening_radii(session: Session, units: int) -> list[float]:
+    """For each sample about the radius of the ball in which so many units lie near a kink; infinite where few do.
+
+    A unit opens at about |z|/‖∇z‖, and of a random direction v, n numbers of size 1, ∂z·v tells ‖∇z‖ well enough to
+    count units by.
+    """
+    parts = session.once("samples", lambda: session.composed(Scope.parse("point")))
+    with torch.no_grad():
+        near = [_opening(parts, step, moved) for step, moved in moved_inputs(parts)]
+    rows = torch.cat([part for part in near if part is not None], 1) if any(p is not None for p in near) else None
+    if rows is None or rows.shape[1] <= units:
+        return [INF] * parts.ctx.samples
+    return [float(row) for row in rows.kthvalue(units, 1).values]
+
+
+def _opening(parts: Composition, step: Step, ways: dict[int, Tensor]) -> Tensor | None:
+    """(samples, entries): how far the sample is from where each entry of a step with kinks reaches one."""
+    kinks = _known_kinks(parts, step)
+    if not kinks:
+        return None
+    value = step.inputs[0]
+    axis = parts.flows[value.index].axis
+    data, moved = (parts.ctx.rows(t, axis).flatten(1).cpu() for t in (value.tensor.detach(), ways[value.index]))
+    away = torch.stack([(data - kink).abs() for kink in kinks]).amin(0)
+    sizes = _sample_sizes(parts, parts.trace.measured.detach()).reshape(-1)
+    sizes = sizes[:: len(sizes) // parts.ctx.samples].cpu()
+    return away / moved.abs().clamp_min(TINY) * (WAY * sizes[:, None])
 
 
 def _sample_sizes(parts: Composition, x: Tensor) -> Tensor:
@@ -115,14 +149,10 @@ def _run(parts: Composition, step: Step, ways: dict[int, Tensor], part: float) -
 
 def _near_known(parts: Composition, step: Step, ways: dict[int, Tensor]) -> Tensor:
     """For each sample whether an entry that moves lies so near a known kink that rounding may decide the side."""
-    found, rule = torch.zeros(parts.ctx.samples, dtype=torch.bool), parts.rules[step.index]
-    if rule is None or not rule.id.startswith("activation.") or len(step.inputs) != 1:
+    found, kinks = torch.zeros(parts.ctx.samples, dtype=torch.bool), _known_kinks(parts, step)
+    if not kinks:
         return found
     value = step.inputs[0]
-    try:
-        kinks = curve_of(step, rule.id).kinks
-    except NotCarried:
-        return found
     axis = parts.flows[value.index].axis
     data, moved = (parts.ctx.rows(t, axis).flatten(1).cpu() for t in (value.tensor.detach(), ways[value.index]))
     if data.numel():
@@ -130,3 +160,14 @@ def _near_known(parts: Composition, step: Step, ways: dict[int, Tensor]) -> Tens
         for kink in kinks:
             found |= (((data - kink).abs() <= near) & (moved != 0)).any(1)
     return found
+
+
+def _known_kinks(parts: Composition, step: Step) -> tuple[float, ...]:
+    """Where a step of one value has its kinks, as far as the tables know."""
+    rule = parts.rules[step.index]
+    if rule is None or not rule.id.startswith("activation.") or len(step.inputs) != 1:
+        return ()
+    try:
+        return curve_of(step, rule.id).kinks
+    except NotCarried:
+        return ()

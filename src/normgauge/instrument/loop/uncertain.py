@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import size_up
-from normgauge.instrument.rules.activation import activation_of
+from normgauge.instrument.rules.activation import slope_range
 from normgauge.instrument.rules.flow import Commute, Transfer
 from normgauge.instrument.trace.step import Step
-
-UNIT_SLOPE = ("activation.clamp", "activation.jump")  # with a finite constant: slopes in [0, 1] of each entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,9 @@ def uncertain_step(
     if len(step.inputs) != 1 or len(step.outputs) != 1 or not log_gain < math.inf:
         return None
     shapes = [v[0].tensor.shape for v in (step.inputs, step.outputs)]
-    low, high = _slopes(step, rule)
-    if low is not None and high is not None and shapes[0] == shapes[1] and sides[0] == sides[1]:
+    ends = slope_range(step, rule)
+    if ends is not None and shapes[0] == shapes[1] and sides[0] == sides[1]:
+        low, high = ends
         mid = (low + high) / 2
         channel = channels_of(shapes[0], sides[0], samples)
         half = size_up(max(high - mid, mid - low))
@@ -81,15 +80,6 @@ def uncertain_step(
         for shape, side in zip(shapes, sides, strict=True)
     )
     return UncertainStep(step, 0.0, size_up(math.exp(log_gain)), int(seen.max()) + 1, seen, made, sides)
-
-
-def _slopes(step: Step, rule: str) -> tuple[float, float] | tuple[None, None]:
-    """The range of slopes of an elementwise step of one value; (None, None) for any other."""
-    if rule == "activation.activation":
-        return activation_of(step).slope_range(step)
-    if rule == "activation.modulus":
-        return -1.0, 1.0
-    return (0.0, 1.0) if rule in UNIT_SLOPE else (None, None)
 
 
 def _works_by_channel(form: object, shapes: list[torch.Size], sides: tuple[int, int]) -> bool:

@@ -13,7 +13,7 @@ from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
 
 EXACT_OUTPUTS, AGAIN_OUTPUTS = 32, 16  # rows of J that are all computed: at first, and where a direction is known
 EXACT_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
-CONVERGED = 1e-9  # relative growth of ‖J v‖ in one iteration: no longer worth another
+CONVERGED, NEARLY = 1e-9, 3e-4  # relative growth of ‖J v‖ in one iteration: no longer worth another, or hardly
 INDEPENDENT = 1e-12  # of a unit vector: what is left of it beyond the others is rounding
 
 
@@ -40,7 +40,14 @@ def pair_from(left: Tensor, pulled: Tensor, rounding: float) -> TopPair:
     return TopPair(torch.where(known, sigma, 0.0), unit_rows(left), unit_rows(pulled))
 
 
-def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = EXACT_OUTPUTS, steps: int = 30) -> TopPair:
+def top_pair(
+    here: Linearization,
+    start: Tensor,
+    *,
+    exact_outputs: int = EXACT_OUTPUTS,
+    steps: int = 30,
+    settled: float = CONVERGED,
+) -> TopPair:
     """The top singular pair of every sample's Jacobian: exact for few outputs, else by iteration from ``start``.
 
     Args:
@@ -48,13 +55,14 @@ def top_pair(here: Linearization, start: Tensor, *, exact_outputs: int = EXACT_O
         start: first right directions, (samples, inputs), not zero.
         exact_outputs: most outputs for which all rows of J are computed.
         steps: iterations otherwise.
+        settled: growth of ‖J v‖ in one of them that ends them.
 
     Returns:
         The pairs.
     """
     if here.outputs <= exact_outputs and start.numel() * here.outputs <= EXACT_ENTRIES:
         return _from_rows(here, start)
-    return _from_iteration(here, start, steps)
+    return _from_iteration(here, start, steps, settled)
 
 
 def top_pair_runs(network: SampleMap, steps: int = 30, exact_outputs: int = EXACT_OUTPUTS) -> float:
@@ -75,7 +83,7 @@ def _from_rows(here: Linearization, start: Tensor) -> TopPair:
     return pair_from(left, (left[:, None] @ rows)[:, 0], here.rounding)
 
 
-def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
+def _from_iteration(here: Linearization, start: Tensor, steps: int, settled: float) -> TopPair:
     """Locally optimal ascent of ‖J v‖ over span{v, JᵀJ v, last step}, for all samples at once.
 
     Holds:  ‖J v‖ never falls; about the pace of Lanczos with the memory of three vectors.
@@ -84,7 +92,7 @@ def _from_iteration(here: Linearization, start: Tensor, steps: int) -> TopPair:
     right = unit_rows(start)
     image = here.push(right)
     last, last_image = torch.zeros_like(right), torch.zeros_like(image)
-    height, settled = row_norms(image), max(CONVERGED, 4 * here.eps)
+    height, settled = row_norms(image), max(settled, 4 * here.eps)
     for _ in range(steps):
         fresh = here.pull(image)
         fresh = unit_rows(_without(_without(fresh, right), right))

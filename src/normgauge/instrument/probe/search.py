@@ -22,7 +22,15 @@ from normgauge.instrument.probe.chains import (
 )
 from normgauge.instrument.probe.corners import CORNER
 from normgauge.instrument.probe.domain import Domain, landmarks
-from normgauge.instrument.probe.jacobian import AGAIN_OUTPUTS, TopPair, random_rows, top_pair, top_pair_runs
+from normgauge.instrument.probe.jacobian import (
+    AGAIN_OUTPUTS,
+    CONVERGED,
+    NEARLY,
+    TopPair,
+    random_rows,
+    top_pair,
+    top_pair_runs,
+)
 from normgauge.instrument.probe.linearize import Function, Progress, Quick, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.secant import HALVINGS, SecantSlopes, confirmed_slopes, secant_slopes
 from normgauge.instrument.probe.stand import Stand
@@ -142,7 +150,8 @@ def search(
     tell("jacobians", 0.0)
     with network.scouted(quick) as scout:
         here = scout.at(points)
-        chains = Chains.begin(points, top_pair(here, random_rows(points, generator)))
+        first = random_rows(points, generator)
+        chains = Chains.begin(points, top_pair(here, first, settled=NEARLY if brief else CONVERGED))
         stands, tracked = [Stand.of(chains, network.samples)], here.tracked
         del here  # a graph of the whole network
         taken, cut = 0, False
@@ -239,6 +248,8 @@ def _climb(
     if steps or (steps is None and budget > 0):
         refine_chains(network, chains)  # which tells whether there are second derivatives, and what a move takes
     planned = _planned_moves(network, chains, budget, wide) if steps is None else steps
+    if not planned and torch.equal(chains.points, stands[0].points):  # all that is known of them is known already
+        return 0, False
     taken = 0
     while taken < planned and time.monotonic() - begun < RUNAWAY:
         if taken and taken % REFINE_EVERY == 0:

@@ -29,6 +29,19 @@ def hardly_switched(step: Step) -> bool:
     return bool(step.option(1, "beta", 1.0) > 0 and step.option(2, "threshold", 20.0) >= 20)
 
 
+Turns = tuple[tuple[float, ...], float]
+
+
+def turning(bend: float, *kinks: float) -> Callable[[Step], Turns]:
+    """The same kinks, and the same sup|φ''| between them, whatever the options of a step."""
+    return lambda step: (kinks, bend)
+
+
+def _size(step: Step, name: str, default: float) -> float:
+    """The size of a step's first option."""
+    return abs(float(step.option(1, name, default)))
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """What is known of an elementwise function φ.
@@ -43,6 +56,7 @@ class Activation:
         slopes: options whose size is a slope: (position, name, default).
         least: inf φ', rounded down in the last digit shown; where ``slopes`` are listed, the smaller of this and them.
         holds: whether there is a constant for these options.
+        turns: from a step to where φ' jumps, and sup|φ''| between these places; None where that is not known.
     """
 
     names: str
@@ -54,6 +68,7 @@ class Activation:
     slopes: tuple[tuple[int, str, float | None], ...] = ()
     holds: Callable[[Step], bool] = lambda step: True
     least: float = 0.0
+    turns: Callable[[Step], Turns] | None = None
 
     def steepest(self, step: Step) -> tuple[float, str]:
         """The constant for the options of a step, and which function with which options it belongs to, in words."""
@@ -77,41 +92,57 @@ class Activation:
         return self.origin / abs(step.option(1, "beta", 1.0)) if "Softplus" in self.names else self.origin
 
 
-GELU = Activation("GELU gelu", 1.1289045, (2**0.5,), (-0.1701, INF), text="erf form", least=-0.1289045)
+GELU = Activation(
+    "GELU gelu", 1.1289045, (2**0.5,), (-0.1701, INF), text="erf form", least=-0.1289045, turns=turning(0.797885)
+)
 GELU_TANH = replace(GELU, constant=1.1289934, attained=(1.4185040,), text="tanh form", least=-0.1289934)
-SILU = Activation("SiLU silu", 1.099840, (2.3993573,), (-0.2785, INF), least=-0.099840)
-MISH = Activation("Mish mish", 1.088499, (1.4905712,), (-0.3089, INF), least=-0.112527)
+SILU = Activation("SiLU silu", 1.099840, (2.3993573,), (-0.2785, INF), least=-0.099840, turns=turning(0.5))
+MISH = Activation("Mish mish", 1.088499, (1.4905712,), (-0.3089, INF), least=-0.112527, turns=turning(0.644205))
 TABLE = [
-    Activation("ReLU relu relu_", span=(0.0, INF)),
-    Activation("ReLU6 relu6", span=(0.0, 6.0)),
-    Activation("Tanh tanh tanh_", 1.0, (0.0,), (-1.0, 1.0)),
-    Activation("Softsign softsign", 1.0, (0.0,), (-1.0, 1.0)),
-    Activation("Softplus softplus", 1.0, (FAR,), (0.0, INF), math.log(2), holds=hardly_switched),
-    Activation("LogSigmoid logsigmoid", 1.0, (-FAR,), (-INF, 0.0), math.log(2)),
-    Activation("Tanhshrink tanhshrink", 1.0, (FAR,)),
-    Activation("Softshrink softshrink"),
-    Activation("sin", 1.0, (0.0,), (-1.0, 1.0), least=-1.0),
-    Activation("cos", 1.0, (math.pi / 2,), (-1.0, 1.0), 1.0, least=-1.0),
+    Activation("ReLU relu relu_", span=(0.0, INF), turns=turning(0.0, 0.0)),
+    Activation("ReLU6 relu6", span=(0.0, 6.0), turns=turning(0.0, 0.0, 6.0)),
+    Activation("Tanh tanh tanh_", 1.0, (0.0,), (-1.0, 1.0), turns=turning(0.769801)),
+    Activation("Softsign softsign", 1.0, (0.0,), (-1.0, 1.0), turns=turning(2.0)),
+    Activation(
+        "Softplus softplus", 1.0, (FAR,), (0.0, INF), math.log(2), holds=hardly_switched,
+        turns=lambda step: ((), size_up(_size(step, "beta", 1.0) / 4)),
+    ),
+    Activation("LogSigmoid logsigmoid", 1.0, (-FAR,), (-INF, 0.0), math.log(2), turns=turning(0.25)),
+    Activation("Tanhshrink tanhshrink", 1.0, (FAR,), turns=turning(0.769801)),
+    Activation("Softshrink softshrink", turns=lambda step: ((-(edge := _size(step, "lambd", 0.5)), edge), 0.0)),
+    Activation("sin", 1.0, (0.0,), (-1.0, 1.0), least=-1.0, turns=turning(1.0)),
+    Activation("cos", 1.0, (math.pi / 2,), (-1.0, 1.0), 1.0, least=-1.0, turns=turning(1.0)),
     Activation("atan arctan asinh", 1.0, (0.0,)),
-    Activation("erf", 1.128379168, (0.0,), (-1.0, 1.0)),
-    Activation("Sigmoid sigmoid sigmoid_", 0.25, (0.0,), (0.0, 1.0), 0.5),
-    Activation("Hardsigmoid hardsigmoid", 0.1666666717, (0.0,), (0.0, 1.0), 0.5),  # ⅙ as float32 has it, as in torch
-    Activation("Hardswish hardswish", 1.5, (3.0 + LEFT,), (-0.375, INF), least=-0.5),
+    Activation("erf", 1.128379168, (0.0,), (-1.0, 1.0), turns=turning(0.967883)),
+    Activation("Sigmoid sigmoid sigmoid_", 0.25, (0.0,), (0.0, 1.0), 0.5, turns=turning(0.0962251)),
+    Activation(  # ⅙ as float32 has it, as in torch
+        "Hardsigmoid hardsigmoid", 0.1666666717, (0.0,), (0.0, 1.0), 0.5, turns=turning(0.0, -3.0, 3.0)
+    ),
+    Activation("Hardswish hardswish", 1.5, (3.0 + LEFT,), (-0.375, INF), least=-0.5, turns=turning(1 / 3, -3.0, 3.0)),
     SILU,
     MISH,
-    Activation("SELU selu selu_", 1.758100, (LEFT,), (-1.758100, INF)),
+    Activation("SELU selu selu_", 1.758100, (LEFT,), (-1.758100, INF), turns=turning(1.758100, 0.0)),
     GELU,
-    Activation("ELU elu elu_", 1.0, (RIGHT, LEFT), text="max(1, |α|)", slopes=((1, "alpha", 1.0),)),
-    Activation("CELU celu celu_", holds=lambda step: step.option(1, "alpha", 1.0) > 0),  # else exp(x/α) has no bound
+    Activation(
+        "ELU elu elu_", 1.0, (RIGHT, LEFT), text="max(1, |α|)", slopes=((1, "alpha", 1.0),),
+        turns=lambda step: ((0.0,), size_up(_size(step, "alpha", 1.0))),
+    ),
+    Activation(
+        "CELU celu celu_", holds=lambda step: step.option(1, "alpha", 1.0) > 0,  # else exp(x/α) has no bound
+        turns=lambda step: ((), size_up(1 / _size(step, "alpha", 1.0))),
+    ),
     Activation(
         "LeakyReLU leaky_relu leaky_relu_", 1.0, (RIGHT, LEFT),
-        text="max(1, |a|)", slopes=((1, "negative_slope", 0.01),), least=1.0,
+        text="max(1, |a|)", slopes=((1, "negative_slope", 0.01),), least=1.0, turns=turning(0.0, 0.0),
     ),
     Activation(
         "RReLU rrelu rrelu_", 1.0, (RIGHT, LEFT),
         text="max(1, |lower|, |upper|)", slopes=((1, "lower", 1 / 8), (2, "upper", 1 / 3)), least=1.0,
     ),
-    Activation("PReLU prelu", 1.0, (RIGHT, LEFT), text="max(1, |a|)", slopes=((1, "weight", None),), least=1.0),
+    Activation(
+        "PReLU prelu", 1.0, (RIGHT, LEFT),
+        text="max(1, |a|)", slopes=((1, "weight", None),), least=1.0, turns=turning(0.0, 0.0),
+    ),
 ]  # fmt: skip
 ACTIVATIONS = {target: row for row in TABLE for target in spellings(*row.names.split())}
 
@@ -121,6 +152,26 @@ def activation_of(step: Step) -> Activation:
     targets = step.target.__mro__ if step.module is not None else (step.target,)
     row = next(ACTIVATIONS[target] for target in targets if target in ACTIVATIONS)
     return GELU_TANH if row is GELU and step.option(1, "approximate", "none") == "tanh" else row
+
+
+def clamp_limits(step: Step) -> tuple[object, object]:
+    """Both limits of a clamp as they were given: numbers, tensors, values or None."""
+    if step.module is not None:
+        return step.module.min_val, step.module.max_val
+    if "clamp_max" in step.kind:
+        return None, step.get(1, "max")
+    if "hardtanh" in step.kind:
+        return step.get(1, "min_val", -1.0), step.get(2, "max_val", 1.0)
+    return step.get(1, "min"), step.get(2, "max")
+
+
+def slope_range(step: Step, rule: str) -> tuple[float, float] | None:
+    """Ends of the range of slopes of an elementwise step of one value that has a constant; None for any other."""
+    if rule == "activation.activation":
+        return activation_of(step).slope_range(step)
+    if rule == "activation.modulus":
+        return (-1.0, -1.0) if "neg" in step.kind else (-1.0, 1.0)
+    return (0.0, 1.0) if rule in ("activation.clamp", "activation.jump") else None
 
 
 def elementwise(
@@ -195,14 +246,7 @@ def clamp(step: Step, incoming: tuple[Flow, ...], ctx: Context) -> Transfer:
     Holds:  everywhere; limits that are branches count like operands of `maximum`.
     Source: projection onto a convex set.
     """
-    if step.module is not None:
-        limits: tuple[object, object] = (step.module.min_val, step.module.max_val)
-    elif "clamp_max" in step.kind:
-        limits = (None, step.get(1, "max"))
-    elif "hardtanh" in step.kind:
-        limits = (step.get(1, "min_val", -1.0), step.get(2, "max_val", 1.0))
-    else:
-        limits = (step.get(1, "min"), step.get(2, "max"))
+    limits = clamp_limits(step)
     if any(isinstance(v, Tensor | Value) for v in limits):
         return entry_by_entry(step, incoming, ctx, (step.get(0, "input"), *limits))
     low, high = (None if v is None else float(v) for v in limits)  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def check_rule(
         AssertionError: saying what was expected, what was found, in which scope and at which point.
         RuleError: when a rule of the user's raises an error of its own.
     """
-    bench, options = make_bench(target, inputs, mode, seed), Options(mode, search=False, rules=rules)
+    bench, options = make_bench(target, inputs, mode, seed), Options(mode, search=False, rules=rules, effort="quick")
     bench.rewind()
     with opened(bench.model, bench.x, options) as session:
         tried = [_audited(bench, Scope.parse(scope), session) for scope in scopes]
