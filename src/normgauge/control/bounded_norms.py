@@ -32,6 +32,7 @@ class BoundedNorm(nn.Module):
 
     weight: Tensor | None
     bias: Tensor | None
+    eps = math.nan  # equal to none: torch's fused encoder layer, which would take the gains as stored, stays away
 
     def settle(self, constant: float, floor: float, plain: float) -> None:
         """Take the constants over.
@@ -152,11 +153,17 @@ STANDARD: dict[type[nn.Module], Any] = {
 }
 
 
+def _bounded_kind(module: nn.Module) -> Any:
+    """The bounded kind of a standard normalizer, or of a subclass that computes the same; None for any other."""
+    return next((STANDARD[base] for base in STANDARD if getattr(type(module), "forward", None) is base.forward), None)
+
+
 def _given(made: Any, bounded: BoundedNorm) -> Any:
     """A standard normalizer with the tensors of a bounded one, its capped gains as its weight."""
     gains = bounded.gains()
     if gains is not None:
-        made.weight = nn.Parameter(gains.detach().clone())
+        assert bounded.weight is not None
+        made.weight = nn.Parameter(gains.detach().clone(), bounded.weight.requires_grad)
     made.bias = bounded.bias
     return made.train(bounded.training)
 
@@ -174,7 +181,7 @@ def bounded(model: nn.Module, constant: float = 2.0, floor: float = FLOOR) -> nn
     """
     return _exchanged(
         copy.deepcopy(model),
-        lambda module: STANDARD[type(module)](module, constant, floor) if type(module) in STANDARD else None,
+        lambda module: None if (kind := _bounded_kind(module)) is None else kind(module, constant, floor),
         "LayerNorm, RMSNorm or GroupNorm",
     )
 
@@ -203,8 +210,8 @@ def _exchanged(model: nn.Module, exchange: Any, what: str) -> nn.Module:
         return whole
     made: dict[int, nn.Module] = {}
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            found = made.get(id(child)) or exchange(child)
+        for name, child in list(parent._modules.items()):  # a child that is used twice is there twice
+            found = None if child is None else made.get(id(child)) or exchange(child)
             if found is not None:
                 made[id(child)] = found
                 setattr(parent, name, found)

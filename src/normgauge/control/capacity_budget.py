@@ -45,7 +45,9 @@ class Cap:
     def __init__(self, plan: Plan, log10: float) -> None:
         self.plan, self.budget = plan, log10
         self.norms = FoldedNorms(plan)
-        self.uncontrolled = tuple(plan.uncontrolled)
+        fixed = [term.name for term in plan.maps if not movable(term) and not term.weight.frozen]
+        computed = (f"{name}: its weight is computed from other tensors, and counts as it is" for name in fixed)
+        self.uncontrolled = (*plan.uncontrolled, *computed)
         self.log10, self.calls, self.in_reach = math.inf, 0, True
         self.taken: dict[str, float] = {}
         self.last: dict[str, float] = {}
@@ -59,7 +61,7 @@ class Cap:
         self.calls, self.last = self.calls + 1, {}
         logs = self.norms.term_logs()
         free = [index for index, term in enumerate(self.plan.terms) if movable(term)]
-        self.in_reach = self._reaches(logs, free)
+        self.in_reach = not all(map(math.isfinite, logs)) or self._reaches(logs, free)
         for turn in range(ROUNDS):
             kept = self._total(logs) <= self.budget * DECADE
             if kept or not self.in_reach or not all(map(math.isfinite, logs)):
@@ -141,6 +143,7 @@ class Cap:
             if share <= 0.0:
                 continue
             name = _name(term)
+            share = max(share, _step(term))
             self.last[name] = self.last.get(name, 0.0) + share / DECADE
             if isinstance(term, ScaleTerm):
                 scale_norm(term.norm, math.exp(-share))
@@ -176,6 +179,12 @@ class Cap:
 
 def _name(term: MapTerm | ScaleTerm) -> str:
     return term.name if isinstance(term, MapTerm) else term.norm.name
+
+
+def _step(term: MapTerm | ScaleTerm) -> float:
+    """The least natural log that a layer can give: less would be rounded away."""
+    tensor = term.weight() if isinstance(term, MapTerm) else term.norm.gamma
+    return 0.0 if tensor is None else 2 * torch.finfo(tensor.dtype).eps
 
 
 def _less(logs: list[float], shares: list[float]) -> list[float]:

@@ -130,7 +130,8 @@ class _Planner:
                 found.append(ScaleTerm(norm))
         if not norm.stored:
             norm.look(value.tensor)
-            if feeding is not None and feeding.spec is None and norm.form.centred and axis == value.tensor.ndim - 1:
+            centring = norm.form.centred and norm.form.kind != "batch"  # which centres over samples, not channels
+            if feeding is not None and feeding.spec is None and centring and axis == value.tensor.ndim - 1:
                 feeding.centred = True
             found.append(SpreadTerm(norm, feeding))
         self.terms.extend(found)

@@ -216,6 +216,7 @@ class Monitor:
         loss = self._losses.get(self._number)
         if isinstance(loss, float):
             story.hear(self._number, loss)
+        if not isinstance(loss, Tensor):
             return
         if self._heard is not None and self._heard.ready(False):
             self._heard.deliver()
@@ -224,7 +225,12 @@ class Monitor:
             sheet = Sheet()
             for at, value in list(self._losses.items())[-FETCHED:]:
                 sheet.put(sheet.losses, at, value)
-            self._heard = fetch_numbers(sheet, lambda sheet, *_: [story.hear(*item) for item in sheet.losses.items()])
+
+            def then(sheet: Sheet, reading: float, proving: float) -> None:
+                for at, value in sheet.losses.items():
+                    story.hear(at, value)
+
+            self._heard = fetch_numbers(sheet, then)
 
     def _suspicious(self) -> bool:
         """Whether something about this step deserves a reading of the next, whatever the budget says."""

@@ -29,11 +29,25 @@ def test_a_layer_without_a_gradient_is_named_and_a_reading_asked_for_where_few_c
     assert looked([BARE_STEPS + 1], watch, changed={MAP: BARE}) == [("no_gradient", "b.1.map")]
 
 
+def test_gradients_that_no_layer_has_are_missed_unless_the_weights_move():
+    nothing = {row: {**BARE, "bias_gradient": 0.0} for row in range(len(PLACES))}
+    assert looked(range(1, 30), changed=nothing) == [("no_gradient", "b.0.map")]
+    cleared = {row: {"gradient": 0.0, "scale_free_gradient": 0.0, "update": 0.02} for row in range(len(PLACES))}
+    assert looked(range(1, 30), changed=cleared) == []
+
+
 def test_what_begins_at_zero_and_wakes_up_is_healthy_and_so_is_what_is_frozen():
     watch = AlarmWatch(PLACES)
     assert looked(range(1, 4), watch, changed={MAP: BARE}) + looked(range(4, 60), watch) == []
     frozen = Facts([LayerFacts(trains=row != MAP, held=1) for row, _ in enumerate(PLACES)])
     assert looked(range(1, 60), changed={MAP: BARE}, facts=frozen) == []
+
+
+def test_a_tied_layer_is_measured_under_its_other_name():
+    watch = AlarmWatch(PLACES)
+    for step in range(1, 30):
+        seen = reading(step, facts=HELD)
+        assert watch.observe(replace(seen, rows=[{} if row == HEAD else x for row, x in enumerate(seen.rows)])) == []
 
 
 def test_a_layer_with_a_gradient_that_does_not_move_is_named():

@@ -54,7 +54,8 @@ class NoGradient(Sign):
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every layer that should learn with the others."""
-        rows = [row for row in range(len(self._places)) if seen.facts.of(row).held and seen.facts.of(row).trains]
+        measured = [row for row in range(len(self._places)) if "frobenius" in seen.rows[row]]  # a tied one is elsewhere
+        rows = [row for row in measured if seen.facts.of(row).held and seen.facts.of(row).trains]
         slopes = {row: self._slope(seen, row) for row in rows}
         moving = any(seen.rows[row].get("update", 0.0) > 0.0 for row in rows)
         known = any("update" in seen.rows[row] for row in rows)
