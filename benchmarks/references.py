@@ -5,7 +5,7 @@
 Without --write the new readings are compared with the shipped ones and nothing is changed. Two CIFAR-10 ResNets with
 weights trained by others, a sentence encoder with its own, and small networks trained here on scikit-learn's digits.
 The searches for steep slopes have a time budget, so what they find may differ a little from run to run; every reading
-is verified.
+is verified. Larger shapes have the random weights they begin with, and say so.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from torch import nn
 
 from normgauge.core import reference
 from normgauge.core.checker import SCHEMA, check
+from normgauge.core.reading import Reading
 from normgauge.instrument.measure import readings
 from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
 
 FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "core" / "reference"
 SCOPES = ("point", "ball:0.1", "global")
+TOKENS, PIXELS = 8, 64
 IMAGES, DIGITS, SIZES, EPOCHS = 100, 32, (64, 64, 64, 64, 10), 30
 SENTENCES = "'The cat sat on the mat.' and 'Numbers carry their evidence.'"
 NORMS = {"BatchNorm": "batch", "LayerNorm": "layer", "GroupNorm": "group", "RMSNorm": "rms"}
@@ -46,6 +48,7 @@ class Subject:
     about: str
     model: nn.Module
     batch: Any
+    effort: str = "default"
 
 
 def resnet(depth: int) -> Subject:
@@ -102,6 +105,42 @@ def on_digits(title: str, shape: str, build: Callable[[], nn.Module]) -> Subject
     return Subject(title, about, model.eval(), digits("test", limit=DIGITS).inputs)
 
 
+def shape(title: str, what: str, config: str, build: str, **settings: Any) -> Subject:
+    """A network of a known shape with the random weights it begins with, at a small random input."""
+    import transformers
+
+    torch.manual_seed(0)
+    model = getattr(transformers, build)(getattr(transformers, config)(**settings)).eval()
+    words = "vocab_size" in settings
+    batch = torch.randint(settings["vocab_size"], (1, TOKENS)) if words else torch.randn(1, 3, PIXELS, PIXELS)
+    given = f"{TOKENS} random tokens" if words else f"a random image of {PIXELS}x{PIXELS}"
+    about = (
+        f"The shape of {what}, with RANDOM INITIAL WEIGHTS of seed 0, not trained: where a training begins, not what "
+        f"a trained network has. Measured at {given}, with quick effort and without a search."
+    )
+    return Subject(f"{title}, untrained", about, model, {"input_ids": batch} if words else batch, "quick")
+
+
+SHAPES: dict[str, Callable[[], Subject]] = {
+    "resnet18-initial": partial(
+        shape, "ResNet-18", "ResNet-18 (He et al. 2016) for ImageNet", "ResNetConfig", "ResNetModel",
+        layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512],
+    ),
+    "resnet50-initial": partial(
+        shape, "ResNet-50", "ResNet-50 (He et al. 2016) for ImageNet", "ResNetConfig", "ResNetModel",
+    ),
+    "vit-base-initial": partial(
+        shape, "ViT-B/16", "ViT-B/16 (Dosovitskiy et al. 2021)", "ViTConfig", "ViTModel", image_size=PIXELS,
+    ),
+    "bert-base-initial": partial(
+        shape, "BERT-base", "BERT-base (Devlin et al. 2019), vocabulary of 1,000", "BertConfig", "BertModel",
+        vocab_size=1000,
+    ),
+    "gpt2-initial": partial(
+        shape, "GPT-2", "GPT-2 small (Radford et al. 2019), vocabulary of 1,000", "GPT2Config", "GPT2Model",
+        vocab_size=1000,
+    ),
+}  # fmt: skip
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "resnet20": partial(resnet, 20),
     "resnet56": partial(resnet, 56),
@@ -114,13 +153,20 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
         for name, norm in NORMS.items()
     },
     "cnn": partial(on_digits, "small CNN", "CNN of two convolutions with BatchNorm", small_cnn),
+    **SHAPES,
     "vit": partial(on_digits, "small ViT", "Vision transformer of two pre-norm blocks, width 32", small_vit),
 }
 
 
+def measured(subject: Subject) -> list[Reading]:
+    return readings(
+        subject.model, subject.batch, SCOPES, pictures=False, effort=subject.effort, search=subject.effort != "quick"
+    )
+
+
 def make(name: str) -> dict[str, Any]:
     subject = SUBJECTS[name]()
-    found = [reading.to_json() for reading in readings(subject.model, subject.batch, SCOPES, pictures=False)]
+    found = [reading.to_json() for reading in measured(subject)]
     wrong = [f"{name}, {item['scope']}: {sentence}" for item in found for sentence in check(item)]
     if wrong:
         raise SystemExit("\n".join(wrong))
@@ -152,7 +198,7 @@ def main() -> None:
     if strange:
         parser.error(f"no network called {', '.join(strange)}; expected {', '.join(SUBJECTS)}")
     for name in options.names or SUBJECTS:
-        if name.startswith("resnet") and "NORMGAUGE_DATA" not in os.environ:
+        if name in ("resnet20", "resnet56") and "NORMGAUGE_DATA" not in os.environ:
             print(f"{name}: left out; set NORMGAUGE_DATA to the folder with weights/ and cifar-10-batches-bin/")
             continue
         data = make(name)

@@ -29,7 +29,7 @@ def test_no_bound_found_is_neither_unknown_nor_a_proof(strict):
     assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == math.inf
     assert [(f.name, f.why) for f in reading.no_bound] == [("0", "nobody found one")]
     assert reading.unknown == () and reading.unbounded == ()
-    assert "No finite bound was found everywhere; there may be one." in reading_verdict(reading)[0]
+    assert "No finite bound was found everywhere; there may be one." in reading_verdict(reading)
     assert reading.to_json()["no_bound"] == [{"name": "0", "why": "nobody found one"}]
 
 

@@ -63,8 +63,11 @@ def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     assert difference_verdict(compare_readings(high, low))[2].startswith("A is steeper for certain")
     guessed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.ESTIMATED)
     assert not any("for certain" in sentence for sentence in difference_verdict(compare_readings(guessed, high)))
+    assert "not proved" in difference_verdict(compare_readings(guessed, high))[2]
     open_still = reading(log_upper=9.0, log_lower=0.9)
-    assert difference_verdict(compare_readings(low, open_still))[2] == "The slopes found are 1.65 in A and 2.46 in B."
+    assert difference_verdict(compare_readings(low, open_still))[2] == (
+        "Undecided which is steeper: the brackets overlap, from 1.65 to 2.72 in A and from 2.46 to 8,103 in B."
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every quantity of runs over the steps as files: which there are, that what is not finite is marked, no words overlap."""
+"""Every quantity of runs over the steps as files: which there are, what is marked, and that no words overlap."""
 
 from __future__ import annotations
 

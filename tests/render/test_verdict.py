@@ -3,20 +3,46 @@ from __future__ import annotations
 import math
 import re
 
-from normgauge.core.bound import Evidence
+import pytest
+
+from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
+from normgauge.core.spelled import LN10
 from normgauge.render.console import reading_text
 from normgauge.render.panel import panel, reading_notebook
-from normgauge.render.verdict import balance_sentence, reading_verdict, verdict_line
+from normgauge.render.verdict import balance_sentence, reading_verdict, standing_sentence, use_sentence, verdict_line
 from tests.made import reading
 
 
-def test_a_proved_bound_in_two_sentences():
-    assert reading_verdict(reading(notes=())) == [
-        "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
+def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_use():
+    *told, standing = reading_verdict(reading(notes=()))
+    assert told == [
         "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; head (Linear) "
         "has the most slack, 0.43.",
+        "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
+        "The bound is of use: at most 5.62 times what occurs.",
     ]
+    assert standing.startswith("Of ") and "above small CNN (14.3) and below MLP with BatchNorm (20.5)." in standing
+
+
+@pytest.mark.parametrize(
+    ("decades", "said"),
+    [
+        (0.1, "tight: at most 1.26 times what occurs"),
+        (2.0, "loose, up to 100 times what occurs: a ceiling"),
+        (9.0, "of no practical use here, 10^9.00 times what was found: go by the slope found"),
+        (math.inf, "of no use here: go by the slope found"),
+    ],
+)
+def test_a_wide_gap_is_said_to_be_one(decades, said):
+    bracket = reading(log_lower=0.0, log_upper=decades * LN10)
+    assert use_sentence(bracket).startswith("The bound is " + said)
+
+
+def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
+    assert "0 have a smaller slope found: it is below " in standing_sentence(reading(log_lower=-9.0))
+    assert " and below" not in standing_sentence(reading(log_lower=90.0, log_upper=91.0))
+    assert standing_sentence(reading(scope=Scope.parse("ball:7"))) == ""
 
 
 def test_terminal_page_notebook_and_json_say_the_same():
@@ -29,7 +55,7 @@ def test_terminal_page_notebook_and_json_say_the_same():
 
 
 def test_train_mode_speaks_of_the_whole_batch():
-    assert "A small change of the whole batch" in reading_verdict(reading(mode="train"))[0]
+    assert "A small change of the whole batch" in reading_verdict(reading(mode="train"))[1]
 
 
 def test_a_number_that_is_only_estimated_says_so():
@@ -37,8 +63,8 @@ def test_a_number_that_is_only_estimated_says_so():
 
 
 def test_nothing_found_and_nothing_bounded():
-    assert reading_verdict(reading(log_lower=-math.inf))[1] == "No slope above zero was found."
-    assert reading_verdict(reading(log_upper=math.inf))[1] == (
+    assert reading_verdict(reading(log_lower=-math.inf))[0] == "No slope above zero was found."
+    assert reading_verdict(reading(log_upper=math.inf))[0] == (
         "The largest Jacobian norm found there is 17.8; above it nothing is ruled out."
     )
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from normgauge.cli.arguments import parse_finite, readings_at
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
-from normgauge.cli.output import check_targets, complain, write_answer
+from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
+from normgauge.cli.watch import WIDTH
 from normgauge.core import reference
 from normgauge.core.compare import Difference, match_scopes
 from normgauge.core.errors import ReadingError
@@ -70,13 +71,17 @@ def run(args: argparse.Namespace) -> int:
     write_answer(
         args.json,
         data,
-        lambda stream: draw_blocks([*difference_blocks(differences, (args.a, args.b), args.all), *told], stream),
+        lambda stream: draw_blocks(
+            [*difference_blocks(differences, (args.a, args.b), args.all), *told],
+            stream,
+            None if stream.isatty() else WIDTH,
+        ),
     )
     return diff_exit_code(differences, args.fail_above)
 
 
 def diff_exit_code(differences: list[Difference], limit: float | None) -> int:
-    """The exit code, with one line on standard error where a bound was refuted or grew too much."""
+    """The exit code, with one line on standard error: that a bound was refuted, or the verdict of a gate."""
     wrong = [
         f"{name}: {refutation_sentence(r)}"
         for d in differences
@@ -86,8 +91,16 @@ def diff_exit_code(differences: list[Difference], limit: float | None) -> int:
     if wrong:
         complain(" ".join(wrong))
         return REFUTED
-    grown = [d for d in differences if limit is not None and d.growth / LN10 > limit]
-    for d in grown:
-        shown = "has no finite value any more" if math.isinf(d.growth) else f"grew by {d.growth / LN10:.4g} decades"
-        complain(f"the upper bound, scope {d.a.scope}, {shown}; allowed are {limit:g}")
+    if limit is None:
+        return OK
+    grown = [d for d in differences if d.growth / LN10 > limit]
+    worst = max(grown or differences, key=lambda d: d.growth)
+    tell_gate(not grown, f"{_grown(worst)}; allowed are {limit:g}")
     return ABOVE if grown else OK
+
+
+def _grown(difference: Difference) -> str:
+    decades = difference.growth / LN10
+    by = f"{'grew' if decades > 0 else 'fell'} by {abs(decades):.4g} decades" if decades else "stayed"
+    what = "has no finite value any more" if decades == math.inf else "is finite now" if decades == -math.inf else by
+    return f"the upper bound, scope {difference.a.scope}, {what}"

@@ -12,7 +12,7 @@ import math
 from typing import Any, TextIO
 
 from normgauge.cli.arguments import open_network, parse_finite, parse_positive
-from normgauge.cli.output import check_targets, complain, write_answer
+from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
@@ -142,7 +142,7 @@ def gauge_json(found: list[Reading]) -> dict[str, Any]:
 
 
 def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> int:
-    """The exit code, with one line on standard error where it is not 0."""
+    """The exit code, with one line on standard error where it is not 0 or a gate was asked for."""
     refuted = [refutation_sentence(reading) for reading in found if reading.log_refuted is not None]
     if refuted:
         complain(" ".join(refuted))
@@ -153,8 +153,10 @@ def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> 
         complain(f"nothing is known of {len(unknown)} part(s) ({listing})")
         return UNKNOWN
     last = found[-1]  # the widest scope: the one asked for, or global
-    if limit is not None and last.log_upper / LN10 > limit:
-        shown = "infinite" if math.isinf(last.log_upper) else f"10^{last.log_upper / LN10:.4g}"
-        complain(f"the upper bound, scope {last.scope}, is {shown}, above 10^{limit:g}")
-        return ABOVE
-    return OK
+    if limit is None:
+        return OK
+    above = last.log_upper / LN10 > limit
+    shown = "infinite" if math.isinf(last.log_upper) else f"10^{last.log_upper / LN10:.4g}"
+    against = "above" if above else "not above"
+    tell_gate(not above, f"the upper bound, scope {last.scope}, is {shown} ({last.evidence}), {against} 10^{limit:g}")
+    return ABOVE if above else OK

@@ -69,6 +69,11 @@ def complain(sentence: str) -> None:
     print(f"normgauge: {clean(sentence)}", file=sys.stderr)
 
 
+def tell_gate(passed: bool, sentence: str) -> None:
+    """The verdict of a gate, on one line of standard error, since standard output may be JSON."""
+    print(f"normgauge: gate {'passed' if passed else 'FAILED'}: {clean(sentence)}", file=sys.stderr)
+
+
 def write_text(text: str, target: str) -> None:
     """Write to a file, or to standard output for ``-``.
 

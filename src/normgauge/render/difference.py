@@ -54,7 +54,16 @@ def _certain(difference: Difference) -> str:
         return f"B is steeper for certain: its slope found, {format_factor(b.log_lower)}, lies above A's bound."
     if a.log_lower > b.log_upper and b.certain:
         return f"A is steeper for certain: its slope found, {format_factor(a.log_lower)}, lies above B's bound."
-    return f"The slopes found are {format_factor(a.log_lower)} in A and {format_factor(b.log_lower)} in B."
+    ends = [(format_factor(r.log_lower), format_factor(r.log_upper)) for r in (a, b)]
+    (low, high), (other_low, other_high) = ends
+    if b.log_lower > a.log_upper or a.log_lower > b.log_upper:
+        return (
+            f"Undecided which is steeper: slopes found are {low} in A and {other_low} in B, and a bound is not proved."
+        )
+    return (
+        f"Undecided which is steeper: the brackets overlap, from {low} to {high} in A and from {other_low} to "
+        f"{other_high} in B."
+    )
 
 
 def _cause(difference: Difference) -> str:
@@ -82,13 +91,15 @@ def signed_decades(log_value: float | None) -> str:
 
 
 def difference_blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
-    """The verdict in each scope, the totals, then the layers and products of the first scope."""
+    """The verdict in each scope, the totals, then the layers in each scope and the products of the first."""
     first = differences[0]
     parts: list[Block] = [f"A: {names[0]} ({first.a.model})", f"B: {names[1]} ({first.b.model})", ""]
     for difference in differences:
         head, *others = difference_verdict(difference)
         parts += [f"{difference.a.scope}: {head}", *(f"  {sentence}" for sentence in others)]
-    return [*parts, difference_totals(differences), layer_changes(first, every), product_changes(first)]
+    layers = [layer_changes(difference, every) for difference in differences]
+    shown = [grid for grid in layers if grid.rows or grid is layers[0]]
+    return [*parts, difference_totals(differences), *shown, product_changes(first)]
 
 
 def difference_totals(differences: Sequence[Difference]) -> Grid:

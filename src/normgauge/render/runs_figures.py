@@ -81,9 +81,7 @@ def _plot(name: str, items: Sequence[LabelledRun], curves: Sequence[RunCurve]) -
     logs = name.startswith("log10") or name in ("P_w", "prod_inv_sigma", "capacity")
     total = {"P_w": WEIGHTS, "prod_inv_sigma": f"{SIGMA}_rms"}.get(name, name)
     known = "upper bounds, bands down to slopes found" if name == "capacity" else total_evidence(items[0].run, total)
-    key = [
-        (f"line curve c{c.colour % COLOURS}", fit(items[c.colour].label, WIDE.width - 2 * WIDE.left)) for c in curves
-    ]
+    key = [(f"line curve c{c.colour % COLOURS}", fit(items[c.colour].label, KEY)) for c in curves]
     unit = f"{'log10 ' if logs and not name.startswith('log10') else ''}{name} ({known})"
     return Plot(name, unit, curves, step_span(items), (), key if len(items) > 1 else (), not logs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from normgauge.core import reference
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
 from normgauge.core.refute import contradictions
@@ -11,19 +12,16 @@ from normgauge.core.spelled import LN10
 from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
 
 LISTED = 4
+TIGHT, USEFUL, LOOSE = 0.31, 1.0, 3.0  # decades from the slope found up to the bound: a factor of 2, of 10, of 1,000
 
 
 def reading_verdict(reading: Reading) -> list[str]:
-    """The reading in a few sentences: the bound, the bracket, then whatever a reader must not miss.
+    """The reading in a few sentences: what was found, the bound, whether it is of use, and where this stands.
 
-    A refuted bound is said before anything else.
+    A refuted bound is said before anything else; then follows whatever a reader must not miss.
     """
-    return [
-        *opening_sentences(reading),
-        upper_sentence(reading),
-        bracket_sentence(reading),
-        *trouble_sentences(reading),
-    ]
+    told = (bracket_sentence(reading), upper_sentence(reading), use_sentence(reading), standing_sentence(reading))
+    return [*opening_sentences(reading), *filter(None, told), *trouble_sentences(reading)]
 
 
 def verdict_line(reading: Reading) -> str:
@@ -102,6 +100,34 @@ def bracket_sentence(reading: Reading) -> str:
         return f"{found}, so the truth lies within {reading.gap:.2f} decades."
     slack = f"{owner.name} ({owner.kind}) has the most slack, {(owner.log_slack or 0.0) / LN10:.2f}"
     return f"{found}, so the truth lies within {reading.gap:.2f} decades; {slack}."
+
+
+def use_sentence(reading: Reading) -> str:
+    """Whether the bound is of use, by how far it lies above a slope that occurs; empty where there is none to judge."""
+    if math.isinf(reading.log_upper):
+        return "The bound is of no use here: go by the slope found." if reading.log_lower > -math.inf else ""
+    if math.isinf(reading.gap):
+        return ""
+    factor = format_factor(max(reading.gap, 0.0) * LN10)
+    if reading.gap <= TIGHT:
+        return f"The bound is tight: at most {factor} times what occurs."
+    if reading.gap <= USEFUL:
+        return f"The bound is of use: at most {factor} times what occurs."
+    if reading.gap <= LOOSE:
+        return f"The bound is loose, up to {factor} times what occurs: a ceiling, not an estimate."
+    return f"The bound is of no practical use here, {factor} times what was found: go by the slope found."
+
+
+def standing_sentence(reading: Reading) -> str:
+    """Where the slope found stands among the references, which were made at the scale of their own data."""
+    known = reference.standings(str(reading.scope))
+    if not known or not math.isfinite(reading.log_lower):
+        return ""
+    own = reading.log_lower / LN10
+    below, above = ([one for one in known if (one.lower <= own) == under] for under in (True, False))
+    near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10)})"] if below else []
+    near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10)})"] if above else []
+    return f"Of {len(known)} reference networks {len(below)} have a smaller slope found: it is {' and '.join(near)}."
 
 
 def trouble_sentences(reading: Reading) -> list[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -50,6 +52,27 @@ def reference_content(name: str) -> dict[str, Any]:
         raise ReadingError(f"no reference called {name!r}; expected one of {', '.join(names())}")
     data: dict[str, Any] = json.loads(gzip.decompress(found.read_bytes()))
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A reference in one scope: its title, and the decimal logs of the slope found and of the bound."""
+
+    title: str
+    lower: float
+    upper: float
+
+
+@cache
+def standings(scope: str) -> tuple[Standing, ...]:
+    """All references that were read in a scope, from the smallest slope found to the largest."""
+    found = [
+        Standing(str(content["title"]), float(item["log10_lower"]), float(item["log10_upper"]))
+        for content in map(reference_content, names())
+        for item in content["readings"]
+        if item["scope"] == scope
+    ]
+    return tuple(sorted(found, key=lambda one: one.lower))
 
 
 def _stored() -> dict[str, Traversable]:
