@@ -40,7 +40,25 @@ def extended(layer: nn.Module, x):
             centred = x - x.mean(1, keepdims=True)
             spread = np.sqrt((centred**2).mean(1, keepdims=True) + LONG(layer.eps))
             return centred / spread * values["weight"] + values["bias"]
+        case nn.Softmax():
+            grown = np.exp(x - x.max(1, keepdims=True))
+            return grown / grown.sum(1, keepdims=True)
+        case Multiplied():
+            left, right = (extended(inner, x) for inner in (layer.left, layer.right))
+            return (left[:, :, None] * right[:, None]).sum(1) if layer.outer else left * right
     raise AssertionError(layer)
+
+
+class Multiplied(nn.Module):
+    """Two branches, entry by entry or as a matrix with one column and one with one row, summed."""
+
+    def __init__(self, left: nn.Module, right: nn.Module, outer: bool = False) -> None:
+        super().__init__()
+        self.left, self.right, self.outer = left, right, outer
+
+    def forward(self, x):
+        left, right = self.left(x), self.right(x)
+        return (left[:, :, None] @ right[:, None]).sum(1) if self.outer else left * right
 
 
 def shifted(size: float) -> nn.Linear:
@@ -60,6 +78,12 @@ CASES = {
     "plain": plain,
     "large": lambda: nn.Sequential(shifted(1e6), nn.Tanh(), shifted(1e6), nn.ReLU(), nn.Linear(30, 5)),
     "batch": lambda: nn.Sequential(nn.Linear(30, 40), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 5)),
+    "products": lambda: nn.Sequential(
+        Multiplied(shifted(1.0), shifted(10.0)), Multiplied(shifted(1.0), nn.Tanh(), True)
+    ),
+    "softmax": lambda: nn.Sequential(
+        shifted(0.03), Multiplied(nn.Softmax(1), shifted(9.0)), shifted(9.0), nn.Softmax(1)
+    ),
     "layer": lambda: nn.Sequential(shifted(100.0), nn.LayerNorm(30), Residual(shifted(1.0)), nn.LayerNorm(30)),
 }
 
@@ -94,7 +118,7 @@ def test_the_comparison_can_fail(monkeypatch):
 
 class Cast(nn.Linear):
     def forward(self, x):
-        return super().forward(x).softmax(1)
+        return super().forward(x).exp()
 
 
 def test_a_step_whose_rounding_is_not_known_encloses_nothing():

@@ -111,3 +111,10 @@ def test_what_is_not_followed_is_said(function: Callable[[Tensor], Tensor]) -> N
 def test_over_all_inputs_a_product_is_left_to_its_rule() -> None:
     with pytest.raises(NotCarried, match="may be of any size"):
         swept(Fn(lambda x: x * x), torch.randn(1, 3, dtype=torch.float64), math.inf)
+
+
+def test_open_units_that_need_too_much_memory_are_given_up(monkeypatch) -> None:
+    monkeypatch.setattr("normgauge.instrument.local.blocks.MOST_ENTRIES", 30)
+    for function in (lambda x: x * x, lambda x: x.softmax(1), lambda x: x.tanh()):
+        with pytest.raises(NotCarried, match="too much memory"):
+            swept(Fn(function), torch.randn(1, 6, dtype=torch.float64), 0.1)

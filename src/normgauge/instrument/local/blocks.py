@@ -22,6 +22,7 @@ from normgauge.instrument.trace.true_slopes import TrueSlopes
 SETTLED = 1e-7  # a slope known to this counts as rounding
 ENTRIES = ("along_along", "along_across", "across_along", "across_across")
 BOTH_BLOCKS = math.sqrt(2)  # entries along â and across are rows of both blocks
+MOST_ENTRIES = 2**28  # of all columns of a step: 2 GiB
 ULPS = 16  # of an activation's value and slope, as torch computes them in float64
 
 
@@ -80,12 +81,28 @@ def activated(step: Step, rule: str, reach: Reach, error: float, secant: bool = 
     if not bool(loose.any()):
         return Bent(piece, None)
     places = loose.reshape(-1).nonzero()[:, 0]
-    columns = torch.zeros(len(places), here.numel(), dtype=torch.float64)
-    columns[torch.arange(len(places)), places] = 1.0
     half = half.reshape(-1)[places]
     select = lambda v: v[0].reshape(len(v[0]), -1)[:, places].T  # noqa: E731
     number = torch.arange(len(places))
-    return Bent(piece, Open(select, columns.reshape(-1, *value.shape), half, number, number))
+    return Bent(piece, Open(select, unit_columns(places, value.shape), half, number, number))
+
+
+def unit_columns(places: Tensor, shape: torch.Size) -> Tensor:
+    """Columns (units, *shape), each of which enters at one place."""
+    columns = empty_columns(len(places), shape.numel())
+    columns[torch.arange(len(places)), places] = 1.0
+    return columns.reshape(-1, *shape)
+
+
+def empty_columns(*sizes: int) -> Tensor:
+    """Zeros for columns of open units.
+
+    Raises:
+        NotCarried: where they need too much memory.
+    """
+    if math.prod(sizes) > MOST_ENTRIES:
+        raise NotCarried("the columns of all open units need too much memory")
+    return torch.zeros(sizes, dtype=torch.float64)
 
 
 def _slope(step: Step, here: Tensor) -> Tensor:
@@ -164,7 +181,7 @@ def _whole_groups(layout: Layout, which: Tensor, half: Tensor, gamma: Tensor, ce
 
     eye = torch.eye(n, dtype=torch.float64)
     eye = eye - 1 / n if centred else eye
-    columns = torch.zeros(count, n, layout.count, n, dtype=torch.float64)
+    columns = empty_columns(count, n, layout.count, n)
     columns[torch.arange(count), :, which] = gamma[which][:, None, :] * eye
     group = torch.arange(count).repeat_interleave(n)
     half = half.repeat_interleave(n)
@@ -202,7 +219,7 @@ def _open_groups(
     eye = torch.eye(n, dtype=torch.float64)
     eye = eye - 1 / n if centred else eye
     inside = torch.cat([lead[:, None, :], eye - lead[:, :, None] * lead[:, None, :]], dim=1)  # (groups, 1 + n, n)
-    columns = torch.zeros(count, 1 + n, layout.count, n, dtype=torch.float64)
+    columns = empty_columns(count, 1 + n, layout.count, n)
     columns[torch.arange(count), :, which] = gamma[which][:, None, :] * inside
     along, across = torch.zeros(1 + n, dtype=torch.long), torch.ones(1 + n, dtype=torch.long)
     single = 1 + torch.arange(n)

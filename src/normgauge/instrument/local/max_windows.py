@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT, house_up
-from normgauge.instrument.local.blocks import Bent, Open
+from normgauge.instrument.local.blocks import Bent, Open, unit_columns
 from normgauge.instrument.local.pieces import NotCarried, Piece
 from normgauge.instrument.spectral.conv_operator import per_axis
 from normgauge.instrument.trace.step import Step
@@ -79,8 +79,6 @@ def pooled(step: Step, gain: float, differs: Differs, error: float) -> Bent:
         mean = (flat[:, own] * weights).sum(2)
         return (flat[:, entry] - mean[:, window]).T
 
-    columns = torch.zeros(len(undecided), out.numel(), dtype=torch.float64)
-    columns[torch.arange(len(undecided)), undecided] = 1.0
     half = house_up((1 - 1 / count[undecided].double()).sqrt())[window]
-    opened = Open(select, columns.reshape(-1, *out.shape), half, window, torch.arange(len(undecided)), gain, slip)
+    opened = Open(select, unit_columns(undecided, out.shape), half, window, torch.arange(len(undecided)), gain, slip)
     return Bent(piece, opened)

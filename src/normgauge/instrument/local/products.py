@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import dot_error, house_up
-from normgauge.instrument.local.blocks import SETTLED, Bent, Open
+from normgauge.instrument.local.blocks import SETTLED, Bent, Open, unit_columns
 from normgauge.instrument.local.pieces import NotCarried, Piece
 from normgauge.instrument.rules.product import centre_norms, matmul_letters
 from normgauge.instrument.rules.projection import FIXED, spelled_out
@@ -155,9 +155,7 @@ def multiplied(step: Step, rule: str, lengths: Lengths, errors: Sequence[float],
         left, right = (side.of(t) for side, t in zip(sides, v, strict=True))
         return product.join(left @ centres[1] + centres[0] @ right, value.shape)
 
-    gains = [
-        house_up(float(centre_norms(centres[1 - k]).max()) * math.sqrt(side.copies)) for k, side in enumerate(sides)
-    ]
+    gains = [house_up(_largest_norm(centres[1 - k]) * math.sqrt(side.copies)) for k, side in enumerate(sides)]
     loose = [move > SETTLED for move in moves]
     rest = sum(
         float(torch.where(loose[1 - k], 0.0, moves[1 - k]).max()) * math.sqrt(side.copies)
@@ -183,6 +181,11 @@ def multiplied(step: Step, rule: str, lengths: Lengths, errors: Sequence[float],
     return Bent(piece, dataclasses.replace(joined, select=lambda v: joined.select(ordered(v))))
 
 
+def _largest_norm(blocks: Tensor) -> float:
+    """The largest norm of matrices, from above; of numbers their size."""
+    return float((blocks.abs() if blocks[0].numel() == 1 else centre_norms(blocks)).max())
+
+
 def _opened(product: Product, which: int, half: Tensor, loose: Tensor, shape: torch.Size) -> Open | None:
     """Blocks with a multiplier each: the rows of the first of the two values, or the columns of the second."""
     if not bool(loose.any()):
@@ -192,13 +195,11 @@ def _opened(product: Product, which: int, half: Tensor, loose: Tensor, shape: to
     blocks, lines, entries = order.shape  # lines of the value, which make lines of the result
     width, count = out.shape[2], blocks * lines
     places = out.reshape(-1)
-    columns = torch.zeros(len(places), shape.numel(), dtype=torch.float64)
-    columns[torch.arange(len(places)), places] = 1.0
     number = torch.arange(count)
     picked = order.reshape(-1)
     return Open(
         lambda v: v[which].reshape(len(v[which]), -1)[:, picked].T,
-        columns.reshape(-1, *shape),
+        unit_columns(places, shape),
         half[loose].repeat_interleave(lines * entries),
         number.repeat_interleave(entries),
         number.repeat_interleave(width),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.core.rounding import LOG_SOFTMAX, dot_error, house_up, size_up
-from normgauge.instrument.local.blocks import SETTLED, Bent, Moves, Open
+from normgauge.instrument.local.blocks import SETTLED, Bent, Moves, Open, empty_columns
 from normgauge.instrument.local.pieces import Piece
 from normgauge.instrument.rules.attention import softmax_weights
 from normgauge.instrument.rules.softmax import axis_of, odds_range, steepest_softmax
@@ -109,7 +109,7 @@ def _open_rows(rows: Rows, which: Tensor, half: Tensor, logarithm: bool) -> Open
     """A block a row: all its entries go in, and what comes out is centred, or the same for all of them."""
     n, count = rows.order.shape[1], len(which)
     inside = torch.ones(count, 1, n) if logarithm else rows.centred(torch.eye(n).expand(count, n, n).mT, which[:, None])
-    columns = torch.zeros(count, inside.shape[1], len(rows.order), n, dtype=torch.float64)
+    columns = empty_columns(count, inside.shape[1], len(rows.order), n)
     columns[torch.arange(count), :, which] = inside.double()
     number = torch.arange(count)
     return Open(

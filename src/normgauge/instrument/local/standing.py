@@ -29,6 +29,7 @@ from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Step, Value
 
 INF = math.inf
+COUNTED = 0.5  # of the units that a ball opens, those that a random direction at its centre tells
 NEAR_KINK = 1e-10  # of the largest entry: nearer to a known kink, rounding may decide the side
 WAY = 1e-9  # of a sample's root mean square: how far it moves
 HALVED = 3.0  # second differences of δ over those of δ/2: below 2 on a kink, 4 elsewhere
@@ -71,10 +72,10 @@ def moved_inputs(parts: Composition) -> Iterator[tuple[Step, dict[int, Tensor]]]
 
 
 def opening_radii(session: Session, units: int) -> list[float]:
-    """For each sample about the radius of the ball in which so many units lie near a kink; infinite where few do.
+    """For each sample a radius at which about so many units may be open; infinite where there are no more than that.
 
     A unit opens at about |z|/‖∇z‖, and of a random direction v, n numbers of size 1, ∂z·v tells ‖∇z‖ well enough to
-    count units by.
+    count units by. Where `COUNTED` of them lie so near, all are open: slopes grow in a ball.
     """
     parts = session.once("samples", lambda: session.composed(Scope.parse("point")))
     with torch.no_grad():
@@ -82,7 +83,7 @@ def opening_radii(session: Session, units: int) -> list[float]:
     rows = torch.cat([part for part in near if part is not None], 1) if any(p is not None for p in near) else None
     if rows is None or rows.shape[1] <= units:
         return [INF] * parts.ctx.samples
-    return [float(row) for row in rows.kthvalue(units, 1).values]
+    return [float(row) for row in rows.kthvalue(max(1, int(COUNTED * units)), 1).values]
 
 
 def _opening(parts: Composition, step: Step, ways: dict[int, Tensor]) -> Tensor | None:
