@@ -15,7 +15,7 @@ import pytest
 
 from normgauge.core import consistency
 from normgauge.core.reading import Reading
-from normgauge.instrument import measure
+from normgauge.instrument import known, measure
 from normgauge.instrument.local.headline import Headline
 
 
@@ -32,14 +32,14 @@ def verified(reading: Reading) -> Reading:
 def balanced_alone() -> Iterator[None]:
     """Inside, a reading's upper bound is the balanced one, which its proof adds up to."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure, "headline", lambda session, parts, best: Headline(best.log_upper))
+        patch.setattr(known, "headline", lambda session, parts, best: Headline(best.log_upper))
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def every_reading_is_verified() -> Iterator[None]:
     """Wrap the two places readings come from; for the whole session, so that shared fixtures are covered too."""
-    nested, made = measure.nested_lowers, measure.make_reading
+    nested, made = measure.nested_lowers, known.make_reading
 
     def all_verified(results: list[Reading]) -> list[Reading]:
         return [verified(reading) for reading in nested(results)]
@@ -49,5 +49,5 @@ def every_reading_is_verified() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "nested_lowers", all_verified)
-        patch.setattr(measure, "make_reading", one_verified)
+        patch.setattr(known, "make_reading", one_verified)
         yield

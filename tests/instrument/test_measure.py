@@ -13,7 +13,7 @@ import normgauge as ng
 from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.instrument import measure, stretch
+from normgauge.instrument import known, stretch
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.measure import gauge, readings
 from normgauge.instrument.probe.search import Found
@@ -154,7 +154,7 @@ def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
         less = found.log_best - 9
         return dataclasses.replace(found, log_lower=found.log_lower - 9, log_best=less, lengths=(1.0, math.exp(less)))
 
-    monkeypatch.setattr(measure, "largest_slope", blind)
+    monkeypatch.setattr(known, "largest_slope", blind)
     monkeypatch.setattr(stretch, "reached", lambda here, there: {})
     rules, x = claimed(triple=rule_of(2.0)), torch.ones(1, 2)
     assert ng.gauge(Triple(), x, scope="global", rules=rules).evidence is ng.Evidence.PROVED

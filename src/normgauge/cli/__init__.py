@@ -26,6 +26,7 @@ from normgauge.cli import (
 from normgauge.cli.output import complain, standard_output
 from normgauge.cli.parsing import Commands, Parser, PrintCompletion
 from normgauge.core.errors import NormgaugeError
+from normgauge.core.interrupted import Interrupted
 from normgauge.core.version import __version__
 
 GROUPS = {
@@ -99,6 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NormgaugeError as error:
         complain(" ".join(str(error).split()))
         return 1
+    except Interrupted as stopped:
+        complain(str(stopped))
+        return 130
     except KeyboardInterrupt:
         return 130
     return code

@@ -11,16 +11,16 @@ from torch import nn
 from normgauge.core.answers import MEASURE, answered
 from normgauge.core.bound import Scope
 from normgauge.core.errors import UnknownOpError
+from normgauge.core.interrupted import Interrupted
 from normgauge.core.reading import Reading
 from normgauge.core.refute import judged_reading
-from normgauge.instrument.assembly import find_missing, make_reading
+from normgauge.instrument.assembly import find_missing
 from normgauge.instrument.fingerprint import digest_beside
-from normgauge.instrument.local.headline import headline
+from normgauge.instrument.known import Known
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, Progress, Session, opened
-from normgauge.instrument.slopes import excused_slopes, largest_slope
-from normgauge.instrument.stretch import follow_steepest
 from normgauge.instrument.trace import unwrap
+from normgauge.instrument.trace.place import is_out_of_memory
 
 
 @answered(MEASURE)
@@ -101,15 +101,24 @@ def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], option
     wanted = [Scope.parse(scope) for scope in scopes]
     with digest_beside(unwrap(model)) as weights_digest:
         with opened(model, batch, options) as session:  # traced, and the trace checked
-            read = {scope: read_scope(session, scope) for scope in sorted(wanted, key=_turn)}
-            found = nested_lowers([read[scope] for scope in wanted])
+            found = nested_lowers(read_scopes(session, wanted))
         weights = weights_digest()
     return [dataclasses.replace(reading, weights=weights) for reading in found]
 
 
-def _turn(scope: Scope) -> int:
-    """When a scope is read: balls last, for what holds for all inputs holds in them too."""
-    return int(scope.kind == "ball")
+def read_scopes(session: Session, scopes: Sequence[Scope]) -> list[Reading]:
+    """Return the reading of each scope; balls are read last, for what holds for all inputs holds in them too.
+
+    Raises:
+        Interrupted: with those that are known.
+    """
+    found: dict[Scope, Reading] = {}
+    for scope in sorted(scopes, key=lambda scope: scope.kind == "ball"):
+        try:
+            found[scope] = read_scope(session, scope)
+        except Interrupted as stopped:
+            raise Interrupted(stopped.stage, [*found.values(), *stopped.readings]) from stopped
+    return [found[scope] for scope in scopes]
 
 
 def read_scope(session: Session, scope: Scope) -> Reading:
@@ -117,6 +126,7 @@ def read_scope(session: Session, scope: Scope) -> Reading:
 
     Raises:
         UnknownOpError: when asked to be strict and operations have no rule.
+        Interrupted: on Ctrl-C, with what is known by then.
     """
     session.clock.restart()
     with session.clock.timed("rules"):
@@ -125,14 +135,18 @@ def read_scope(session: Session, scope: Scope) -> Reading:
     missing = find_missing(session, parts)
     if session.options.strict and missing.unknown:
         raise UnknownOpError([(finding.name, finding.why) for finding in missing.unknown])
-    with session.clock.timed("balance"):
-        folded, best = session.bounds(parts)
-    with session.clock.timed("local"):
-        top = headline(session, parts, best)
-    with session.clock.timed("lower"):
-        found = excused_slopes(session, largest_slope(session, parts), parts, top.log_upper)
-    walk = follow_steepest(session, best, found)
-    return make_reading(session, parts, folded, best, top, found, walk, missing, everywhere)
+    known = Known(session, parts, missing, everywhere)
+    for stage, look in known.stages():
+        try:
+            with session.clock.timed(stage):
+                look()
+        except KeyboardInterrupt as stopped:
+            raise Interrupted(stage, [known.reading()]) from stopped
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            known.notes.append(f"memory ran out ({stage}): what it would have found is missing")
+    return known.reading()
 
 
 def nested_lowers(results: list[Reading]) -> list[Reading]:

@@ -8,6 +8,6 @@ is a convex problem in log D (log σ_max(e^X A e^−Y) is convex by Hadamard's t
 it, and the value reported is proved afresh for the weights found.
 """
 
-from normgauge.instrument.balance.bounds import Balanced, balanced_bound, both_bounds, folded_bound
+from normgauge.instrument.balance.bounds import Balanced, balanced_bound, both_bounds, folded_bound, plain_bound
 
-__all__ = ["Balanced", "balanced_bound", "both_bounds", "folded_bound"]
+__all__ = ["Balanced", "balanced_bound", "both_bounds", "folded_bound", "plain_bound"]

@@ -63,7 +63,7 @@ def both_bounds(parts: Composition, given: Tensor | None = None) -> tuple[Balanc
 
 def folded_bound(parts: Composition, *, rough: bool = False) -> Balanced:
     """Return the bound with linear maps folded into the normalizers beside them; nothing is optimised."""
-    plain = _plain(parts)
+    plain = plain_bound(parts)
     if not math.isfinite(plain.total):
         return plain
     weighting = Weighting(parts, tie_weights(parts), rough)
@@ -99,7 +99,8 @@ def is_moderate(theta: Tensor) -> bool:
     return theta.numel() == 0 or bool(theta.abs().max() <= math.log(SQUARED[1]))
 
 
-def _plain(parts: Composition) -> Balanced:
+def plain_bound(parts: Composition) -> Balanced:
+    """Return the bound as the rules' gains compose, without any weights."""
     table = {
         (out.index, k): g.log
         for step in parts.trace.steps

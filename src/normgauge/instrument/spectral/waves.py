@@ -21,6 +21,7 @@ from normgauge.instrument.spectral.symbol import (
     pair_counts,
     symbol,
 )
+from normgauge.instrument.trace.place import is_out_of_memory
 
 CHUNK_ENTRIES, CHUNK_AFAR = 1_000_000, 4_000_000
 """Complex numbers held at once, in main memory and on a device; larger symbols are walked in pieces.
@@ -91,9 +92,25 @@ class Grams:
         """Indices of the blocks that Cholesky does not prove to lie below a level."""
         index = (self.known > level).nonzero()[:, 0]
         product = self.product if len(index) == len(self.product) else self.product[index]
-        proved = proved_below(product, level - self.error[index])
+        proved = _in_halves(product, level - self.error[index])
         self.known[index[proved]] = level
         return index[~proved]
+
+
+def _in_halves(product: Tensor, level: Tensor) -> Tensor:
+    """`proved_below`, of half as many matrices at a time where memory runs out.
+
+    Raises:
+        RuntimeError: torch's own, where one matrix is too much already.
+        MemoryError: likewise.
+    """
+    try:
+        return proved_below(product, level)
+    except (RuntimeError, MemoryError) as failure:
+        if len(product) < 2 or not is_out_of_memory(failure):
+            raise
+    middle = len(product) // 2
+    return torch.cat([_in_halves(product[part], level[part]) for part in (slice(middle), slice(middle, None))])
 
 
 def whole_polynomial(weight: Tensor, base: ConvSpec, twist: Twist) -> GramPolynomial | None:
@@ -118,7 +135,8 @@ def gram_pieces(
 ) -> Callable[[], Iterable[Grams]]:
     """Walks over the Gram matrices of all blocks over their shorter side.
 
-    They are kept between walks where they are few and wanted more than ``once``.
+    They are kept between walks where they are few and wanted more than ``once``. Where memory runs out, pieces are
+    halved.
     """
     waves = frequencies(twist, base.stride, weight.device)
     order = min(weight.shape[0] // base.groups, weight.shape[1] * math.prod(base.stride))
@@ -127,16 +145,28 @@ def gram_pieces(
 
     def walk() -> Iterator[Grams]:
         chunk = CHUNK_ENTRIES if weight.device.type == "cpu" else CHUNK_AFAR
-        for some in waves.split(max(1, chunk // per_wave)):
-            if whole is not None:
-                product = whole.at(some)
-                error = product.real.new_full((len(product),), whole.error)
-            else:
-                part = symbol(weight, base, some)
-                blocks = part.blocks.flatten(0, 1)
-                product, error = gram(blocks)
-                error = error + 2 * frobenius_norms(blocks) * part.error + part.error**2
-            yield Grams(product, error, some, pair_counts(base.stride, some), frobenius_norms(product) + error)
+        size, left = max(1, chunk // per_wave), waves
+        while len(left):
+            try:
+                piece = made(left[:size])
+            except (RuntimeError, MemoryError) as failure:
+                if size == 1 or not is_out_of_memory(failure):
+                    raise
+                size //= 2
+                continue
+            yield piece
+            left = left[size:]
+
+    def made(some: Tensor) -> Grams:
+        if whole is not None:
+            product = whole.at(some)
+            error = product.real.new_full((len(product),), whole.error)
+        else:
+            part = symbol(weight, base, some)
+            blocks = part.blocks.flatten(0, 1)
+            product, error = gram(blocks)
+            error = error + 2 * frobenius_norms(blocks) * part.error + part.error**2
+        return Grams(product, error, some, pair_counts(base.stride, some), frobenius_norms(product) + error)
 
     if once or len(waves) * entries > KEPT_ENTRIES:
         return walk

@@ -1,0 +1,23 @@
+"""Ctrl-C while a model is measured: no mistake of anybody's, so no `NormgaugeError`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from normgauge.core.reading import Reading
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while a model was measured; the model is as it was.
+
+    Attributes:
+        stage: what was going on.
+        readings: what was known by then, a reading for each scope that had any numbers.
+    """
+
+    def __init__(self, stage: str, readings: Sequence[Reading]) -> None:
+        self.stage, self.readings = stage, tuple(readings)
+        known = "; ".join(f"{reading.scope}: at most 10^{reading.log10_upper:.4g}" for reading in self.readings)
+        super().__init__(f"stopped ({stage}); known so far: {known}. What is missing was not looked for")
