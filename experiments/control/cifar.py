@@ -28,7 +28,7 @@ from normgauge.lab.zoo.split import Split
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.25, 0.25, 0.25)  # one scale for all channels: radii are those of the pixels ×4
 EPOCHS, SIZE, DECAY, HELD = 20, 512, 0.05, 5000
-EVERY = {"cap": 8}  # steps between two projections; penalties are worked out on one step in four
+EVERY = {"cap": 8, "cap_at_once": 8}  # steps between two projections; penalties are worked out on one step in four
 GRID: dict[str, tuple[tuple[float, float], ...]] = {  # (strength, learning rate)
     "none": ((0.0, 6e-3), (0.0, 3e-3), (0.0, 1.2e-2)),
     "penalty": ((0.06, 6e-3), (0.2, 6e-3), (0.02, 6e-3), (0.02, 1.2e-2), (0.01, 1.2e-2)),
@@ -45,6 +45,7 @@ LATE: tuple[tuple[str, float, float], ...] = (  # the slowest, last, and no fina
     ("cap", 7.0, 1.2e-2),
     ("layers", 0.02, 1.2e-2),
     ("cap", 6.0, 1.2e-2),
+    ("cap_at_once", 5.0, 6e-3),
 )
 SLACK = 0.005
 KEYS = ("method", "strength", "lr", "epochs", "limit")

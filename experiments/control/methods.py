@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,7 @@ WORDS = {
     "penalty": "ng.penalty, total",
     "layers": "ng.penalty, by layer",
     "cap": "ng.cap",
+    "cap_at_once": "ng.cap, clipped at once",
     "bounded": "bounded normalizers with ng.cap",
     "bounded_penalty": "bounded normalizers with ng.penalty by layer",
     "local": "the local term of bound (13)",
@@ -123,8 +125,9 @@ def start(
     elif method.startswith("unfolded"):
         norms = BareNorms(model, batch)
         training.term = lambda: strength * norms(method == "unfolded_log")
-    elif method in ("cap", "bounded"):
-        cap, turns = ng.cap(model, batch, log10=strength), itertools.count(1)
+    elif method in ("cap", "cap_at_once", "bounded"):
+        options = {"clip": math.inf} if method == "cap_at_once" else {}
+        cap, turns = ng.cap(model, batch, log10=strength, **options), itertools.count(1)
         training.after = lambda: cap() if next(turns) % every == 0 else None
         training.done = cap
     training.optimizers = list(optimizers(model, method, strength, lr, decay))

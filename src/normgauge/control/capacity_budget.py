@@ -23,9 +23,9 @@ DECADE = math.log(10)
 SPARE = 1e-5
 """Of a natural log: how far below the budget the projection aims, for the rounding of the weights it writes."""
 
-GENTLE = 0.05
-"""Of a natural log: what one call clips of a map whose running statistics follow it by a tenth a step. With all of it
-at once a BatchNorm MLP on digits falls to 30 % at a constant rate of 0.01 (AdamW), with this it keeps 99 %."""
+CLIP = 0.02
+"""Decades that one call clips of a map whose running statistics follow it by a tenth a step. With all of it at once a
+BatchNorm MLP on digits falls to 30 % at a constant rate of 0.01 (AdamW); 0.01 keeps 99 %, 0.04 keeps 95 %."""
 
 ROUNDS = 8
 HALVINGS = 50
@@ -36,14 +36,15 @@ class Cap:
 
     Attributes:
         budget: log10 of the bound that is never exceeded once it was called.
+        clip: decades that one call clips at most of a map between running statistics.
         log10: the proved folded bound when it was last called, after the projection.
         taken: decades it has taken from each layer in all; the last call's are in ``last``.
         in_reach: whether the budget can be kept at all: skip paths, and what cannot be moved, may exceed it alone.
         uncontrolled: steps whose gains it does not know or cannot move, in words.
     """
 
-    def __init__(self, plan: Plan, log10: float) -> None:
-        self.plan, self.budget = plan, log10
+    def __init__(self, plan: Plan, log10: float, clip: float = CLIP) -> None:
+        self.plan, self.budget, self.clip = plan, log10, clip
         self.norms = FoldedNorms(plan)
         fixed = [term.name for term in plan.maps if not movable(term) and not term.weight.frozen]
         computed = (f"{name}: its weight is computed from other tensors, and counts as it is" for name in fixed)
@@ -100,7 +101,7 @@ class Cap:
         """Bring every layer down to one level, the highest at which the bound keeps the budget.
 
         Singular values above it are clipped first: a normalizer would give a scale back, a clipped value comes back
-        more slowly. Of a layer whose statistics are kept only `GENTLE` goes at a time, since they must follow. What is
+        more slowly. Of a layer whose statistics are kept only ``clip`` goes at a time, since they must follow. What is
         left over is scaled, where no normalizer divides it away again: a layer to its level, or, where that was not
         enough, all of them alike.
         """
@@ -124,7 +125,7 @@ class Cap:
     def _gently(self, term: MapTerm | ScaleTerm, log: float, level: float) -> float:
         """The level that a layer is clipped to in one call."""
         kept = isinstance(term, MapTerm) and term.behind is not None
-        return max(level, log - GENTLE) if kept else level
+        return max(level, log - self.clip * DECADE) if kept else level
 
     def _reaches(self, logs: list[float], chosen: list[int]) -> bool:
         """Whether the budget can be kept by making these layers smaller, however much."""
@@ -198,7 +199,7 @@ def movable(term: Term) -> TypeGuard[MapTerm | ScaleTerm]:
     return isinstance(term, ScaleTerm) and term.norm.free
 
 
-def cap(model: nn.Module, batch: Any, *, log10: float, rules: Registry | None = None) -> Cap:
+def cap(model: nn.Module, batch: Any, *, log10: float, clip: float = CLIP, rules: Registry | None = None) -> Cap:
     """Make a projection that keeps a model's folded bound under ``10**log10``: ``cap()`` after ``optimizer.step()``.
 
     The bound holds everywhere, for the model in eval mode: norms of linear maps with the normalizers beside them
@@ -211,15 +212,17 @@ def cap(model: nn.Module, batch: Any, *, log10: float, rules: Registry | None = 
         model: traced once.
         batch: what it is traced with.
         log10: the budget in decades.
+        clip: decades that one call clips at most of a map with running statistics behind it; the rest is scaled, where
+            no normalizer gives it back. More of it makes smaller layers, and large steps unsafe.
         rules: a registry with rules of your own.
 
     Raises:
-        InputError: for a budget that is not finite, or a model without a linear map.
+        InputError: for a budget that is not finite, a negative clip, or a model without a linear map.
     """
-    if not math.isfinite(log10):
-        raise InputError(f"expected a finite budget, got log10={log10}")
+    if not math.isfinite(log10) or not clip >= 0:
+        raise InputError(f"expected a finite budget and a clip of at least 0, got log10={log10}, clip={clip}")
     with opened(model, batch, Options(rules=rules)) as session:
         plan = make_plan(session.model, session.composed(Scope.parse("global")))
     if not plan.maps:
         raise InputError("the model has no linear map whose weight could be controlled")
-    return Cap(plan, log10)
+    return Cap(plan, log10, clip)

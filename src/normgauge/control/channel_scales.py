@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,10 @@ from normgauge.instrument.rules.normalizer import Normalizer, of_torch
 
 NORMALIZERS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
 
+ENOUGH = 4096
+"""Entries of a channel through whose variance a gradient goes, of a batch's first samples. The value comes from the
+running variance, and W → tW scales any part of a batch alike: the rest would cost time and tell nothing."""
+
 
 class LiveNormalizer:
     """One normalizer of the model: its channel scales with their gradients, and its spread as last seen.
@@ -17,8 +23,8 @@ class LiveNormalizer:
     Attributes:
         name: its path.
         module: it itself.
-        seen: with running statistics ½ log(batch variance + ε) a channel, else the mean of −log √(σ² + ε) over all
-            groups of the last forward pass: a number seen on data, proved of nothing. None before the first.
+        seen: with running statistics ½ log(variance + ε) a channel of the batch's first samples, else the mean of
+            −log √(σ² + ε) over all groups of the last forward pass: seen on data, proved of nothing. None at first.
     """
 
     def __init__(self, name: str, module: nn.Module) -> None:
@@ -53,12 +59,14 @@ class LiveNormalizer:
     def look(self, x: Tensor) -> None:
         """Keep the spread of what is about to be normalized, with its gradient."""
         form = self.form
-        x = x if x.dtype == torch.float64 else x.float()
         if self.stored:
             if self.module.training and torch.is_grad_enabled():
+                x = x[: -(-ENOUGH // math.prod(x.shape[2:]))]
+                x = x if x.dtype == torch.float64 else x.float()
                 variance = x.var([0, *range(2, x.ndim)], correction=0)
                 self.seen = (variance + form.eps).log() / 2
             return
+        x = x if x.dtype == torch.float64 else x.float()
         self.seen = -form.below(form.variance(x)).log().mean()
 
     def scale(self) -> Tensor | None:
