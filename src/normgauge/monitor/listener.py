@@ -34,6 +34,9 @@ SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNo
 # Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it
 PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Squeeze", "Unsqueeze")
 
+# The same for tensors that are spread over processes
+SPREADING = ("_ToTorchTensorBackward", "_FromTorchTensorBackward", "RedistributeBackward")
+
 LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
 
 MOST_HOPS = 6
@@ -219,6 +222,11 @@ class Listener:
         made = self._made.get(id(given))
         if made is not None and made[0]() is given:
             self.fed_by[module] = made[1]
+        elif (local := getattr(given, "_local_tensor", None)) is not None:  # as tensor parallel wraps it
+            for ref, norm in self._made.values():
+                output_here = ref()
+                if output_here is not None and is_same_memory(output_here, local):
+                    self.fed_by[module] = norm
 
     def _attended(self, module: nn.Module, given: Tensor, output: Any) -> None:
         """Look for an attention in front of a layer, at its first pass, and at its logits at every pass."""
@@ -257,6 +265,11 @@ class Listener:
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
+
+
+def is_same_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are views of the same numbers, all of them."""
+    return one.shape == other.shape and one.data_ptr() == other.data_ptr()
 
 
 def _is_vectorized(given: Tensor) -> bool:
@@ -347,7 +360,10 @@ def weight_before(given: Tensor) -> int | None:
 def _behind(node: Any) -> Any:
     """The first node that does more than move numbers."""
     for _ in range(MOST_HOPS):
-        if node is None or node.name().removesuffix("Backward0") not in PASSING:
+        if node is None:
+            return None
+        name = node.name()
+        if name.removesuffix("Backward0") not in PASSING and name not in SPREADING:
             return node
         node = node.next_functions[0][0]
     return node
