@@ -159,14 +159,14 @@ class Listener:
         if self._replay is None:
             return
         take_off, self._replaying, awake = _hooked(self), True, self._awake
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             self._awake = True
             self._replay.again()
         finally:
             take_off()
             self._replaying, self._awake = False, awake
-        self.seconds -= min(self.seconds, time.perf_counter() - began)  # booked with the reading
+        self.seconds -= min(self.seconds, time.thread_time() - began)  # booked with the reading
 
     def forget(self) -> None:
         """Drop what was heard in the last step."""
@@ -188,7 +188,7 @@ class Listener:
         parts = self._parts.get(module) if self.awake else None
         if parts is None or not torch.is_grad_enabled():
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
         try:
             if given is not None and not _is_vectorized(given):
@@ -199,7 +199,7 @@ class Listener:
                             part(module, given, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.thread_time() - began
 
     def _enter(self, args: Any, kwargs: Any) -> None:
         """Keep the input, of every step."""

@@ -119,7 +119,7 @@ class Monitor:
         if left_out:
             self._note(left_out, "unwatched")
         self._began = time.monotonic() - writer.elapsed
-        self._schedule = Schedule(budget, every, self._number)
+        self._schedule = Schedule(budget, every, self._number, on_host=self._instruments.device.type == "cpu")
         self._team.begin(self._number)
         self._guarded(self._instruments.warm_up)
         self._arm()
@@ -145,7 +145,7 @@ class Monitor:
         self._number += 1
         if self._resting() and self._guarded(self._take, loss):
             return
-        began = time.perf_counter()
+        began = self._schedule.clock()
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
         self._schedule.settle(began, self._instruments.hook_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -79,22 +80,27 @@ class Schedule:
         budget: share of the time that measuring may take.
         every: read at every so many steps instead.
         first: the step the training goes on from.
+        on_host: whether the main thread does the training: then its own time is booked, as a busy machine may stop it
+            anywhere.
 
     Attributes:
+        clock: seconds from some moment on, by which time is booked.
         level: how much the reading that is due holds.
         proving: the account of proofs.
         turns: how often directions turn at the reading that is being taken.
         late: whether a line came later than wanted because nothing was left for it.
     """
 
-    def __init__(self, budget: float, every: int | None, first: int) -> None:
+    def __init__(self, budget: float, every: int | None, first: int, *, on_host: bool = False) -> None:
+        self.clock: Callable[[], float] = time.thread_time if on_host else time.perf_counter
+        self._last_read = time.perf_counter()
         self._every, self._first, self._last = every, first, first
         self._reading = Account(budget * READING, CREDIT)
         self._light = Account(budget * READING * LIGHT_PART, CREDIT * LIGHT_PART)
         self.proving = Account(budget * PROVING)
         self.level = self._level_now = Level.RICH
         self._taken = {level: deque[float](maxlen=REMEMBERED) for level in Level}
-        self._spent = self._passed = self._proved = self._last_passed = 0.0
+        self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
         self._read_now = self.late = False
         self._readings = 0
@@ -129,7 +135,7 @@ class Schedule:
             self._whole = step
         if self.level is Level.RICH:
             self._rich = step
-        self._read_now, self._last, self._last_passed = True, step, self._passed
+        self._read_now, self._last, self._last_read = True, step, time.perf_counter()
         self._readings += 1
 
     def by_count(self, step: int) -> Level:
@@ -153,7 +159,7 @@ class Schedule:
             if self._reading.affords(self._cost_of(level)):
                 self.level = level
                 return True
-        overdue = step - self._last >= LONGEST_STEPS or self._passed - self._last_passed >= LONGEST_SECONDS
+        overdue = step - self._last >= LONGEST_STEPS or time.perf_counter() - self._last_read >= LONGEST_SECONDS
         if not (dense or overdue):
             return False
         self.level = Level.LIGHT
@@ -193,7 +199,7 @@ class Schedule:
 
     def settle(self, began: float, hooks: float) -> None:
         """Book one call of the monitor: what it and its hooks took, and the time since the call before."""
-        now = time.perf_counter()
+        now = self.clock()
         mine = now - began + hooks
         passed = 0.0 if self._call is None else now - self._call
         self._call = now
