@@ -2,7 +2,7 @@
 
 Process 0 measures the weights and writes. The others hand in what only they have seen: the σ of their part of the batch
 and their loss. All of it goes in one gathering a reading; steps that are not read exchange nothing. Where the weights
-are sharded (FSDP2), all processes also put them together at a reading and at the step before it, in the same order.
+are sharded (FSDP2, tensor parallel), all processes measure all layers, each from its parts (`shards`).
 
 The processes must agree on when to read although each has its own clock. Each hands in the number of steps it would
 like to wait, and the largest holds, but only for the reading after next: by then the numbers have long arrived, so that

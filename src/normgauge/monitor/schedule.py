@@ -34,7 +34,7 @@ IDLE = 2e-4
 
 REMEMBERED = 3  # readings of a kind from which their cost is taken
 
-LOOK = 5  # after those first steps, the accounts are looked at once in this many steps
+LOOK = 5  # after those first steps, the accounts are looked at once in this many steps at most
 
 
 class Level(IntEnum):
@@ -103,7 +103,7 @@ class Schedule:
         self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
         self._read_now = self.late = False
-        self._readings = 0
+        self._readings = self._look_at = 0
         self._whole = self._rich = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
 
@@ -144,7 +144,7 @@ class Schedule:
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""
-        return self._every is None and step - self._first > DENSE_STEPS and step % LOOK != 0
+        return self._every is None and step - self._first > DENSE_STEPS and step < self._look_at
 
     def due(self, step: int) -> bool:
         """Whether a step that comes next is to be read."""
@@ -154,6 +154,7 @@ class Schedule:
             return self._every is None or step % self._every == 0
         dense = step - self._first <= DENSE_STEPS
         if not dense and step - self._last < GAP:
+            self._look_at = self._last + GAP
             return False
         for level in (whole, Level.PLAIN):
             if self._reading.affords(self._cost_of(level)):
@@ -161,14 +162,27 @@ class Schedule:
                 return True
         overdue = step - self._last >= LONGEST_STEPS or time.perf_counter() - self._last_read >= LONGEST_SECONDS
         if not (dense or overdue):
+            self._look_at = step + self._waiting(step)
             return False
         self.level = Level.LIGHT
+        self._look_at = step + LOOK
         return self._light.affords(self._cost_of(Level.LIGHT)) or (overdue and self._saved())
+
+    def _waiting(self, step: int) -> int:
+        """Steps until a whole reading is earned or a line is overdue; looking at the accounts takes time as well."""
+        earned = self.wish(step)[1]
+        missing = self._cost_of(Level.PLAIN) - self._reading.left
+        overdue = self._last + LONGEST_STEPS - step
+        return max(LOOK, min(overdue, int(missing / earned) if earned > 0 else LOOK))
 
     def _saved(self) -> bool:
         """Whether a line that is overdue can take what was saved for proofs."""
-        enough = self._reading.left + self.proving.left >= self._cost_of(Level.LIGHT)
+        lacking = max(0.0, self._cost_of(Level.LIGHT) - self._reading.left)
+        enough = self.proving.left >= lacking
         self.late = self.late or not enough
+        if enough:  # and proofs have it no more
+            self._reading.earned += lacking
+            self.proving.earned -= lacking
         return enough
 
     def proves(self, cost: float, age: int | None) -> bool:
