@@ -95,7 +95,7 @@ class Training:
         cuda = self.tokens.is_cuda
         if self.monitor is not None and self.monitor._schedule._call is not None:
             # The other training's steps are no time of this one: they must not earn it a budget.
-            self.monitor._schedule._call += time.perf_counter() - self.ended
+            self.monitor._schedule._call += self.monitor._schedule.clock() - self.ended
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if cuda else []
         began = time.process_time()
         if cuda:
@@ -106,7 +106,7 @@ class Training:
         if cuda:
             marks[1].record()
             torch.cuda.synchronize()
-        self.ended = time.perf_counter()
+        self.ended = 0.0 if self.monitor is None else self.monitor._schedule.clock()
         return marks[0].elapsed_time(marks[1]) if cuda else 1e3 * (time.process_time() - began)
 
 
@@ -196,7 +196,7 @@ def compared(build: Callable[[], Training], options: dict[str, Any], steps: int,
                 spent[name] += training.block(first, block)
 
             peaks[name] = max(peaks[name], peak(device, work))
-    # What the monitor keeps is there while the plain training runs too: it counts beside what a reading takes for itself.
+    # What the monitor keeps is there while the plain training runs too: it counts beside what a reading takes.
     kept = (torch.cuda.memory_allocated() - held) / 1e6 if device == "cuda" else 0.0
     more = kept + max(0.0, peaks["watched"] - peaks["plain"])
     counted = {"plain": waits(plain, 60), "watched": waits(watched, 60)}

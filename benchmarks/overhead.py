@@ -95,17 +95,18 @@ def compared(build: Callable[[], Loop], attach: Callable[[Loop], Any], steps: in
 
 def monitored(loop: Loop, **options: Any) -> ng.Monitor:
     monitor = ng.Monitor(loop.model, tempfile.mkdtemp(), **options)
-    ended = time.perf_counter()
+    clock = monitor._schedule.clock
+    ended = clock()
 
     def after(loss: torch.Tensor) -> None:
         nonlocal ended
         monitor.step(loss=loss, lr=1e-3)
-        ended = time.perf_counter()
+        ended = clock()
 
     def before() -> None:
         # The other training's steps are no time of this one: they must not earn it a budget.
         if monitor._schedule._call is not None:
-            monitor._schedule._call += time.perf_counter() - ended
+            monitor._schedule._call += clock() - ended
 
     loop.after, loop.before = after, before
     return monitor

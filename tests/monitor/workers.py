@@ -22,8 +22,10 @@ from normgauge.monitor.instruments import Instruments
 
 STEPS = 6
 WORLD = 2
-KINDS = ("ddp", "fsdp", "budget", "fsdp-budget", "deaf", "readings", "unwritable", "resumed")
+KINDS = ("ddp", "fsdp", "tensor", "budget", "fsdp-budget", "deaf", "readings", "unwritable", "resumed")
 GATHER = dist.all_gather
+WHOLE: list[int] = []
+BYTES: list[int] = []
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -69,6 +71,14 @@ def prepared(kind: str) -> nn.Module:
         fully_shard(model[3], mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model
+    if kind == "tensor":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Replicate
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        by_rows = ColwiseParallel(output_layouts=Replicate())  # of the weight as torch stores it
+        plan = {"0": by_rows, "3": RowwiseParallel(input_layouts=Replicate()), "5": by_rows}
+        return parallelize_module(model, init_device_mesh("cpu", (dist.get_world_size(),)), plan)
     return nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
 
 
@@ -81,7 +91,9 @@ def main(folder: Path, rank: int, port: str) -> None:
         records: list[Any] = []
         with measuring_broken(kind == "deaf" and rank == 1):
             said = run(kind, folder, rank, records)
-        story = {"records": records, "gathered": len(gathered), "said": said}
+        story = {"records": records, "gathered": len(gathered), "said": said, "whole": len(WHOLE), "bytes": list(BYTES)}
+        WHOLE.clear()
+        BYTES.clear()
         Path(folder, f"{kind}-{rank}.json").write_text(json.dumps(story))
     monitored("ddp", folder / "killed", [], lambda model, monitor: train_until_killed(model, monitor, rank))
 
@@ -91,7 +103,8 @@ def run(kind: str, folder: Path, rank: int, records: list[Any]) -> str:
     place = folder / ("ddp" if kind == "resumed" else kind)
     steps = 60 if "budget" in kind else 20 if kind == "deaf" else STEPS
     try:
-        monitored(kind, place, records, lambda model, monitor: train(model, monitor, rank, WORLD, steps))
+        share = (0, 1) if kind == "tensor" else (rank, WORLD)  # of a batch
+        monitored(kind, place, records, lambda model, monitor: train(model, monitor, *share, steps))
     except ng.NormgaugeError as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -110,8 +123,26 @@ def monitored(kind: str, place: Path, records: list[Any], loop: Callable[[nn.Mod
         **full,
         sinks=[lambda record: records.append(dict(record))],
     )
-    loop(model, monitor)
+    with counting_the_whole():
+        loop(model, monitor)
+    BYTES.append(monitor._team.exchanged_bytes)
     monitor.close()
+
+
+@contextmanager
+def counting_the_whole() -> Iterator[None]:
+    """Count how often a sharded tensor is put together."""
+    from torch.distributed.tensor import DTensor
+
+    real = DTensor.full_tensor
+
+    def counted(self: Any, **options: Any) -> Any:
+        WHOLE.append(1)
+        return real(self, **options)
+
+    DTensor.full_tensor = counted  # type: ignore[method-assign]
+    yield
+    DTensor.full_tensor = real  # type: ignore[method-assign]
 
 
 def count_gatherings() -> list[int]:

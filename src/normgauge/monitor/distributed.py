@@ -2,7 +2,7 @@
 
 Process 0 measures the weights and writes. The others hand in what only they have seen: the σ of their part of the batch
 and their loss. All of it goes in one gathering a reading; steps that are not read exchange nothing. Where the weights
-are sharded (FSDP2), all processes also put them together at a reading and at the step before it, in the same order.
+are sharded (FSDP2, tensor parallel), all processes measure all layers, each from its parts (`shards`).
 
 The processes must agree on when to read although each has its own clock. Each hands in the number of steps it would
 like to wait, and the largest holds, but only for the reading after next: by then the numbers have long arrived, so that
@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge.core import store
 from normgauge.core.errors import InputError, StoreError
 from normgauge.monitor.layers import WatchedLayer, by_channel, is_sharded, looked_up, whole_tensor
+from normgauge.monitor.shards import Block, added_norms, block_of, local_part, whole_block
 from normgauge.monitor.sheet import Column, Sheet
 
 FIRST_GAP = 10  # steps from the first reading to the second: nobody knows the time of a step before
@@ -32,7 +33,7 @@ FIRST_GAP = 10  # steps from the first reading to the second: nobody knows the t
 LONGEST = 100_000  # most steps between two readings
 
 # What a process tells of each normalizer, in this order
-HEARD: tuple[Column, ...] = ("inverse_max", "inverse_min", "gain", "square")
+HEARD: tuple[Column, ...] = ("inverse_max", "inverse_min", "gain", "square", "mean_square")
 
 
 class Team:
@@ -47,6 +48,7 @@ class Team:
         rank: of this process.
         world: how many there are.
         sharded: whether each process has only a part of each weight.
+        exchanged_bytes: added up over the processes so far, and gathered.
         stopped: a process failed too often, or is gone: nobody measures any more.
 
     Raises:
@@ -60,6 +62,7 @@ class Team:
         self.rank = dist.get_rank(self._group) if together else 0
         self.world = dist.get_world_size(self._group) if together else 1
         self.stopped = self._holding = False
+        self.exchanged_bytes = 0
         self._next, self._gap, self._last = 1, FIRST_GAP, 0
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
@@ -74,29 +77,73 @@ class Team:
         return self._holding or not self.sharded
 
     def measured(self, layers: list[WatchedLayer]) -> list[WatchedLayer]:
-        """The layers this process measures: all on process 0, the normalizers elsewhere."""
-        return layers if self.rank == 0 else [layer for layer in layers if layer.role == "norm"]
+        """The layers this process measures: all on process 0 or where each has a part, the normalizers elsewhere."""
+        return layers if self.rank == 0 or self.sharded else [layer for layer in layers if layer.role == "norm"]
 
     def hold(self, layers: Sequence[WatchedLayer], gradients: bool = False) -> None:
-        """Put sharded weights together; every process calls this at the same step, and keeps what it measures."""
+        """Take the parts of sharded weights that are here, and the whole of vectors; all processes at the same step."""
         if not self.sharded:
             return
         self._holding = True
-        gathered: dict[int, tuple[Tensor, Tensor | None] | None] = {}
+        vectors: list[tuple[WatchedLayer, Any, Any]] = []
         for layer in layers:
-            if layer.attribute is None:
+            if layer.attribute is None or layer.tied is not None:
                 continue
             weight = looked_up(layer.module, layer.attribute)
-            if id(weight) not in gathered:  # a tied weight is put together once
-                slope = layer.parameter if gradients else None
-                both = (
-                    whole_tensor(weight.detach()),
-                    None if slope is None or slope.grad is None else whole_tensor(slope.grad),
-                )
-                gathered[id(weight)] = both if self.rank == 0 or layer.role == "norm" else None
-            layer.held = gathered[id(weight)]
+            slope = layer.parameter.grad if gradients and layer.parameter is not None else None
+            part = block_of(weight, self) if layer.role != "conv" else None
+            if part is None or layer.role == "norm":
+                layer.block = whole_block(weight, self)
+            else:
+                layer.block = part
             bias = layer.module._parameters.get("bias") if gradients and layer.attribute == "weight" else None
-            layer.held_bias = None if bias is None or bias.grad is None else whole_tensor(bias.grad.detach())
+            layer.held_bias = None if bias is None or bias.grad is None else self._held_bias(bias, layer.block)
+            if part is not None and layer.role == "norm":
+                vectors.append((layer, weight, slope))
+                continue
+            taken = whole_tensor if part is None else local_part
+            layer.held = taken(weight.detach()), None if slope is None else taken(slope.detach())
+        self._put_together(vectors)
+        self._measure_sizes([layer for layer in layers if layer.held is not None and layer.whole_size is None])
+
+    def added(self, tensor: Tensor) -> Tensor:
+        """A tensor added up over all processes, in place."""
+        if not self.alone:
+            self.exchanged_bytes += tensor.numel() * tensor.element_size()
+            dist.all_reduce(tensor, group=self._group)
+        return tensor
+
+    def _held_bias(self, bias: Any, beside: Block) -> Tensor:
+        """The part here of a bias's gradient, so scaled that its square counts as often as that of its weight."""
+        part = block_of(bias, self)
+        factor = 1 / self.world if part is None else part.factor
+        gradient = whole_tensor(bias.grad.detach()) if part is None else local_part(bias.grad)
+        return gradient * math.sqrt(factor / beside.factor)
+
+    def _put_together(self, vectors: Sequence[tuple[WatchedLayer, Any, Any]]) -> None:
+        """Vectors of normalizers and their gradients, whole on every process: parts in zeros, added up all at once."""
+        given = [tensor for _, *both in vectors for tensor in both if tensor is not None]
+        if not given:
+            return
+        sizes = [tensor.numel() for tensor in given]  # of the whole
+        room = torch.zeros(sum(sizes), dtype=torch.float64, device=self._device)
+        for line, tensor in zip(room.split(sizes), given, strict=True):
+            part, block = local_part(tensor), block_of(tensor, self)
+            assert block is not None  # a gradient is cut as its parameter
+            line.view(tensor.shape)[block.start[0] : block.start[0] + len(part)] = part.double() * block.factor
+        lines = iter(self.added(room).split(sizes))
+        for layer, weight, slope in vectors:
+            made = next(lines).view(weight.shape).to(weight.dtype)
+            layer.held = made, None if slope is None else next(lines).view(weight.shape).to(weight.dtype)
+
+    def _measure_sizes(self, layers: Sequence[WatchedLayer]) -> None:
+        """Note how large the whole weights are at first; waits for their device."""
+        held = [(layer, layer.held[0], layer.block) for layer in layers if layer.held is not None]
+        if held:
+            blocks = [block for *_, block in held if block is not None]
+            norms = added_norms([weight.double().square().sum() for _, weight, _ in held], blocks)
+            for (layer, *_), size in zip(held, norms.tolist(), strict=True):
+                layer.whole_size = size
 
     def release(self, layers: Sequence[WatchedLayer]) -> None:
         """Free the weights that `hold` put together."""
@@ -178,6 +225,7 @@ class Team:
         mine = torch.cat([plain.to(self._device, non_blocking=True), line_of(losses, steps, self._device), heard])
         every = torch.empty((self.world, mine.numel()), dtype=mine.dtype, device=mine.device)
         try:
+            self.exchanged_bytes += mine.numel() * mine.element_size()
             dist.all_gather(list(every.unbind()), mine, group=self._group)
         except Exception:
             self.stopped = True  # a process is gone; the training itself will say so
@@ -268,7 +316,9 @@ def line_of(losses: dict[int, Tensor | float], steps: range, device: torch.devic
 def put_together(sheet: Sheet, rows: Sequence[int], steps: range, every: Tensor, mine: Tensor) -> None:
     """Write down maxima, minima and means over the processes; a process counts only where it saw something."""
     sizes = [1, 1, len(steps), len(rows), len(steps), *[len(rows)] * len(HEARD)]
-    wishes, failures, given, present, losses, top, bottom, gain, square = every.split(sizes, dim=1)
+    wishes, failures, given, present, losses, top, bottom, gain, square, means = every.split(sizes, dim=1)
+    known = {id(part) for part, key in sheet.cells if key == "mean_square"}
+    centred = [place for place, row in enumerate(rows) if id(sheet.layers[row]) in known]
     ranks, there = range(every.shape[0]), present > 0
     sheet.put_part(sheet.told.wishes, ranks, wishes.flatten())
     sheet.put_part(sheet.told.failures, ranks, failures.flatten())
@@ -280,6 +330,9 @@ def put_together(sheet: Sheet, rows: Sequence[int], steps: range, every: Tensor,
     sheet.put_column(rows, "inverse_min", torch.where(there, bottom, math.inf).amin(0))
     sheet.put_column(rows, "gain", torch.where(there, gain, -math.inf).amax(0))
     sheet.put_column(rows, "square", _mean(square, present))
+    if centred:
+        mean = _mean(means, present).unbind()
+        sheet.put_column([rows[place] for place in centred], "mean_square", torch.stack([mean[i] for i in centred]))
 
 
 def _mean(values: Tensor, given: Tensor) -> Tensor:

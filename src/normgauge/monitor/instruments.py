@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.schedule import Level
+from normgauge.monitor.shards import agreed
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
 from normgauge.monitor.transformer import Surroundings, Transformers
 from normgauge.monitor.updates import SpectralSteps
@@ -139,6 +141,8 @@ class Instruments:
         if self._vectors.rows != [row for row, _ in small] or self._samples.rows != [row for row, _ in large]:
             self._vectors = Vectors([row for row, _ in small])
             self._samples = Vectors([row for row, _ in large], whole=False)
+            for vectors in (self._vectors, self._samples):
+                vectors.reduce = self._added(vectors.rows)
         if level is Level.LIGHT:
             return
         self._vectors.keep([weight for _, weight in small])
@@ -154,6 +158,9 @@ class Instruments:
         self._read_network(sheet)
         scales = self._normalizers.read(self._norms, self._listener, sheet)
         weights = self._follow()
+        block = next((layer.block for layer in self.layers if layer.block is not None), None)
+        if block is not None and scales:
+            scales = dict(zip(scales, agreed(list(scales.values()), block), strict=True))
         if self._level is Level.LIGHT:
             self._read_sizes(weights, sheet)
             self._listener.forget()
@@ -162,13 +169,13 @@ class Instruments:
         self._slopes(self._vectors, small, sheet)
         self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
         self._read_biases(sheet)
-        if self._listener.rich:
+        if self._listener.rich and block is None:
             self._read_steps(large, sheet)
             self._read_transformers(weights, sheet)
         self.norms.read(weights, lambda row: self._fold(self.layers[row], scales), turns, sheet)
         others = [(row, weight) for row, weight in large if row not in self.norms]
         if others:
-            sheet.put_column([row for row, _ in others], "frobenius", frobenius_norms([w for _, w in others]))
+            sheet.put_column([row for row, _ in others], "frobenius", self._sizes(dict(others)))
         self._listener.forget()
         return sheet
 
@@ -217,10 +224,11 @@ class Instruments:
         """Turn new directions until they are warm, and read once: what is loaded then is not loaded in a step."""
         self.norms.read(self._follow(), lambda row: (None, None), 1, Sheet())
         self.arm()
-        dry = fetch_numbers(self.read(), lambda sheet, reading, proving: None)
-        if self.device.type == "cpu":
-            dry.deliver()
-            self.finish(dry.sheet, None, 0)
+        with suppress(Exception):  # what fails here fails again at the first reading, and is said there
+            dry = fetch_numbers(self.read(), lambda sheet, reading, proving: None)
+            if self.device.type == "cpu":
+                dry.deliver()
+                self.finish(dry.sheet, None, 0)
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
@@ -284,7 +292,8 @@ class Instruments:
                 except Exception as error:
                     self._on_unread(layer, error)
                     continue
-                if weight is not None and weight.numel():
+                # An empty part of a sharded weight takes part in every sum.
+                if weight is not None and (weight.numel() or layer.block is not None):
                     yield row, weight
 
     def _follow(self) -> dict[int, Tensor]:
@@ -313,7 +322,9 @@ class Instruments:
         small: Weights = []
         large: Weights = []
         for row, weight in weights:
-            alone = row in self.norms or weight.numel() > SMALL or self.layers[row].role == "conv"
+            block = self.layers[row].block
+            count = weight.numel() if block is None else math.prod(block.shape)  # the same on every process
+            alone = row in self.norms or count > SMALL or self.layers[row].role == "conv"
             (large if alone else small).append((row, weight))
         return small, large
 
@@ -334,7 +345,7 @@ class Instruments:
         slopes = {row: slope for row in weights if (slope := self.layers[row].gradient) is not None}
         for column, tensors in (("frobenius", weights), ("gradient", slopes)):
             if tensors:
-                sheet.put_column(tensors, column, frobenius_norms(list(tensors.values())))  # type: ignore[arg-type]
+                sheet.put_column(tensors, column, self._sizes(tensors))  # type: ignore[arg-type]
         self._read_biases(sheet)
 
     def _slopes(self, vectors: Vectors, weights: Weights, sheet: Sheet) -> None:
@@ -345,7 +356,7 @@ class Instruments:
         if vectors is self._samples:
             known = {row: gradient for row, gradient in gradients.items() if gradient is not None}
             if known:
-                sheet.put_column(known, "gradient", frobenius_norms(list(known.values())))
+                sheet.put_column(known, "gradient", self._sizes(known))
         sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
         vectors.read([weight for _, weight in weights], sampled, sheet)
 
@@ -397,12 +408,26 @@ class Instruments:
                 told.setdefault(self.layers[row].name, {}).setdefault(column, []).append(value)
         return told
 
+    def _added(self, rows: Sequence[int]) -> Callable[[Tensor], Tensor] | None:
+        """What adds sums of the parts here up over all processes; None where weights are not sharded."""
+        known = [block for row in rows if (block := self.layers[row].block) is not None]
+        if not known:
+            return None
+        factors = torch.tensor([block.factor for block in known], device=self.device)
+        return lambda sums: known[0].reduce(sums * factors.to(sums.dtype))
+
+    def _sizes(self, tensors: Mapping[int, Tensor]) -> Tensor:
+        """Frobenius norm of each tensor, over all processes."""
+        added, norms = self._added(list(tensors)), frobenius_norms(list(tensors.values()))
+        return norms if added is None else added(norms.square()).sqrt()
+
     def _read_biases(self, sheet: Sheet) -> None:
         """Write down the gradient norms of biases, which count in the total."""
         found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
         slopes = {row: slope for row, slope in found.items() if slope is not None}
         if not slopes:
             return
+        self._biases.reduce = self._added(list(slopes))
         sheet.put_column(slopes, "bias_gradient", self._biases.norms(list(slopes.values())))
 
 

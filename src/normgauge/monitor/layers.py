@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.instrument.rules.tried import of_module
+from normgauge.monitor.shards import Block
 from normgauge.render.numbers import shortened_names
 
 Role = Literal["matrix", "conv", "embedding", "norm", "vector"]
@@ -40,8 +41,10 @@ class WatchedLayer:
         role: how it is measured.
         tied: name of the layer that has the same weight and is measured instead, or None.
         normalizer: index of the normalizer its output goes into directly, once that was seen.
-        held: weight and gradient put together from all processes for one reading, where they are sharded.
+        held: weight and gradient of a sharded layer for one reading: its part here, or all of it where it is small.
         held_bias: the same for the gradient of the bias that goes with it.
+        block: where the part held here lies in the whole; None where weights are not sharded.
+        whole_size: Frobenius norm of the whole weight where only a part is held, as it was at first.
         parent: the module that its module is a part of; None for the whole model.
     """
 
@@ -53,6 +56,8 @@ class WatchedLayer:
     normalizer: int | None = None
     held: tuple[Tensor, Tensor | None] | None = None
     held_bias: Tensor | None = None
+    block: Block | None = None
+    whole_size: float | None = None
     parent: nn.Module | None = None
 
     @property
@@ -116,6 +121,8 @@ class WatchedLayer:
 
     def size(self) -> float:
         """Frobenius norm of the weight, 0 where it cannot be read; waits for its device."""
+        if self.whole_size is not None:
+            return self.whole_size
         try:
             weight = self.weight
         except Exception:  # said at the first reading

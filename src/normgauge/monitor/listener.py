@@ -36,6 +36,9 @@ SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNo
 # Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it
 PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Squeeze", "Unsqueeze")
 
+# The same for tensors that are spread over processes
+SPREADING = ("_ToTorchTensorBackward", "_FromTorchTensorBackward", "RedistributeBackward")
+
 LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
 
 MOST_HOPS = 6
@@ -164,14 +167,14 @@ class Listener:
         if self._replay is None:
             return
         take_off, self._replaying, awake = _hooked(self), True, self._awake
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             self._awake = True
             self._replay.again()
         finally:
             take_off()
             self._replaying, self._awake = False, awake
-        self.seconds -= min(self.seconds, time.perf_counter() - began)  # booked with the reading
+        self.seconds -= min(self.seconds, time.thread_time() - began)  # booked with the reading
 
     def forget(self) -> None:
         """Drop what was heard in the last step."""
@@ -196,7 +199,7 @@ class Listener:
         parts = self._parts.get(module) if self.awake else None
         if parts is None or not torch.is_grad_enabled():
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
         try:
             if given is not None and not _is_vectorized(given):
@@ -207,7 +210,7 @@ class Listener:
                             part(module, given, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.thread_time() - began
 
     def _enter(self, args: Any, kwargs: Any, output: Any) -> None:
         """Keep the input, of every step."""
@@ -236,6 +239,11 @@ class Listener:
         made = self._made.get(id(given))
         if made is not None and made[0]() is given:
             self.fed_by[module] = made[1]
+        elif (local := getattr(given, "_local_tensor", None)) is not None:  # as tensor parallel wraps it
+            for ref, norm in self._made.values():
+                output_here = ref()
+                if output_here is not None and is_same_memory(output_here, local):
+                    self.fed_by[module] = norm
 
     def _attended(self, module: nn.Module, given: Tensor, output: Any) -> None:
         """Look for an attention in front of a layer, at its first pass, and at its logits at every pass."""
@@ -274,6 +282,11 @@ class Listener:
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
+
+
+def is_same_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are views of the same numbers, all of them."""
+    return one.shape == other.shape and one.data_ptr() == other.data_ptr()
 
 
 def _is_vectorized(given: Tensor) -> bool:
@@ -364,7 +377,10 @@ def weight_before(given: Tensor) -> int | None:
 def _behind(node: Any) -> Any:
     """The first node that does more than move numbers."""
     for _ in range(MOST_HOPS):
-        if node is None or node.name().removesuffix("Backward0") not in PASSING:
+        if node is None:
+            return None
+        name = node.name()
+        if name.removesuffix("Backward0") not in PASSING and name not in SPREADING:
             return node
         node = node.next_functions[0][0]
     return node

@@ -22,7 +22,7 @@ from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
-from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, Level, Schedule
+from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
@@ -70,7 +70,8 @@ class Monitor:
         note: anything to keep in the header, such as the settings of the run.
 
     Raises:
-        InputError: if the model has no parameters, or is wrapped in nn.DataParallel.
+        InputError: if the model is no module (a stage of a pipeline), has no parameters, or is wrapped in
+            nn.DataParallel.
         StoreError: if the file cannot be written.
     """
 
@@ -123,7 +124,7 @@ class Monitor:
         if left_out:
             self._note(left_out, "unwatched")
         self._began = time.monotonic() - writer.elapsed
-        self._schedule = Schedule(budget, every, self._number)
+        self._schedule = Schedule(budget, every, self._number, on_host=self._instruments.device.type == "cpu")
         self._team.begin(self._number)
         self._guarded(self._instruments.warm_up)
         self._arm()
@@ -149,7 +150,7 @@ class Monitor:
         self._number += 1
         if self._resting() and self._guarded(self._take, loss):
             return
-        began = time.perf_counter()
+        began = self._schedule.clock()
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
         self._schedule.settle(began, self._instruments.hook_seconds)
@@ -296,10 +297,13 @@ class Monitor:
         """Begin the proofs that are due at this reading and that the budget affords, the oldest first."""
         if not self._team.can_prove:
             return []
-        chosen = []
+        chosen: list[Part] = []
         for part in self._instruments.norms.provable(self._number):
             age = None if part.proved is None else self._number - part.proved
-            if not self._schedule.proves(part.cost, age):
+            if self._team.sharded:  # by counted steps alone, as all processes take part
+                if (age is not None and age < PROOF_STEPS) or (chosen and self._every is None):
+                    break
+            elif not self._schedule.proves(part.cost, age):
                 break
             self._instruments.prove(part, self._number, sheet)
             self._schedule.proving.spent += part.cost
@@ -412,6 +416,12 @@ def _check(model: nn.Module, budget: float, every: int | None, readings: int | N
     Raises:
         InputError: with what was expected, what came and what to do.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"expected an nn.Module; got {type(model).__name__}. Of a pipeline, a process has only some layers, and "
+            "their numbers are not put together: give each process its own part (stage.submod) and a path of its own, "
+            "with distributed=False."
+        )
     if isinstance(model, nn.DataParallel):
         raise InputError(
             "nn.DataParallel copies the model to every device at each step, so hooks and gradients of the copies are "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from normgauge.monitor.maps import (
     working,
 )
 from normgauge.monitor.proofs import SLOT, Begun, begin_proof, chance_at, seed_of
+from normgauge.monitor.shards import Block, ShardedMaps
 from normgauge.monitor.sheet import Sheet
 from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
 
@@ -49,6 +50,7 @@ class Group:
         key: device, type and shape of the weight, and the size of the input of a convolution; small ones share one.
         rows: the layers.
         conv: of a convolution; such a group has one layer.
+        blocks: where the part of each layer lies that is here, by row; empty where weights are whole.
         size: of its input.
         space: (layers, 3, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
@@ -58,13 +60,19 @@ class Group:
     key: Hashable
     rows: list[int]
     conv: WatchedLayer | None = None
+    blocks: dict[int, Block] = field(default_factory=dict)
     size: tuple[int, ...] | None = None
     space: Tensor | None = None
     folded: Tensor | None = None
     folds: bool = False
 
-    def maps(self, weights: Sequence[Tensor], dtype: torch.dtype | None = None) -> Maps:
-        """The maps of these weights; in the working precision unless another is asked for."""
+    def maps(
+        self, weights: Sequence[Tensor], dtype: torch.dtype | None = None, rows: Sequence[int] | None = None
+    ) -> Maps:
+        """The maps of these weights, of all rows or some; in the working precision unless another is asked for."""
+        if self.blocks:
+            blocks = [self.blocks[row] for row in (self.rows if rows is None else rows)]
+            return ShardedMaps(weights, blocks, dtype or working(weights[0]))
         if self.conv is not None and self.size is not None:
             return ConvMaps(weights[0], spec_of(self.conv.module, self.size))
         return MatrixMaps(weights, dtype or working(weights[0]))
@@ -87,7 +95,7 @@ class Group:
     def put(self, weights: Sequence[Tensor], maps: Maps, turned: Turned, sheet: Sheet) -> None:
         """Keep the directions, and write down Frobenius norm, norm from below and folded norm of each layer."""
         self.space, self.folded = turned.space, turned.folded
-        sizes = maps.sizes() if isinstance(maps, MatrixMaps) else frobenius_norms(weights)
+        sizes = maps.sizes() if isinstance(maps, MatrixMaps | ShardedMaps) else frobenius_norms(weights)
         lost = math.sqrt(maps.inputs * maps.outputs) * UNDERFLOW  # squares that underflow are smaller
         sheet.put_column(self.rows, "frobenius", sizes)
         sheet.put_column(self.rows, "norm_lower", proved_lower(maps, turned, SUM_ROOM * sizes + lost))
@@ -112,10 +120,10 @@ class Part:
 
     def prove(self, weights: Sequence[Tensor], step: int, chance: float, seed: int) -> Begun:
         """Begin the proof of each layer's norm as it is now."""
-        began = time.perf_counter()
-        maps = self.group.maps(weights, torch.float64)
+        began = time.thread_time()
+        maps = self.group.maps(weights, torch.float64, self.rows)
         begun = begin_proof(maps, self.rows, step, chance, seed_of(seed, step, self.rows))
-        self.proved, self.cost = step, time.perf_counter() - began
+        self.proved, self.cost = step, time.thread_time() - began
         return begun
 
 
@@ -151,14 +159,17 @@ class Norms:
         for row, key in keys.items():
             together.setdefault(key, []).append(row)
         for key, unsorted in together.items():
-            rows = sorted(unsorted, key=lambda row: weights[row][1].shape)  # parts are of one shape where they can
+            rows = sorted(unsorted, key=lambda row: weights[row][0].shape)  # parts are of one shape where they can
             layer = weights[rows[0]][0]
             conv = layer if layer.role == "conv" and not is_pointwise(layer.module) else None
             size = sizes.get(layer.module) if conv is not None else None
-            group = known.get((key, *rows)) or Group(key, rows, conv, size)
+            blocks = {row: block for row in rows if conv is None and (block := weights[row][0].block) is not None}
+            group = known.get((key, *rows)) or Group(key, rows, conv, blocks, size)
             self.groups.append(group)
             if group not in known.values():
-                most = max(1, _most_proved(weights[rows[0]][1]) // max(weights[row][1].numel() for row in rows))
+                most = max(
+                    1, _most_proved(weights[rows[0]][1]) // max(math.prod(weights[row][0].shape) for row in rows)
+                )
                 self.parts += [Part(group, rows[i : i + most]) for i in range(0, len(rows), most)]
         self.parts = [part for part in self.parts if any(part.group is group for group in self.groups)]
         self._keys = keys
@@ -204,7 +215,8 @@ def read_together(
 def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module, tuple[int, ...]]) -> Hashable | None:
     """What layers that are measured together have in common; None for one that has no norm to follow."""
     if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
-        shape = tuple(weight.flatten(1).shape)
+        flat = weight.flatten(1).shape
+        shape = tuple(flat) if layer.block is None else layer.block.shape  # the same on every process
         if weight.device.type != "cpu" and max(shape) > SMALL_SIDE and shape[0] <= TALLEST * shape[1]:
             shape = shape[1:]  # one launch for matrices of all heights costs a device less than what it fills up
         return weight.device, weight.dtype, shape if max(shape) > SMALL_SIDE else "small"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -33,7 +34,7 @@ IDLE = 2e-4
 
 REMEMBERED = 3  # readings of a kind from which their cost is taken
 
-LOOK = 5  # after those first steps, the accounts are looked at once in this many steps
+LOOK = 5  # after those first steps, the accounts are looked at once in this many steps at most
 
 
 class Level(IntEnum):
@@ -79,25 +80,30 @@ class Schedule:
         budget: share of the time that measuring may take.
         every: read at every so many steps instead.
         first: the step the training goes on from.
+        on_host: whether the main thread does the training: then its own time is booked, as a busy machine may stop it
+            anywhere.
 
     Attributes:
+        clock: seconds from some moment on, by which time is booked.
         level: how much the reading that is due holds.
         proving: the account of proofs.
         turns: how often directions turn at the reading that is being taken.
         late: whether a line came later than wanted because nothing was left for it.
     """
 
-    def __init__(self, budget: float, every: int | None, first: int) -> None:
+    def __init__(self, budget: float, every: int | None, first: int, *, on_host: bool = False) -> None:
+        self.clock: Callable[[], float] = time.thread_time if on_host else time.perf_counter
+        self._last_read = time.perf_counter()
         self._every, self._first, self._last = every, first, first
         self._reading = Account(budget * READING, CREDIT)
         self._light = Account(budget * READING * LIGHT_PART, CREDIT * LIGHT_PART)
         self.proving = Account(budget * PROVING)
         self.level = self._level_now = Level.RICH
         self._taken = {level: deque[float](maxlen=REMEMBERED) for level in Level}
-        self._spent = self._passed = self._proved = self._last_passed = 0.0
+        self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
         self._read_now = self.late = False
-        self._readings = 0
+        self._readings = self._look_at = 0
         self._whole = self._rich = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
 
@@ -129,7 +135,7 @@ class Schedule:
             self._whole = step
         if self.level is Level.RICH:
             self._rich = step
-        self._read_now, self._last, self._last_passed = True, step, self._passed
+        self._read_now, self._last, self._last_read = True, step, time.perf_counter()
         self._readings += 1
 
     def by_count(self, step: int) -> Level:
@@ -138,7 +144,7 @@ class Schedule:
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""
-        return self._every is None and step - self._first > DENSE_STEPS and step % LOOK != 0
+        return self._every is None and step - self._first > DENSE_STEPS and step < self._look_at
 
     def due(self, step: int) -> bool:
         """Whether a step that comes next is to be read."""
@@ -148,21 +154,35 @@ class Schedule:
             return self._every is None or step % self._every == 0
         dense = step - self._first <= DENSE_STEPS
         if not dense and step - self._last < GAP:
+            self._look_at = self._last + GAP
             return False
         for level in (whole, Level.PLAIN):
             if self._reading.affords(self._cost_of(level)):
                 self.level = level
                 return True
-        overdue = step - self._last >= LONGEST_STEPS or self._passed - self._last_passed >= LONGEST_SECONDS
+        overdue = step - self._last >= LONGEST_STEPS or time.perf_counter() - self._last_read >= LONGEST_SECONDS
         if not (dense or overdue):
+            self._look_at = step + self._waiting(step)
             return False
         self.level = Level.LIGHT
+        self._look_at = step + LOOK
         return self._light.affords(self._cost_of(Level.LIGHT)) or (overdue and self._saved())
+
+    def _waiting(self, step: int) -> int:
+        """Steps until a whole reading is earned or a line is overdue; looking at the accounts takes time as well."""
+        earned = self.wish(step)[1]
+        missing = self._cost_of(Level.PLAIN) - self._reading.left
+        overdue = self._last + LONGEST_STEPS - step
+        return max(LOOK, min(overdue, int(missing / earned) if earned > 0 else LOOK))
 
     def _saved(self) -> bool:
         """Whether a line that is overdue can take what was saved for proofs."""
-        enough = self._reading.left + self.proving.left >= self._cost_of(Level.LIGHT)
+        lacking = max(0.0, self._cost_of(Level.LIGHT) - self._reading.left)
+        enough = self.proving.left >= lacking
         self.late = self.late or not enough
+        if enough:  # and proofs have it no more
+            self._reading.earned += lacking
+            self.proving.earned -= lacking
         return enough
 
     def proves(self, cost: float, age: int | None) -> bool:
@@ -193,7 +213,7 @@ class Schedule:
 
     def settle(self, began: float, hooks: float) -> None:
         """Book one call of the monitor: what it and its hooks took, and the time since the call before."""
-        now = time.perf_counter()
+        now = self.clock()
         mine = now - began + hooks
         passed = 0.0 if self._call is None else now - self._call
         self._call = now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class Vectors:
         whole: whether they are whole weights, and so have a norm to write down.
 
     Attributes:
+        reduce: adds sums of the parts here up over all processes; None where one has everything.
         steps: the last step of each, where it is known, until the next call of ``keep``.
     """
 
@@ -66,6 +67,7 @@ class Vectors:
         self._kept = False
         self._shapes: list[torch.Size] = []
         self._like = torch.empty(0)
+        self.reduce: Callable[[Tensor], Tensor] | None = None
         self._rooms: dict[str, Room] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
     def keep(self, weights: Sequence[Tensor]) -> None:
@@ -117,6 +119,10 @@ class Vectors:
         sheet.put_column(rows, "dot", dots)
 
     def _sums(self, left: Room, right: Room) -> Tensor:
+        sums = self._sums_here(left, right)
+        return sums if self.reduce is None else self.reduce(sums)
+
+    def _sums_here(self, left: Room, right: Room) -> Tensor:
         """Σ left·right over each part; torch adds segments up one by one, so that long ones go to a fast dot."""
         if left.flat.device.type == "cpu" and left.flat.numel() > LONG * len(left.parts):
             return torch.stack([torch.dot(x, y) for x, y in zip(left.lines, right.lines, strict=True)])
