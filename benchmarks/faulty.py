@@ -364,7 +364,9 @@ def momentum(seed: int) -> Training:
 
 def normalizer_removed(seed: int) -> Training:
     t = plain(seed, deep=True)
-    name = t.draw.choice([n for n in _norms(t.model) if any(part.isdigit() for part in n.split("."))])
+    first = "layers.0." if isinstance(t.model, Stack) else "-"  # the first layer of a network may be meant so
+    numbered = [n for n in _norms(t.model) if any(part.isdigit() for part in n.split("."))]
+    name = t.draw.choice([n for n in numbered if not n.startswith(first)])
     parent, _, leaf = name.rpartition(".")
     block = name[: name.index(".norm")]  # the RMS norm of an image has one more inside
     t.layers = tuple(other for other in _maps(t.model) if other.startswith(f"{block}."))
