@@ -35,7 +35,7 @@ from faulty import FAULTS, STEPS, Training, healthy, planted
 
 import normgauge as ng
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
-from normgauge.monitor.watch import AlarmWatch
+from normgauge.monitor.watch import AlarmWatch, Said
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
 JUDGED = 6000
@@ -49,11 +49,14 @@ class Shadowed:
 
     def __init__(self, watch: AlarmWatch, places: list[Place]) -> None:
         self._watch, self._other = watch, AlarmWatch(places)
+        self.story = watch.story
         self.without: list[Alarm] = []
 
-    def observe(self, seen: Seen) -> list[Alarm]:
+    def observe(self, seen: Seen) -> list[Said]:
         rows = [{k: v for k, v in row.items() if k not in OF_THE_OPTIMIZER} for row in seen.rows]
-        self.without += self._other.observe(replace(seen, rows=rows))
+        layers = [replace(layer, held=None) for layer in seen.facts.layers]
+        facts = replace(seen.facts, layers=layers, adaptive=None, eps=None)
+        self.without += [x for x in self._other.observe(replace(seen, rows=rows, facts=facts)) if isinstance(x, Alarm)]
         return self._watch.observe(seen)
 
 

@@ -107,9 +107,10 @@ class Training:
             x, y = self.disturb(step, self.inputs[chosen], self.labels[chosen])
             for group, rate in zip(self.optimizer.param_groups, base, strict=True):
                 group["lr"] = rate * self.factor(step)
-            losses.append(self._step(step, x, y))
+            loss = self._step(step, x, y)
+            losses.append(float(loss.detach()))
             if monitor is not None:
-                monitor.step(loss=losses[-1])
+                monitor.step(loss=loss)
         for group, rate in zip(self.optimizer.param_groups, base, strict=True):
             group["lr"] = rate
         return losses
@@ -119,7 +120,7 @@ class Training:
         late = [alarm for alarm in alarms if alarm.step >= self.at]
         return [a for a in late if a.alarm in self.alarms or (a.layer and a.layer in self.layers)]
 
-    def _step(self, step: int, x: Tensor, y: Tensor) -> float:
+    def _step(self, step: int, x: Tensor, y: Tensor) -> Tensor:
         self.optimizer.zero_grad()
         scale = self.loss_scale(step)
         with torch.autocast("cpu", torch.float16, enabled=self.half):
@@ -130,7 +131,7 @@ class Training:
                 if parameter.grad is not None:
                     parameter.grad /= scale
         self.optimizer.step()
-        return float(loss.detach())
+        return loss
 
 
 @cache
@@ -363,7 +364,9 @@ def momentum(seed: int) -> Training:
 
 def normalizer_removed(seed: int) -> Training:
     t = plain(seed, deep=True)
-    name = t.draw.choice([n for n in _norms(t.model) if any(part.isdigit() for part in n.split("."))])
+    first = "layers.0." if isinstance(t.model, Stack) else "-"  # the first layer of a network may be meant so
+    numbered = [n for n in _norms(t.model) if any(part.isdigit() for part in n.split("."))]
+    name = t.draw.choice([n for n in numbered if not n.startswith(first)])
     parent, _, leaf = name.rpartition(".")
     block = name[: name.index(".norm")]  # the RMS norm of an image has one more inside
     t.layers = tuple(other for other in _maps(t.model) if other.startswith(f"{block}."))

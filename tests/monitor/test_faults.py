@@ -6,6 +6,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
+from torch import Tensor
 
 import normgauge as ng
 from benchmarks.faulty import FAULTS, healthy, planted
@@ -24,7 +25,7 @@ def test_a_fault_is_named_by_its_cause_or_its_layer(kind, tmp_path):
     alarms: list[Alarm] = []
     with ng.Monitor(training.model, tmp_path, every=1, optimizer=training.optimizer, on_alarm=alarms.append) as monitor:
 
-        def step(loss: float) -> None:
+        def step(loss: Tensor) -> None:
             monitor.step(loss=loss)
             if training.right(alarms):
                 raise StopIteration  # named: what comes later changes nothing

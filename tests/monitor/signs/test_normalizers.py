@@ -62,6 +62,18 @@ def test_a_block_without_the_normalizer_of_its_sisters_is_named():
     assert "b.1.norm" in alarm.sentence and "Inferred" in alarm.sentence
 
 
+def test_a_plain_stem_inside_a_series_is_expected():
+    names = {"body.0.0": "conv", **{f"body.{k}.{j}": r for k in (1, 2, 3) for j, r in ((0, "conv"), (1, "norm"))}}
+    places = [
+        Place(name, role, (16,) if role == "norm" else (16, 16, 3, 3), 4.0)
+        for name, role in [*names.items(), ("head", "matrix")]
+    ]
+    numbers = [{"frobenius": 4.0, "gradient": 0.1, "update": 0.01} for _ in places]
+    seen = [replace(reading(step), rows=numbers, pairs={1: 2, 3: 4, 5: 6}) for step in (2, 3)]
+    watch = AlarmWatch(places)
+    assert [x for one in seen for x in watch.observe(one)] == []
+
+
 def test_a_layer_without_among_normalized_ones_is_named_from_the_wiring_alone():
     roles = {"one": "matrix", "n1": "norm", "two": "matrix", "three": "matrix", "n3": "norm", "out": "matrix"}
     places = [Place(name, role, (16,) if role == "norm" else (16, 16)) for name, role in roles.items()]

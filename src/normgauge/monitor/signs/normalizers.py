@@ -62,12 +62,20 @@ class MissingNormalizer(Sign):
                 continue
             first, last = paired.index(True), len(paired) - 1 - paired[::-1].index(True)
             inside = [i for i, has in zip(rows[first:last], paired[first:last], strict=True) if not has]
-            if len(inside) == 1:
+            kernels = {self._places[i].shape[2:] for i, has in zip(rows, paired, strict=True) if has}
+            if len(inside) == 1 and kernels == {
+                self._places[inside[0]].shape[2:]
+            }:  # a shortcut of another size is none
                 yield self._places[inside[0]].name, "a normalizer straight behind it", paired.count(True)
 
 
 def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
-    """Series of numbered blocks in which all but one have a normalizer of the same name."""
+    """Series of numbered blocks in which all but one have a normalizer of the same name.
+
+    Blocks with the first or the last layer of the network are expected to be plain, wherever they are kept.
+    """
+    maps = [place.name for place in places if place.role in ("matrix", "conv")]
+    ends = {*maps[:1], *maps[-1:]}
     norms: dict[tuple[str, str], set[str]] = defaultdict(set)
     blocks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     behind: dict[tuple[str, str], int] = {}  # how many layers of a sister come before the normalizer
@@ -84,7 +92,7 @@ def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
                 blocks[series][part].append(place.name)
     for (series, inside), having in norms.items():
         lacking = [part for part, layers in blocks[series].items() if layers and part not in having]
-        if len(having) >= 2 and len(lacking) == 1:
+        if len(having) >= 2 and len(lacking) == 1 and not ends & set(blocks[series][lacking[0]]):
             name = ".".join(filter(None, (series, lacking[0], inside)))
             layers = blocks[series][lacking[0]]
             yield layers[min(behind[series, inside], len(layers) - 1)], name, len(having)
