@@ -130,8 +130,8 @@ SHAPES: dict[str, Callable[[], Subject]] = {
         shape, "ResNet-50", "ResNet-50 (He et al. 2016) for ImageNet", "ResNetConfig", "ResNetModel",
     ),
     "vit-base-initial": partial(
-        shape, "ViT-B/16, 2 of 12 blocks", "two of the twelve blocks of ViT-B/16 (Dosovitskiy et al. 2021)", "ViTConfig",
-        "ViTModel", image_size=PIXELS, num_hidden_layers=2,
+        shape, "ViT-B/16, 2 of 12 blocks", "two of the twelve blocks of ViT-B/16 (Dosovitskiy et al. 2021)",
+        "ViTConfig", "ViTModel", image_size=PIXELS, num_hidden_layers=2,
     ),
     "bert-base-initial": partial(
         shape, "BERT-base, 2 of 12 blocks", "two of the twelve blocks of BERT-base (Devlin et al. 2019), 1,000 words",
