@@ -34,7 +34,7 @@ from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet
 
 FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "core" / "reference"
 SCOPES = ("point", "ball:0.1", "global")
-TOKENS, PIXELS = 8, 64
+TOKENS, PIXELS = 4, 32
 IMAGES, DIGITS, SIZES, EPOCHS = 100, 32, (64, 64, 64, 64, 10), 30
 SENTENCES = "'The cat sat on the mat.' and 'Numbers carry their evidence.'"
 NORMS = {"BatchNorm": "batch", "LayerNorm": "layer", "GroupNorm": "group", "RMSNorm": "rms"}
