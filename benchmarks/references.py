@@ -34,7 +34,7 @@ from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet
 
 FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "core" / "reference"
 SCOPES = ("point", "ball:0.1", "global")
-TOKENS, PIXELS = 8, 64
+TOKENS, PIXELS = 4, 32
 IMAGES, DIGITS, SIZES, EPOCHS = 100, 32, (64, 64, 64, 64, 10), 30
 SENTENCES = "'The cat sat on the mat.' and 'Numbers carry their evidence.'"
 NORMS = {"BatchNorm": "batch", "LayerNorm": "layer", "GroupNorm": "group", "RMSNorm": "rms"}
@@ -130,15 +130,16 @@ SHAPES: dict[str, Callable[[], Subject]] = {
         shape, "ResNet-50", "ResNet-50 (He et al. 2016) for ImageNet", "ResNetConfig", "ResNetModel",
     ),
     "vit-base-initial": partial(
-        shape, "ViT-B/16", "ViT-B/16 (Dosovitskiy et al. 2021)", "ViTConfig", "ViTModel", image_size=PIXELS,
+        shape, "ViT-B/16, 2 of 12 blocks", "two of the twelve blocks of ViT-B/16 (Dosovitskiy et al. 2021)",
+        "ViTConfig", "ViTModel", image_size=PIXELS, num_hidden_layers=2,
     ),
     "bert-base-initial": partial(
-        shape, "BERT-base", "BERT-base (Devlin et al. 2019), vocabulary of 1,000", "BertConfig", "BertModel",
-        vocab_size=1000,
+        shape, "BERT-base, 2 of 12 blocks", "two of the twelve blocks of BERT-base (Devlin et al. 2019), 1,000 words",
+        "BertConfig", "BertModel", vocab_size=1000, num_hidden_layers=2,
     ),
     "gpt2-initial": partial(
-        shape, "GPT-2", "GPT-2 small (Radford et al. 2019), vocabulary of 1,000", "GPT2Config", "GPT2Model",
-        vocab_size=1000,
+        shape, "GPT-2, 2 of 12 blocks", "two of the twelve blocks of GPT-2 small (Radford et al. 2019), 1,000 words",
+        "GPT2Config", "GPT2Model", vocab_size=1000, n_layer=2,
     ),
 }  # fmt: skip
 SUBJECTS: dict[str, Callable[[], Subject]] = {

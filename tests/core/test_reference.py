@@ -39,7 +39,9 @@ def test_every_reference_has_three_scopes_and_says_what_it_is(name):
     assert found[0].log_upper <= found[1].log_upper + 1e-6 <= found[2].log_upper + 2e-6
     assert not any("picture" in row for r in found for row in r.samples)
     assert "Measured" in reference.about(name) and reference.reference_title(name)
-    if name != "minilm":
+    if name.endswith("-initial"):
+        assert "RANDOM INITIAL WEIGHTS" in reference.about(name) and "untrained" in reference.reference_title(name)
+    elif name != "minilm":
         assert re.search(r"right on \d\d\.\d% of", reference.about(name))
 
 

@@ -13,6 +13,7 @@ from normgauge.advice.drift import outlier_weights, trunk_drift
 from normgauge.advice.facts import control, gap_remarks
 from normgauge.advice.normalizers import count_of, of_normalizers
 from normgauge.advice.remark import Advice, Remark
+from normgauge.advice.residuals import dead_branch, growing_stream
 from normgauge.advice.values import dead_units, diverged_values, unbounded_parts
 from normgauge.advice.view import TraceView
 from normgauge.core.bound import Scope
@@ -30,6 +31,8 @@ CHECKS: tuple[Check, ...] = (
     dead_units,
     outlier_weights,
     trunk_drift,
+    growing_stream,
+    dead_branch,
     unbounded_parts,
 )
 CAUSES = {"diverged", "one element", "dead normalizer", "epsilon decides", "stale statistics", "dead activations"}

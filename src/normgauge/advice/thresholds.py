@@ -22,4 +22,5 @@ DEAD_SHARE = 0.9  # share of the channels; networks prune half of them without h
 OUTLIER_GAIN = 30.0  # times the median channel; trained gains lie within a factor of 5
 OUTLIER_FEW = 0.05  # share of the channels that may stand out together; more is a spread, not an outlier
 DEAD_UNITS = 0.95  # share of units that are 0 for every sample; half is usual for a ReLU on a small batch
+GROWN_STREAM = 3.0  # decades from the first to the last sum: those of trained transformers grow a hundredfold
 NOTHING = -30.0  # decades: stands for a signal that does not move at all, so that differences stay finite

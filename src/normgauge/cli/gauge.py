@@ -8,20 +8,25 @@ Without --scope three readings are made: at the samples, in a ball around each, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
-from normgauge.cli.arguments import open_network, parse_finite, parse_positive
-from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
+from normgauge.cli.arguments import open_network, parse_finite, parse_positive, users_code
+from normgauge.cli.output import Report, check_targets, complain, tell_gate, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS, is_folder, load_model
 from normgauge.render.console import draw_blocks, reading_blocks
 from normgauge.render.difference import reference_totals
 from normgauge.render.page import report
 from normgauge.render.verdict import refutation_sentence
+
+if TYPE_CHECKING:
+    from torch import nn
 
 HELP = "measure one network"
 EXAMPLES = """\
@@ -31,6 +36,8 @@ examples:
   normgauge gauge zoo:resnet20@weights.safetensors --batch images.npy --scope global
   normgauge gauge net.py:build --batch net.py:batch --beside resnet20
       with the totals of a network that comes with normgauge, for comparison
+  normgauge gauge bert-folder
+      without a batch one is made by the folder's tokenizer or from its configuration
   normgauge gauge bert-folder --batch tokens.py:batch --input inputs_embeds --json reading.json --html reading.html
   normgauge gauge net.py:build --batch net.py:batch --scope global --fail-above 6
       a gate for a pipeline: exit code 3 when the proved upper bound exceeds 10^6 or is infinite
@@ -99,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     scopes = SCOPES if args.scope is None else (str(Scope.parse(args.scope)),)
     check_targets(args.json, args.html)
     others = [(name, reference.load_reference(name)) for name in args.beside]
-    with open_network(args) as (model, batch, progress):
+    with _open(args) as (model, batch, progress):
         from normgauge.instrument.measure import readings
 
         found = readings(
@@ -133,6 +140,22 @@ def run(args: argparse.Namespace) -> int:
 
     write_answer(args.json, lambda: gauge_json(found), words)
     return gauge_exit_code(found, args.strict, args.fail_above)
+
+
+@contextlib.contextmanager
+def _open(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
+    """The model and its batch; for a folder of weights without one a batch is made, which is said."""
+    if args.batch is not None or not is_folder(args.model):
+        with open_network(args) as opened:
+            yield opened
+        return
+    with users_code() as progress:
+        from normgauge.loading.made_batch import made_batch
+
+        model = load_model(args.model)
+        batch, said = made_batch(args.model, model)
+        complain(said)
+        yield model, batch, progress
 
 
 def gauge_json(found: list[Reading]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Models and batches by name.
 
-A model is `file.py:function`, `package.module:callable`, a Hugging Face folder, or `zoo:NAME[@weights]`; a batch is
+A model is `file.py:function`, `package.module:callable`, a Hugging Face folder, a GGUF file, or `zoo:NAME[@weights]`; a
+batch is
 a function, a file of tensors or a data set of the zoo. The two code forms run the user's own Python; every other form
 executes nothing.
 """
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
-MODEL_FORMS = "file.py:function, package.module:callable, a Hugging Face folder or zoo:NAME[@weights.safetensors]"
+MODEL_FORMS = (
+    "file.py:function, package.module:callable, a Hugging Face folder or its model.safetensors, a .gguf file, or "
+    "zoo:NAME[@weights.safetensors]"
+)
 BATCH_FORMS = (
     "file.py:function, package.module:callable, a .safetensors, .pt or .npy file of tensors, or zoo:digits (the first "
     "100 test images of a data set of the zoo)"
@@ -41,13 +45,16 @@ def load_model(spec: str) -> nn.Module:
     """
     from torch import nn
 
-    from normgauge.loading.hugging_face import load_folder
+    from normgauge.loading.hugging_face import GGUF, load_folder, load_gguf, model_folder
     from normgauge.loading.tensors import read_tensors
 
     if spec.startswith("zoo:"):
         return _zoo_model(spec.removeprefix("zoo:"))
-    if Path(spec).is_dir():
-        return load_folder(Path(spec))
+    folder = model_folder(spec)
+    if folder is not None:
+        return load_gguf(Path(spec)) if spec.endswith(GGUF) else load_folder(folder)
+    if spec.endswith(GGUF):
+        raise LoadError(f"{spec}: expected a GGUF file, got no such file")
     if Path(spec).suffix in WEIGHT_FILES:
         read_tensors(Path(spec))  # a file that is missing or holds a pickled model says so itself
         raise LoadError(
@@ -58,6 +65,13 @@ def load_model(spec: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise LoadError(f"{spec}: expected a torch.nn.Module, got {type(model).__name__}; return the model itself")
     return model
+
+
+def is_folder(spec: str) -> bool:
+    """Whether a model is named by a folder of weights, or by such a file."""
+    from normgauge.loading.hugging_face import model_folder
+
+    return model_folder(spec) is not None
 
 
 def load_batch(spec: str | None) -> Any:

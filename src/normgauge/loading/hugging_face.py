@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,37 @@ from normgauge.core.user_code import one_line
 if TYPE_CHECKING:
     from torch import nn
 
+CONFIG, GGUF = "config.json", ".gguf"
+
+
+def model_folder(spec: str) -> Path | None:
+    """The folder of a model that is named by itself, by weights beside a config.json, or as GGUF; None elsewhere."""
+    path = Path(spec)
+    if path.is_dir():
+        return path
+    beside = path.suffix == ".safetensors" and path.name.startswith("model") and (path.parent / CONFIG).is_file()
+    return path.parent if path.is_file() and (beside or path.suffix == GGUF) else None
+
+
+def load_gguf(path: Path) -> nn.Module:
+    """The model of a GGUF file, its weights unpacked to plain numbers; nothing in the file is executed.
+
+    Raises:
+        LoadError: without the packages, or when transformers knows no such model.
+    """
+    if find_spec("gguf") is None or find_spec("transformers") is None:
+        raise LoadError(f"{path}: a GGUF file needs gguf and transformers: pip install 'normgauge[llm]'")
+    import transformers
+
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        loaded: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype="float32", **local
+        )
+    except Exception as error:
+        raise LoadError(f"{path}: transformers could not build it: {one_line(error)}") from error
+    return loaded.eval()
+
 
 def load_folder(folder: Path) -> nn.Module:
     """The model of a folder with a config.json; random weights where it has none.
@@ -19,7 +51,12 @@ def load_folder(folder: Path) -> nn.Module:
     Raises:
         LoadError: when it cannot be built, or only by running code that came with it.
     """
-    described = _read_config(folder / "config.json")
+    packed = sorted(folder.glob(f"*{GGUF}"))
+    if packed and not (folder / CONFIG).is_file():
+        if len(packed) > 1:
+            raise LoadError(f"{folder}: holds {len(packed)} GGUF files; name one of them")
+        return load_gguf(packed[0])
+    described = _read_config(folder / CONFIG)
     if "auto_map" in described:
         raise LoadError(f"{folder}: its model comes with its own code, which is never run; give it as file.py:function")
     if not any(folder.glob("*.safetensors")) and any(folder.glob("*.bin")):

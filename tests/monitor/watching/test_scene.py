@@ -68,6 +68,15 @@ def test_the_newest_of_many_are_followed(tmp_path):
     assert labels(scene) == [*(f"r{i}" for i in range(3, 10)), "new"] and scene.note() == "3 older runs not shown."
 
 
+def test_a_file_of_a_folder_that_is_no_run_is_left_out(tmp_path):
+    written(tmp_path / "a", steps=3)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "run.jsonl").write_text('{"kind":"other"}\n')
+    scene = Scene([tmp_path])
+    scene.refresh()
+    assert [item.label for item in scene.items()] == ["a"]
+
+
 def test_a_named_file_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text("hello\n")
     with pytest.raises(store.StoreError, match="is no run file"):

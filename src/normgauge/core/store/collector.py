@@ -19,7 +19,6 @@ from normgauge.core.store.steps import StepRecord, packed_step
 LISTED = frozenset({"alarm", "consequence", "note", "reading", "resume"})
 TAKEN_AGAIN = ("alarm", "consequence", "reading")  # which steps taken again replace
 LARGEST = 2**53  # steps beyond are no numbers of steps: a drawing could not tell them apart
-TRIED = 1000  # lines after which a file without one of a run is given up
 
 
 class Collector:
@@ -51,11 +50,7 @@ class Collector:
         return self._header is not None or self._sealed or bool(self._steps)
 
     def add(self, line: Line) -> None:
-        """Take one line.
-
-        Raises:
-            StoreError: when the file is no run.
-        """
+        """Take one line."""
         self._lines += 1
         verdict = self._losses.judge(line)
         if verdict is Verdict.ANEW:
@@ -63,8 +58,6 @@ class Collector:
         if verdict is not Verdict.LEAVE and line.record is not None:
             self._sealed = self._sealed or line.seal is not None
             self._take(line.record, line)
-        if self._lines == TRIED:
-            self.check()
 
     def check(self) -> None:
         """Refuse a file of which some lines were read and none is a run's.

@@ -13,6 +13,7 @@ SUFFIX = ".jsonl"
 NAME = "run"
 HEAD = 4096  # bytes in which a header says what it is
 DEEP = 4  # folders below the one named
+START = b'{"kind":"'  # of every line that is written
 _OWN = re.compile(rf"{NAME}(-\d+)?")
 _FORMAT = re.compile(rb'"format":\s*"' + FORMAT.encode() + rb'"')
 _CREATED = re.compile(rb'"created":\s*"([^"]*)"')
@@ -58,7 +59,8 @@ def _created(path: Path) -> str | None:
             head = file.read(HEAD)
     except OSError:
         return None
-    if not _FORMAT.search(head):
+    # the header of a run may be lost: then the name of the file and the form of its first line must do
+    if not _FORMAT.search(head) and not (_OWN.fullmatch(path.stem) and head.startswith(START)):
         return None
     said = _CREATED.search(head)
     return said[1].decode(errors="replace") if said else ""

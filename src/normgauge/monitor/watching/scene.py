@@ -45,7 +45,8 @@ class Scene:
             for line in follower.lines():
                 collector.add(line)
                 self.version += 1
-            collector.check()
+            if path in self.paths:  # of a folder, what is no run is left out
+                collector.check()
             if not follower.there:  # deleted while it was watched
                 del self._open[path]
                 self.version += 1

@@ -1,0 +1,96 @@
+"""A batch for a model that came without one, from what its folder says: sentences for its tokenizer, or noise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from normgauge.core.errors import LoadError
+from normgauge.core.user_code import one_line
+from normgauge.loading.hugging_face import model_folder
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+SENTENCES = ("A small change of the input may grow on its way.", "Every number here says how well it is known.")
+TOKENS, IMAGES, SEED = 16, 2, 0
+SIZE, CHANNELS = 224, 3  # of an image where nothing says it
+
+
+def made_batch(spec: str, model: nn.Module) -> tuple[dict[str, Tensor], str]:
+    """A small batch for a model of a folder, and a sentence on where it comes from.
+
+    Args:
+        spec: the folder, or the file of weights in it.
+        model: what was loaded from there.
+
+    Returns:
+        The input by its name, and what to say of it.
+
+    Raises:
+        LoadError: when nothing tells what the model takes.
+    """
+    folder, config = model_folder(spec), getattr(model, "config", None)
+    name = str(getattr(model, "main_input_name", "input_ids"))
+    if folder is None or config is None:
+        raise LoadError(f"{spec}: a batch is needed, since only a folder of weights says what it takes: give --batch")
+    if name == "input_ids":
+        ids, source = _tokens(folder, config)
+        batch = {"input_ids": ids}
+        if getattr(config, "is_encoder_decoder", False):
+            batch["decoder_input_ids"] = ids
+    elif name == "pixel_values":
+        batch, source = {name: _images(folder, config)}, f"from the configuration: {IMAGES} images of random numbers"
+    else:
+        raise LoadError(f"{spec}: no batch can be made for the input {name!r}: give one with --batch")
+    shape = "x".join(map(str, batch[name].shape))
+    return batch, f"No batch was given. One was made {source} ({name}, {shape}, seed {SEED}); --batch takes your own."
+
+
+def _tokens(folder: Path, config: Any) -> tuple[Tensor, str]:
+    text = config.get_text_config()
+    known = int(text.vocab_size)
+    most = min(TOKENS, int(getattr(text, "max_position_embeddings", 0) or TOKENS))
+    ids = _sentences(folder / "tokenizer.json", known, most)
+    if ids is not None:
+        return ids, "by its tokenizer from two sentences"
+    drawn = torch.randint(known, (2, most), generator=torch.Generator().manual_seed(SEED))
+    return drawn, f"from the configuration: random tokens out of {known:,}"
+
+
+def _sentences(path: Path, known: int, most: int) -> Tensor | None:
+    """The sentences as tokens, cut to the shorter; None without a tokenizer, or with one of other words.
+
+    Raises:
+        LoadError: when there is one that cannot be read.
+    """
+    if not path.is_file():
+        return None
+    try:
+        from tokenizers import Tokenizer
+
+        rows = [tokens.ids for tokens in Tokenizer.from_file(str(path)).encode_batch(list(SENTENCES))]
+    except Exception as error:  # of whatever kind the parser raises
+        raise LoadError(f"{path}: its tokenizer cannot be read ({one_line(error)}); give --batch") from error
+    size = min(most, *map(len, rows))
+    ids = torch.tensor([row[:size] for row in rows])
+    return ids if size and int(ids.max()) < known else None
+
+
+def _images(folder: Path, config: Any) -> Tensor:
+    size = getattr(config, "image_size", None) or _processed_size(folder / "preprocessor_config.json") or SIZE
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    channels = int(getattr(config, "num_channels", CHANNELS))
+    return torch.randn(IMAGES, channels, height, width, generator=torch.Generator().manual_seed(SEED))
+
+
+def _processed_size(path: Path) -> int | None:
+    """The side of an image as a folder's preprocessing makes it, where it says so."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8")).get("crop_size", {})
+        return int(said["height"] if isinstance(said, dict) else said)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return None
