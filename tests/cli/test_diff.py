@@ -59,7 +59,7 @@ def test_the_shares_of_two_chains_name_the_layer(diff):
     code, out, _ = diff("reference:mlp-batchnorm", "reference:mlp-layernorm")
     assert code == 0
     assert "Most of it comes from" in out and "layers.1.linear with layers.1.norm" in out
-    assert "BatchNorm1d" in out and "→ LayerNorm" in out and "kind changed" in out
+    assert "BatchNorm1d →" in out and "LayerNorm" in out and "kind changed" in out
     assert "the shares add up to the change of the bound" in out
 
 
