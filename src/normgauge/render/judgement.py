@@ -8,7 +8,7 @@ from functools import cache
 
 from normgauge.core import reference
 from normgauge.core.reading import Reading
-from normgauge.core.spelled import LN10, unspell_number
+from normgauge.core.spelled import LN10
 from normgauge.render.numbers import format_factor, scope_words
 
 CLOSED, TIGHT = 0.05, 1.0  # decades between found and proved: no gap to speak of; enough to compare networks by
@@ -46,7 +46,7 @@ def usual_slopes(scope: str) -> tuple[tuple[float, str], ...]:
     found = []
     for name in reference.names():
         content = reference.reference_content(name)
-        slopes = [unspell_number(r["log10_lower"]) for r in content["readings"] if r["scope"] == scope]
+        slopes = [float(r["log10_lower"]) for r in content["readings"] if r["scope"] == scope]
         found += [(slope, str(content["title"])) for slope in slopes]
     return tuple(sorted(found))
 
