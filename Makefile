@@ -3,6 +3,7 @@
 #   make test    everything below `check`, then the tests with coverage
 #   make bench   CPU seconds, memory and bounds against the size of a network, compared with the last run; `make bench-all`
 #                runs every other script of benchmarks/ (hours)
+#   make release wheel and source archive in dist/, each installed into a clean environment and tried there
 #   make docs    the tables of rules, claims and JSON fields, then the pages under docs/_build; `make figures` draws their pictures anew
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -12,7 +13,7 @@ LIGHT := $(VENV)/.installed-data
 FULL := $(VENV)/.installed-dev
 WORKERS ?= 2
 
-.PHONY: demo test check format fuzz bench bench-all docs docs-html figures venv clean
+.PHONY: release demo test check format fuzz bench bench-all docs docs-html figures venv clean
 
 demo: $(LIGHT)
 	$(BIN)/normgauge demo --out demo-output
@@ -49,6 +50,9 @@ docs: $(FULL)
 
 docs-html: $(FULL)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
+
+release:
+	PYTHON="$(PYTHON)" .ci/release
 
 figures: $(FULL)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/figures.py

@@ -30,6 +30,18 @@ def test_releases_are_dated_and_in_order():
     assert versions == sorted(versions, reverse=True) and dates == sorted(dates, reverse=True)
 
 
+def test_one_floor_of_torch_everywhere():
+    (floor,) = re.findall(r'"torch>=([\d.]+)"', text("pyproject.toml"))
+    for name in ("README.md", "docs/install.md"):
+        assert f"torch {floor} or newer" in text(name)
+
+
+def test_a_release_tries_what_the_front_page_shows():
+    script = text(".ci/release")
+    for command in ("normgauge gauge", "normgauge verify", "normgauge report", "ci/gate.sh", "--version"):
+        assert command in script
+
+
 def test_every_extra_is_in_the_table_of_installation():
     extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
     rows = re.findall(r"^\| (`[^|]+) \|", text("docs/install.md"), re.MULTILINE)

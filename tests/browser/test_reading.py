@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from normgauge.core import reference
 from normgauge.core.bound import Scope
+from normgauge.render.page import report
 from tests.render.networks import ATTACK, deep, endless, hostile, long_names, residual, scopes
 
 pytestmark = pytest.mark.browser
@@ -133,13 +136,24 @@ def test_a_table_that_goes_on_beyond_the_edge_says_so_and_scrolls_by_keyboard(vi
     assert eventually(page, lambda: page.locator(".scroll.cut").count() == 0)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])
-def test_the_first_screen_holds_verdict_waterfall_and_bracket(visit, width, height):
+FIGURES = (".top figure:nth-child(1) svg", ".top figure:nth-child(2) svg")
+
+
+@pytest.mark.parametrize(("width", "height", "more"), [(1400, 900, FIGURES), (400, 800, ())])
+def test_the_first_screen_holds_verdict_judgement_and_what_to_do(visit, width, height, more):
+    """And the figures, where there is room beside the words."""
     page = visit(scopes(), width).page
-    for what in (".verdict", ".top figure:nth-child(1) svg", ".top figure:nth-child(2) svg"):
+    for what in (".verdict", ".judgement", ".next", *more):
         shown = page.locator(f"{what}:visible").first
         box = shown.bounding_box()
         assert box is not None and box["y"] + box["height"] <= height, what
+
+
+def test_paper_takes_four_pages_for_a_resnet(browser, tmp_path):
+    page = browser.new_page()
+    page.goto(report(reference.load_reference("resnet20"), tmp_path / "a.html").as_uri())
+    assert len(re.findall(rb"/Type /Page\b", page.pdf(format="A4"))) <= 4
+    page.close()
 
 
 def test_the_checks_above_can_fail(visit):

@@ -38,15 +38,20 @@ def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_
     alone, compared = (
         bracket([BracketRow("a", residual()), BracketRow("b", residual(), kind)]) for kind in ("", "beside")
     )
-    for name in ("found", "balanced", "the truth lies between", "up to folded", "layer by layer"):
+    for name in ("found", "at most", "the truth lies between", "up to folded", "layer by layer"):
         assert name in words(alone)
     assert "for comparison" in words(compared) and "for comparison" not in words(alone)
     upright = [n for n in nodes(alone, "line", "solid") if n.get("x1") == n.get("x2")]
     assert len(upright) == 2 * 2 + 2  # two a row and two in the key
 
 
+def test_the_bracket_speaks_in_factors_alone():
+    told = words(bracket([BracketRow("a", residual())]))
+    assert "times as much" in told and {"1", "10"} <= set(told) and not [word for word in told if "log10" in word]
+
+
 def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
     drawing = bracket([BracketRow("a", residual(log_upper=15.06 * LN10))])
-    assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["15.06"]
+    assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["5", "10", "15", "15.06"]
     assert "17.8 to 1015.06" in words(drawing)
     assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")

@@ -11,14 +11,15 @@ from normgauge.core.spelled import LN10
 from normgauge.render import svg
 from normgauge.render.levels import layer_product
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import format_decades, format_factor
+from normgauge.render.numbers import format_factor
 from normgauge.render.svg import Axis, Shape
 
 THICK = 12.0
+PLAIN = 3  # decades up to which a factor is written out
 Marks = tuple[float, float, float, float | None]
 KEY = (
     ("tick found solid", "found"),
-    ("tick balanced solid", "balanced"),
+    ("tick balanced solid", "at most"),
     ("truth strong", "the truth lies between"),
     ("rest", "up to folded"),
     ("tick product", "layer by layer"),
@@ -42,7 +43,7 @@ class BracketRow:
 
     @property
     def marks(self) -> Marks:
-        """Found, balanced, folded and layer by layer, in decades."""
+        """Found, at most, folded and layer by layer, in decades."""
         one_by_one = layer_product(self.reading)
         return (
             self.reading.log_lower / LN10,
@@ -53,13 +54,13 @@ class BracketRow:
 
     @property
     def numbers(self) -> str:
-        """From the slope found to the balanced bound, in full."""
+        """From the slope found to the upper bound, in full."""
         found, most = format_factor(self.reading.log_lower), self.reading.log_upper
         return f"{found}, no finite bound" if most == math.inf else f"{found} to {format_factor(most)}"
 
 
 def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
-    """Draw one horizontal bar a row, from the slope found to the balanced and folded bounds.
+    """Draw one horizontal bar a row, from the slope found to the upper and folded bounds; all numbers are factors.
 
     A line marks the bound taken layer by layer. What is infinite runs off the right edge, nothing found off the left.
     """
@@ -75,11 +76,18 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
         (shape.width, bottom + 40),
         shape.name,
         describe_bracket(rows),
-        svg.uprights(axis.ticks(8 if shape.wide else 6), 4, bottom, shape.width),
-        svg.text_line((axis.start + axis.end) / 2, bottom + 32, "log10 of the factor", "soft", "middle"),
+        svg.uprights(axis.ticks(8 if shape.wide else 6, _factor), 4, bottom, shape.width),
+        svg.text_line((axis.start + axis.end) / 2, bottom + 32, "times as much", "soft", "middle"),
         [_row(row, marks[index], axis, shape, 6 + height * index) for index, row in enumerate(rows)],
         key=[entry for entry in KEY if compared or entry[0] != "reference"],
     )
+
+
+def _factor(decades: float) -> str:
+    """A level of the axis as a factor: powers of ten; between them a level stays without words."""
+    if decades != round(decades):
+        return ""
+    return format_factor(decades * LN10) if abs(decades) <= PLAIN else f"10^{decades:.0f}"
 
 
 def describe_bracket(rows: Sequence[BracketRow]) -> str:
@@ -95,12 +103,12 @@ def describe_bracket(rows: Sequence[BracketRow]) -> str:
 
 
 def _row(row: BracketRow, marks: Marks, axis: Axis, shape: Shape, y: float) -> Markup:
-    found, balanced, folded, _ = (None if mark is None else format_decades(mark * LN10) for mark in marks)
+    found, most, folded, _ = (None if mark is None else format_factor(mark * LN10) for mark in marks)
     middle, baseline = (y + 14, y + 18) if shape.wide else (y + 29, y + 14)
     tone = "ink" if row.kind == "now" else "soft"
     room = 258 if shape.wide else shape.width - 16 - svg.text_width(row.numbers)
     return svg.group(
-        f"{row.label}: found {found}, balanced {balanced}, folded {folded}",
+        f"{row.label}: found {found}, at most {most}, folded {folded}",
         svg.text_line(4, baseline, svg.fit(row.label, room), tone),
         svg.text_line(shape.width - 4, baseline, row.numbers, tone, "end"),
         _bar(row, marks, axis, middle),

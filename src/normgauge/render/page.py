@@ -141,7 +141,7 @@ def body(groups: Sequence[Group], lead: Sequence[str] = (), beside: Sequence[tup
     used = used_rules([reading for group in groups for reading in group.readings])
     back = (
         tag("details", tag("summary", tag("h2", "Rules used")), used, class_="part") if used else None,
-        section("Glossary", fact_list(TERMS)),
+        section("Glossary", fact_list(TERMS), class_="glossary"),
     )
     if len(groups) == 1:
         opening = paragraphs([" ".join(lead)] if lead else [], "verdict")

@@ -12,7 +12,8 @@ from normgauge.core.spelled import LN10
 from normgauge.render import verdict
 from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.console import printed_products
-from normgauge.render.document import fact_list, fragment, paragraphs
+from normgauge.render.document import fact_list, fragment, listing, paragraphs
+from normgauge.render.judgement import WORDS, judgement, next_steps
 from normgauge.render.layertable import reading_layer_table, reading_layers
 from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
 from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
@@ -47,7 +48,7 @@ def panel(reading: Reading, rows: Sequence[BracketRow], key: str, level: int, *,
     """
     below = f"h{level + 1 if heading else level}"
     parts = (
-        tag("details", tag("summary", tag(below, name)), content, class_="part", open=opened)
+        tag("details", tag("summary", tag(below, name)), content, class_=f"part {name.split()[0].lower()}", open=opened)
         for name, content in _parts(reading, f"{key}-")
         if content
     )
@@ -60,6 +61,7 @@ def panel(reading: Reading, rows: Sequence[BracketRow], key: str, level: int, *,
         _title(reading, key, level) if heading else None,
         _opening(reading),
         tag("div", drawn, class_="top"),
+        _words(),
         parts,
         class_="panel scoped" if heading else "panel",
         aria_labelledby=key if heading else None,
@@ -76,7 +78,22 @@ def _title(reading: Reading, key: str, level: int) -> Markup:
 def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
     refuted = "warn" if reading.log_refuted is not None else "verdict"
-    return paragraphs([verdict.verdict_line(reading)], refuted), paragraphs(troubles, "warn")
+    return (
+        paragraphs([verdict.verdict_line(reading)], refuted),
+        paragraphs(troubles, "warn"),
+        tag(
+            "div",
+            paragraphs([judgement(reading)]),
+            tag("div", tag("b", "What to do next"), listing(next_steps(reading)), class_="next"),
+            class_="judgement",
+        ),
+    )
+
+
+def _words() -> Markup:
+    """The words that need a sentence, beside the figures that use them first."""
+    told = [(tag("b", word), f": {meaning}{'; ' if word != WORDS[-1][0] else '.'}") for word, meaning in WORDS]
+    return tag("p", told, class_="words")
 
 
 def reading_notebook(reading: Reading) -> Markup:
@@ -86,8 +103,10 @@ def reading_notebook(reading: Reading) -> Markup:
     head = f", mode {reading.mode}, scope {reading.scope}. {verdict.verdict_line(reading)}"
     return fragment(
         tag("p", tag("b", reading.model), head),
+        tag("p", judgement(reading)),
         (tag("p", sentence) for sentence in verdict.trouble_sentences(reading)),
         waterfall(reading),
+        tag("p", tag("small", "; ".join(f"{word}: {meaning}" for word, meaning in WORDS), ".")),
         table if reading.layers else None,
     )
 
