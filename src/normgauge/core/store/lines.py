@@ -42,7 +42,9 @@ class Header(TypedDict):
             absent=(),
         ),
     ]
-    columns: Annotated[Mapping[str, Mapping[str, str]], Told("for each its `evidence`, `what` it is, and what leaves it `unchanged`")]
+    columns: Annotated[
+        Mapping[str, Mapping[str, str]], Told("for each its `evidence`, `what` it is, and what leaves it `unchanged`")
+    ]
     totals: Annotated[Mapping[str, Mapping[str, str]], Told("likewise")]
     config: Annotated[
         Mapping[str, str | bool | float | None], Told("how the monitor was set; `user`: what you gave", absent=None)
