@@ -67,3 +67,9 @@ def test_who_holds_which_weight_is_counted():
     )
     unknown = facts_of(model, find_layers(model), [], Passes())
     assert unknown.adaptive is None and unknown.layers[0].held is None and unknown.layers[0].learns
+
+
+def test_an_output_that_stands_for_many_is_not_kept():
+    model, passes = network().eval(), Passes()
+    torch.func.vmap(lambda x: passes.leave(model, model(x[None])) or x)(torch.randn(3, 4))
+    assert passes.made is None

@@ -205,4 +205,6 @@ def _first_tensor(output: Any) -> Tensor | None:
 
 
 def _small(tensor: Tensor) -> Tensor | None:
-    return tensor.detach() if tensor.numel() <= KEPT else None
+    """A small tensor without its graph; None for others, and for those that stand for many inside torch.func."""
+    vectorized = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return tensor.detach() if tensor.numel() <= KEPT and not vectorized else None

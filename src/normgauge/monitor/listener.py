@@ -192,10 +192,13 @@ class Listener:
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
-        if module is self._model:
-            self._enter(args, kwargs, output)
-        elif isinstance(module, Loss) and torch.is_grad_enabled():
-            self.passes.judge(module, args)
+        try:
+            if module is self._model:
+                self._enter(args, kwargs, output)
+            elif isinstance(module, Loss) and torch.is_grad_enabled():
+                self.passes.judge(module, args)
+        except Exception as error:  # a measurement must never break the forward pass
+            self._on_error(error)
         parts = self._parts.get(module) if self.awake else None
         if parts is None or not torch.is_grad_enabled():
             return
