@@ -30,7 +30,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from normgauge.core import moved
-from normgauge.core.answers import unknown_name
 from normgauge.core.version import __version__
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name in moved.MOVED:
         return importlib.import_module(f"normgauge.{name}")
+    from normgauge.core.answers import unknown_name
+
     raise AttributeError(unknown_name("module 'normgauge'", name, __all__, _ASKED))
 
 

@@ -58,6 +58,7 @@ def test_a_difference_is_told_in_words_and_tables(diff, files):
 def test_the_shares_of_two_chains_name_the_layer(diff):
     code, out, _ = diff("reference:mlp-batchnorm", "reference:mlp-layernorm")
     assert code == 0
+    out = " ".join(out.split())  # lines of 80 columns wrap
     assert "Most of it comes from" in out and "layers.1.linear with layers.1.norm" in out
     assert "BatchNorm1d" in out and "LayerNorm" in out and "kind changed" in out
     assert "the shares add up to the change of the bound" in " ".join(out.split())
