@@ -14,7 +14,9 @@ from normgauge.core import consistency, reference
 from normgauge.core.errors import ReadingError
 
 NORMS = ("batchnorm", "groupnorm", "layernorm", "rmsnorm")
-EXPECTED = ["cnn", "minilm", "mlp", *(f"mlp-{norm}" for norm in NORMS), "resnet20", "resnet56", "vit"]
+UNTRAINED = tuple(f"{shape}-initial" for shape in ("bert-base", "gpt2", "resnet18", "vit-base"))
+TRAINED = ("cnn", "minilm", "mlp", *(f"mlp-{norm}" for norm in NORMS), "resnet20", "resnet56", "vit")
+EXPECTED = sorted((*TRAINED, *UNTRAINED))
 NET = Path(__file__).parents[2] / "examples" / "net.py"
 
 
@@ -61,7 +63,7 @@ def test_the_numbers_of_the_readme():
 
 def test_a_name_may_have_the_prefix_of_the_command_line():
     assert reference.load_reference("reference:mlp") == reference.load_reference("mlp")
-    with pytest.raises(ReadingError, match="no reference called 'alexnet'; expected one of cnn, minilm"):
+    with pytest.raises(ReadingError, match="no reference called 'alexnet'; expected one of bert-base-initial, cnn"):
         reference.load_reference("alexnet")
 
 
