@@ -18,7 +18,7 @@ STEEP = 1e8
 
 
 class Cancelled(nn.Module):
-    """k (φ(x) − c x), beside a softmax of one entry where the proof shall not follow it."""
+    """k (φ(x) − c x), beside an exponential of no weight where the proof shall not follow it."""
 
     def __init__(self, act: nn.Module, slope: float, beside: bool) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Cancelled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = STEEP * self.act(x) - STEEP * self.slope * x
-        return out + x.softmax(1) if self.beside else out
+        return out + 0.0 * x.exp() if self.beside else out
 
 
 def torch_slope(act: nn.Module, x: Tensor) -> float:
