@@ -108,6 +108,12 @@ def test_what_is_not_followed_is_said(function: Callable[[Tensor], Tensor]) -> N
         swept(Fn(function), torch.randn(1, 3, 4, dtype=torch.float64), 0.1)
 
 
+def test_a_product_that_writes_into_a_factor_is_left_to_the_other_bounds() -> None:
+    ones = torch.ones(4, 4, dtype=torch.float64)
+    reading = ng.gauge(Fn(lambda x: (x.tanh() @ ones).mul_(3.0)), torch.zeros(1, 2, 4).double(), scope="ball:0.1")
+    assert reading.evidence is Evidence.PROVED and 12.0 <= reading.upper <= 12.01
+
+
 def test_over_all_inputs_a_product_is_left_to_its_rule() -> None:
     with pytest.raises(NotCarried, match="may be of any size"):
         swept(Fn(lambda x: x * x), torch.randn(1, 3, dtype=torch.float64), math.inf)

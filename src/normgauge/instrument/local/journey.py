@@ -18,7 +18,7 @@ from normgauge.core.rounding import house_up
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.multipliers import Units, factored
-from normgauge.instrument.local.pieces import NotCarried
+from normgauge.instrument.local.pieces import NotCarried, linear_piece
 from normgauge.instrument.local.products import PRODUCTS
 from normgauge.instrument.local.sweep import BENT, MOST, MOST_OPEN, MOST_OUTPUTS, Sweep
 from normgauge.instrument.local.swept import Swept
@@ -93,7 +93,7 @@ class Journey:
         sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
         sweep.most, sweep.secant = self.most, secant
         if secant:
-            bent = [rule in BENT and not (rule in PRODUCTS and len(step.inputs) == 1) for step, rule, _ in ruled]
+            bent = [rule in BENT and not self._scales(step, rule, gains) for step, rule, gains in ruled]
             sweep.until = max((place for place, turns in enumerate(bent) if turns), default=-1)
         if reached is not None:
             sweep.given = {step: iter(found) for step, found in reached.found.items()}
@@ -111,6 +111,10 @@ class Journey:
         for measured in (sweep.centre,) if secant else sweep.amplifiers:
             measured.sharpen(end.index, typical)
         return sweep
+
+    def _scales(self, step: Step, rule: str, gains: tuple[float, ...]) -> bool:
+        """Whether a product is one with constants, whose tangents nobody asks for."""
+        return rule in PRODUCTS and linear_piece(step, rule, gains, self.native) is not None
 
     def ruled_steps(self) -> list[Ruled]:
         """All steps with their rules and gains, attention and gated units in parts."""

@@ -138,7 +138,8 @@ class Sweep:
         """
         several = len(step.outputs) != 1 or not step.inputs or (rule not in PRODUCTS and len(step.inputs) != 1)
         whole = all(v.tensor.dtype == torch.float64 for v in (*step.inputs, *step.outputs))
-        if rule not in BENT or several or step.trouble or step.random is not None or not whole:
+        writes = rule in PRODUCTS and bool(step.writes)  # into a factor: what it was is gone
+        if rule not in BENT or several or writes or step.trouble or step.random is not None or not whole:
             raise NotCarried(f"{step.name} ({step.kind}) is not followed")
         for value in step.inputs:
             typical = float(value.tensor.norm()) / math.sqrt(max(value.tensor.numel(), 1))
