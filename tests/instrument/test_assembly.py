@@ -16,7 +16,7 @@ from normgauge.core import consistency
 from normgauge.core.compare import compare_readings
 from normgauge.core.errors import UnknownOpError
 from normgauge.render.difference import difference_verdict
-from normgauge.render.verdict import reading_verdict
+from normgauge.render.verdict import trouble_sentences, verdict_line
 from tests.instrument.claimed_rules import LOG2, LOG3, Triple, claimed, rule_of
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -55,7 +55,7 @@ def test_a_refuted_reading_is_never_verified(refuted):
 
 def test_every_rendering_says_it_first(refuted, tmp_path):
     good = ng.gauge(nn.Linear(4, 4), torch.randn(3, 4), scope="ball:0.1")
-    assert reading_verdict(refuted)[0].startswith(
+    assert verdict_line(refuted).startswith(
         "REFUTED within 0.1 of the samples: a slope of 3 was found, where at most 2"
     )
     assert str(refuted).startswith("REFUTED within 0.1 of the samples")
@@ -74,7 +74,7 @@ def test_a_samples_slope_above_its_own_bound_refutes_though_the_total_holds():
     reading = ng.gauge(Triple(), x, scope="point", rules=claimed(triple=rule_of(2.0, 10.0)))
     assert reading.evidence is ng.Evidence.REFUTED and reading.log_upper == math.inf
     assert reading.log_refuted == pytest.approx(LOG3) and reading.log_lower == pytest.approx(LOG3)
-    assert "a slope of 3 was found at sample 0, where at most 2 had been computed" in reading_verdict(reading)[0]
+    assert "a slope of 3 was found at sample 0, where at most 2 had been computed" in verdict_line(reading)
 
 
 def test_a_path_that_depends_on_the_data_is_a_field():
@@ -85,7 +85,7 @@ def test_a_path_that_depends_on_the_data_is_a_field():
         assert reading.to_json()["path_dependent"] is True and reading.log_upper == pytest.approx(0.0, abs=1e-6)
         assert "proved on the same path" in str(reading)
         assert any(
-            "the bound holds where they take the path traced" in sentence for sentence in reading_verdict(reading)
+            "the bound holds where they take the path traced" in sentence for sentence in trouble_sentences(reading)
         )
     assert everywhere.path_dependent and everywhere.evidence is ng.Evidence.UNKNOWN
     assert everywhere.log_upper == math.inf and everywhere.unknown == () and len(everywhere.no_bound) == 1

@@ -12,7 +12,7 @@ from torch import nn
 import normgauge as ng
 from normgauge.core import consistency
 from normgauge.instrument.fingerprint import digest_beside, weights_digest
-from normgauge.render.verdict import reading_verdict
+from normgauge.render.verdict import trouble_sentences
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here to make a digest beside")
@@ -61,7 +61,9 @@ def test_an_edited_file_is_known_as_edited_and_stays_so(tmp_path):
     data = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "b.json").write_text(json.dumps({**data, "model": "Better"}))
     edited = ng.Reading.load(tmp_path / "b.json")
-    assert edited.edited and any("was edited after it was written" in sentence for sentence in reading_verdict(edited))
+    assert edited.edited and any(
+        "was edited after it was written" in sentence for sentence in trouble_sentences(edited)
+    )
     edited.save(tmp_path / "c.json")
     again = json.loads((tmp_path / "c.json").read_text())
     assert any(said.startswith("edited: ") for said in consistency.check_consistency(again))

@@ -14,7 +14,7 @@ from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.records import layer_names, published_table, sum_logs, weight_frobenius
 from normgauge.instrument.session import opened
-from normgauge.render.verdict import reading_verdict
+from normgauge.render.verdict import verdict_line
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -29,7 +29,7 @@ def test_no_bound_found_is_neither_unknown_nor_a_proof(strict):
     assert reading.evidence is ng.Evidence.UNKNOWN and reading.log_upper == math.inf
     assert [(f.name, f.why) for f in reading.no_bound] == [("0", "nobody found one")]
     assert reading.unknown == () and reading.unbounded == ()
-    assert "No finite bound was found everywhere; there may be one." in reading_verdict(reading)
+    assert "No finite bound was found everywhere; there may be one." in verdict_line(reading)
     assert reading.to_json()["no_bound"] == [{"name": "0", "why": "nobody found one"}]
 
 

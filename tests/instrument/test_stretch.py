@@ -14,7 +14,7 @@ from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.session import opened
 from normgauge.instrument.stretch import reached, slacks, steepest_direction
-from normgauge.render.verdict import reading_verdict
+from normgauge.render.verdict import verdict_line
 from tests.fuzz.nets import make_case
 from tests.instrument.claimed_rules import Tenth, Triple, claimed, rule_of
 
@@ -27,10 +27,7 @@ def test_a_slope_above_a_layers_bound_refutes_though_the_total_holds():
     point, ball, everywhere = ng.readings(model, torch.randn(3, 4), rules=rules)
     for reading in (ball, everywhere):
         assert reading.evidence is ng.Evidence.REFUTED and reading.log_upper == math.inf
-        assert (
-            "a slope of 3 was found at the output of 0, where at most 2 had been computed"
-            in reading_verdict(reading)[0]
-        )
+        assert "a slope of 3 was found at the output of 0, where at most 2 had been computed" in verdict_line(reading)
     assert point.evidence is ng.Evidence.COMPUTED  # followed over a short way, which a point has no room for
 
 

@@ -6,23 +6,34 @@ import re
 import pytest
 
 from normgauge.core.bound import Evidence, Scope
-from normgauge.core.reading import Finding
+from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import reading_text
 from normgauge.render.panel import panel, reading_notebook
-from normgauge.render.verdict import balance_sentence, reading_verdict, standing_sentence, use_sentence, verdict_line
+from normgauge.render.verdict import (
+    balance_sentence,
+    judgement,
+    standing_sentence,
+    trouble_sentences,
+    use_sentence,
+    verdict_line,
+)
 from tests.made import reading
 
 
+def text_of(found: Reading) -> str:
+    return " ".join(reading_text(found).split())
+
+
 def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_use():
-    *told, standing = reading_verdict(reading(notes=()))
-    assert told == [
-        "The largest Jacobian norm found there is 17.8, so the truth lies within 0.75 decades; head (Linear) "
-        "has the most slack, 0.43.",
-        "A small change of the input changes the output by at most 100 times as much at the samples (proved).",
-        "The bound is of use: at most 5.62 times what occurs.",
-    ]
-    assert standing.startswith("Of ") and "above small CNN (14.3) and below MLP with BatchNorm (20.5)." in standing
+    assert verdict_line(reading()) == (
+        "The largest Jacobian norm found at the samples is 17.8, so the truth lies within 0.75 decades; head (Linear) "
+        "has the most slack, 0.43. "
+        "A small change of the input changes the output by at most 100 times as much at the samples (proved)."
+    )
+    said = judgement(reading())
+    assert said.startswith("The bound is of use: at most 5.62 times what occurs. Of ")
+    assert "above small CNN (14.3) and below MLP with BatchNorm (20.5)" in said and said in text_of(reading())
 
 
 @pytest.mark.parametrize(
@@ -40,7 +51,9 @@ def test_a_wide_gap_is_said_to_be_one(decades, said):
 
 
 def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
-    assert "0 have a smaller slope found: it is below " in standing_sentence(reading(log_lower=-9.0))
+    assert "0 have a smaller slope found, on data of their own: it is below " in standing_sentence(
+        reading(log_lower=-9.0)
+    )
     assert " and below" not in standing_sentence(reading(log_lower=90.0, log_upper=91.0))
     assert standing_sentence(reading(scope=Scope.parse("ball:7"))) == ""
 
@@ -48,30 +61,30 @@ def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
 def test_terminal_page_notebook_and_json_say_the_same():
     for found in (reading(), reading(log_upper=math.inf), reading(mode="train")):
         line = verdict_line(found)
-        assert line in " ".join(reading_text(found).split())
+        assert line in text_of(found)
         assert found.to_json()["verdict"] == line
         for shown in (panel(found, [], "k", 2, opened=True, heading=False), reading_notebook(found)):
             assert line in re.sub(r"<[^>]+>", "", shown)
 
 
 def test_train_mode_speaks_of_the_whole_batch():
-    assert "A small change of the whole batch" in reading_verdict(reading(mode="train"))[1]
+    assert "A small change of the whole batch" in verdict_line(reading(mode="train"))
 
 
 def test_a_number_that_is_only_estimated_says_so():
-    assert "The upper number is estimated, not proved." in reading_verdict(reading(evidence=Evidence.ESTIMATED))
+    assert "The upper number is estimated, not proved." in trouble_sentences(reading(evidence=Evidence.ESTIMATED))
 
 
 def test_nothing_found_and_nothing_bounded():
-    assert reading_verdict(reading(log_lower=-math.inf))[0] == "No slope above zero was found."
-    assert reading_verdict(reading(log_upper=math.inf))[0] == (
-        "The largest Jacobian norm found there is 17.8; above it nothing is ruled out."
+    assert verdict_line(reading(log_lower=-math.inf)).startswith("No slope above zero was found. ")
+    assert verdict_line(reading(log_upper=math.inf)).startswith(
+        "The largest Jacobian norm found at the samples is 17.8; above it nothing is ruled out. "
     )
 
 
 def test_a_long_list_of_findings_is_cut():
     many = tuple(Finding(f"n{i}", "no rule") for i in range(7))
-    told = " ".join(reading_verdict(reading(unknown=many, log_upper=math.inf)))
+    told = " ".join(trouble_sentences(reading(unknown=many, log_upper=math.inf)))
     assert "n3: no rule; and 3 more." in told and "n4" not in told
 
 

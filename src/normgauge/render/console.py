@@ -46,7 +46,8 @@ def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Blo
         troubles = [sentence for sentence in verdict.trouble_sentences(reading) if sentence not in told]
         told.update(troubles)
         parts.append(f"{reading.scope}: {verdict.gap_line(reading)}")
-        parts.extend(f"  {sentence}" for sentence in (verdict.verdict_line(reading), *troubles))
+        said = (verdict.verdict_line(reading), verdict.judgement(reading), *troubles)
+        parts.extend(f"  {sentence}" for sentence in said if sentence)
     parts += filter(None, [verdict.balance_sentence(first)])
     if first.gauges:
         parts.append("Minimised over: " + "; ".join(first.gauges) + ".")

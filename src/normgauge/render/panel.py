@@ -13,7 +13,7 @@ from normgauge.render import verdict
 from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.console import printed_products
 from normgauge.render.document import fact_list, fragment, listing, paragraphs
-from normgauge.render.judgement import WORDS, judgement, next_steps
+from normgauge.render.judgement import WORDS, next_steps
 from normgauge.render.layertable import reading_layer_table, reading_layers
 from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
 from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
@@ -77,13 +77,13 @@ def _title(reading: Reading, key: str, level: int) -> Markup:
 
 def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
-    refuted = "warn" if reading.log_refuted is not None else "verdict"
     return (
-        paragraphs([verdict.verdict_line(reading)], refuted),
+        paragraphs(verdict.opening_sentences(reading), "warn"),
+        paragraphs([verdict.bracket_line(reading)], "verdict"),
         paragraphs(troubles, "warn"),
         tag(
             "div",
-            paragraphs([judgement(reading)]),
+            paragraphs([verdict.judgement(reading)]),
             tag("div", tag("b", "What to do next"), listing(next_steps(reading)), class_="next"),
             class_="judgement",
         ),
@@ -103,7 +103,7 @@ def reading_notebook(reading: Reading) -> Markup:
     head = f", mode {reading.mode}, scope {reading.scope}. {verdict.verdict_line(reading)}"
     return fragment(
         tag("p", tag("b", reading.model), head),
-        tag("p", judgement(reading)),
+        tag("p", verdict.judgement(reading)),
         (tag("p", sentence) for sentence in verdict.trouble_sentences(reading)),
         waterfall(reading),
         tag("p", tag("small", "; ".join(f"{word}: {meaning}" for word, meaning in WORDS), ".")),

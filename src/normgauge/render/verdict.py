@@ -15,18 +15,19 @@ LISTED = 4
 TIGHT, USEFUL, LOOSE = 0.31, 1.0, 3.0  # decades from the slope found up to the bound: a factor of 2, of 10, of 1,000
 
 
-def reading_verdict(reading: Reading) -> list[str]:
-    """The reading in a few sentences: what was found, the bound, whether it is of use, and where this stands.
-
-    A refuted bound is said before anything else; then follows whatever a reader must not miss.
-    """
-    told = (bracket_sentence(reading), upper_sentence(reading), use_sentence(reading), standing_sentence(reading))
-    return [*opening_sentences(reading), *filter(None, told), *trouble_sentences(reading)]
-
-
 def verdict_line(reading: Reading) -> str:
-    """The verdict as it stands in the terminal, on the page and in the JSON form: refuted or not, at most, at least."""
-    return " ".join([*opening_sentences(reading), upper_sentence(reading), bracket_sentence(reading)])
+    """The verdict as it stands in the terminal, on the page and in the JSON form: refuted or not, found, at most."""
+    return " ".join([*opening_sentences(reading), bracket_line(reading)])
+
+
+def bracket_line(reading: Reading) -> str:
+    """Both ends: what was found, and the bound."""
+    return f"{bracket_sentence(reading)} {upper_sentence(reading)}"
+
+
+def judgement(reading: Reading) -> str:
+    """Whether the bound is of use, and where the slope found stands among the networks that come with normgauge."""
+    return " ".join(filter(None, [use_sentence(reading), standing_sentence(reading)]))
 
 
 def opening_sentences(reading: Reading) -> list[str]:
@@ -91,8 +92,8 @@ def bracket_sentence(reading: Reading) -> str:
     if reading.log_lower == -math.inf:
         return "No slope above zero was found."
     at_point = reading.scope.kind == "point"
-    kind = "The largest Jacobian norm found there is" if at_point else "The largest slope found is"
-    found = f"{kind} {format_factor(reading.log_lower)}"
+    kind = "Jacobian norm" if at_point else "slope"
+    found = f"The largest {kind} found {scope_words(reading.scope)} is {format_factor(reading.log_lower)}"
     if math.isinf(reading.gap):
         return f"{found}; above it nothing is ruled out."
     owner = reading.gap_owner()
@@ -127,7 +128,9 @@ def standing_sentence(reading: Reading) -> str:
     below, above = ([one for one in known if (one.lower <= own) == under] for under in (True, False))
     near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10)})"] if below else []
     near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10)})"] if above else []
-    return f"Of {len(known)} reference networks {len(below)} have a smaller slope found: it is {' and '.join(near)}."
+    place = " and ".join(near)
+    told = f"{len(below)} have a smaller slope found, on data of their own"
+    return f"Of {len(known)} reference networks {told}: it is {place}."
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
